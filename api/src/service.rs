@@ -7,7 +7,7 @@ use crate::reply::Answer;
 use crate::tokens::{NoTokens, Tokens};
 use crate::{Authorities, Call, CallSubject, Reply, RequestId, Share, Source};
 use futures_util::FutureExt;
-use holdfast_audit::{Auditor, Ended};
+use holdfast_audit::{Auditor, RequestEnd};
 use holdfast_core::Refusal;
 use holdfast_core::admission::Told;
 use holdfast_core::authz::webhook::Question;
@@ -180,7 +180,7 @@ impl Service {
         let Answer { reply, trail, .. } = self.call(Call::own(request)).await;
         if let Some(trail) = trail {
             let code = reply.as_ref().map_or_else(Refusal::code, Reply::code);
-            trail.end(Ended { code, ..Ended::default() }).await;
+            trail.end(RequestEnd { code, ..RequestEnd::default() }).await;
         }
         reply
     }
@@ -200,10 +200,10 @@ impl Service {
         let id = id.unwrap_or_else(|| self.new_id());
         if let Some(auditor) = &self.auditor {
             let (state, nobody) = (self.engine.snapshot(), Arc::new(User::new("", &[])));
-            let ended = Ended { code: refusal.code(), object: Some(status.clone()), status: Some(status) };
+            let ended = RequestEnd { code: refusal.code(), object: Some(status.clone()), status: Some(status) };
             let ruling = layers::audited(auditor, &state, &nobody, asked);
             let begun = || layers::begun(&state, id.as_str(), &nobody, asked, source);
-            auditor.turn_away(ruling, begun, &told.annotations, ended).await;
+            auditor.record_unauthenticated(ruling, begun, &told.annotations, ended).await;
         }
         Answer { reply: Err(refusal), warnings: Vec::new(), id, record, trail: None, place: None }
     }

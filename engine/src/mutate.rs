@@ -7,7 +7,7 @@ use crate::planted::{Bug, planted};
 use crate::turns::Turn;
 
 use futures_util::future::join_all;
-use holdfast_background::{aside, heavy};
+use holdfast_background::{heavy, run_low_priority};
 use holdfast_core::Refusal;
 use holdfast_core::admission::{Call, Told};
 use holdfast_core::authz::Consulted;
@@ -295,7 +295,7 @@ impl Engine {
             let place = self.large().turn(&request.user.name, weight).await;
             let judge = || pipeline::judge(state, self.settings(), request, stamp, answers);
             let judged = match place.is_some() {
-                true => aside(judge),
+                true => run_low_priority(judge),
                 false if is_long => heavy(judge),
                 false => judge(),
             };

@@ -7,7 +7,7 @@
 //! short reads. The long reads of users run on threads of low priority.
 
 use crate::read_memory::{Name, ReadMemory, Reader};
-use holdfast_background::aside;
+use holdfast_background::run_low_priority;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
@@ -95,7 +95,7 @@ impl Reads {
             let gives_way = length == Length::Long && name.is_some();
             let turn = turns.turn(name).await;
             let counted = move || {
-                let done = if gives_way { aside(work) } else { work() };
+                let done = if gives_way { run_low_priority(work) } else { work() };
                 drop(turn);
                 done
             };

@@ -5,7 +5,7 @@ use holdfast_core::admission::{Admission, Choice, ConfigurationFault};
 use holdfast_core::object::decode;
 use holdfast_core::object::reader::read;
 use holdfast_outbound::Users;
-use holdfast_outbound::conversion::Speakers;
+use holdfast_outbound::conversion::WebhookCredentials;
 use holdfast_value::Value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -92,7 +92,7 @@ pub fn faults(admission: &Admission) -> Vec<String> {
 
 /// Builds the clients for admission webhooks from the kubeconfig files of the chain's configuration, or returns all
 /// their faults.
-pub fn speakers(admission: &Admission) -> Result<Speakers, Vec<String>> {
+pub fn speakers(admission: &Admission) -> Result<WebhookCredentials, Vec<String>> {
     let mut faults = Vec::new();
     let mut users = |plugin: &str, file: &Option<String>| {
         let users = Users::from_file(Path::new(file.as_ref()?));
@@ -100,7 +100,7 @@ pub fn speakers(admission: &Admission) -> Result<Speakers, Vec<String>> {
         found.ok().map(Arc::new)
     };
     let told = &admission.configuration;
-    let speakers = Speakers {
+    let speakers = WebhookCredentials {
         mutating: users("MutatingAdmissionWebhook", &told.mutating_users),
         validating: users("ValidatingAdmissionWebhook", &told.validating_users),
     };

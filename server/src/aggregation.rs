@@ -8,13 +8,13 @@ use holdfast_component::options::joined;
 use holdfast_component::serving::FILES_PERIOD;
 use holdfast_core::apiservices::resolve::Routing;
 use holdfast_core::apiservices::trust::{FrontProxy, Trust};
-use holdfast_outbound::{Egress, Identity, Insiders};
+use holdfast_outbound::{Egress, Identity, InProcessServices};
 use holdfast_tls::front_proxy::RequestHeaders;
 use holdfast_transport_http::aggregate::Settings;
 use std::sync::{Arc, Weak};
 
 /// How to reach the servers behind APIServices; `inside` are the servers within this process.
-pub fn settings(args: &Args, inside: Insiders) -> Result<Settings> {
+pub fn settings(args: &Args, inside: InProcessServices) -> Result<Settings> {
     let options = &args.front_proxy;
     let identity = match identity(args) {
         Some(read) => {
@@ -59,7 +59,7 @@ async fn follow(identity: Weak<Identity>) {
         tokio::time::sleep(FILES_PERIOD).await;
         let Some(identity) = identity.upgrade() else { return };
         // The files may lie on a disk that does not answer, so they are read on a blocking thread.
-        _ = tokio::task::spawn_blocking(move || identity.look()).await;
+        _ = tokio::task::spawn_blocking(move || identity.reload_if_changed()).await;
     }
 }
 

@@ -375,7 +375,7 @@ impl Sink for Webhook {
         "webhook"
     }
 
-    fn keep<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), String>> {
+    fn store<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
             let mut body =
                 format!("{{\"kind\":\"EventList\",\"apiVersion\":\"{VERSION}\",\"metadata\":{{}},\"items\":[");

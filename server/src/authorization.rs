@@ -11,7 +11,7 @@ use holdfast_core::authz::chain::{Chain, Configured, Mode, Way};
 use holdfast_core::authz::paths::OpenPath;
 use holdfast_core::authz::webhook::{OnFailure, Webhook};
 use holdfast_outbound::Dialer;
-use holdfast_outbound::reviews::Version;
+use holdfast_outbound::reviews::ReviewVersion;
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -48,8 +48,8 @@ pub struct AuthorizationArgs {
     #[arg(long, value_name = "FILE")]
     pub authorization_webhook_config_file: Option<PathBuf>,
     /// Version of the SubjectAccessReviews that are sent to the webhook: v1beta1 or v1 [default: v1beta1].
-    #[arg(long, value_parser = |text: &str| Version::parse("webhook authorizer", text), value_name = "VERSION")]
-    pub authorization_webhook_version: Option<Version>,
+    #[arg(long, value_parser = |text: &str| ReviewVersion::parse("webhook authorizer", text), value_name = "VERSION")]
+    pub authorization_webhook_version: Option<ReviewVersion>,
     /// How long the webhook's answers that allow a request are cached; 0 for not at all [default: 5m0s, and 10s with
     /// --authorization-kubeconfig].
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
@@ -223,7 +223,7 @@ impl AuthorizationArgs {
         let connection = Connection {
             kubeconfig: file.to_owned(),
             path: "",
-            version: self.authorization_webhook_version.unwrap_or(Version::V1Beta1),
+            version: self.authorization_webhook_version.unwrap_or(ReviewVersion::V1Beta1),
             timeout: TIMEOUT,
             allowed_time: self.authorization_webhook_cache_authorized_ttl.unwrap_or(ALLOWED_TIME),
             other_time: self.authorization_webhook_cache_unauthorized_ttl.unwrap_or(OTHER_TIME),
@@ -236,7 +236,7 @@ impl AuthorizationArgs {
         let connection = Connection {
             kubeconfig: file.to_owned(),
             path: REVIEWS,
-            version: Version::V1,
+            version: ReviewVersion::V1,
             timeout: DELEGATED_TIMEOUT,
             allowed_time: self.authorization_webhook_cache_authorized_ttl.unwrap_or(DELEGATED_TIME),
             other_time: self.authorization_webhook_cache_unauthorized_ttl.unwrap_or(DELEGATED_TIME),

@@ -8,8 +8,8 @@ use anyhow::Result;
 use clap::ArgAction;
 use futures_util::future::join_all;
 use holdfast_cloud::{Settings, names};
-use holdfast_cloud_controller::counted::Counted;
-use holdfast_component::component::{Component, Kind};
+use holdfast_cloud_controller::measured_cloud::MeasuredCloud;
+use holdfast_component::component::{Component, ComponentKind};
 use holdfast_component::options::{ComponentArgs, ElectionSettings, InsecureArgs, joined};
 use holdfast_component::values::{parse_bool, parse_duration};
 use holdfast_controllers::addresses::Range;
@@ -17,7 +17,7 @@ use holdfast_controllers::names::Choice;
 use holdfast_core::authz::User;
 use holdfast_core::object::{decode, duration};
 use holdfast_runtime::remote::{RemoteAct, RemoteFeed};
-use holdfast_runtime::{Metrics, Runtime, System};
+use holdfast_runtime::{Metrics, Runtime, WallClock};
 use holdfast_transport_http::paths::API_VERSION;
 use holdfast_value::{Value, json};
 use holdfast_world::{Actor, Controller};
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OnceCell;
 
-const KIND: Kind = Kind {
+const KIND: ComponentKind = ComponentKind {
     name: "cloud-controller-manager",
     version: API_VERSION,
     secure_port: 10258,
@@ -239,7 +239,7 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     let component = Arc::new(Component::new(KIND, args.component.clone(), flags, features)?);
     let server = RemoteServer::new(&component, &args.component.client);
     component.show("cloudcontrollermanager.config.k8s.io", args.document());
-    let insecure: Vec<_> = args.insecure.place(INSECURE_PORT).into_iter().collect();
+    let insecure: Vec<_> = args.insecure.address(INSECURE_PORT).into_iter().collect();
     component.serve(&insecure).await?;
     args.settled.warn();
     let metrics = Arc::new(Metrics::default());
@@ -251,7 +251,7 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
         let (work, server) = (control(server.clone(), &beside, choice), server.clone());
         async move {
             let RemoteServer { component, kubeconfig, rate } = server;
-            component.work(&settings, kubeconfig.as_deref(), rate, Duration::ZERO, work).await.map(drop)
+            component.run_while_leading(&settings, kubeconfig.as_deref(), rate, Duration::ZERO, work).await.map(drop)
         }
     };
     let Some(migration) = migration else { return lead(settings, choice).await };
@@ -272,7 +272,7 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
 struct Beside {
     args: Args,
     metrics: Arc<Metrics>,
-    cloud: OnceCell<Arc<Counted>>,
+    cloud: OnceCell<Arc<MeasuredCloud>>,
 }
 
 /// Runs the chosen controllers.
@@ -285,7 +285,7 @@ async fn control(server: RemoteServer, beside: &Beside, choice: Choice) -> Resul
     // The process's own credentials.
     let own = Actor { user: Arc::new(User::new(KIND.name, &[])), field_manager: KIND.name };
     let open = async || {
-        let cloud = Arc::new(Counted::new(named.open(act.clone(), own.clone()).await?));
+        let cloud = Arc::new(MeasuredCloud::new(named.open(act.clone(), own.clone()).await?));
         cloud.register(&mut Registering(component.metrics()));
         anyhow::Ok(cloud)
     };
@@ -302,14 +302,14 @@ async fn control(server: RemoteServer, beside: &Beside, choice: Choice) -> Resul
         false => controllers.into_iter().map(|controller| vec![controller]).collect(),
     };
     let runs = groups.into_iter().zip(0u32..).map(|(group, number)| {
-        let mut runtime = Runtime::new(act.clone(), Arc::new(System), metrics.clone()).with_cloud(cloud.clone());
+        let mut runtime = Runtime::new(act.clone(), Arc::new(WallClock), metrics.clone()).with_cloud(cloud.clone());
         for controller in group {
             let (actor, workers) = (Actor::of(controller.as_ref()), args.workers(controller.name()));
             runtime.add(controller, actor, workers);
         }
         let driver = runtime.driver();
         let feed = RemoteFeed::new(news.clone(), driver.resources().cloned().collect(), driver.extra_kinds());
-        let (end, pause) = (component.told_to_end(), args.controller_start_interval * number);
+        let (end, pause) = (component.termination_signal(), args.controller_start_interval * number);
         async move {
             tokio::time::sleep(pause).await;
             runtime.run_until(feed, end).await;

@@ -6,10 +6,10 @@ use holdfast_cloud::simulated::Description;
 use holdfast_cloud::{Settings, names};
 use holdfast_cloud_controller::Provider;
 use holdfast_cloud_controller::external::{Configuration, External};
-use holdfast_cloud_controller::simulated::{InTime, Source};
+use holdfast_cloud_controller::simulated::{DescriptionSource, InTime};
 use holdfast_controllers::names::Choice;
 use holdfast_runtime::{Act, Cloud};
-use holdfast_world::cloud::{Answer, Call, Cluster};
+use holdfast_world::cloud::{CloudAnswer, CloudCall, ClusterRef};
 use holdfast_world::{Actor, Controller};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -98,8 +98,8 @@ impl ChosenCloud {
 
     /// Opens the cloud: greets the provider, or reads the description.
     pub async fn open(&self, act: Arc<dyn Act>, actor: Actor) -> Result<Arc<Provider>> {
-        let source: Option<Box<dyn Source>> = self.config.as_ref().map(|config| match config {
-            Config::File(path) => Box::new(File(path.clone())) as Box<dyn Source>,
+        let source: Option<Box<dyn DescriptionSource>> = self.config.as_ref().map(|config| match config {
+            Config::File(path) => Box::new(File(path.clone())) as Box<dyn DescriptionSource>,
             Config::ConfigMap { namespace, name } => {
                 let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
                 Box::new(ConfigMap { path, act, actor })
@@ -129,7 +129,7 @@ fn named(why: String) -> anyhow::Error {
 struct File(PathBuf);
 
 #[async_trait]
-impl Source for File {
+impl DescriptionSource for File {
     fn name(&self) -> String {
         self.0.display().to_string()
     }
@@ -146,13 +146,13 @@ struct ConfigMap {
 }
 
 #[async_trait]
-impl Source for ConfigMap {
+impl DescriptionSource for ConfigMap {
     fn name(&self) -> String {
         self.path.clone()
     }
 
     async fn read(&self) -> Result<String, String> {
-        let map = self.act.ask(&self.actor, &self.path).await.map_err(|refusal| refusal.message)?;
+        let map = self.act.get(&self.actor, &self.path).await.map_err(|refusal| refusal.message)?;
         let text = map["data"][CONFIG_MAP_KEY].as_str();
         text.map(str::to_owned).ok_or_else(|| format!("it has no key {CONFIG_MAP_KEY}"))
     }
@@ -190,16 +190,16 @@ pub async fn crew(
 
 /// Fails if another cluster in this cloud has this cluster's name.
 async fn check_name(cloud: &dyn Cloud, name: &str, act: &dyn Act, actor: &Actor) -> Result<()> {
-    let system = act.ask(actor, "/api/v1/namespaces/kube-system").await;
+    let system = act.get(actor, "/api/v1/namespaces/kube-system").await;
     let uid = system.ok().and_then(|system| system["metadata"]["uid"].as_str().map(str::to_owned));
-    let clusters = cloud.ask(&Call::Clusters).await;
-    let (Some(uid), Ok(Answer::Clusters(clusters))) = (uid, clusters) else {
+    let clusters = cloud.call(&CloudCall::Clusters).await;
+    let (Some(uid), Ok(CloudAnswer::Clusters(clusters))) = (uid, clusters) else {
         // Calls that make something in the cloud check the name again.
         tracing::warn!("could not check that no other cluster in this cloud has the name {name}; it is checked later");
         return Ok(());
     };
     match clusters.iter().find(|known| known.name == name && known.uid != uid) {
-        Some(Cluster { uid: other, .. }) => bail!(
+        Some(ClusterRef { uid: other, .. }) => bail!(
             "cloud provider {}: the name {name} belongs to another cluster, {other}: this one, {uid}, needs a \
              --cluster-name of its own",
             cloud.name()

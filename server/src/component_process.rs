@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use async_trait::async_trait;
-use holdfast_component::component::{Component, Features, Kind};
+use holdfast_component::component::{Component, ComponentKind, Features};
 use holdfast_component::files::keep_others_out;
 use holdfast_component::logging;
 use holdfast_component::metrics::Metrics;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 const RATE: Rate = Rate { qps: 20.0, burst: 30 };
 
 /// Prints the version if the options ask for it, otherwise runs the component.
-pub fn run(kind: &Kind, options: &ComponentArgs, component: impl Future<Output = Result<()>>) -> Result<()> {
+pub fn run(kind: &ComponentKind, options: &ComponentArgs, component: impl Future<Output = Result<()>>) -> Result<()> {
     if let Some(version) = kind.version_text(options) {
         println!("{version}");
         return Ok(());

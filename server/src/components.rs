@@ -14,7 +14,7 @@ use anyhow::{Context, Result, anyhow};
 use futures_util::future::join_all;
 use holdfast_cloud::names as cloud_names;
 use holdfast_cloud_controller::Provider;
-use holdfast_cloud_controller::counted::Counted;
+use holdfast_cloud_controller::measured_cloud::MeasuredCloud;
 use holdfast_component::gates::Gates;
 use holdfast_controllers::Settings;
 use holdfast_controllers::names::{Choice, OF_THE_SERVER};
@@ -22,7 +22,7 @@ use holdfast_controllers::storage_versions;
 use holdfast_controllers::volumes::standard;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
 use holdfast_nodes::{metrics, objects};
-use holdfast_outbound::Insiders;
+use holdfast_outbound::InProcessServices;
 use holdfast_runtime::{Act, Metrics, Rates, Runtime, rates};
 use holdfast_scheduler::Configuration;
 use holdfast_service::housekeeping::bootstrap;
@@ -180,9 +180,9 @@ impl Components {
     }
 
     /// The servers in this process that answer for parts of the API.
-    pub fn inside(&self) -> Insiders {
+    pub fn inside(&self) -> InProcessServices {
         match self.nodes {
-            0 => Insiders::new(),
+            0 => InProcessServices::new(),
             _ => simulated_metrics::inside(self.node_template.clone()),
         }
     }
@@ -271,7 +271,7 @@ impl Components {
             return;
         }
         let feed = InsideFeed::new(engine, driver.resources().cloned().collect(), driver.extra_kinds());
-        runtime.run_apart(feed).await;
+        runtime.run_on_own_thread(feed).await;
     }
 }
 
@@ -338,7 +338,7 @@ struct CloudWork {
     transport: Weak<Transport>,
     metrics: Arc<Metrics>,
     /// The cloud; empty until it has answered for the first time.
-    cloud: Arc<OnceCell<(Arc<Provider>, Arc<Counted>)>>,
+    cloud: Arc<OnceCell<(Arc<Provider>, Arc<MeasuredCloud>)>>,
 }
 
 impl CloudWork {
@@ -364,7 +364,7 @@ impl CloudWork {
                 }
                 tokio::time::sleep(CLOUD_AGAIN).await;
             };
-            let counted = Arc::new(Counted::new(cloud.clone()));
+            let counted = Arc::new(MeasuredCloud::new(cloud.clone()));
             service.with_registry(|registry| counted.register(registry));
             (cloud, counted)
         };
@@ -386,6 +386,6 @@ impl CloudWork {
         let driver = runtime.driver();
         let feed = InsideFeed::new(engine, driver.resources().cloned().collect(), driver.extra_kinds());
         drop(transport);
-        runtime.run_apart(feed).await;
+        runtime.run_on_own_thread(feed).await;
     }
 }

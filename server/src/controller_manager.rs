@@ -4,16 +4,20 @@ use crate::component_process::{self, Registering, RemoteServer};
 use crate::controllers::{self, Chosen};
 use crate::settled::{self, Settled};
 use anyhow::Result;
-use holdfast_component::component::{Component, Kind};
+use holdfast_component::component::{Component, ComponentKind};
 use holdfast_component::options::{ComponentArgs, ElectionSettings, joined};
 use holdfast_runtime::remote::{RemoteAct, RemoteFeed};
-use holdfast_runtime::{Metrics, Runtime, System};
+use holdfast_runtime::{Metrics, Runtime, WallClock};
 use holdfast_transport_http::paths::API_VERSION;
 use holdfast_world::Actor;
 use std::sync::Arc;
 
-const KIND: Kind =
-    Kind { name: "kube-controller-manager", version: API_VERSION, secure_port: 10257, tolerates_lookup_failure: false };
+const KIND: ComponentKind = ComponentKind {
+    name: "kube-controller-manager",
+    version: API_VERSION,
+    secure_port: 10257,
+    tolerates_lookup_failure: false,
+};
 #[derive(clap::Args, Debug)]
 #[group(skip)]
 pub struct Args {
@@ -64,19 +68,19 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     let server = RemoteServer::new(&component, &client);
     let (kubeconfig, rate) = (server.kubeconfig.clone(), server.rate);
     let work = control(server, chosen, own_credentials);
-    component.work(&settings, kubeconfig.as_deref(), rate, patience, work).await.map(drop)
+    component.run_while_leading(&settings, kubeconfig.as_deref(), rate, patience, work).await.map(drop)
 }
 
 /// Runs the controllers.
 async fn control(server: RemoteServer, chosen: Chosen, own_credentials: bool) -> Result<()> {
     let metrics = Arc::new(Metrics::default());
     metrics.register(&mut Registering(server.component.metrics()));
-    let end = server.component.told_to_end();
+    let end = server.component.termination_signal();
     let health = server.component.health().clone();
     // Watches and tokens have clients of their own, so they do not share a controller's rate limit.
     let (news, root) = (server.client_to_watch().await?, server.client_of("tokens-controller").await?);
     let act = Arc::new(RemoteAct::new(Arc::new(server), root, own_credentials));
-    let mut runtime = Runtime::new(act, Arc::new(System), metrics);
+    let mut runtime = Runtime::new(act, Arc::new(WallClock), metrics);
     let names: Vec<&'static str> = chosen.controllers.iter().map(|controller| controller.name()).collect();
     tracing::info!(?names, "controllers start");
     // Each controller has a health check of its own while it runs.

@@ -4,7 +4,7 @@
 use clap::ArgAction;
 use holdfast_component::api::Api;
 use holdfast_component::election::run::identity;
-use holdfast_component::election::{Election, Form, Outcome, Terms};
+use holdfast_component::election::{Election, ElectionOutcome, LockKind, Terms};
 use holdfast_component::metrics::Metrics;
 use holdfast_component::options::ElectionSettings;
 use holdfast_component::values::{parse_bool, parse_duration};
@@ -111,7 +111,7 @@ impl Elections {
         loop {
             let election = Election {
                 api: api.clone(),
-                form: Form::Leases,
+                form: LockKind::Leases,
                 namespace: "kube-system".into(),
                 name: lease.into(),
                 terms: self.terms,
@@ -126,8 +126,8 @@ impl Elections {
             };
             match election.lead(work(), end).await {
                 // The server continues to serve, and may lead again.
-                Outcome::Lost => {}
-                Outcome::Done(()) | Outcome::Stopped => return,
+                ElectionOutcome::Lost => {}
+                ElectionOutcome::Done(()) | ElectionOutcome::Stopped => return,
             }
         }
     }

@@ -10,13 +10,13 @@ use holdfast_core::kinds::{records, registry};
 use holdfast_core::pipeline::PortsElsewhere;
 use holdfast_service::housekeeping::presence;
 use holdfast_service::{Meter, Service};
-use holdfast_storage_etcd::alike::{self, Alike};
 use holdfast_storage_etcd::claims::Allocations;
 use holdfast_storage_etcd::client::Etcd;
 use holdfast_storage_etcd::compaction::{Compactor, Round};
 use holdfast_storage_etcd::first;
-use holdfast_storage_etcd::health::{self, Probe, Turn};
+use holdfast_storage_etcd::health::{self, Probe, ProbeTurn};
 use holdfast_storage_etcd::measured::Measured;
+use holdfast_storage_etcd::option_comparison::{self, OptionComparison};
 use holdfast_storage_etcd::servers::Servers;
 use holdfast_storage_etcd::strays::Strays;
 use holdfast_transport_http::HealthCheck;
@@ -34,7 +34,7 @@ pub struct Upkeep {
     members: usize,
     keys: Keys,
     options: EtcdArgs,
-    alike: Option<Arc<Alike>>,
+    alike: Option<Arc<OptionComparison>>,
     began: Instant,
     claims: Option<Arc<Allocations>>,
     strays: Option<Arc<Strays>>,
@@ -67,7 +67,7 @@ impl Upkeep {
     }
 
     /// Publishes this server's options for the other servers. Fails if a running server has different ones.
-    pub fn beside(self, alike: Alike) -> Result<Upkeep> {
+    pub fn beside(self, alike: OptionComparison) -> Result<Upkeep> {
         let differences =
             alike.differences().map_err(|why| anyhow!("cannot read the options of other servers: {why}"))?;
         ensure!(
@@ -76,7 +76,7 @@ impl Upkeep {
             differences.join("; ")
         );
         alike
-            .tell(self.began.elapsed())
+            .announce(self.began.elapsed())
             .map_err(|why| anyhow!("cannot publish the options for other servers: {why}"))?;
         Ok(Upkeep { alike: Some(Arc::new(alike)), ..self })
     }
@@ -146,7 +146,7 @@ impl Upkeep {
         }
         if let Some(alike) = self.alike.clone() {
             let began = self.began;
-            tasks.spawn(each(alike::RENEWED_EACH, move || match alike.renew(began.elapsed()) {
+            tasks.spawn(each(option_comparison::RENEWED_EACH, move || match alike.renew(began.elapsed()) {
                 Ok(news) => news.iter().for_each(|difference| {
                     tracing::error!("{difference}. Restart one of the servers with options that fit");
                 }),
@@ -218,8 +218,8 @@ impl HealthCheck for Check {
 
     fn check(&self) -> BoxFuture<'_, Result<(), String>> {
         let asked = match self.probe.turn(self.began.elapsed()) {
-            Turn::Known(outcome) => return std::future::ready(outcome).boxed(),
-            Turn::Ask(asked) => asked,
+            ProbeTurn::Known(outcome) => return std::future::ready(outcome).boxed(),
+            ProbeTurn::Ask(asked) => asked,
         };
         let (probe, etcd, keys) = (self.probe.clone(), self.etcd.clone(), self.keys.clone());
         // The check continues even if its caller disconnects. Later callers receive its outcome.

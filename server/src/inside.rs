@@ -9,7 +9,7 @@ use holdfast_core::object::{Body, meta};
 use holdfast_core::state::{Change, State};
 use holdfast_engine::{Engine, Tap, TapOutput};
 use holdfast_runtime::remote::{fault, refusal};
-use holdfast_runtime::{Act, Clock, Done, Feed, News, heavy};
+use holdfast_runtime::{Act, ActionDone, Clock, Feed, News, heavy};
 use holdfast_service::{Call, Reply, Service};
 use holdfast_transport_http::{Transport, memory};
 use holdfast_value::Value;
@@ -225,7 +225,7 @@ impl InsideAct {
 
 #[async_trait]
 impl Act for InsideAct {
-    async fn act(&self, actor: &Actor, action: &Action) -> Result<Done, Refusal> {
+    async fn act(&self, actor: &Actor, action: &Action) -> Result<ActionDone, Refusal> {
         let service = self.service()?;
         let engine = service.engine();
         let snapshot = engine.snapshot();
@@ -253,10 +253,10 @@ impl Act for InsideAct {
             Reply::Object(shown) => shown.entry.body().len(),
             _ => 0,
         };
-        Ok(Done { name, result, bytes })
+        Ok(ActionDone { name, result, bytes })
     }
 
-    async fn ask(&self, actor: &Actor, path: &str) -> Result<Value, Refusal> {
+    async fn get(&self, actor: &Actor, path: &str) -> Result<Value, Refusal> {
         // The whole API can be read, including the parts that other servers answer for.
         let answer = memory::get(self.transport()?, actor.user.clone(), path, ANSWER_BYTES_MAX).await.map_err(fault)?;
         match answer.status().is_success() {

@@ -5,7 +5,7 @@
 //! each of them.
 
 use holdfast_cloud::names;
-use holdfast_component::election::Form;
+use holdfast_component::election::LockKind;
 use holdfast_component::options::ElectionSettings;
 use holdfast_core::object::reader::{Reader, read};
 use holdfast_value::Value;
@@ -48,7 +48,7 @@ impl Migration {
                 reader.invalid("kind", format!("{kind:?}"), "must be LeaderMigrationConfiguration");
             }
             let lock = reader.text("resourceLock").map_or_else(usual_lock, str::to_owned);
-            if lock.parse::<Form>().is_err() {
+            if lock.parse::<LockKind>().is_err() {
                 reader.invalid("resourceLock", format!("{lock:?}"), "is not a kind of lock");
             }
             let leader = reader.text("leaderName").unwrap_or_default().to_owned();

@@ -105,7 +105,7 @@ enum Command {
     Run(Box<run::Args>),
     /// Read, check, export, import and compact event logs.
     #[command(subcommand)]
-    Log(log::Command),
+    Log(log::LogCommand),
     /// Show the versions of an object: the time, the user and the changes of each.
     History(Box<history::versions::Args>),
     /// Show every field of an object with the version, time and actor that set it last.
@@ -127,7 +127,7 @@ enum Command {
     /// Measure the performance of any Kubernetes API server.
     Bench(Box<holdfast_bench::Args>),
     /// Test this program by simulation: racing clients, crashes and failing disks.
-    Sim(Box<holdfast_sim::Args>),
+    Sim(Box<holdfast_sim::SimulationArgs>),
     /// Print the page of all options, docs/OPTIONS.md.
     #[command(hide = true)]
     Options,

@@ -12,7 +12,8 @@ use holdfast_engine::log::sealing::Values;
 use holdfast_storage_etcd::client::{Etcd, Transactions};
 use holdfast_storage_etcd::grpc::{Address, Cluster};
 use holdfast_storage_etcd::migrate::{
-    self, FromEtcd, FromFolder, Happening, How, Source, Stopped, Storage, Summary, ToEtcd, ToFolder,
+    self, FromEtcd, FromFolder, MigrationOptions, MigrationProgress, Source, Stopped, Storage, Summary, ToEtcd,
+    ToFolder,
 };
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -141,9 +142,9 @@ impl Args {
 
 pub fn run(args: &Args) -> Result<()> {
     let mut source = source(args).with_context(|| format!("--from={}", args.from))?;
-    let how = How { is_dry: args.dry_run, skips: args.skip_unreadable };
+    let how = MigrationOptions { is_dry: args.dry_run, skips: args.skip_unreadable };
     let mut shown = Shown::new();
-    let mut tell = |told: Happening<'_>| shown.tell(&told);
+    let mut tell = |told: MigrationProgress<'_>| shown.tell(&told);
     let moved = match &args.to {
         Store::Folder(folder) => {
             let values = if args.encryption.is_given() { Some(args.values()?) } else { None };
@@ -249,11 +250,11 @@ impl Shown {
         Shown { is_terminal: std::io::stderr().is_terminal(), began: Instant::now(), last: None }
     }
 
-    fn tell(&mut self, told: &Happening<'_>) {
+    fn tell(&mut self, told: &MigrationProgress<'_>) {
         match told {
-            Happening::GoesOn => self.line("the migration goes on where it was interrupted"),
-            Happening::Unreadable(cause) => self.line(&format!("left out: {cause}")),
-            Happening::At { objects, part } => {
+            MigrationProgress::GoesOn => self.line("the migration goes on where it was interrupted"),
+            MigrationProgress::Unreadable(cause) => self.line(&format!("left out: {cause}")),
+            MigrationProgress::At { objects, part } => {
                 let period = if self.is_terminal { ON_A_TERMINAL } else { IN_A_FILE };
                 if self.last.is_some_and(|last| last.elapsed() < period) {
                     return;

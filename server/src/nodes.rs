@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow};
 use holdfast_component::api::Api;
 use holdfast_component::{connect, logging};
 use holdfast_runtime::remote::{RemoteAct, RemoteFeed};
-use holdfast_runtime::{Act, Metrics, Runtime, System};
+use holdfast_runtime::{Act, Metrics, Runtime, WallClock};
 use holdfast_world::Actor;
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -62,7 +62,7 @@ pub fn run(args: Args) -> Result<()> {
         }
         let act = Arc::new(RemoteAct::new(Arc::new(OneClient(client.clone())), client, false));
         let controllers = holdfast_nodes::all(template, args.count);
-        let mut runtime = Runtime::new(act.clone(), Arc::new(System), Arc::new(Metrics::default()));
+        let mut runtime = Runtime::new(act.clone(), Arc::new(WallClock), Arc::new(Metrics::default()));
         let mut needed = holdfast_nodes::objects::needed();
         for controller in controllers {
             let actor = Actor::of(controller.as_ref());

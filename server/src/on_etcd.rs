@@ -11,11 +11,11 @@ use holdfast_component::options::joined;
 use holdfast_core::etcd::Keys;
 use holdfast_encryption::Live;
 use holdfast_engine::{Apart, LogRead};
-use holdfast_storage_etcd::alike::Alike;
 use holdfast_storage_etcd::claims::Allocations;
 use holdfast_storage_etcd::client::Etcd;
 use holdfast_storage_etcd::first;
 use holdfast_storage_etcd::grpc::{Address, Cluster};
+use holdfast_storage_etcd::option_comparison::OptionComparison;
 use holdfast_storage_etcd::releases::{self, Judged};
 use holdfast_storage_etcd::{EtcdLog, Kinds, Parts, Storing, Transactions};
 use holdfast_storage_rocks::{Durability, Reserve, RocksLog};
@@ -109,7 +109,7 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: &Arc<
     let prefix = args.storage.etcd.prefix().map_err(|why| anyhow!(why))?;
     let server = local.identity()?.id.unwrap_or_default();
     let (address, options) = (shown_as(args), shared_options(args));
-    let alike = Alike::new(upkeep.etcd(), (&prefix, transactions), &server, &address, options, keys.clone());
+    let alike = OptionComparison::new(upkeep.etcd(), (&prefix, transactions), &server, &address, options, keys.clone());
     let upkeep = upkeep.beside(alike).with_context(|| named(args))?;
     let claims = Arc::new(Allocations::new(
         upkeep.etcd(),

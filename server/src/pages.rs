@@ -4,7 +4,7 @@ use crate::offered::Releases;
 use anyhow::{Context, Result, anyhow};
 use holdfast_component::files::private_socket;
 use holdfast_component::gates::Gates;
-use holdfast_component::metrics::{Metrics, Shown, describe};
+use holdfast_component::metrics::{Metrics, ShownMetrics, describe};
 use holdfast_component::serving::paths::{self, Paths, Zpages};
 use holdfast_service::Service;
 use holdfast_transport_http::pages::{Page, PageRequest, Pages};
@@ -30,7 +30,7 @@ pub fn pages(flags: Vec<(String, String)>, releases: Releases, profiling: bool, 
         emulated: Some(format!("1.{}", releases.emulated)),
         started: jiff::Timestamp::now(),
         health: Arc::default(),
-        metrics: Arc::new(Metrics::new(Shown::default())),
+        metrics: Arc::new(Metrics::new(ShownMetrics::default())),
         profiling,
         shown,
         flags,

@@ -5,10 +5,10 @@ use anyhow::{Context, Result, anyhow, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_chronicle::fork::certificates;
-use holdfast_component::files::{self, Readers, Writing};
+use holdfast_component::files::{self, Readers, WriteMode};
 use holdfast_storage_rocks::folder::{check_entries, close, make_private};
+use holdfast_tls::generated::{CERTIFICATE_DAYS, alternatives, params};
 use holdfast_tls::keys;
-use holdfast_tls::made::{CERTIFICATE_DAYS, alternatives, params};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     PublicKeyData,
@@ -73,7 +73,7 @@ impl Pki {
 }
 
 /// Creates files that are missing, and renews certificates that are about to expire or that another authority signed.
-pub fn ensure(pki: &Pki, data: &Path, names: &[String], addresses: &[IpAddr], write: Writing) -> Result<()> {
+pub fn ensure(pki: &Pki, data: &Path, names: &[String], addresses: &[IpAddr], write: WriteMode) -> Result<()> {
     keys_folder(data)?;
     let own = [&pki.server_key, &pki.admin_key, &pki.service_account_key, &pki.front_proxy_key];
     for key in own.into_iter().chain([&pki.kubelet_client_key]) {
@@ -119,7 +119,7 @@ pub fn account_key(data: &Path) -> Result<PathBuf> {
     let folder = keys_folder(data)?;
     let key = folder.join(ACCOUNT_KEY);
     files::close(&key);
-    keep_account_key(&key, Writing::Synced)?;
+    keep_account_key(&key, WriteMode::Synced)?;
     Ok(key)
 }
 
@@ -134,7 +134,7 @@ fn keys_folder(data: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
-fn keep_account_key(key: &Path, write: Writing) -> Result<()> {
+fn keep_account_key(key: &Path, write: WriteMode) -> Result<()> {
     if key.exists() { Ok(()) } else { Ok(write.file(key, &KeyPair::generate()?.serialize_pem(), Readers::Owner)?) }
 }
 
@@ -144,7 +144,7 @@ fn authority(
     certificate: &Path,
     key: &Path,
     signed: &[&Path],
-    write: Writing,
+    write: WriteMode,
 ) -> Result<Issuer<'static, KeyPair>> {
     files::close(key);
     if !key.exists() || !certificate.exists() {
@@ -221,7 +221,7 @@ fn issue(
     authority: &Issuer<'_, KeyPair>,
     certificate: &Path,
     key: &Path,
-    write: Writing,
+    write: WriteMode,
 ) -> Result<()> {
     let pair = KeyPair::generate()?;
     write.file(key, &pair.serialize_pem(), Readers::Owner)?;

@@ -4,19 +4,19 @@ use crate::component_process::{self, OneClient};
 use crate::settled::{self, Settled};
 use anyhow::{Context, Result, bail};
 use holdfast_component::api::Api;
-use holdfast_component::component::{Component, Features, Kind};
+use holdfast_component::component::{Component, ComponentKind, Features};
 use holdfast_component::election::Terms;
 use holdfast_component::election::run::host;
-use holdfast_component::files::{Readers, Writing};
+use holdfast_component::files::{Readers, WriteMode};
 use holdfast_component::options::{ComponentArgs, ElectionSettings, InsecureArgs, joined};
-use holdfast_component::serving::paths::Answer;
+use holdfast_component::serving::paths::PageResponse;
 use holdfast_component::throttle::Rate;
 use holdfast_component::values::parse_duration;
 use holdfast_core::wire::yaml::yaml;
 use holdfast_runtime::remote::{RemoteAct, RemoteFeed};
 use holdfast_runtime::scheduling::metrics::Metrics;
 use holdfast_runtime::scheduling::pod_resources::{CONTENT_TYPE, PodResources};
-use holdfast_runtime::scheduling::{Work, resources, run as run_scheduler};
+use holdfast_runtime::scheduling::{SchedulerSetup, resources, run as run_scheduler};
 use holdfast_scheduler::Configuration;
 use holdfast_scheduler::configuration::{LeaderElection, PolicySource};
 use holdfast_transport_http::paths::API_VERSION;
@@ -39,8 +39,8 @@ const INSECURE_PORT: u16 = 10251;
 /// stay off.
 const COORDINATED: &str = "CoordinatedLeaderElection";
 
-const KIND: Kind =
-    Kind { name: "kube-scheduler", version: API_VERSION, secure_port: 10259, tolerates_lookup_failure: true };
+const KIND: ComponentKind =
+    ComponentKind { name: "kube-scheduler", version: API_VERSION, secure_port: 10259, tolerates_lookup_failure: true };
 
 #[derive(clap::Args, Debug)]
 #[group(skip)]
@@ -126,7 +126,7 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
         })?;
     }
     if let Some(file) = &args.write_config_to {
-        Writing::Synced.file(file, &yaml(&configuration.document()), Readers::Owner)?;
+        WriteMode::Synced.file(file, &yaml(&configuration.document()), Readers::Owner)?;
         for field in configuration.unwritten() {
             tracing::warn!(field, "version v1 has no such field: it takes effect here, and is not written");
         }
@@ -139,7 +139,7 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     let api = component.api_as(kubeconfig.as_deref(), AGENT, None, rate).await?;
     let news = component.api_to_watch(kubeconfig.as_deref(), "/shared-informers", rate).await?;
     let work = work(configuration, &component, api.client().clone(), news.client().clone(), dump);
-    component.work(&settings, kubeconfig.as_deref(), rate, Duration::ZERO, work).await.map(drop)
+    component.run_while_leading(&settings, kubeconfig.as_deref(), rate, Duration::ZERO, work).await.map(drop)
 }
 
 /// Notified by each SIGUSR2, which asks for a dump of the scheduler's state.
@@ -180,7 +180,8 @@ fn work(
         let feed = RemoteFeed::new(news, resources(), ExtraKinds::None);
         let (configuration, pod_resources) = (Arc::new(configuration), Some(pod_resources));
         let (host, request_runtime) = (host(), Handle::current());
-        let work = Work { configuration, act, metrics, leads, synced, host, dump, request_runtime, pod_resources };
+        let work =
+            SchedulerSetup { configuration, act, metrics, leads, synced, host, dump, request_runtime, pod_resources };
         tokio::spawn(run_scheduler(work, feed))
     };
     let mut begin = Some(begin);
@@ -201,7 +202,7 @@ fn work(
 fn show_resources(component: &Component, resources: Arc<PodResources>, leads: watch::Receiver<bool>) {
     let page = move || {
         let text = if *leads.borrow() { resources.render() } else { String::new() };
-        Answer { code: http::StatusCode::OK, content_type: CONTENT_TYPE, text }
+        PageResponse { code: http::StatusCode::OK, content_type: CONTENT_TYPE, text }
     };
     component.page("/metrics/resources", Arc::new(page));
 }
@@ -333,7 +334,7 @@ fn election(election: &LeaderElection) -> ElectionSettings {
 /// one address for health and another for metrics; each address serves both.
 fn insecure_places(args: &Args, configuration: &Configuration) -> Vec<(IpAddr, u16)> {
     if args.insecure.port.is_some() || args.insecure.address.is_some() {
-        return args.insecure.place(INSECURE_PORT).into_iter().collect();
+        return args.insecure.address(INSECURE_PORT).into_iter().collect();
     }
     let place = |text: &str| -> Option<(IpAddr, u16)> {
         let place: SocketAddr = match text.strip_prefix(':') {

@@ -3,8 +3,8 @@
 use crate::inside::{InsideAct, InsideFeed};
 use holdfast_component::election::run::host;
 use holdfast_runtime::scheduling::metrics::Metrics;
-use holdfast_runtime::scheduling::{Work, resources, run};
-use holdfast_runtime::{Charged, Rates, apart};
+use holdfast_runtime::scheduling::{SchedulerSetup, resources, run};
+use holdfast_runtime::{Charged, Rates, run_on_own_thread};
 use holdfast_scheduler::Configuration;
 use holdfast_transport_http::Transport;
 use holdfast_world::ExtraKinds;
@@ -40,9 +40,18 @@ impl InProcess {
             let (synced, dump, host, request_runtime) = (Arc::default(), Arc::default(), host(), Handle::current());
             // This scheduler runs only while its server leads.
             let (_leads, leads) = watch::channel(true);
-            let work =
-                Work { configuration, act, metrics, leads, synced, host, dump, request_runtime, pod_resources: None };
-            apart("scheduler", move || run(work, feed)).await;
+            let work = SchedulerSetup {
+                configuration,
+                act,
+                metrics,
+                leads,
+                synced,
+                host,
+                dump,
+                request_runtime,
+                pod_resources: None,
+            };
+            run_on_own_thread("scheduler", move || run(work, feed)).await;
         }
     }
 }

@@ -2,17 +2,17 @@
 
 use anyhow::{Context, Result, anyhow};
 use holdfast_component::api::Api;
-use holdfast_component::authentication::{Authenticator, Wanted, look_up};
+use holdfast_component::authentication::{Authenticator, NeededTrust, look_up};
 use holdfast_component::authorization::Authorizer;
 use holdfast_component::serving::{self, Guard};
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
-use holdfast_kubelet::{Cluster, Server};
+use holdfast_kubelet::{Cluster, NodeServer};
 use holdfast_nodes::{ACCOUNT, Template};
 use holdfast_outbound::kubelets::Simulated;
 use holdfast_tls::front_proxy::RequestHeaders;
-use holdfast_tls::made::{self, CERTIFICATE_DAYS, alternatives, params};
+use holdfast_tls::generated::{self, CERTIFICATE_DAYS, alternatives, params};
 use holdfast_tls::peer::authenticated;
-use holdfast_tls::server::{LiveTls, Options, Pem};
+use holdfast_tls::server::{LiveTls, Pem, TlsOptions};
 use holdfast_transport_http::{Transport, memory};
 use rcgen::{ExtendedKeyUsagePurpose, Issuer, KeyPair};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -39,7 +39,7 @@ pub struct Listening {
 
 /// A server of simulated nodes that does not serve yet.
 pub struct Ready {
-    server: Arc<Server>,
+    server: Arc<NodeServer>,
     listener: TcpListener,
     api: Arc<Api>,
     tls: Arc<LiveTls>,
@@ -63,7 +63,7 @@ impl Listening {
 
     /// Listens on an address that other machines reach, with a self-signed certificate.
     pub fn at(address: IpAddr, port: u16) -> Result<Listening> {
-        let made = made::self_signed("simulated-nodes", &["localhost".to_owned()], &[address])?;
+        let made = generated::self_signed("simulated-nodes", &["localhost".to_owned()], &[address])?;
         let listener = listen(address, port, false)?;
         Ok(Listening { listener, certificate: made.certificate, key: made.key, clients: None })
     }
@@ -74,7 +74,7 @@ impl Listening {
 
     pub fn ready(self, api: Api, template: Arc<Template>) -> Result<Ready> {
         let knows_clients = self.clients.is_some();
-        let options = Options {
+        let options = TlsOptions {
             certificate: Pem::Text(self.certificate),
             key: Pem::Text(self.key),
             named: Vec::new(),
@@ -95,7 +95,7 @@ impl Listening {
         let authenticator = Arc::new(Authenticator::new(Some(shared.clone()), TOKEN_TIME, headers));
         let authorizer = Authorizer::new(Some(shared.clone()), Vec::new(), ALLOWED_TIME, REFUSED_TIME);
         let guard = Guard { authenticator: authenticator.clone(), authorizer };
-        let server = Arc::new(Server::new(Cluster { api, template }, tls.clone(), guard));
+        let server = Arc::new(NodeServer::new(Cluster { api, template }, tls.clone(), guard));
         Ok(Ready { server, listener: self.listener, api: shared, tls, authenticator, knows_clients })
     }
 }
@@ -118,12 +118,12 @@ impl Ready {
     pub async fn serve(self) -> Result<()> {
         let Ready { server, listener, api, tls, authenticator, knows_clients } = self;
         if !knows_clients {
-            let wanted = Wanted { client_authorities: true, front_proxies: false };
+            let wanted = NeededTrust { client_authorities: true, front_proxies: false };
             let looked = look_up(api, wanted, &tls, &authenticator.headers, true).await;
             looked.map_err(|why| anyhow!(why))?;
         }
         tokio::spawn(serving::follow(Arc::downgrade(&tls)));
-        Server::clone(&server).serve(tokio::net::TcpListener::from_std(listener)?).await;
+        NodeServer::clone(&server).serve(tokio::net::TcpListener::from_std(listener)?).await;
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use holdfast_engine::Engine;
 use holdfast_nodes::Template;
 use holdfast_nodes::metrics::{self, SERVICE, Selection};
-use holdfast_outbound::{Inside, Insiders};
+use holdfast_outbound::{InProcessServices, Inside};
 use holdfast_transport_http::query::Query;
 use holdfast_world::Time;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -17,7 +17,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 /// The server in this process, under the name of its Service.
-pub fn inside(template: Template) -> Insiders {
+pub fn inside(template: Template) -> InProcessServices {
     let template = Arc::new(template);
     let serve: Inside = Arc::new(move |engine, stream| {
         let (engine, template) = (Arc::downgrade(engine), template.clone());
@@ -36,7 +36,7 @@ pub fn inside(template: Template) -> Insiders {
         });
     });
     let (namespace, name) = SERVICE;
-    Insiders::from([((namespace.to_owned(), name.to_owned()), serve)])
+    InProcessServices::from([((namespace.to_owned(), name.to_owned()), serve)])
 }
 
 fn answer(engine: &Engine, template: &Template, request: &Request<Incoming>) -> Response<Full<Bytes>> {

@@ -2,8 +2,8 @@
 
 use crate::flags::Args;
 use anyhow::{Result, anyhow};
-use holdfast_tls::made;
-use holdfast_tls::server::{LiveTls, Options, Pem, Tls};
+use holdfast_tls::generated;
+use holdfast_tls::server::{LiveTls, Pem, Tls, TlsOptions};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,16 +19,16 @@ pub fn faults(args: &Args) -> Option<String> {
     let (certificate, key) = match args.network.tls.pair() {
         Some((certificate, key)) => (file(certificate), file(key)),
         None => {
-            let made = made::self_signed("kube-apiserver", &[], &[]).ok()?;
+            let made = generated::self_signed("kube-apiserver", &[], &[]).ok()?;
             (Pem::Text(made.certificate), Pem::Text(made.key))
         }
     };
     Tls::new(&options(args, certificate, key)).err()
 }
 
-fn options(args: &Args, certificate: Pem, key: Pem) -> Options {
+fn options(args: &Args, certificate: Pem, key: Pem) -> TlsOptions {
     let files = |path: &Option<std::path::PathBuf>| path.clone().map(Pem::File).into_iter().collect();
-    Options {
+    TlsOptions {
         certificate,
         key,
         named: args.network.tls.tls_sni_cert_key.clone(),

@@ -8,7 +8,7 @@ use crate::pki::Pki;
 use crate::shared_keys::SharedKeys;
 use crate::{flags, on_etcd, pki, tls};
 use anyhow::{Context, Result, anyhow, ensure};
-use holdfast_component::files::{Readers, Writing, keep_others_out};
+use holdfast_component::files::{Readers, WriteMode, keep_others_out};
 use holdfast_component::logging;
 use holdfast_component::options::joined;
 use holdfast_core::authz::chain::Mode;
@@ -84,7 +84,7 @@ pub struct Admin {
     pub kubeconfig: PathBuf,
     bind: IpAddr,
     pki: Pki,
-    writing: Writing,
+    writing: WriteMode,
 }
 
 impl Admin {
@@ -122,8 +122,8 @@ pub fn prepare(
     holdfast_storage_rocks::check_whole(server.storage.data_dir())?;
     let bind = server.network.bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let writing = match lasting {
-        Lasting::Kept => Writing::Synced,
-        Lasting::Fleeting | Lasting::InMemory => Writing::Unsynced,
+        Lasting::Kept => WriteMode::Synced,
+        Lasting::Fleeting | Lasting::InMemory => WriteMode::Unsynced,
     };
     let connected = on_etcd::connect(&server)?;
     let pki = Pki::of(server.storage.data_dir());

@@ -3,8 +3,8 @@
 use crate::custom::{self, CLEANUP, Law, Variant};
 use crate::owners;
 use crate::pick::Pick;
-use crate::shape::{Shape, Sort};
-use crate::twin::Version;
+use crate::shape::{ObjectShape, Sort};
+use crate::twin::ObjectVersion;
 use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 
@@ -34,12 +34,12 @@ pub enum PatchFormat {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act {
     Create {
-        wanted: Shape,
+        wanted: ObjectShape,
         generated: bool,
     },
     /// PUT of a document that the client has read and changed.
     Replace {
-        wanted: Shape,
+        wanted: ObjectShape,
         version: Option<u64>,
         uid: String,
     },
@@ -52,7 +52,7 @@ pub enum Act {
     },
     /// A server-side apply of these fields, and of the fields that all applies have.
     Apply {
-        fields: BTreeMap<owners::Field, Value>,
+        fields: BTreeMap<owners::ContestedField, Value>,
         manager: String,
         force: bool,
     },
@@ -153,7 +153,7 @@ impl Edit {
         }
     }
 
-    pub fn edited(&self, shape: Shape) -> Shape {
+    pub fn edited(&self, shape: ObjectShape) -> ObjectShape {
         let mut shape = shape;
         let set = |map: &mut BTreeMap<String, String>, key: &str, value: &Option<String>| match value {
             Some(value) => drop(map.insert(key.to_owned(), value.clone())),
@@ -208,7 +208,7 @@ impl Act {
 }
 
 /// Adds the defaults of its definition to a shape.
-pub fn lawful(sort: Sort, shape: Shape, law: Option<Law>) -> Shape {
+pub fn lawful(sort: Sort, shape: ObjectShape, law: Option<Law>) -> ObjectShape {
     let mut shape = shape;
     if sort.is_custom() && shape.tier.is_none() {
         shape.tier = law.and_then(|law| law.tier).map(str::to_owned);
@@ -218,13 +218,18 @@ pub fn lawful(sort: Sort, shape: Shape, law: Option<Law>) -> Shape {
 
 /// The effect of an accepted act on an object: its shape afterwards, `None` if it is deleted. An error says why the act
 /// must not have been accepted.
-pub fn predict(sort: Sort, act: &Act, before: Option<&Version>, law: Option<Law>) -> Result<Option<Shape>, String> {
-    let lawful = |shape: Shape| lawful(sort, shape, law);
+pub fn predict(
+    sort: Sort,
+    act: &Act,
+    before: Option<&ObjectVersion>,
+    law: Option<Law>,
+) -> Result<Option<ObjectShape>, String> {
+    let lawful = |shape: ObjectShape| lawful(sort, shape, law);
     let version = match (act, before) {
         (Act::Create { wanted, .. }, None) => return Ok(Some(lawful(wanted.clone()))),
         (Act::Create { .. }, Some(_)) => return Err("a create met an object that was there".into()),
         (Act::Replace { wanted, version: None, .. }, None) if sort.creates_on_update() => {
-            return Ok(Some(Shape { deleting: false, grace: 0, ..wanted.clone() }));
+            return Ok(Some(ObjectShape { deleting: false, grace: 0, ..wanted.clone() }));
         }
         (Act::Apply { fields, .. }, None) => {
             let created = owners::set(created(sort, fields), fields);
@@ -239,8 +244,8 @@ pub fn predict(sort: Sort, act: &Act, before: Option<&Version>, law: Option<Law>
     match act {
         Act::Create { .. } => unreachable!("handled above"),
         Act::Replace { wanted, .. } => {
-            let Shape { status, deleting, grace, held, .. } = before.clone();
-            after = Shape { status, deleting, grace, held, ..wanted.clone() };
+            let ObjectShape { status, deleting, grace, held, .. } = before.clone();
+            after = ObjectShape { status, deleting, grace, held, ..wanted.clone() };
         }
         Act::Change { edit, test, .. } => {
             if let Some(value) = test
@@ -284,17 +289,17 @@ pub fn predict(sort: Sort, act: &Act, before: Option<&Version>, law: Option<Law>
 }
 
 /// A new object of this kind, before any field is set.
-fn created(sort: Sort, fields: &BTreeMap<owners::Field, Value>) -> Shape {
-    let mut shape = Shape::default();
+fn created(sort: Sort, fields: &BTreeMap<owners::ContestedField, Value>) -> ObjectShape {
+    let mut shape = ObjectShape::default();
     match sort {
         Sort::Pod => shape.status = Some("Pending".into()),
-        Sort::Deployment if !fields.contains_key(&owners::Field::Replicas) => shape.replicas = Some(1),
+        Sort::Deployment if !fields.contains_key(&owners::ContestedField::Replicas) => shape.replicas = Some(1),
         _ => {}
     }
     shape
 }
 
-fn deleted(sort: Sort, before: Shape, grace: Option<i64>, policy: Option<&str>) -> Shape {
+fn deleted(sort: Sort, before: ObjectShape, grace: Option<i64>, policy: Option<&str>) -> ObjectShape {
     let mut after = before;
     if policy.is_some() {
         after.finalizers.retain(|finalizer| finalizer != "orphan" && finalizer != "foregroundDeletion");

@@ -13,10 +13,10 @@ use std::time::Duration;
 const START_MS: i64 = 1_795_255_200_000;
 
 pub struct SimulatedClock {
-    inner: Mutex<Inner>,
+    inner: Mutex<ClockState>,
 }
 
-struct Inner {
+struct ClockState {
     now_ms: i64,
     /// The seed of the current step, so that stamps do not depend on what other steps drew.
     seed: u64,
@@ -25,7 +25,7 @@ struct Inner {
 
 impl SimulatedClock {
     pub fn new(seed: u64) -> SimulatedClock {
-        SimulatedClock { inner: Mutex::new(Inner { now_ms: START_MS, seed, stamps: 0 }) }
+        SimulatedClock { inner: Mutex::new(ClockState { now_ms: START_MS, seed, stamps: 0 }) }
     }
 
     /// Sets the step from whose seed stamps are derived.
@@ -45,7 +45,7 @@ impl SimulatedClock {
         self.lock().now_ms
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, ClockState> {
         self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }

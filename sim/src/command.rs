@@ -1,6 +1,6 @@
 //! `holdfast sim`: runs simulations by seed, and prints how to run a failed one again.
 
-use crate::run::{Failure, Plan, Report, Scene};
+use crate::run::{Report, RunPlan, SimulatedPart, SimulationFailure};
 use crate::shrink::shrink;
 use crate::simulate::simulate;
 use anyhow::{Context, Result, bail, ensure};
@@ -19,15 +19,15 @@ const SHRINK_TIME: Duration = Duration::from_secs(20);
 /// What to simulate, for how long.
 #[derive(Debug, Clone, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub struct Args {
+pub struct SimulationArgs {
     #[command(flatten)]
     scope: Scope,
     #[command(subcommand)]
-    mode: Option<Mode>,
+    mode: Option<RunMode>,
 }
 
 #[derive(Debug, Clone, clap::Subcommand)]
-enum Mode {
+enum RunMode {
     /// Run every seed twice, and check that both runs do the same, step by step.
     Meta(Scope),
     /// Simulate the scheduler instead: pods and nodes are added and removed, schedulers crash, and two schedulers run
@@ -50,10 +50,10 @@ struct Scope {
     #[arg(long, value_parser = minutes)]
     minutes: Option<Duration>,
     /// Number of steps of each simulation.
-    #[arg(long, default_value_t = Plan::STEPS as u32, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    #[arg(long, default_value_t = RunPlan::STEPS as u32, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     steps: u32,
     /// Maximum number of requests at the same time.
-    #[arg(long, default_value_t = Plan::CLIENTS as u16, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, default_value_t = RunPlan::CLIENTS as u16, value_parser = clap::value_parser!(u16).range(1..=1000))]
     clients: u16,
     /// Number of simulations that run in parallel.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -83,13 +83,13 @@ fn minutes(text: &str) -> Result<Duration> {
 }
 
 /// Runs the simulations and prints the results; fails if a simulation did.
-pub fn run(args: Args) -> Result<()> {
+pub fn run(args: SimulationArgs) -> Result<()> {
     let (scope, twice, scene) = match args.mode {
-        Some(Mode::Meta(scope)) => (scope, true, Scene::Server),
-        Some(Mode::Scheduling(scope)) => (scope, false, Scene::Scheduling),
-        Some(Mode::Controllers(scope)) => (scope, false, Scene::Controllers),
-        Some(Mode::Admission(scope)) => (scope, false, Scene::Admission),
-        None => (args.scope, false, Scene::Server),
+        Some(RunMode::Meta(scope)) => (scope, true, SimulatedPart::Server),
+        Some(RunMode::Scheduling(scope)) => (scope, false, SimulatedPart::Scheduling),
+        Some(RunMode::Controllers(scope)) => (scope, false, SimulatedPart::Controllers),
+        Some(RunMode::Admission(scope)) => (scope, false, SimulatedPart::Admission),
+        None => (args.scope, false, SimulatedPart::Server),
     };
     if let (Some(only), Some(seeds)) = (&scope.only, &scope.seeds) {
         ensure!(seeds.start() == seeds.end(), "--only is for a single seed: say --seeds {}", seeds.start());
@@ -108,7 +108,7 @@ pub fn run(args: Args) -> Result<()> {
 struct Runner {
     scope: Scope,
     twice: bool,
-    scene: Scene,
+    scene: SimulatedPart,
     started: Instant,
     next: AtomicU64,
     last: u64,
@@ -126,7 +126,7 @@ struct Totals {
 }
 
 impl Runner {
-    fn new(scope: Scope, twice: bool, scene: Scene) -> Runner {
+    fn new(scope: Scope, twice: bool, scene: SimulatedPart) -> Runner {
         let seeds = scope.seeds.clone().unwrap_or(match scope.minutes {
             Some(_) => 1..=u64::MAX - 1,
             None => 1..=SEEDS,
@@ -176,11 +176,11 @@ impl Runner {
         }
     }
 
-    fn plan(&self, seed: u64) -> Plan {
+    fn plan(&self, seed: u64) -> RunPlan {
         let Scope { steps, clients, only, trace, .. } = self.scope.clone();
         let trace = trace || self.twice;
         let scene = self.scene;
-        Plan { steps: steps as usize, clients: clients.into(), only, trace, scene, ..Plan::new(seed) }
+        RunPlan { steps: steps as usize, clients: clients.into(), only, trace, scene, ..RunPlan::new(seed) }
     }
 
     fn one(&self, seed: u64) {
@@ -220,14 +220,14 @@ impl Runner {
 }
 
 /// Describes a failure, with the steps that it needs if `shrinks` is set, and the command that runs it again.
-pub fn account(plan: &Plan, failure: &Failure, shrinks: bool) -> String {
-    let Failure { step, why } = failure;
+pub fn account(plan: &RunPlan, failure: &SimulationFailure, shrinks: bool) -> String {
+    let SimulationFailure { step, why } = failure;
     let mut told = format!("seed {} fails at step {step}: {why}\n", plan.seed);
     let (what, clients) = match plan.scene {
-        Scene::Scheduling => (" scheduling", String::new()),
-        Scene::Controllers => (" controllers", String::new()),
-        Scene::Admission => (" admission", format!(" --clients {}", plan.clients)),
-        Scene::Server => ("", format!(" --clients {}", plan.clients)),
+        SimulatedPart::Scheduling => (" scheduling", String::new()),
+        SimulatedPart::Controllers => (" controllers", String::new()),
+        SimulatedPart::Admission => (" admission", format!(" --clients {}", plan.clients)),
+        SimulatedPart::Server => ("", format!(" --clients {}", plan.clients)),
     };
     let again = format!("holdfast sim{what} --seeds {} --steps {}{clients}", plan.seed, plan.steps);
     if !shrinks || plan.only.is_some() {
@@ -235,7 +235,7 @@ pub fn account(plan: &Plan, failure: &Failure, shrinks: bool) -> String {
         return told + &format!("  rerun: {again}{only} --trace");
     }
     let (steps, failure) = shrink(plan, failure, Instant::now() + SHRINK_TIME);
-    let report = simulate(&Plan { only: Some(steps.clone()), trace: true, ..plan.clone() });
+    let report = simulate(&RunPlan { only: Some(steps.clone()), trace: true, ..plan.clone() });
     told += &format!("  {} of {} steps are enough for: {}\n", steps.len(), plan.steps, failure.why);
     // The trace of step 0 is omitted, because it is the same for all seeds.
     let lines = report.trace.iter().filter(|line| !line.starts_with("    0 "));
@@ -273,10 +273,10 @@ mod tests {
         }
     }
 
-    fn parse(line: &str) -> Result<Args, clap::Error> {
-        let command = Args::augment_args(clap::Command::new("sim"));
+    fn parse(line: &str) -> Result<SimulationArgs, clap::Error> {
+        let command = SimulationArgs::augment_args(clap::Command::new("sim"));
         let matches = command.try_get_matches_from(["sim"].into_iter().chain(line.split_whitespace()))?;
-        Args::from_arg_matches(&matches)
+        SimulationArgs::from_arg_matches(&matches)
     }
 
     #[test]

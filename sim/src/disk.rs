@@ -37,7 +37,7 @@ pub enum Sabotage {
 
 /// The point of an append at which the power fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum AppendPoint {
     BeforeWrite,
     BetweenWriteAndSync,
     AfterSync,
@@ -57,7 +57,7 @@ pub enum Planned {
     /// The sync is reported as failed, but the whole batch is on the disk.
     SyncSaysItFails,
     /// The server crashes at this stage.
-    Crash(Stage),
+    Crash(AppendPoint),
 }
 
 /// The payload of the panic by which the server crashes; it is not printed.
@@ -68,13 +68,13 @@ pub fn die() -> ! {
 }
 
 pub struct Disk {
-    inner: Mutex<Inner>,
+    inner: Mutex<DiskState>,
     wake: Mutex<Option<Wake>>,
     sabotage: Sabotage,
 }
 
 #[derive(Default)]
-struct Inner {
+struct DiskState {
     file: File,
     /// Where the next batch is written.
     end: usize,
@@ -118,7 +118,7 @@ impl Disk {
     pub fn plan(&self, planned: Planned, recoveries_refused: usize, seed: u64) {
         let mut inner = self.lock();
         inner.seed = seed;
-        if planned == Planned::Crash(Stage::Recovery) {
+        if planned == Planned::Crash(AppendPoint::Recovery) {
             (inner.dies_recovering, inner.recoveries_refused) = (true, 0);
         } else {
             (inner.planned, inner.recoveries_refused) = (Some(planned), recoveries_refused);
@@ -183,7 +183,7 @@ impl Disk {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, DiskState> {
         self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -239,7 +239,7 @@ fn batch_at(bytes: &[u8], at: usize, torn_too: bool) -> Option<(Vec<Record>, usi
     (next == end).then_some((records, end))
 }
 
-impl Inner {
+impl DiskState {
     /// Reads the file from the end of the proven part, cuts an incomplete batch, and syncs the rest.
     fn reread(&mut self, torn_too: bool) {
         let (mut end, count) = self.proven;
@@ -419,7 +419,7 @@ impl Log for Disk {
         }
         let planned = inner.planned.take();
         inner.newest = extent(batch);
-        let fails = |inner: &mut Inner, mark: Mark| {
+        let fails = |inner: &mut DiskState, mark: Mark| {
             saw(mark);
             let full = mark == Mark::Full;
             (inner.broken, inner.full, inner.refused) = (true, full, 0);
@@ -427,7 +427,7 @@ impl Log for Disk {
         };
         match planned {
             Some(Planned::WriteFails) => return fails(&mut inner, Mark::WriteFailed),
-            Some(Planned::Crash(Stage::BeforeWrite)) => die(),
+            Some(Planned::Crash(AppendPoint::BeforeWrite)) => die(),
             _ => {}
         }
         let bytes = frames(batch);
@@ -440,7 +440,7 @@ impl Log for Disk {
         }
         inner.file.write(at, &bytes);
         match planned {
-            Some(Planned::Crash(Stage::BetweenWriteAndSync)) => die(),
+            Some(Planned::Crash(AppendPoint::BetweenWriteAndSync)) => die(),
             Some(Planned::SyncFails) => {
                 let mut dice = Dice::new(inner.seed);
                 inner.file.tear(&mut dice);
@@ -455,7 +455,7 @@ impl Log for Disk {
         if self.sabotage != Sabotage::SkipSync {
             inner.file.sync();
         }
-        if planned == Some(Planned::Crash(Stage::AfterSync)) {
+        if planned == Some(Planned::Crash(AppendPoint::AfterSync)) {
             die();
         }
         inner.unsure = None;

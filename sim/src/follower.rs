@@ -3,14 +3,14 @@
 use crate::coverage::{Mark, saw};
 use crate::custom::DEFINITIONS;
 use crate::door;
-use crate::oracle::Verdict;
+use crate::oracle::CheckResult;
 use crate::pick::{Pick, picked};
 use crate::random::Dice;
 use crate::reader::{Reading, Sight, past};
 use crate::rights;
 use crate::server::QUEUE_EVENTS;
 use crate::shape::{SORTS, Sort};
-use crate::twin::{Twin, Version};
+use crate::twin::{ObjectVersion, Twin};
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::request::Verb;
@@ -48,9 +48,9 @@ pub struct Follower {
 /// How an event should appear to a watcher.
 struct ExpectedEvent<'a> {
     what: &'static str,
-    version: &'a Version,
+    version: &'a ObjectVersion,
     /// The last state in the selection of an object that has left it.
-    left: Option<&'a Version>,
+    left: Option<&'a ObjectVersion>,
 }
 
 impl Follower {
@@ -168,7 +168,7 @@ impl Follower {
     }
 
     /// Lists and then watches, or opens a watch that sends the initial objects.
-    fn start(&mut self, now: bool, sight: Sight) -> Verdict {
+    fn start(&mut self, now: bool, sight: Sight) -> CheckResult {
         let mut held = BTreeMap::new();
         let mut from = None;
         if !now {
@@ -200,7 +200,7 @@ impl Follower {
     }
 
     /// Resumes at the last known version, if the kind is served and the user has the right.
-    pub fn resume(&mut self, sight: Sight) -> Verdict {
+    pub fn resume(&mut self, sight: Sight) -> CheckResult {
         if self.blank || self.initial.is_some() {
             return self.start(self.initial.is_some(), sight);
         }
@@ -242,7 +242,7 @@ impl Follower {
     }
 
     /// Processes events sent before the crash; the twin already contains the events that became durable.
-    pub fn remember(&mut self, twin: &Twin) -> Verdict {
+    pub fn remember(&mut self, twin: &Twin) -> CheckResult {
         for delivery in std::mem::take(&mut self.last_words) {
             let why = self.take(twin, &delivery);
             why.map_err(|why| self.blame(&format!("it was told before what is not so: {why}")))?;
@@ -279,7 +279,7 @@ impl Follower {
     }
 
     /// A watch ends only because its kind was redefined, or its version has expired.
-    fn end(&mut self, twin: &Twin, fault: &Fault) -> Verdict {
+    fn end(&mut self, twin: &Twin, fault: &Fault) -> CheckResult {
         self.watch = None;
         match fault {
             Fault::Redefined if self.sort.is_custom() => {
@@ -297,7 +297,7 @@ impl Follower {
     }
 
     /// The initial events are complete: they must be the state at that version.
-    fn begin(&mut self, twin: &Twin, end: u64) -> Verdict {
+    fn begin(&mut self, twin: &Twin, end: u64) -> CheckResult {
         let found = self.initial.take().unwrap_or_default();
         self.agree(twin, end, &found, "the first events tell of")?;
         self.held = found;
@@ -305,7 +305,7 @@ impl Follower {
         Ok(())
     }
 
-    fn agree(&self, twin: &Twin, at: u64, found: &BTreeMap<String, u64>, what: &str) -> Verdict {
+    fn agree(&self, twin: &Twin, at: u64, found: &BTreeMap<String, u64>, what: &str) -> CheckResult {
         let expected = || picked(twin, self.sort, &self.pick, at).map(|(key, version)| (key, version.offset));
         if expected().eq(found.iter().map(|(key, offset)| (key.as_str(), *offset))) {
             return Ok(());
@@ -314,7 +314,7 @@ impl Follower {
         Err(self.blame(&format!("{what} {found:?} and not {expected:?} at {at}")))
     }
 
-    fn take(&mut self, twin: &Twin, delivery: &Delivery) -> Verdict {
+    fn take(&mut self, twin: &Twin, delivery: &Delivery) -> CheckResult {
         let change = &delivery.event.change;
         let what = delivery.change_type.as_str();
         let offset = change.offset.0;
@@ -379,7 +379,7 @@ impl Follower {
     }
 
     /// Requests a bookmark. It must not be ahead of the received events.
-    pub fn bookmark(&mut self, twin: &Twin) -> Verdict {
+    pub fn bookmark(&mut self, twin: &Twin) -> CheckResult {
         self.remember(twin)?;
         if self.initial.is_some() {
             return Ok(());
@@ -400,7 +400,7 @@ impl Follower {
     }
 
     /// After everything was read, the watcher's objects must be the current ones.
-    pub fn check(&self, twin: &Twin, published: u64) -> Verdict {
+    pub fn check(&self, twin: &Twin, published: u64) -> CheckResult {
         if self.watch.is_none() || self.initial.is_some() {
             return Ok(());
         }

@@ -38,9 +38,9 @@ mod twin;
 mod workload;
 mod world;
 
-pub use command::{Args, account, run};
+pub use command::{SimulationArgs, account, run};
 pub use coverage::{Coverage, Mark};
 pub use disk::Sabotage;
-pub use run::{Failure, Plan, Report, Scene};
+pub use run::{Report, RunPlan, SimulatedPart, SimulationFailure};
 pub use shrink::shrink;
 pub use simulate::simulate;

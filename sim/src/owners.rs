@@ -1,13 +1,13 @@
 //! Reads the manager of each field from `managedFields` in a naive way, and predicts the effect of server-side apply on
 //! the managers.
 
-use crate::shape::Shape;
+use crate::shape::ObjectShape;
 use holdfast_value::Value;
 use std::collections::BTreeMap;
 
 /// A field that several managers set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Field {
+pub enum ContestedField {
     Label(&'static str),
     Note(&'static str),
     Data(&'static str),
@@ -16,16 +16,16 @@ pub enum Field {
     Tier,
 }
 
-pub const FIELDS: [Field; 9] = [
-    Field::Label("app"),
-    Field::Label("tier"),
-    Field::Note("note"),
-    Field::Data("k0"),
-    Field::Data("k1"),
-    Field::Data("k2"),
-    Field::Replicas,
-    Field::Holder,
-    Field::Tier,
+pub const FIELDS: [ContestedField; 9] = [
+    ContestedField::Label("app"),
+    ContestedField::Label("tier"),
+    ContestedField::Note("note"),
+    ContestedField::Data("k0"),
+    ContestedField::Data("k1"),
+    ContestedField::Data("k2"),
+    ContestedField::Replicas,
+    ContestedField::Holder,
+    ContestedField::Tier,
 ];
 
 /// An owner of a field: manager, operation and subresource.
@@ -39,7 +39,7 @@ fn is_managed(document: &Value) -> bool {
     document["metadata"]["managedFields"].as_array().is_some_and(|entries| !entries.is_empty())
 }
 
-impl Field {
+impl ContestedField {
     fn path(self) -> Vec<&'static str> {
         match self {
             Self::Label(key) => vec!["metadata", "labels", key],
@@ -82,11 +82,11 @@ impl Field {
 }
 
 /// Sets these fields.
-pub fn set(shape: Shape, fields: &BTreeMap<Field, Value>) -> Shape {
+pub fn set(shape: ObjectShape, fields: &BTreeMap<ContestedField, Value>) -> ObjectShape {
     fields.iter().fold(shape, |shape, (field, value)| with(shape, *field, Some(value)))
 }
 
-fn with(shape: Shape, field: Field, value: Option<&Value>) -> Shape {
+fn with(shape: ObjectShape, field: ContestedField, value: Option<&Value>) -> ObjectShape {
     let mut shape = shape;
     let text = value.and_then(Value::as_str).map(str::to_owned);
     let put = |map: &mut BTreeMap<String, String>, key: &str, text: Option<String>| match text {
@@ -94,19 +94,19 @@ fn with(shape: Shape, field: Field, value: Option<&Value>) -> Shape {
         None => drop(map.remove(key)),
     };
     match field {
-        Field::Label(key) => put(&mut shape.labels, key, text),
-        Field::Note(key) => put(&mut shape.notes, key, text),
-        Field::Data(key) => put(&mut shape.data, key, text),
-        Field::Replicas => shape.replicas = value.and_then(Value::as_i64),
-        Field::Holder => shape.holder = text,
-        Field::Tier => shape.tier = text,
+        ContestedField::Label(key) => put(&mut shape.labels, key, text),
+        ContestedField::Note(key) => put(&mut shape.notes, key, text),
+        ContestedField::Data(key) => put(&mut shape.data, key, text),
+        ContestedField::Replicas => shape.replicas = value.and_then(Value::as_i64),
+        ContestedField::Holder => shape.holder = text,
+        ContestedField::Tier => shape.tier = text,
     }
     shape
 }
 
 /// The fields that an apply would change and other managers own.
-pub fn conflicts(document: &Value, fields: &BTreeMap<Field, Value>, manager: &str) -> Vec<Field> {
-    let taken = |(field, value): &(&Field, &Value)| {
+pub fn conflicts(document: &Value, fields: &BTreeMap<ContestedField, Value>, manager: &str) -> Vec<ContestedField> {
+    let taken = |(field, value): &(&ContestedField, &Value)| {
         let found = field.of(document);
         !found.is_null()
             && found != *value
@@ -117,7 +117,12 @@ pub fn conflicts(document: &Value, fields: &BTreeMap<Field, Value>, manager: &st
 
 /// Sets the applied fields. Removes the fields that the manager has applied before and now omits, unless another
 /// manager owns them too.
-pub fn applied(shape: Shape, document: &Value, fields: &BTreeMap<Field, Value>, manager: &str) -> Shape {
+pub fn applied(
+    shape: ObjectShape,
+    document: &Value,
+    fields: &BTreeMap<ContestedField, Value>,
+    manager: &str,
+) -> ObjectShape {
     let mut after = set(shape, fields);
     for field in FIELDS.into_iter().filter(|field| !fields.contains_key(field)) {
         if field.owners(document) == [(manager, "Apply", "")] {
@@ -129,8 +134,8 @@ pub fn applied(shape: Shape, document: &Value, fields: &BTreeMap<Field, Value>, 
 
 /// As in Kubernetes, fields without a manager may be removed together with fields that the applier removes from the
 /// same map. Fields lose their manager when a definition drops the version in which they were set.
-pub fn without_unowned(expected: Shape, found: &Shape, document: &Value) -> Shape {
-    FIELDS.into_iter().chain([Field::Note("origin")]).fold(expected, |expected, field| {
+pub fn without_unowned(expected: ObjectShape, found: &ObjectShape, document: &Value) -> ObjectShape {
+    FIELDS.into_iter().chain([ContestedField::Note("origin")]).fold(expected, |expected, field| {
         let is_gone = with(found.clone(), field, None) == *found;
         if is_gone && field.owners(document).is_empty() { with(expected, field, None) } else { expected }
     })
@@ -142,7 +147,7 @@ pub fn check(
     before: Option<&Value>,
     after: &Value,
     writer: Owner,
-    applied: Option<&BTreeMap<Field, Value>>,
+    applied: Option<&BTreeMap<ContestedField, Value>>,
 ) -> Result<(), String> {
     if before.is_some_and(|before| !is_managed(before)) && (applied.is_none() || !is_managed(after)) {
         return Ok(());
@@ -163,7 +168,7 @@ pub fn check(
         // As in Kubernetes, scaling is recorded only if a manager already owned the replicas; and a Scale omits zero
         // replicas.
         let unowned = before.is_some_and(|before| field.owners(before).is_empty());
-        if writer.2 == "scale" && field == Field::Replicas && (unowned || *found == 0) {
+        if writer.2 == "scale" && field == ContestedField::Replicas && (unowned || *found == 0) {
             continue;
         }
         if found == old

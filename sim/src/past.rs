@@ -4,12 +4,12 @@ use crate::coverage::{Mark, saw};
 use crate::door;
 use crate::door::at_once;
 use crate::follower::Follower;
-use crate::oracle::{self, Verdict, ensure};
+use crate::oracle::{self, CheckResult, ensure};
 use crate::random::Dice;
 use crate::reader::{Sight, past};
 use crate::rights;
 use crate::shape::Sort;
-use crate::twin::{Twin, Version};
+use crate::twin::{ObjectVersion, Twin};
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
 use holdfast_core::history::moment::DISORDER_MS;
@@ -18,7 +18,7 @@ use holdfast_service::Reply;
 use jiff::Timestamp;
 
 /// Checks that a whole past state is read as it was.
-pub fn check_whole(dice: &mut Dice, sight: Sight) -> Verdict {
+pub fn check_whole(dice: &mut Dice, sight: Sight) -> CheckResult {
     let Sight { engine, twin, .. } = sight;
     let user = rights::draw(dice);
     let offset = past(dice, sight.newest());
@@ -47,7 +47,7 @@ pub fn check_whole(dice: &mut Dice, sight: Sight) -> Verdict {
 }
 
 /// Checks that a time names the version before the first event that is later than the time.
-pub fn check_time(dice: &mut Dice, sight: Sight) -> Verdict {
+pub fn check_time(dice: &mut Dice, sight: Sight) -> CheckResult {
     let Sight { twin, now_ms, .. } = sight;
     let newest = sight.newest();
     // Each call advances the simulated time by a millisecond.
@@ -89,8 +89,8 @@ fn found_unpublished(twin: &Twin, newest: u64) -> bool {
 }
 
 /// Checks that a time names this version. If the clock was set back, several versions may be right.
-pub fn is_moment(twin: &Twin, time_ms: i64, found: u64) -> Verdict {
-    let later = |version: &Version| version.record.time_ms > time_ms;
+pub fn is_moment(twin: &Twin, time_ms: i64, found: u64) -> CheckResult {
+    let later = |version: &ObjectVersion| version.record.time_ms > time_ms;
     let events = || (1..=twin.last()).filter_map(|offset| twin.event(offset));
     let mut highest = i64::MIN;
     let in_order = events().all(|version| {
@@ -108,7 +108,7 @@ pub fn is_moment(twin: &Twin, time_ms: i64, found: u64) -> Verdict {
 }
 
 /// Checks that a watch that ends at a past version sends the events up to it, and none after it.
-pub fn check_watch(dice: &mut Dice, sight: Sight) -> Verdict {
+pub fn check_watch(dice: &mut Dice, sight: Sight) -> CheckResult {
     let twin = sight.twin;
     let at = past(dice, sight.newest());
     let forgotten = |from: u64| ensure(from < twin.forgotten, || format!("a watch up to {at} from {from} expired"));

@@ -2,7 +2,7 @@
 
 use crate::random::Dice;
 use crate::shape::{SORTS, Sort};
-use crate::twin::{Twin, Version};
+use crate::twin::{ObjectVersion, Twin};
 use holdfast_core::kinds::KindId;
 use holdfast_core::request::{Body, Options, Request, Target, Verb};
 use holdfast_core::state::State;
@@ -90,7 +90,7 @@ impl Pick {
     }
 
     /// Whether an object is selected.
-    pub fn matches(&self, key: &str, version: &Version) -> bool {
+    pub fn matches(&self, key: &str, version: &ObjectVersion) -> bool {
         let label = || version.shape.as_ref().and_then(|shape| shape.labels.get("app")).map(String::as_str);
         let within = |namespace: &str| key.split_once('/').is_some_and(|(found, _)| found == namespace);
         match self {
@@ -113,6 +113,6 @@ pub fn picked<'a>(
     sort: Sort,
     pick: &Pick,
     offset: u64,
-) -> impl Iterator<Item = (&'a str, &'a Version)> {
+) -> impl Iterator<Item = (&'a str, &'a ObjectVersion)> {
     twin.at(sort.storage(), offset).filter(|(key, version)| pick.matches(key, version))
 }

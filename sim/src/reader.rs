@@ -4,12 +4,12 @@
 use crate::coverage::{Mark, saw};
 use crate::custom;
 use crate::door;
-use crate::oracle::{History, Instant, Verdict, ensure};
+use crate::oracle::{CheckResult, History, Instant, ensure};
 use crate::pick::{NAMES, NAMESPACES, Pick, picked};
 use crate::random::Dice;
 use crate::rights;
 use crate::shape::{SORTS, Sort};
-use crate::twin::{Twin, Version};
+use crate::twin::{ObjectVersion, Twin};
 use crate::workload::LET;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
@@ -66,12 +66,12 @@ impl Reading<'_> {
     }
 
     /// Checks that a user who gets an answer has the right to it.
-    pub fn check_right(&self, sight: Sight) -> Verdict {
+    pub fn check_right(&self, sight: Sight) -> CheckResult {
         ensure(self.may(sight), || format!("it is answered to {}, who has no right to it", self.user.name))
     }
 
     /// Checks that the answer does not show objects of the namespace's earlier owners.
-    pub fn check_shown(&self, sight: Sight) -> Verdict {
+    pub fn check_shown(&self, sight: Sight) -> CheckResult {
         ensure(!self.is_hidden(sight), || format!("{} is shown what others held before", self.user.name))
     }
 
@@ -173,7 +173,7 @@ impl Lister {
     }
 
     /// A list is refused when the version of its first page has expired, or the requested version was forgotten.
-    fn refused(&self, sight: Sight, refusal: &Refusal) -> Verdict {
+    fn refused(&self, sight: Sight, refusal: &Refusal) -> CheckResult {
         let Refusal::Expired { .. } = refusal else { return Err(self.blame(&format!("{refusal:?}"))) };
         let asked = if self.token.is_empty() { self.exact.unwrap_or(0) } else { self.offset };
         let old = asked < sight.twin.forgotten || self.exact.is_none() && is_old(sight.twin, asked, sight.now_ms);
@@ -182,7 +182,7 @@ impl Lister {
     }
 
     /// Checks one page.
-    fn take(&mut self, sight: Sight, listed: &Listed, began: Instant, history: &mut History) -> Verdict {
+    fn take(&mut self, sight: Sight, listed: &Listed, began: Instant, history: &mut History) -> CheckResult {
         let (page, twin) = (&listed.page, sight.twin);
         if self.token.is_empty() {
             self.offset = page.offset.0;
@@ -242,7 +242,7 @@ impl Lister {
 }
 
 /// A read of the newest version must show durable events only, and nothing older than what any client knows.
-fn up_to_date(sight: Sight, shown: u64) -> Verdict {
+fn up_to_date(sight: Sight, shown: u64) -> CheckResult {
     let (told, durable) = (sight.told, sight.twin.last());
     ensure((told..=durable).contains(&shown), || {
         format!("version {shown} is shown after {told} was told, and {durable} is durable")
@@ -303,7 +303,7 @@ impl Asking {
 }
 
 /// Gets one object, current or past.
-pub fn get(dice: &mut Dice, sight: Sight, history: &mut History) -> Verdict {
+pub fn get(dice: &mut Dice, sight: Sight, history: &mut History) -> CheckResult {
     let began = history.now();
     let newest = sight.newest();
     let Asking { user, sort, namespace, name, exact } =
@@ -365,7 +365,7 @@ fn call_for(reading: &Reading, (namespace, name): (Option<&str>, &str), naming: 
 }
 
 /// The object must be the one stored at this version.
-fn check_got(twin: &Twin, sort: Sort, key: &str, offset: u64, found: Option<Shown>) -> Verdict {
+fn check_got(twin: &Twin, sort: Sort, key: &str, offset: u64, found: Option<Shown>) -> CheckResult {
     let expected = twin.version_at(sort.storage(), key, offset);
     match (found, expected) {
         (None, None) => Ok(()),
@@ -380,7 +380,7 @@ fn check_got(twin: &Twin, sort: Sort, key: &str, offset: u64, found: Option<Show
     }
 }
 
-fn check_bytes(expected: Option<&Version>, entry: &Entry) -> Verdict {
+fn check_bytes(expected: Option<&ObjectVersion>, entry: &Entry) -> CheckResult {
     let same =
         expected.is_some_and(|version| version.offset == entry.offset.0 && version.record.object == entry.json());
     ensure(same, || {
@@ -390,7 +390,7 @@ fn check_bytes(expected: Option<&Version>, entry: &Entry) -> Verdict {
 }
 
 /// An object in a list must equal the stored object; a custom object is shown as its definition requires.
-fn check_shown(twin: &Twin, (kind, offset): (&Kind, u64), sort: Sort, entry: &Entry, key: &str) -> Verdict {
+fn check_shown(twin: &Twin, (kind, offset): (&Kind, u64), sort: Sort, entry: &Entry, key: &str) -> CheckResult {
     let expected = twin.version_at(sort.storage(), key, offset);
     let blame = |why: String| format!("{sort:?} {key} as of {offset}: {why}");
     check_bytes(expected, entry).map_err(blame)?;

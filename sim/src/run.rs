@@ -5,13 +5,13 @@ use crate::disk::Sabotage;
 
 /// The plan of a simulation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct RunPlan {
     pub seed: u64,
     pub steps: usize,
     pub clients: usize,
     pub watchers: usize,
     pub sabotage: Sabotage,
-    pub scene: Scene,
+    pub scene: SimulatedPart,
     /// The steps to run; `None`: all steps.
     pub only: Option<Vec<u32>>,
     /// Whether to describe every step in words, which takes time.
@@ -20,25 +20,25 @@ pub struct Plan {
 
 /// The subject of a simulation; each has a world of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scene {
+pub enum SimulatedPart {
     Server,
     Scheduling,
     Controllers,
     Admission,
 }
 
-impl Plan {
+impl RunPlan {
     pub const STEPS: usize = 1000;
     pub const CLIENTS: usize = 6;
 
-    pub fn new(seed: u64) -> Plan {
-        Plan {
+    pub fn new(seed: u64) -> RunPlan {
+        RunPlan {
             seed,
             steps: Self::STEPS,
             clients: Self::CLIENTS,
             watchers: 8,
             sabotage: Sabotage::None,
-            scene: Scene::Server,
+            scene: SimulatedPart::Server,
             only: None,
             trace: false,
         }
@@ -56,11 +56,11 @@ pub struct Report {
     pub crashes: u64,
     pub coverage: Coverage,
     /// The violation that an oracle found, and the step.
-    pub failure: Option<Failure>,
+    pub failure: Option<SimulationFailure>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct SimulationFailure {
     pub step: usize,
     pub why: String,
 }

@@ -26,7 +26,7 @@ const QUEUE_COMMANDS: usize = 256;
 /// places.
 pub const PLACES: u32 = 8;
 
-pub struct Server {
+pub struct SimulatedServer {
     pub engine: Arc<Engine>,
     /// The service that receives all requests.
     pub service: Arc<Service>,
@@ -36,8 +36,8 @@ pub struct Server {
     runtime: OnceCell<Runtime>,
 }
 
-impl Server {
-    pub fn start(disk: &Arc<Disk>, clock: &Arc<SimulatedClock>) -> Result<Server, String> {
+impl SimulatedServer {
+    pub fn start(disk: &Arc<Disk>, clock: &Arc<SimulatedClock>) -> Result<SimulatedServer, String> {
         // Shared by all servers: a definition makes a copy.
         static REGISTRY: OnceLock<Arc<Registry>> = OnceLock::new();
         let registry = REGISTRY.get_or_init(|| Arc::new(registry().clone())).clone();
@@ -54,7 +54,7 @@ impl Server {
         let limits = Limits { reading_max: PLACES, mutating_max: PLACES };
         let door = holdfast_service::Options { limits, ..Default::default() };
         let service = Service::new(engine.clone(), door);
-        Ok(Server { engine, service, writer, queue, runtime: OnceCell::new() })
+        Ok(SimulatedServer { engine, service, writer, queue, runtime: OnceCell::new() })
     }
 
     /// The runtime of futures with timeouts; its clock never advances.

@@ -39,7 +39,7 @@ pub const SORTS: [Sort; 9] = [
 
 /// The modelled fields of an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Shape {
+pub struct ObjectShape {
     pub labels: BTreeMap<String, String>,
     pub notes: BTreeMap<String, String>,
     pub data: BTreeMap<String, String>,
@@ -114,8 +114,8 @@ impl Sort {
     }
 }
 
-impl Shape {
-    pub fn of(sort: Sort, object: &Value) -> Shape {
+impl ObjectShape {
+    pub fn of(sort: Sort, object: &Value) -> ObjectShape {
         let meta = &object["metadata"];
         let texts = |value: &Value| -> BTreeMap<String, String> {
             let pairs = value.as_object().into_iter().flatten();
@@ -126,7 +126,7 @@ impl Shape {
             meta["finalizers"].as_array().into_iter().flatten().filter_map(text).collect();
         finalizers.sort();
         let (spec, status) = (&object["spec"], &object["status"]);
-        Shape {
+        ObjectShape {
             labels: texts(&meta["labels"]),
             notes: texts(&meta["annotations"]),
             data: if sort == Sort::ConfigMap { texts(&object["data"]) } else { BTreeMap::new() },

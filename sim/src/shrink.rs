@@ -1,11 +1,11 @@
 //! Removes the steps of a failed simulation that the failure does not need.
 
-use crate::run::{Failure, Plan};
+use crate::run::{RunPlan, SimulationFailure};
 use crate::simulate::simulate;
 use std::time::Instant;
 
 /// The start of the oracle's message without values, by which two failures count as the same.
-pub fn signature(failure: &Failure) -> String {
+pub fn signature(failure: &SimulationFailure) -> String {
     let line = failure.why.lines().next().unwrap_or_default();
     let line = line.split(['{', '[', '(', '"']).next().unwrap_or_default();
     let plain = |word: &&str| word.trim_end_matches([',', ':', ';']).chars().all(|letter| letter.is_ascii_lowercase());
@@ -13,11 +13,11 @@ pub fn signature(failure: &Failure) -> String {
 }
 
 /// The smallest set of steps, found before the deadline, that fails in the same way, and its failure.
-pub fn shrink(plan: &Plan, failure: &Failure, deadline: Instant) -> (Vec<u32>, Failure) {
+pub fn shrink(plan: &RunPlan, failure: &SimulationFailure, deadline: Instant) -> (Vec<u32>, SimulationFailure) {
     let wanted = signature(failure);
     let fails = |steps: &[u32]| {
         let only = Some(steps.to_vec());
-        let report = simulate(&Plan { only, trace: false, ..plan.clone() });
+        let report = simulate(&RunPlan { only, trace: false, ..plan.clone() });
         report.failure.filter(|failure| signature(failure) == wanted)
     };
     let last = failure.step.min(plan.steps) as u32;
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_known_by_what_its_oracle_says() {
-        let of = |why: &str| signature(&Failure { step: 1, why: why.into() });
+        let of = |why: &str| signature(&SimulationFailure { step: 1, why: why.into() });
         assert_eq!(of("event 17 was durable and is lost"), of("event 4 was durable and is lost"));
         assert_ne!(of("event 17 was durable and is lost"), of("event 17 was refused"));
         assert_eq!(

@@ -1,15 +1,15 @@
 //! Chooses the world of a simulation.
 
-use crate::run::{Plan, Report, Scene};
+use crate::run::{Report, RunPlan, SimulatedPart};
 use crate::{admission, controllers, coverage, scheduling, world};
 
 /// Runs one simulation to its end, or to the first violation.
-pub fn simulate(plan: &Plan) -> Report {
+pub fn simulate(plan: &RunPlan) -> Report {
     coverage::take();
     match plan.scene {
-        Scene::Server => world::simulate(plan),
-        Scene::Scheduling => scheduling::simulate(plan),
-        Scene::Controllers => controllers::simulate(plan),
-        Scene::Admission => admission::simulate(plan),
+        SimulatedPart::Server => world::simulate(plan),
+        SimulatedPart::Scheduling => scheduling::simulate(plan),
+        SimulatedPart::Controllers => controllers::simulate(plan),
+        SimulatedPart::Admission => admission::simulate(plan),
     }
 }

@@ -3,7 +3,7 @@
 //! Each document is parsed once, when its event is learned; the oracles share the result.
 
 use crate::custom::{DEFINITION, DEFINITIONS, Law};
-use crate::shape::{Shape, Sort};
+use crate::shape::{ObjectShape, Sort};
 use holdfast_core::event::Record;
 use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ pub type StoredAt = (String, String);
 
 #[derive(Default)]
 pub struct Twin {
-    events: Vec<Version>,
+    events: Vec<ObjectVersion>,
     /// The offsets of each object's events, by storage path and key.
     objects: BTreeMap<String, BTreeMap<String, Vec<u64>>>,
     by_storage: BTreeMap<String, Vec<u64>>,
@@ -25,13 +25,13 @@ pub struct Twin {
 }
 
 /// An object from one event to the next.
-pub struct Version {
+pub struct ObjectVersion {
     pub offset: u64,
     pub deleted: bool,
     pub record: Record,
     pub document: Value,
     /// The modelled part; `None` for kinds that clients do not use.
-    pub shape: Option<Shape>,
+    pub shape: Option<ObjectShape>,
 }
 
 impl Twin {
@@ -39,7 +39,7 @@ impl Twin {
         self.events.len() as u64
     }
 
-    pub fn event(&self, offset: u64) -> Option<&Version> {
+    pub fn event(&self, offset: u64) -> Option<&ObjectVersion> {
         self.events.get(offset.checked_sub(1)? as usize)
     }
 
@@ -51,9 +51,9 @@ impl Twin {
         if record.replaces == 0 {
             self.uids.insert(document["metadata"]["uid"].as_str().unwrap_or_default().to_owned());
         }
-        let shape = Sort::of_storage(&record.resource).map(|sort| Shape::of(sort, &document));
+        let shape = Sort::of_storage(&record.resource).map(|sort| ObjectShape::of(sort, &document));
         let deleted = record.is_delete();
-        self.events.push(Version { offset: record.offset, deleted, record, document, shape });
+        self.events.push(ObjectVersion { offset: record.offset, deleted, record, document, shape });
     }
 
     /// The events of a request.
@@ -66,7 +66,7 @@ impl Twin {
     }
 
     /// The events of a kind after one offset, up to and including another.
-    pub fn of_storage(&self, storage: &str, after: u64, to: u64) -> impl Iterator<Item = &Version> {
+    pub fn of_storage(&self, storage: &str, after: u64, to: u64) -> impl Iterator<Item = &ObjectVersion> {
         let offsets = self.by_storage.get(storage).map(Vec::as_slice).unwrap_or_default();
         let from = offsets.partition_point(|offset| *offset <= after);
         let until = offsets.partition_point(|offset| *offset <= to).max(from);
@@ -77,13 +77,13 @@ impl Twin {
         self.objects.get(storage).and_then(|objects| objects.get(key)).map(Vec::as_slice).unwrap_or_default()
     }
 
-    fn newest_of(&self, offsets: &[u64], offset: u64) -> Option<&Version> {
+    fn newest_of(&self, offsets: &[u64], offset: u64) -> Option<&ObjectVersion> {
         let at = offsets.partition_point(|found| *found <= offset).checked_sub(1)?;
         self.event(offsets[at]).filter(|version| !version.deleted)
     }
 
     /// The object at `offset`.
-    pub fn version_at(&self, storage: &str, key: &str, offset: u64) -> Option<&Version> {
+    pub fn version_at(&self, storage: &str, key: &str, offset: u64) -> Option<&ObjectVersion> {
         self.newest_of(self.offsets(storage, key), offset)
     }
 
@@ -101,7 +101,7 @@ impl Twin {
     }
 
     /// All versions of the object between two offsets, both included; `None`: it did not exist.
-    pub fn versions_within(&self, place: &StoredAt, from: u64, to: u64) -> Vec<Option<&Version>> {
+    pub fn versions_within(&self, place: &StoredAt, from: u64, to: u64) -> Vec<Option<&ObjectVersion>> {
         let offsets = self.offsets(&place.0, &place.1);
         let mut found = vec![self.newest_of(offsets, from)];
         for offset in offsets.iter().filter(|offset| (from + 1..=to).contains(*offset)) {
@@ -111,39 +111,39 @@ impl Twin {
     }
 
     /// A kind's objects at `offset`, by key.
-    pub fn at(&self, storage: &str, offset: u64) -> impl Iterator<Item = (&str, &Version)> {
+    pub fn at(&self, storage: &str, offset: u64) -> impl Iterator<Item = (&str, &ObjectVersion)> {
         let objects = self.objects.get(storage).into_iter().flatten();
         objects.filter_map(move |(key, offsets)| Some((key.as_str(), self.newest_of(offsets, offset)?)))
     }
 
     /// All objects at `offset`: storage path, key and version.
-    pub fn all_at(&self, offset: u64) -> impl Iterator<Item = (&str, &str, &Version)> {
+    pub fn all_at(&self, offset: u64) -> impl Iterator<Item = (&str, &str, &ObjectVersion)> {
         self.objects.keys().flat_map(move |storage| {
             self.at(storage, offset).map(move |(key, version)| (storage.as_str(), key, version))
         })
     }
 
     /// The current objects of a kind, by key.
-    pub fn present(&self, storage: &str) -> impl Iterator<Item = (&str, &Version)> {
+    pub fn present(&self, storage: &str) -> impl Iterator<Item = (&str, &ObjectVersion)> {
         self.at(storage, u64::MAX)
     }
 
     /// Whether the log may have forgotten an event: an event up to `forgotten` replaced it, or it is itself a deletion
     /// up to `forgotten`.
-    pub fn may_be_gone(&self, version: &Version) -> bool {
+    pub fn may_be_gone(&self, version: &ObjectVersion) -> bool {
         let offsets = self.offsets(&version.record.resource, &version.record.key);
         let next = offsets.get(offsets.partition_point(|offset| *offset <= version.offset));
         next.is_some_and(|next| *next <= self.forgotten) || version.deleted && version.offset <= self.forgotten
     }
 }
 
-impl Version {
+impl ObjectVersion {
     pub fn uid(&self) -> &str {
         self.document["metadata"]["uid"].as_str().unwrap_or("")
     }
 
     /// The modelled part. Call this only for kinds that clients use.
-    pub fn shape(&self) -> Shape {
+    pub fn shape(&self) -> ObjectShape {
         self.shape.clone().unwrap_or_default()
     }
 

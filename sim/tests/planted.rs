@@ -2,7 +2,7 @@
 
 use clap::{Args as _, Command, FromArgMatches};
 use holdfast_engine::planted::{Bug, plant};
-use holdfast_sim::{Args, Plan, Scene, account, run, simulate};
+use holdfast_sim::{RunPlan, SimulatedPart, SimulationArgs, account, run, simulate};
 
 /// The maximum number of seeds that finding a bug may take.
 const SEEDS: u64 = 300;
@@ -11,19 +11,19 @@ const SCHEDULING_SEEDS: u64 = 300;
 
 const ADMISSION_SEEDS: u64 = 60;
 
-fn admission(seed: u64) -> Plan {
-    Plan { scene: Scene::Admission, ..Plan::new(seed) }
+fn admission(seed: u64) -> RunPlan {
+    RunPlan { scene: SimulatedPart::Admission, ..RunPlan::new(seed) }
 }
 
-fn scheduling(seed: u64) -> Plan {
-    Plan { scene: Scene::Scheduling, steps: 400, ..Plan::new(seed) }
+fn scheduling(seed: u64) -> RunPlan {
+    RunPlan { scene: SimulatedPart::Scheduling, steps: 400, ..RunPlan::new(seed) }
 }
 
 /// Bugs that show only with two managers at work are rare. The search ends at the first seed that shows the bug.
 const CONTROLLERS_SEEDS: u64 = 1000;
 
-fn controllers(seed: u64) -> Plan {
-    Plan { scene: Scene::Controllers, steps: 1000, ..Plan::new(seed) }
+fn controllers(seed: u64) -> RunPlan {
+    RunPlan { scene: SimulatedPart::Controllers, steps: 1000, ..RunPlan::new(seed) }
 }
 
 #[test]
@@ -32,9 +32,9 @@ fn every_planted_bug_is_found() {
     for bug in Bug::ALL.into_iter().filter(|bug| !Bug::SHARED.contains(bug)) {
         plant(Some(bug));
         // The bugs that clients of webhooks see are found in the simulation of admission.
-        let plans: Box<dyn Iterator<Item = Plan>> = match bug {
+        let plans: Box<dyn Iterator<Item = RunPlan>> = match bug {
             Bug::WebhookUnasked | Bug::ChangesUntold => Box::new((1..=ADMISSION_SEEDS).map(admission)),
-            _ => Box::new((1..=SEEDS).map(Plan::new)),
+            _ => Box::new((1..=SEEDS).map(RunPlan::new)),
         };
         let found = { plans }.find_map(|plan| Some((plan.seed, simulate(&plan).failure?)));
         plant(None);
@@ -89,7 +89,7 @@ fn every_planted_bug_of_the_controllers_is_found() {
 #[test]
 fn a_failure_can_be_run_again_as_told() {
     plant(Some(Bug::LostUpdate));
-    let plans = (1..=SEEDS).map(Plan::new);
+    let plans = (1..=SEEDS).map(RunPlan::new);
     let (plan, failure) =
         plans.into_iter().find_map(|plan| Some((plan.clone(), simulate(&plan).failure?))).expect("a failure");
     let told = account(&plan, &failure, true);
@@ -99,8 +99,9 @@ fn a_failure_can_be_run_again_as_told() {
     assert!(enough.0.trim().parse::<usize>().expect("a number") < 100, "{told}");
     let again = told.lines().last().and_then(|line| line.split_once("rerun: holdfast ")).expect("a command").1;
     let parse = |line: &str| {
-        let matches = Args::augment_args(Command::new("sim")).try_get_matches_from(line.split_whitespace())?;
-        Args::from_arg_matches(&matches)
+        let matches =
+            SimulationArgs::augment_args(Command::new("sim")).try_get_matches_from(line.split_whitespace())?;
+        SimulationArgs::from_arg_matches(&matches)
     };
     assert!(run(parse(again).expect("it can be run")).is_err(), "{again}");
     plant(None);
@@ -110,7 +111,7 @@ fn a_failure_can_be_run_again_as_told() {
 #[test]
 fn without_a_bug_nothing_is_found() {
     for seed in 1..=SEEDS {
-        let failure = simulate(&Plan::new(seed)).failure;
+        let failure = simulate(&RunPlan::new(seed)).failure;
         assert!(failure.is_none(), "seed {seed}: {failure:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! A bounded number of simulations on every run; `holdfast sim --seeds 1..100000` runs as many as wanted.
 
-use holdfast_sim::{Coverage, Plan, Report, Sabotage, Scene, simulate};
+use holdfast_sim::{Coverage, Report, RunPlan, Sabotage, SimulatedPart, simulate};
 
 /// The number of simulations of every run. Together they must leave every coverage mark.
 const SEEDS: u64 = 400;
@@ -15,7 +15,7 @@ const ADMISSION_SEEDS: u64 = 40;
 
 /// Runs a simulation that must find nothing.
 fn clean(seed: u64, steps: usize) -> Report {
-    let report = simulate(&Plan { steps, ..Plan::new(seed) });
+    let report = simulate(&RunPlan { steps, ..RunPlan::new(seed) });
     if let Some(failure) = &report.failure {
         let again = format!("holdfast sim --seeds {seed} --steps {steps}");
         panic!("seed {seed} fails at step {}: {}\n  rerun: {again}", failure.step, failure.why);
@@ -39,7 +39,7 @@ fn the_oracles_find_nothing() {
     let mut events = 0;
     let mut coverage = Coverage::default();
     for seed in 1..=SEEDS {
-        let report = clean(seed, Plan::STEPS);
+        let report = clean(seed, RunPlan::STEPS);
         events += report.events;
         coverage.add(&report.coverage);
     }
@@ -54,7 +54,8 @@ fn the_oracles_find_nothing() {
 fn the_oracles_of_scheduling_find_nothing() {
     let mut commands = 0;
     for seed in 1..=SCHEDULING_SEEDS {
-        let report = simulate(&Plan { scene: Scene::Scheduling, steps: SCHEDULING_STEPS, ..Plan::new(seed) });
+        let report =
+            simulate(&RunPlan { scene: SimulatedPart::Scheduling, steps: SCHEDULING_STEPS, ..RunPlan::new(seed) });
         if let Some(failure) = &report.failure {
             let again = format!("holdfast sim scheduling --seeds {seed} --steps {SCHEDULING_STEPS}");
             panic!("seed {seed} fails at step {}: {}\n  rerun: {again}", failure.step, failure.why);
@@ -69,7 +70,7 @@ fn the_oracles_of_scheduling_find_nothing() {
 fn the_oracles_of_controllers_find_nothing() {
     let mut commands = 0;
     for seed in 1..=CONTROLLERS_SEEDS {
-        let report = simulate(&Plan { scene: Scene::Controllers, ..Plan::new(seed) });
+        let report = simulate(&RunPlan { scene: SimulatedPart::Controllers, ..RunPlan::new(seed) });
         if let Some(failure) = &report.failure {
             let again = format!("holdfast sim controllers --seeds {seed}");
             panic!("seed {seed} fails at step {}: {}\n  rerun: {again}", failure.step, failure.why);
@@ -85,7 +86,7 @@ fn the_oracles_of_controllers_find_nothing() {
 fn the_oracles_of_admission_find_nothing() {
     let (mut commands, mut events) = (0, 0);
     for seed in 1..=ADMISSION_SEEDS {
-        let report = simulate(&Plan { scene: Scene::Admission, ..Plan::new(seed) });
+        let report = simulate(&RunPlan { scene: SimulatedPart::Admission, ..RunPlan::new(seed) });
         if let Some(failure) = &report.failure {
             let again = format!("holdfast sim admission --seeds {seed}");
             panic!("seed {seed} fails at step {}: {}\n  rerun: {again}", failure.step, failure.why);
@@ -97,13 +98,16 @@ fn the_oracles_of_admission_find_nothing() {
 
 #[test]
 fn a_seed_does_the_same_twice() {
-    let admitted = |seed| simulate(&Plan { trace: true, scene: Scene::Admission, steps: 400, ..Plan::new(seed) });
+    let admitted =
+        |seed| simulate(&RunPlan { trace: true, scene: SimulatedPart::Admission, steps: 400, ..RunPlan::new(seed) });
     assert_eq!(admitted(1), admitted(1));
-    let controlled = |seed| simulate(&Plan { trace: true, scene: Scene::Controllers, steps: 400, ..Plan::new(seed) });
+    let controlled =
+        |seed| simulate(&RunPlan { trace: true, scene: SimulatedPart::Controllers, steps: 400, ..RunPlan::new(seed) });
     assert_eq!(controlled(1), controlled(1));
-    let scheduled = |seed| simulate(&Plan { trace: true, scene: Scene::Scheduling, steps: 200, ..Plan::new(seed) });
+    let scheduled =
+        |seed| simulate(&RunPlan { trace: true, scene: SimulatedPart::Scheduling, steps: 200, ..RunPlan::new(seed) });
     assert_eq!(scheduled(1), scheduled(1));
-    let traced = |seed| simulate(&Plan { trace: true, ..Plan::new(seed) });
+    let traced = |seed| simulate(&RunPlan { trace: true, ..RunPlan::new(seed) });
     for seed in [1, 2, 3, 1_000_003] {
         assert_eq!(traced(seed), traced(seed));
     }
@@ -123,7 +127,7 @@ fn the_oracles_can_fail() {
         (Sabotage::ForgetTooMuch, "is lost"),
     ];
     for (sabotage, expected) in cases {
-        let mut failures = (1..=60).filter_map(|seed| simulate(&Plan { sabotage, ..Plan::new(seed) }).failure);
+        let mut failures = (1..=60).filter_map(|seed| simulate(&RunPlan { sabotage, ..RunPlan::new(seed) }).failure);
         assert!(failures.any(|failure| failure.why.contains(expected)), "{sabotage:?} goes unnoticed");
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::claims::{Address, Share, Taking};
 use crate::client::{self, Range};
-use crate::log::{EtcdLog, Going};
+use crate::log::{EtcdLog, PendingDecision};
 use crate::shared::{Unsure, fault};
 use holdfast_core::event::Record;
 use holdfast_core::kinds::core::held;
@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 impl EtcdLog {
     /// Reserves the addresses and node ports that decisions claim. A decision fails if another server has reserved one
     /// of them. Returns the revision up to which events show these reservations.
-    pub(crate) fn take_shares(&self, going: &mut [Going], records: &[Record]) -> u64 {
+    pub(crate) fn reserve_shares(&self, going: &mut [PendingDecision], records: &[Record]) -> u64 {
         let Some(claims) = &self.shared.claims else { return 0 };
         for decision in going.iter_mut() {
             decision.taking = taking(decision, records);
@@ -44,10 +44,10 @@ impl EtcdLog {
                 (Err(why), _) => decision.receipt = Some(Receipt::Refused(fault(why))),
             }
         }
-        let wants_ports = |going: &Going| {
+        let wants_ports = |going: &PendingDecision| {
             going.receipt.is_none() && going.taking.as_ref().is_some_and(|taking| !taking.wants.ports.is_empty())
         };
-        let mut wanting: Vec<&mut Going> = going.iter_mut().filter(|going| wants_ports(going)).collect();
+        let mut wanting: Vec<&mut PendingDecision> = going.iter_mut().filter(|going| wants_ports(going)).collect();
         if !wanting.is_empty() {
             let wanted: Vec<&BTreeSet<u16>> =
                 wanting.iter().filter_map(|going| going.taking.as_ref().map(|taking| &taking.wants.ports)).collect();
@@ -73,7 +73,7 @@ impl EtcdLog {
 
     /// Releases addresses and node ports that Services no longer have, and those reserved for Services that were not
     /// written. If a release fails, the repair of addresses and node ports releases them later.
-    pub(crate) fn settle_shares(&self, going: &[Going], records: &[Record]) -> u64 {
+    pub(crate) fn release_shares(&self, going: &[PendingDecision], records: &[Record]) -> u64 {
         let (mut addresses, mut ports) = (Vec::new(), BTreeSet::new());
         for decision in going {
             let Some(taking) = &decision.taking else { continue };
@@ -105,7 +105,7 @@ impl EtcdLog {
     }
 
     /// Records the addresses and node ports reserved for a Service whose write has an unknown outcome.
-    fn remember(&self, decision: &Going, taking: &Taking, records: &[Record]) {
+    fn remember(&self, decision: &PendingDecision, taking: &Taking, records: &[Record]) {
         let record = &records[decision.decision.records.start];
         if taking.got.is_empty() || record.is_delete() {
             return;
@@ -122,7 +122,7 @@ impl EtcdLog {
         let unsure = std::mem::take(&mut *self.shared.unsure());
         for unsure in unsure {
             let Unsure { key, value, holder, got } = &unsure;
-            match self.shared.etcd.range(&Range::of(client::Keys::one(key.clone())).limit(1)) {
+            match self.shared.etcd.range(&Range::of(client::KeyRange::one(key.clone())).limit(1)) {
                 Ok(answer) if answer.found.first().is_some_and(|found| found.value == *value) => {}
                 Ok(_) => {
                     let addresses: Vec<_> = got.addresses.iter().map(|address| (address.as_str(), holder)).collect();
@@ -135,7 +135,7 @@ impl EtcdLog {
 }
 
 /// The addresses and node ports that a decision reserves and releases. Removes them from the decision's other claims.
-fn taking(going: &mut Going, records: &[Record]) -> Option<Taking> {
+fn taking(going: &mut PendingDecision, records: &[Record]) -> Option<Taking> {
     let decision = &mut going.decision;
     let (held_now, others) =
         std::mem::take(&mut decision.claims).into_iter().partition(|(_, claim)| held(claim).is_some());

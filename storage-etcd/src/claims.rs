@@ -136,7 +136,7 @@ impl Allocations {
     /// Reads the bitmap. If there is none, all ports are free.
     pub fn read_ports(&self) -> Result<Ports, Fault> {
         let key = self.ports_key();
-        let found = self.etcd.range(&Range::of(client::Keys::one(key.clone())).limit(1))?;
+        let found = self.etcd.range(&Range::of(client::KeyRange::one(key.clone())).limit(1))?;
         self.read(found.found.first()).map(|(_, ports)| ports)
     }
 
@@ -205,7 +205,7 @@ impl Allocations {
             let (revision, ports) = match asked.take() {
                 Some(known) => known,
                 None => {
-                    let found = self.etcd.range(&Range::of(client::Keys::one(key.clone())).limit(1))?;
+                    let found = self.etcd.range(&Range::of(client::KeyRange::one(key.clone())).limit(1))?;
                     self.read(found.found.first())?
                 }
             };
@@ -273,7 +273,7 @@ impl Allocations {
     /// Reads which Service has the address that this transaction failed to reserve.
     fn look(&self, txn: &Txn, wants: &AddressOwner) -> Result<Address, Fault> {
         let key = txn.operations[0].key().clone();
-        let answer = self.etcd.range(&Range::of(client::Keys::one(key.clone())).limit(1))?;
+        let answer = self.etcd.range(&Range::of(client::KeyRange::one(key.clone())).limit(1))?;
         let Some(found) = answer.found.first() else {
             // The address was released after the transaction, or the transaction never reached etcd.
             return Ok(Address::Taken(answer.header.revision));
@@ -295,7 +295,7 @@ impl Allocations {
         let (mut through, mut txns) = (0, Vec::new());
         for (address, holder) in given_back {
             let key = address_key(&self.keys, address);
-            let answer = self.etcd.range(&Range::of(client::Keys::one(key.clone())).limit(1))?;
+            let answer = self.etcd.range(&Range::of(client::KeyRange::one(key.clone())).limit(1))?;
             let Some(found) = answer.found.first() else { continue };
             if self.holder(&key, &found.value).ok().flatten().as_ref() == Some(*holder) {
                 txns.push(plain(found.mod_revision, Operation::Delete { key: key.into() }));
@@ -326,7 +326,7 @@ fn grant(ports: &mut Ports, wanted: &[&BTreeSet<u16>]) -> Vec<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Call, Fate, Model};
+    use crate::model::{CallKind, Fate, Model};
 
     const RANGE: (u16, u16) = (30000, 30009);
 
@@ -381,8 +381,8 @@ mod tests {
             let model = Model::default();
             let mut calls = 0;
             let chance = move |call| {
-                calls += u32::from(call == Call::Transact);
-                if call == Call::Transact && calls == 1 { fate } else { Fate::Answered }
+                calls += u32::from(call == CallKind::Transact);
+                if call == CallKind::Transact && calls == 1 { fate } else { Fate::Answered }
             };
             let (one, other) = (claims(model.client(1, Box::new(chance))), claims(model.plain_client(2)));
             let wanted = set(&[30001]);
@@ -395,7 +395,7 @@ mod tests {
         let unlucky = claims(model.client(
             1,
             Box::new(|call| match call {
-                Call::Transact => Fate::DoneUnanswered,
+                CallKind::Transact => Fate::DoneUnanswered,
                 _ => Fate::Answered,
             }),
         ));

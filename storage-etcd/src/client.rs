@@ -21,7 +21,7 @@ pub trait Etcd: Send + Sync + 'static {
     fn transact(&self, transactions: Vec<Txn>) -> Vec<Result<Decided, Fault>>;
 
     /// The events on a range of keys, starting at `from_revision`, each with the key's previous value.
-    fn watch(&self, keys: &Keys, from_revision: u64) -> Result<Box<dyn Watch>, Fault>;
+    fn watch(&self, keys: &KeyRange, from_revision: u64) -> Result<Box<dyn Watch>, Fault>;
 
     /// Discards versions that were replaced before a revision.
     fn compact(&self, revision: u64) -> Result<Header, Fault>;
@@ -57,18 +57,18 @@ pub struct Header {
 
 /// One key if `to` is empty; otherwise the range of keys from `from` up to but not including `to`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Keys {
+pub struct KeyRange {
     pub from: Bytes,
     pub to: Bytes,
 }
 
-impl Keys {
-    pub fn one(key: impl Into<Bytes>) -> Keys {
-        Keys { from: key.into(), to: Bytes::new() }
+impl KeyRange {
+    pub fn one(key: impl Into<Bytes>) -> KeyRange {
+        KeyRange { from: key.into(), to: Bytes::new() }
     }
 
-    pub fn between(from: impl Into<Bytes>, to: impl Into<Bytes>) -> Keys {
-        Keys { from: from.into(), to: to.into() }
+    pub fn between(from: impl Into<Bytes>, to: impl Into<Bytes>) -> KeyRange {
+        KeyRange { from: from.into(), to: to.into() }
     }
 
     pub fn contains(&self, key: &[u8]) -> bool {
@@ -78,17 +78,17 @@ impl Keys {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Range {
-    pub keys: Keys,
+    pub keys: KeyRange,
     /// The revision to read at; zero for the newest.
     pub revision: u64,
     /// The maximum number of keys; zero for no limit.
     pub limit: u64,
-    pub what: What,
+    pub content: RangeContent,
 }
 
 /// The parts of the keys that a read returns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum What {
+pub enum RangeContent {
     #[default]
     Everything,
     WithoutValues,
@@ -98,8 +98,8 @@ pub enum What {
 
 impl Range {
     /// All keys of a range, at the newest revision.
-    pub fn of(keys: Keys) -> Range {
-        Range { keys, revision: 0, limit: 0, what: What::Everything }
+    pub fn of(keys: KeyRange) -> Range {
+        Range { keys, revision: 0, limit: 0, content: RangeContent::Everything }
     }
 
     pub fn at(self, revision: u64) -> Range {
@@ -110,8 +110,8 @@ impl Range {
         Range { limit, ..self }
     }
 
-    pub fn only(self, what: What) -> Range {
-        Range { what, ..self }
+    pub fn only(self, what: RangeContent) -> Range {
+        Range { content: what, ..self }
     }
 }
 
@@ -156,7 +156,7 @@ pub struct Txn {
     pub compares: Vec<Compare>,
     pub operations: Vec<Operation>,
     /// The keys that are read if a comparison fails.
-    pub otherwise: Option<Keys>,
+    pub otherwise: Option<KeyRange>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! The servers coordinate by one key. Its value is the next revision to compact; the server that first raises the key's
 //! version in a round compacts.
 
-use crate::client::{Compare, Etcd, Expected, Fault, Keys, Operation, Txn};
+use crate::client::{Compare, Etcd, Expected, Fault, KeyRange, Operation, Txn};
 use bytes::Bytes;
 
 /// The key by which the servers coordinate. It is outside of all prefixes, so all clusters on one etcd share it.
@@ -43,7 +43,7 @@ impl Compactor {
         let mut decided = etcd.transact(vec![Txn {
             compares: vec![Compare { key: key.clone(), is: Expected::Version(self.time) }],
             operations: vec![Operation::Put { key: key.clone(), value: self.revision.to_string().into(), lease: 0 }],
-            otherwise: Some(Keys::one(key)),
+            otherwise: Some(KeyRange::one(key)),
         }]);
         let decided = decided.pop().unwrap_or_else(|| Err(Fault::Unknown("there is no answer".into())))?;
         let known = self.revision;
@@ -75,15 +75,15 @@ impl Compactor {
 mod tests {
     use super::*;
     use crate::client::Range;
-    use crate::model::{Call, Client, Fate, Model};
+    use crate::model::{CallKind, Fate, Model, ModelClient};
 
-    fn write(client: &Client, value: u64) {
+    fn write(client: &ModelClient, value: u64) {
         let put = Operation::Put { key: Bytes::from_static(b"/a"), value: value.to_string().into(), lease: 0 };
         client.transact(vec![Txn { operations: vec![put], ..Txn::default() }]).remove(0).expect("a write");
     }
 
-    fn shown(client: &Client) -> String {
-        let found = client.range(&Range::of(Keys::one(COMPACT_REV_KEY))).expect("a read").found;
+    fn shown(client: &ModelClient) -> String {
+        let found = client.range(&Range::of(KeyRange::one(COMPACT_REV_KEY))).expect("a read").found;
         found.first().map_or_else(String::new, |found| String::from_utf8_lossy(&found.value).into_owned())
     }
 
@@ -97,7 +97,7 @@ mod tests {
         write(&client, 2);
         assert_eq!(compactor.round(&client), Ok(Round::Compacted(3)));
         assert_eq!(shown(&client), "3");
-        assert_eq!(client.range(&Range::of(Keys::one("/a")).at(2)), Err(Fault::Compacted(3)));
+        assert_eq!(client.range(&Range::of(KeyRange::one("/a")).at(2)), Err(Fault::Compacted(3)));
         assert_eq!(compactor.round(&client), Ok(Round::Compacted(5)));
         assert_eq!(compactor.compacted(), 5);
     }
@@ -148,8 +148,8 @@ mod tests {
         write(&client, 2);
         assert_eq!(compactor.round(&client), Ok(Round::Compacted(3)));
         // A failed compaction is repeated one round later.
-        let unlucky =
-            model.client(1, Box::new(|call| if call == Call::Compact { Fate::Unreachable } else { Fate::Answered }));
+        let unlucky = model
+            .client(1, Box::new(|call| if call == CallKind::Compact { Fate::Unreachable } else { Fate::Answered }));
         write(&client, 3);
         assert!(compactor.round(&unlucky).is_err());
         assert_eq!(compactor.compacted(), 3);

@@ -1,7 +1,7 @@
 //! Values that the first server of a cluster writes and all other servers read, such as the secret that they share.
 
-use crate::client::{Compare, Etcd, Expected, Fault, Keys, Operation, Range, Transactions, Txn};
-use crate::places::{Kinds, Places};
+use crate::client::{Compare, Etcd, Expected, Fault, KeyRange, Operation, Range, Transactions, Txn};
+use crate::key_space::{KeySpace, Kinds};
 use bytes::Bytes;
 
 /// The maximum number of attempts to write a value or to read the value of another server.
@@ -16,7 +16,7 @@ pub struct Cluster<'e> {
 impl<'e> Cluster<'e> {
     /// `prefix` is `--etcd-prefix`.
     pub fn new(etcd: &'e dyn Etcd, prefix: &str) -> Cluster<'e> {
-        Cluster { etcd, key: Places::new(prefix, Kinds::All, Transactions::Full).cluster() }
+        Cluster { etcd, key: KeySpace::new(prefix, Kinds::All, Transactions::Full).cluster() }
     }
 
     pub fn key(&self) -> &str {
@@ -58,13 +58,13 @@ pub(crate) fn agree(etcd: &dyn Etcd, key: &Bytes, own: Bytes) -> Result<Bytes, F
 }
 
 fn read(etcd: &dyn Etcd, key: &Bytes) -> Result<Option<Bytes>, Fault> {
-    Ok(etcd.range(&Range::of(Keys::one(key.clone())))?.found.pop().map(|found| found.value))
+    Ok(etcd.range(&Range::of(KeyRange::one(key.clone())))?.found.pop().map(|found| found.value))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Call, Fate, Model};
+    use crate::model::{CallKind, Fate, Model};
 
     #[test]
     fn the_first_value_counts_whoever_comes_later() {
@@ -84,7 +84,7 @@ mod tests {
             let model = Model::default();
             let mut first = true;
             let chance = move |call| match call {
-                Call::Transact if std::mem::take(&mut first) => fate,
+                CallKind::Transact if std::mem::take(&mut first) => fate,
                 _ => Fate::Answered,
             };
             let (one, other) = (model.client(1, Box::new(chance)), model.plain_client(2));

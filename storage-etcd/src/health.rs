@@ -1,6 +1,6 @@
 //! Limits how often health checks send a request to etcd, regardless of the number of callers.
 
-use crate::client::{self, Etcd, Fault, Range, What};
+use crate::client::{self, Etcd, Fault, Range, RangeContent};
 use holdfast_core::etcd::Keys;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,7 +23,7 @@ struct State {
 
 /// The caller's next step.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum ProbeTurn {
     /// Send a request to etcd, and pass the outcome with this time to [`Probe::answer`].
     Ask(Duration),
     /// The last outcome. A request was sent to etcd recently, or is in progress.
@@ -43,13 +43,13 @@ impl Probe {
     }
 
     /// Decides what the caller does next. `now` is the time of any monotonic clock.
-    pub fn turn(&self, now: Duration) -> Turn {
+    pub fn turn(&self, now: Duration) -> ProbeTurn {
         let mut state = self.lock();
         if state.asked.is_some_and(|asked| now < asked + self.timeout / 2) {
-            return Turn::Known(state.last.clone());
+            return ProbeTurn::Known(state.last.clone());
         }
         state.asked = Some(now);
-        Turn::Ask(now)
+        ProbeTurn::Ask(now)
     }
 
     /// Records the outcome of a request sent at `asked`, unless the outcome of a later one is known.
@@ -69,7 +69,7 @@ impl Probe {
 /// Reads a key that is never written, as kube-apiserver does: a linearizable read needs a leader.
 pub fn ask(etcd: &dyn Etcd, keys: &Keys) -> Result<(), Fault> {
     let key = format!("{}health", keys.root());
-    etcd.range(&Range::of(client::Keys::one(key)).limit(1).only(What::WithoutValues)).map(drop)
+    etcd.range(&Range::of(client::KeyRange::one(key)).limit(1).only(RangeContent::WithoutValues)).map(drop)
 }
 
 #[cfg(test)]
@@ -88,14 +88,14 @@ mod tests {
     #[test]
     fn etcd_is_asked_twice_in_each_time_limit() {
         let probe = Probe::new(ms(2000));
-        assert_eq!(probe.turn(ms(0)), Turn::Ask(ms(0)));
-        let unknown = Turn::Known(failed("etcd client connection not yet established"));
+        assert_eq!(probe.turn(ms(0)), ProbeTurn::Ask(ms(0)));
+        let unknown = ProbeTurn::Known(failed("etcd client connection not yet established"));
         assert_eq!(probe.turn(ms(1)), unknown, "nobody has answered yet");
         probe.answer(ms(0), Ok(()));
-        assert_eq!(probe.turn(ms(999)), Turn::Known(Ok(())));
-        assert_eq!(probe.turn(ms(1000)), Turn::Ask(ms(1000)));
+        assert_eq!(probe.turn(ms(999)), ProbeTurn::Known(Ok(())));
+        assert_eq!(probe.turn(ms(1000)), ProbeTurn::Ask(ms(1000)));
         probe.answer(ms(1000), failed("no leader"));
-        assert_eq!(probe.turn(ms(1001)), Turn::Known(failed("no leader")));
+        assert_eq!(probe.turn(ms(1001)), ProbeTurn::Known(failed("no leader")));
     }
 
     #[test]
@@ -105,7 +105,7 @@ mod tests {
         probe.turn(ms(1500));
         probe.answer(ms(1500), Ok(()));
         probe.answer(ms(0), failed("no answer in 2s"));
-        assert_eq!(probe.turn(ms(1600)), Turn::Known(Ok(())));
+        assert_eq!(probe.turn(ms(1600)), ProbeTurn::Known(Ok(())));
     }
 
     #[test]

@@ -6,7 +6,6 @@
 //! objects between data folders and etcd. This crate handles keys, records and bytes. A kind gives its storage path as
 //! data, and `holdfast_core::etcd` converts the values.
 
-pub mod alike;
 mod claiming;
 pub mod claims;
 pub mod client;
@@ -15,6 +14,7 @@ pub mod first;
 mod follow;
 pub mod grpc;
 pub mod health;
+mod key_space;
 pub mod leases;
 pub mod local;
 mod log;
@@ -22,13 +22,13 @@ pub mod measured;
 pub mod migrate;
 #[cfg(any(test, feature = "model"))]
 pub mod model;
-mod places;
+pub mod option_comparison;
+mod pending_writes;
 pub mod planted;
 mod probe;
 mod raise;
 pub mod releases;
 mod restored;
-mod sent;
 pub mod servers;
 mod shared;
 pub mod strays;
@@ -47,7 +47,7 @@ mod simulated;
 mod world;
 
 pub use client::Transactions;
+pub use key_space::Kinds;
 pub use log::{EtcdLog, Parts};
-pub use places::Kinds;
 pub use shared::Storing;
 pub use transaction::OPERATIONS_MAX;

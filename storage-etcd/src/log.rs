@@ -2,16 +2,18 @@
 //! into the local log.
 
 use crate::claims::{Allocations, Taking};
-use crate::client::{self, Decided, Etcd, Expected, KeyValue, Keys, Operation, Range, Ranged, Transactions, Txn, What};
+use crate::client::{
+    self, Decided, Etcd, Expected, KeyRange, KeyValue, Operation, Range, RangeContent, Ranged, Transactions, Txn,
+};
 use crate::first;
 use crate::follow::Follower;
+use crate::key_space::{KeySpace, Kinds};
 use crate::local::Local;
-use crate::places::{Kinds, Places};
 use crate::planted::{Bug, planted};
 use crate::restored::{self, Standing};
 use crate::shared::{Shared, Storing, fault, went_back, wrong_cluster};
 use crate::strays::Strays;
-use crate::transaction::{Step, order};
+use crate::transaction::{ObjectWrite, order};
 use bytes::Bytes;
 use holdfast_core::event::{Actor, Offset, Record};
 use holdfast_encryption::{Keyring, Live, Locked};
@@ -69,7 +71,7 @@ impl EtcdLog {
     pub fn open(parts: Parts) -> Result<EtcdLog, Fault> {
         let Parts { etcd, local, prefix, kinds, storing, transactions, claims, keys, tells_progress, accepts_restored } =
             parts;
-        let places = Places::new(&prefix, kinds, transactions);
+        let places = KeySpace::new(&prefix, kinds, transactions);
         let mut source = local.source()?;
         let root = places.keys.root();
         if source.prefix.is_empty() && local.last()? > Offset::ZERO {
@@ -86,7 +88,7 @@ impl EtcdLog {
             return Err(Fault::Unreadable { what });
         }
         root.clone_into(&mut source.prefix);
-        let asked = Range::of(Keys::one(places.migration())).only(What::Count);
+        let asked = Range::of(KeyRange::one(places.migration())).only(RangeContent::Count);
         let answer = etcd.range(&asked).map_err(fault)?;
         if answer.count > 0 {
             let what = format!(
@@ -168,12 +170,12 @@ impl EtcdLog {
     }
 
     /// The next transaction of a decision.
-    fn next(&self, going: &Going, records: &[Record]) -> Result<Option<Txn>, Fault> {
+    fn next(&self, going: &PendingDecision, records: &[Record]) -> Result<Option<Txn>, Fault> {
         let shared = &self.shared;
         let Some(nth) = going.order.get(going.written.len()) else { return Ok(None) };
         let record = &records[*nth];
-        let (who_wrote, fence) = self.beside(record);
-        let step = Step {
+        let (who_wrote, fence) = self.author_and_fence(record);
+        let step = ObjectWrite {
             record,
             replaces: going.revision_of(records, record.replaces),
             value: if record.is_delete() { None } else { Some(shared.value(record)?) },
@@ -186,7 +188,7 @@ impl EtcdLog {
         };
         if shared.transactions == Transactions::Plain {
             let txn = step.plain(&shared.places.keys);
-            shared.sent.note(step.replaces, &txn.operations[0], who(record));
+            shared.sent.note(step.replaces, &txn.operations[0], author_record(record));
             return Ok(Some(txn));
         }
         let is_written = |resource: &str, key: &str| {
@@ -198,15 +200,15 @@ impl EtcdLog {
 
     /// The author record that is written together with a record, and the fence key with the revision that it must still
     /// have.
-    pub(crate) fn beside(&self, record: &Record) -> ((Bytes, Bytes), (Bytes, u64)) {
+    pub(crate) fn author_and_fence(&self, record: &Record) -> ((Bytes, Bytes), (Bytes, u64)) {
         let shared = &self.shared;
-        let who = (shared.places.who(&shared.server), who(record).encode_record().into());
+        let who = (shared.places.who(&shared.server), author_record(record).encode_record().into());
         (who, (shared.places.fence(&shared.server), shared.fence.load(Ordering::Acquire)))
     }
 
     /// Writes independent decisions. Each round sends one transaction of each decision. Returns the revision up to
     /// which there are events.
-    fn drive(&self, going: &mut [Going], records: &[Record]) -> u64 {
+    fn drive(&self, going: &mut [PendingDecision], records: &[Record]) -> u64 {
         let (mut through, mut leases_lost) = (0, 0);
         loop {
             let (mut sent, mut txns) = (Vec::new(), Vec::new());
@@ -255,7 +257,7 @@ impl EtcdLog {
 
     /// Writes decisions with claims, one after another, as long as no other server has made a claim since `known`, the
     /// revision up to which these decisions were checked.
-    fn claim(&self, going: &mut [Going], records: &[Record], known: u64) -> u64 {
+    fn claim(&self, going: &mut [PendingDecision], records: &[Record], known: u64) -> u64 {
         let (mut through, mut claimed) = (0, self.shared.claimed.load(Ordering::Acquire));
         for decision in going.iter_mut().filter(|decision| decision.receipt.is_none()) {
             if through == 0 && claimed > known {
@@ -316,7 +318,7 @@ impl EtcdLog {
             Expected::ModRevision(revision) | Expected::Version(revision) => revision,
         });
         let unknown = |fault: client::Fault| client::Fault::Unknown(fault.to_string());
-        let answer = self.shared.etcd.range(&Range::of(Keys::one(write.key().clone()))).map_err(unknown)?;
+        let answer = self.shared.etcd.range(&Range::of(KeyRange::one(write.key().clone()))).map_err(unknown)?;
         let found = answer.found.into_iter().next();
         if found.as_ref().map_or(0, |found| found.mod_revision) == before {
             return Err(client::Fault::NoSpace(why));
@@ -333,7 +335,7 @@ impl EtcdLog {
 }
 
 /// A decision that is being written.
-pub(crate) struct Going {
+pub(crate) struct PendingDecision {
     pub decision: Decision,
     /// The positions of its records, in the order of writing.
     order: Vec<usize>,
@@ -346,11 +348,11 @@ pub(crate) struct Going {
     pub receipt: Option<Receipt>,
 }
 
-impl Going {
-    fn of(decision: Decision, records: &[Record]) -> Going {
+impl PendingDecision {
+    fn of(decision: Decision, records: &[Record]) -> PendingDecision {
         let first = decision.records.start;
         let order = order(&records[decision.records.clone()]).into_iter().map(|nth| first + nth).collect();
-        Going { decision, order, written: BTreeMap::new(), claims: None, taking: None, receipt: None }
+        PendingDecision { decision, order, written: BTreeMap::new(), claims: None, taking: None, receipt: None }
     }
 
     /// Whether the next transaction of the decision may be sent. A decision with claims waits until earlier claims are
@@ -406,7 +408,7 @@ impl Going {
 }
 
 /// The author and the time of a record's object, as a separate record.
-fn who(record: &Record) -> Record {
+fn author_record(record: &Record) -> Record {
     let Record { time_ms, resource, key, actor, .. } = record;
     let (resource, key, actor) = (resource.clone(), key.clone(), actor.clone());
     Record { time_ms: *time_ms, resource, key, actor, ..Record::default() }
@@ -438,7 +440,7 @@ fn find_last(shared: Arc<Shared>, tries: usize, done: LastFound) {
     if let Err(fault) = shared.check_epoch() {
         return done(Err(fault));
     }
-    let (nothing, etcd) = (Range::of(Keys::one(shared.places.secret())).limit(1), shared.etcd.clone());
+    let (nothing, etcd) = (Range::of(KeyRange::one(shared.places.secret())).limit(1), shared.etcd.clone());
     let known = shared.through();
     let answered = move |answer: Result<Ranged, client::Fault>| {
         let header = match answer.map_err(fault).and_then(|answer| shared.check(&answer.header).map(|()| answer.header))
@@ -462,7 +464,7 @@ fn find_last(shared: Arc<Shared>, tries: usize, done: LastFound) {
 /// etcd's revision, by a linearizable read, which reflects every write that was answered earlier.
 fn newest(shared: &Shared) -> Result<u64, Fault> {
     shared.check_epoch()?;
-    let nothing = Range::of(Keys::one(shared.places.secret())).limit(1);
+    let nothing = Range::of(KeyRange::one(shared.places.secret())).limit(1);
     let (mut known, mut found) = (0, 0);
     // Some releases give stale answers after a pause of their process.
     for _ in 0..TRIES_MAX {
@@ -569,18 +571,19 @@ impl Log for EtcdLog {
         self.shared.check_epoch()?;
         let records = proposal.records;
         let decisions = proposal.decisions();
-        let mut going: Vec<Going> = decisions.into_iter().map(|decision| Going::of(decision, records)).collect();
+        let mut going: Vec<PendingDecision> =
+            decisions.into_iter().map(|decision| PendingDecision::of(decision, records)).collect();
         // The decisions were checked against all events before their records.
         let known = records.first().map_or(0, |record| record.offset.saturating_sub(1));
-        let taken = self.take_shares(&mut going, records);
+        let taken = self.reserve_shares(&mut going, records);
         if self.shared.transactions == Transactions::Plain {
             // The store cannot compare a second key, so the decisions lose their claims.
             going.iter_mut().for_each(|going| going.decision.claims.clear());
         }
         let through = taken.max(self.drive(&mut going, records)).max(self.claim(&mut going, records, known));
-        let through = through.max(self.settle_shares(&going, records));
+        let through = through.max(self.release_shares(&going, records));
         let shown = self.wait_through(through);
-        let receipt = |going: Going| match going.receipt {
+        let receipt = |going: PendingDecision| match going.receipt {
             // When the watch delivers events again, the caller reads the write back.
             Some(Receipt::At(_)) if shown.is_err() => Receipt::Unknown,
             Some(receipt) => receipt,
@@ -628,7 +631,7 @@ impl Log for EtcdLog {
         let thread = std::thread::Builder::new().name("etcd-events".into()).spawn(move || follower.run());
         match thread {
             Ok(thread) => *self.following.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread),
-            Err(error) => self.shared.in_trouble(format!("no thread follows etcd's events: {error}")),
+            Err(error) => self.shared.report_failure(format!("no thread follows etcd's events: {error}")),
         }
     }
 
@@ -687,7 +690,7 @@ impl Sealing for EtcdLog {
         let shared = &self.shared;
         let Some(record) = shared.local.read(offset)? else { return Ok(false) };
         let key = shared.places.keys.at(&record.resource, &record.key);
-        let answer = shared.etcd.range(&Range::of(Keys::one(key))).map_err(fault)?;
+        let answer = shared.etcd.range(&Range::of(KeyRange::one(key))).map_err(fault)?;
         shared.check(&answer.header)?;
         let found = answer.found.first().filter(|found| found.mod_revision == offset.0);
         Ok(found.is_some_and(|found| shared.keys.keyring().is_outdated_value(&record.resource, &found.value)))

@@ -1,9 +1,9 @@
 //! An etcd whose calls are counted and timed, in metrics with the names that kube-apiserver uses.
 
 use crate::client::{
-    Callback, Decided, Etcd, Expected, Fault, Header, Keys, Lease, Operation, Range, Ranged, Status, Txn,
+    Callback, Decided, Etcd, Expected, Fault, Header, KeyRange, Lease, Operation, Range, Ranged, Status, Txn,
 };
-use crate::client::{Watch, What};
+use crate::client::{RangeContent, Watch};
 use bytes::Bytes;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode_registry;
@@ -132,8 +132,8 @@ impl Measured {
     }
 
     fn asked_range(&self, asked: &Range) -> Asked {
-        let operation = match asked.what {
-            What::Count => "count",
+        let operation = match asked.content {
+            RangeContent::Count => "count",
             _ if asked.keys.to.is_empty() => "get",
             _ => "list",
         };
@@ -188,7 +188,7 @@ impl Etcd for Measured {
         outcomes
     }
 
-    fn watch(&self, keys: &Keys, from_revision: u64) -> Result<Box<dyn Watch>, Fault> {
+    fn watch(&self, keys: &KeyRange, from_revision: u64) -> Result<Box<dyn Watch>, Fault> {
         self.etcd.watch(keys, from_revision)
     }
 
@@ -209,7 +209,7 @@ impl Etcd for Measured {
 mod tests {
     use super::*;
     use crate::client::Compare;
-    use crate::model::{Call, Fate, Model};
+    use crate::model::{CallKind, Fate, Model};
 
     fn named(key: &[u8]) -> (String, String) {
         let resource = if key.starts_with(b"/registry/pods/") { "pods" } else { "" };
@@ -228,14 +228,16 @@ mod tests {
         let key = Bytes::from_static(b"/registry/pods/a/p");
         let put = || Operation::Put { key: key.clone(), value: Bytes::new(), lease: 0 };
         let client = Model::default()
-            .client(1, Box::new(|call| if call == Call::Grant { Fate::Unreachable } else { Fate::Answered }));
+            .client(1, Box::new(|call| if call == CallKind::Grant { Fate::Unreachable } else { Fate::Answered }));
         let measured = Measured::new(Arc::new(client), Box::new(named));
         let decided =
             measured.transact(vec![write(put(), 0), write(put(), 2), write(Operation::Delete { key: key.clone() }, 3)]);
         assert!(decided.iter().all(|decided| decided.as_ref().is_ok_and(|decided| decided.held)));
-        measured.range(&Range::of(Keys::one(key.clone()))).expect("a get");
-        measured.range(&Range::of(Keys::between("/registry/pods/", "/registry/pods0"))).expect("a list");
-        measured.range(&Range::of(Keys::between("/\u{1b}/", "/\u{1b}0")).only(What::Count)).expect("a count");
+        measured.range(&Range::of(KeyRange::one(key.clone()))).expect("a get");
+        measured.range(&Range::of(KeyRange::between("/registry/pods/", "/registry/pods0"))).expect("a list");
+        measured
+            .range(&Range::of(KeyRange::between("/\u{1b}/", "/\u{1b}0")).only(RangeContent::Count))
+            .expect("a count");
         measured.compact(3).expect("a compaction");
         measured.grant(1).expect_err("no lease");
         measured.measure_sizes();

@@ -1,13 +1,13 @@
 //! Finds out which transactions a store supports.
 
 use crate::client::{Compare, Etcd, Expected, Fault, Operation, Transactions, Txn};
-use crate::places::{Kinds, Places};
+use crate::key_space::{KeySpace, Kinds};
 use bytes::Bytes;
 
 impl Transactions {
     /// Sends a transaction of two keys whose comparisons cannot hold, so it writes nothing.
     pub fn of(etcd: &dyn Etcd, prefix: &str) -> Result<Transactions, Fault> {
-        let places = Places::new(prefix, Kinds::All, Transactions::Full);
+        let places = KeySpace::new(prefix, Kinds::All, Transactions::Full);
         let keys = [places.secret(), places.claims()];
         let never = |key: &Bytes| Compare { key: key.clone(), is: Expected::ModRevision(i64::MAX.unsigned_abs()) };
         let put = |key: &Bytes| Operation::Put { key: key.clone(), value: Bytes::new(), lease: 0 };

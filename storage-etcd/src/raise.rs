@@ -38,15 +38,15 @@ pub fn raise(etcd: &dyn Etcd, key: &Bytes, revision: u64, above: u64) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::{Keys, Range, Transactions};
+    use crate::client::{KeyRange, Range, Transactions};
+    use crate::key_space::{KeySpace, Kinds};
     use crate::model::Model;
-    use crate::places::{Kinds, Places};
 
     #[test]
     fn the_revision_is_raised_above_another_and_no_further() {
         let client = Model::default().plain_client(1);
-        let key = Places::new("/registry", Kinds::All, Transactions::Full).tick("t");
-        let now = || client.range(&Range::of(Keys::one("x"))).expect("a read").header.revision;
+        let key = KeySpace::new("/registry", Kinds::All, Transactions::Full).tick("t");
+        let now = || client.range(&Range::of(KeyRange::one("x"))).expect("a read").header.revision;
         let before = now();
         assert_eq!(raise(&client, &key, before, 1000), Ok(Some(1001)));
         assert_eq!(now(), 1001);

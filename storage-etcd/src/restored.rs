@@ -4,9 +4,9 @@
 //! local log is written again in etcd with its value there, at revisions above all revisions of the log. So versions do
 //! not decrease, no two events share a version, and other servers receive the restored objects as ordinary events.
 
-use crate::client::{self, Compare, Etcd, Expected, KeyValue, Keys, Operation, Range, Txn};
+use crate::client::{self, Compare, Etcd, Expected, KeyRange, KeyValue, Operation, Range, Txn};
+use crate::key_space::KeySpace;
 use crate::local::{Local, Source};
-use crate::places::Places;
 use crate::planted::{Bug, planted};
 use crate::raise::{RAISE_MAX, raise};
 use crate::shared::{Placed, Shared, fault, now_ms, wrong_cluster};
@@ -34,8 +34,8 @@ pub struct Standing {
 }
 
 impl Standing {
-    pub fn of(etcd: &dyn Etcd, places: &Places) -> Result<Standing, client::Fault> {
-        let answer = etcd.range(&Range::of(Keys::one(places.epoch())).limit(1))?;
+    pub fn of(etcd: &dyn Etcd, places: &KeySpace) -> Result<Standing, client::Fault> {
+        let answer = etcd.range(&Range::of(KeyRange::one(places.epoch())).limit(1))?;
         let found = answer.found.first();
         Ok(Standing {
             cluster: answer.header.cluster,
@@ -77,7 +77,7 @@ pub fn sign(shared: &Shared, source: &Source, now: &Standing) -> Result<Option<S
             continue;
         }
         let key = shared.places.keys.at(&record.resource, &record.key);
-        let found = shared.etcd.range(&Range::of(Keys::one(key.clone())).limit(1)).map_err(fault)?.found.pop();
+        let found = shared.etcd.range(&Range::of(KeyRange::one(key.clone())).limit(1)).map_err(fault)?.found.pop();
         let Some(found) = found.filter(|found| found.mod_revision < record.offset) else { continue };
         // If a transaction wrote several objects, each of them has its own version in the local log.
         let told = shared.placed(&found.key).and_then(|placed| shared.read(&placed, &found).ok());

@@ -35,7 +35,7 @@ impl Servers {
     pub fn announce(&self, address: &str, now: Duration) -> Result<(), Fault> {
         let key = self.keys.of_record(&SERVERS, address);
         for _ in 0..TRIES_MAX {
-            let found = self.etcd.range(&Range::of(client::Keys::one(key.clone())))?.found.pop();
+            let found = self.etcd.range(&Range::of(client::KeyRange::one(key.clone())))?.found.pop();
             let before = found.as_ref().and_then(|found| read_record(&SERVERS, &key, &found.value).ok());
             let value = write_record(&SERVERS, &key, &document(address, before.as_ref()), Media::Protobuf)
                 .map_err(|fault| Fault::Refused(fault.to_string()))?;
@@ -56,7 +56,7 @@ impl Servers {
         let from = self.keys.of_record(&SERVERS, "");
         // In byte order `0` follows the slash.
         let to = format!("{}0", from.trim_end_matches('/'));
-        let found = self.etcd.range(&Range::of(client::Keys::between(from, to)))?.found;
+        let found = self.etcd.range(&Range::of(client::KeyRange::between(from, to)))?.found;
         let mut addresses = Vec::with_capacity(found.len());
         for found in found {
             let key = String::from_utf8_lossy(&found.key);
@@ -73,7 +73,7 @@ impl Servers {
     /// Withdraws the announcement of the server at this address.
     pub fn withdraw(&self, address: &str) -> Result<(), Fault> {
         let key = Bytes::from(self.keys.of_record(&SERVERS, address));
-        let found = self.etcd.range(&Range::of(client::Keys::one(key.clone())))?.found.pop();
+        let found = self.etcd.range(&Range::of(client::KeyRange::one(key.clone())))?.found.pop();
         let Some(found) = found else { return Ok(()) };
         // If the announcement was renewed after this read, another server now has this address, and the deletion fails.
         self.write(found.mod_revision, Operation::Delete { key }).map(drop)
@@ -122,7 +122,7 @@ mod tests {
     }
 
     fn stored(model: &Model, key: &str) -> KeyValue {
-        model.plain_client(1).range(&Range::of(client::Keys::one(key.to_owned()))).expect("a read").found.remove(0)
+        model.plain_client(1).range(&Range::of(client::KeyRange::one(key.to_owned()))).expect("a read").found.remove(0)
     }
 
     fn put(model: &Model, key: &str, value: &[u8]) {

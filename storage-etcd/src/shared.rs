@@ -2,10 +2,10 @@
 
 use crate::claims::{Allocations, Share};
 use crate::client::{self, Etcd, Header, Transactions};
+use crate::key_space::{KeyMeaning, KeySpace};
 use crate::leases::Leases;
 use crate::local::Local;
-use crate::places::{Found, Places};
-use crate::sent::PendingWrites;
+use crate::pending_writes::PendingWrites;
 use crate::strays::{Stray, Strays};
 use crate::unread::Unread;
 use bytes::Bytes;
@@ -42,7 +42,7 @@ pub struct Shared {
     pub keys: Arc<Live>,
     pub unread: Unread,
     pub strays: Arc<Strays>,
-    pub places: Places,
+    pub places: KeySpace,
     pub storing: Storing,
     pub transactions: Transactions,
     pub sent: PendingWrites,
@@ -108,7 +108,7 @@ impl Shared {
         etcd: Arc<dyn Etcd>,
         local: Arc<dyn Local>,
         keys: Arc<Live>,
-        places: Places,
+        places: KeySpace,
         (storing, transactions, claims): (Storing, Transactions, Option<Arc<Allocations>>),
         (server, cluster): (String, u64),
         tells_progress: bool,
@@ -169,7 +169,7 @@ impl Shared {
     }
 
     /// Records that the local log has all events up to a revision, and answers the callers that wait for it.
-    pub fn come_to(&self, revision: u64) {
+    pub fn reach(&self, revision: u64) {
         let mut progress = self.progress();
         progress.through = progress.through.max(revision);
         progress.trouble = None;
@@ -194,7 +194,7 @@ impl Shared {
         }
     }
 
-    pub fn in_trouble(&self, why: String) {
+    pub fn report_failure(&self, why: String) {
         self.progress().trouble = Some(why);
     }
 
@@ -365,10 +365,10 @@ impl Shared {
     /// The object to which a key belongs, or a stray key below a kind's prefix.
     pub fn placed(&self, key: &[u8]) -> Option<Placed> {
         match self.places.find(registry(), key) {
-            Ok(Found::Object { kind, resource, key }) => {
+            Ok(KeyMeaning::Object { kind, resource, key }) => {
                 Some(Placed { kind, resource: resource.to_owned(), key: key.to_owned(), is_stray: false })
             }
-            Ok(Found::Who | Found::Other | Found::Stray(_)) => None,
+            Ok(KeyMeaning::Who | KeyMeaning::Other | KeyMeaning::Stray(_)) => None,
             Err(_) => {
                 let (kind, key) = self.places.keys.under(registry(), key)?;
                 let kind = Some(registry().get(kind)).filter(|kind| self.places.kinds.have(&kind.storage))?;
@@ -379,7 +379,7 @@ impl Shared {
 
     /// Counts a key below the prefix that the log ignores.
     pub fn note_stray(&self, key: &[u8]) {
-        if let Ok(Found::Stray(stray)) = self.places.find(registry(), key) {
+        if let Ok(KeyMeaning::Stray(stray)) = self.places.find(registry(), key) {
             self.strays.note(self.places.keys.root(), key, stray);
         }
     }

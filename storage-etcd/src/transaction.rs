@@ -5,7 +5,7 @@
 //! transaction writes two objects, as in kube-apiserver. Each transaction compares every key on which the decision
 //! depends.
 
-use crate::client::{Compare, Expected, Keys as Range, Operation, Txn};
+use crate::client::{Compare, Expected, KeyRange as Range, Operation, Txn};
 use crate::planted::{Bug, planted};
 use bytes::Bytes;
 use holdfast_core::etcd::Keys;
@@ -48,7 +48,7 @@ pub fn order(records: &[Record]) -> Vec<usize> {
 }
 
 /// An object with all keys that are written in the same transaction.
-pub struct Step<'a> {
+pub struct ObjectWrite<'a> {
     pub record: &'a Record,
     /// The revision that this write replaces.
     pub replaces: u64,
@@ -64,7 +64,7 @@ pub struct Step<'a> {
     pub claims: Option<(Bytes, u64)>,
 }
 
-impl Step<'_> {
+impl ObjectWrite<'_> {
     /// One transaction of etcd, which writes nothing if a comparison fails. `written` says which records of the
     /// decision are already written.
     pub fn transaction(
@@ -137,7 +137,7 @@ mod tests {
         let decision = Decision { records: 0..1, expects, claims: Vec::new(), had: Vec::new() };
         let value = Some(Bytes::from_static(b"pod"));
         let (who, fence) = (("who".into(), "jane".into()), ("fence".into(), 3));
-        let step = Step { record: &record, replaces, value, lease: 0, who, fence, claims: None };
+        let step = ObjectWrite { record: &record, replaces, value, lease: 0, who, fence, claims: None };
         step.transaction(&decision, &Keys::new("/registry"), |resource, _| resource == "written")
     }
 

@@ -4,7 +4,7 @@
 use crate::client::{self, Transactions};
 use crate::log::EtcdLog;
 use crate::shared::fault;
-use crate::transaction::Step;
+use crate::transaction::ObjectWrite;
 use holdfast_core::event::{Actor, Operation, Record};
 use holdfast_engine::Fault;
 use holdfast_engine::log::{Decision, Unreadable};
@@ -45,9 +45,9 @@ impl EtcdLog {
     }
 
     /// The deletion of the object of a record, without its value.
-    fn step<'r>(&self, record: &'r Record, replaces: u64) -> Step<'r> {
-        let (who, fence) = self.beside(record);
-        Step { record, replaces, value: None, lease: 0, who, fence, claims: None }
+    fn step<'r>(&self, record: &'r Record, replaces: u64) -> ObjectWrite<'r> {
+        let (who, fence) = self.author_and_fence(record);
+        ObjectWrite { record, replaces, value: None, lease: 0, who, fence, claims: None }
     }
 }
 

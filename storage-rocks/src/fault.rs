@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum FolderFault {
     /// Another command was making the log in that folder.
-    #[error("{}", making.told(path))]
+    #[error("{}", making.description(path))]
     Unfinished { making: Making, path: PathBuf },
     /// A new log was to be made in a folder that is not empty.
     #[error("{} {why}: a new log cannot be made there", path.display())]

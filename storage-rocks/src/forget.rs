@@ -24,14 +24,14 @@ const GARBAGE_PART: u64 = 4;
 
 /// The events and bytes forgotten since the log was opened.
 #[derive(Default)]
-pub struct LetGo {
+pub struct Forgotten {
     events: AtomicU64,
     bytes: AtomicU64,
     /// The lock of a pass. Passes go through the log in order, one at a time.
     at_work: Mutex<()>,
 }
 
-impl LetGo {
+impl Forgotten {
     /// Waits until no other pass runs. No pass begins while the guard exists.
     pub fn alone(&self) -> MutexGuard<'_, ()> {
         self.at_work.lock().unwrap_or_else(PoisonError::into_inner)
@@ -52,17 +52,17 @@ pub fn begin(db: &DB, folder: &Path, through: Offset) -> Result<Offset, Fault> {
 
 /// The offset that forgetting has reached, and the number of bytes that wait for compaction.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Progress {
+pub(crate) struct ForgetProgress {
     at: Offset,
     pub garbage: u64,
 }
 
-impl Progress {
-    pub fn read(db: &DB) -> Result<Progress, Fault> {
+impl ForgetProgress {
+    pub fn read(db: &DB) -> Result<ForgetProgress, Fault> {
         let found = db.get_cf(family(db, META)?, META_FORGOTTEN).map_err(|error| fault("read its beginning", error))?;
         let read = |bytes: Vec<u8>| {
             let (at, garbage) = bytes.split_at_checked(8)?;
-            Some(Progress { at: key::parse_offset(at)?, garbage: key::parse_offset(garbage)?.0 })
+            Some(ForgetProgress { at: key::parse_offset(at)?, garbage: key::parse_offset(garbage)?.0 })
         };
         Ok(found.and_then(read).unwrap_or_default())
     }
@@ -78,8 +78,8 @@ impl Progress {
 }
 
 /// Reads and forgets the next events up to `through`. Returns whether there may be more.
-pub fn piece(db: &DB, folder: &Path, through: Offset, let_go: &LetGo) -> Result<bool, Fault> {
-    let mut progress = Progress::read(db)?;
+pub fn piece(db: &DB, folder: &Path, through: Offset, let_go: &Forgotten) -> Result<bool, Fault> {
+    let mut progress = ForgetProgress::read(db)?;
     if progress.at >= through {
         return Ok(false);
     }
@@ -135,9 +135,10 @@ pub fn piece(db: &DB, folder: &Path, through: Offset, let_go: &LetGo) -> Result<
 
 /// The size of the log on the disk without the bytes that wait for compaction, and the number of forgotten events and
 /// bytes.
-pub fn size(db: &DB, let_go: Option<&LetGo>) -> Result<Size, Fault> {
-    let garbage = Progress::read(db)?.garbage;
-    let counted = |count: fn(&LetGo) -> &AtomicU64| let_go.map_or(0, |let_go| count(let_go).load(Ordering::Relaxed));
+pub fn size(db: &DB, let_go: Option<&Forgotten>) -> Result<Size, Fault> {
+    let garbage = ForgetProgress::read(db)?.garbage;
+    let counted =
+        |count: fn(&Forgotten) -> &AtomicU64| let_go.map_or(0, |let_go| count(let_go).load(Ordering::Relaxed));
     Ok(Size {
         bytes: tables(db)?.saturating_sub(garbage),
         let_go_events: counted(|let_go| &let_go.events),
@@ -175,7 +176,7 @@ fn compact_range(db: &DB, name: &str, from: Option<&[u8]>, through: Option<&[u8]
 
 /// Frees the disk space, if that is worth the work or if `always` is true.
 pub fn compact(db: &DB, always: bool) -> Result<(), Fault> {
-    let progress = Progress::read(db)?;
+    let progress = ForgetProgress::read(db)?;
     let worth_it = progress.garbage > tables(db)? / GARBAGE_PART;
     if !worth_it && !always {
         return Ok(());
@@ -185,7 +186,7 @@ pub fn compact(db: &DB, always: bool) -> Result<(), Fault> {
         compact_range(db, name, None, None)?;
     }
     let mut batch = WriteBatch::default();
-    let now = Progress::read(db)?;
-    Progress { garbage: now.garbage.saturating_sub(progress.garbage), ..now }.stage(db, &mut batch)?;
+    let now = ForgetProgress::read(db)?;
+    ForgetProgress { garbage: now.garbage.saturating_sub(progress.garbage), ..now }.stage(db, &mut batch)?;
     db.write(batch).map_err(|error| fault("note its compaction", error))
 }

@@ -232,7 +232,7 @@ impl Listing {
 fn cut(db: &DB, folder: &Path, at: Offset) -> Result<Forked, Fault> {
     let version = newest_up_to(db, folder, at)?;
     if version < last(db, folder)? {
-        take_out(db, folder, version)?;
+        remove_after(db, folder, version)?;
     }
     let meta = family(db, META)?;
     let mut batch = WriteBatch::default();
@@ -263,7 +263,7 @@ fn newest_up_to(db: &DB, folder: &Path, at: Offset) -> Result<Offset, Fault> {
 }
 
 /// Removes every event after the version, and makes `current` point to the older events again.
-fn take_out(db: &DB, folder: &Path, version: Offset) -> Result<(), Fault> {
+fn remove_after(db: &DB, folder: &Path, version: Offset) -> Result<(), Fault> {
     let (current, history) = (family(db, CURRENT)?, family(db, HISTORY)?);
     let (events, by_resource) = (family(db, EVENTS)?, family(db, BY_RESOURCE)?);
     let mut batch = WriteBatch::default();

@@ -35,7 +35,7 @@ impl Making {
         }
     }
 
-    pub(crate) fn told(self, path: &Path) -> String {
+    pub(crate) fn description(self, path: &Path) -> String {
         match self {
             Self::Import => format!("the import into {} is not finished", path.display()),
             Self::Fork => format!("the fork in {} was interrupted before it was whole", path.display()),

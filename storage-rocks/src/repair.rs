@@ -74,7 +74,7 @@ pub fn repair(folder: &Path, time_ms: i64, values: &dyn Values) -> Result<Vec<Re
     if let Err(newer @ Fault::Unreadable { .. }) = check_format(&old, folder) {
         return Err(newer.into());
     }
-    let found = Found::read(&old, folder)?;
+    let found = StoreDamage::read(&old, folder)?;
     if opens && found.damaged.is_empty() {
         return Ok(Vec::new());
     }
@@ -82,7 +82,7 @@ pub fn repair(folder: &Path, time_ms: i64, values: &dyn Values) -> Result<Vec<Re
     let _ = std::fs::remove_dir_all(&fresh);
     make_private(&fresh)?;
     let mut repairs =
-        found.rebuild(&old, folder, &fresh, &|intact, end| again(intact, end, time_ms, values), !opens)?;
+        found.rebuild(&old, folder, &fresh, &|intact, end| restored_event(intact, end, time_ms, values), !opens)?;
     drop(old);
     let kept = (1..).map(|nth| folder.join(format!("log.damaged-{nth}"))).find(|path| !path.exists());
     let kept = kept.unwrap_or_else(|| folder.join("log.damaged"));
@@ -104,14 +104,14 @@ fn open_distrustful(path: &Path) -> Result<DB, Fault> {
 }
 
 /// The damage of a store.
-struct Found {
+struct StoreDamage {
     /// Offsets of damaged and missing events, each with its object if that is known.
     damaged: BTreeMap<Offset, Option<String>>,
     last: Offset,
 }
 
-impl Found {
-    fn read(db: &DB, folder: &Path) -> Result<Found, Fault> {
+impl StoreDamage {
+    fn read(db: &DB, folder: &Path) -> Result<StoreDamage, Fault> {
         let mut damaged = BTreeMap::new();
         let mut last = Offset::ZERO;
         let repaired = crate::store::repaired(db).unwrap_or(Offset::ZERO);
@@ -145,7 +145,7 @@ impl Found {
             }
             Ok(())
         })?;
-        Ok(Found { damaged, last })
+        Ok(StoreDamage { damaged, last })
     }
 
     /// Writes a store with all intact events, and with new events for the objects that return to an intact version.
@@ -226,7 +226,7 @@ fn is_of_newer_release(bytes: &[u8]) -> bool {
 }
 
 /// A new event with the content of an intact version.
-fn again(intact: &Record, offset: Offset, time_ms: i64, values: &dyn Values) -> Result<Record, Fault> {
+fn restored_event(intact: &Record, offset: Offset, time_ms: i64, values: &dyn Values) -> Result<Record, Fault> {
     let intact = values.open(intact.clone())?;
     let entry =
         Entry::new(intact.object.clone(), 1, intact.offset(), intact.time_ms, Index::default()).at_version(offset);

@@ -54,7 +54,7 @@ pub enum Reserve {
 }
 
 #[derive(Debug)]
-pub struct Room {
+pub struct DiskReserve {
     folder: PathBuf,
     /// The configured size of the reserve. If it is zero, writes are accepted until there is no room at all.
     wanted: u64,
@@ -81,8 +81,8 @@ pub struct Standing {
     pub is_short: bool,
 }
 
-impl Room {
-    pub fn open(folder: &Path, reserve: Reserve) -> Result<Room> {
+impl DiskReserve {
+    pub fn open(folder: &Path, reserve: Reserve) -> Result<DiskReserve> {
         check(&folder.join(NAME))?;
         let there = std::fs::symlink_metadata(folder.join(NAME)).map_or(0, |file| file.len());
         let system = statvfs(folder)?;
@@ -94,7 +94,7 @@ impl Room {
                 bytes.min(part).min(whole / RESERVE_PART)
             }
         };
-        let room = Room {
+        let room = DiskReserve {
             folder: folder.to_owned(),
             wanted,
             mark: if wanted == 0 { 0 } else { MARK_BYTES.min(whole / MARK_PART) },
@@ -111,7 +111,7 @@ impl Room {
     }
 
     pub fn standing(&self) -> Standing {
-        let free_bytes = self.look();
+        let free_bytes = self.free_bytes();
         let is_little = self.is_little.load(Ordering::Relaxed);
         let is_short = is_little || self.left_for_others(free_bytes).is_some();
         Standing { free_bytes, reserve_bytes: *self.reserve(), mark_bytes: self.mark, is_little, is_short }
@@ -168,7 +168,7 @@ impl Room {
             return;
         }
         let mut reserve = self.reserve();
-        let free = self.look();
+        let free = self.free_bytes();
         let was_little = self.is_little.load(Ordering::Relaxed);
         // The state of too little room ends only when there is somewhat more room than when it began, so that it does
         // not change with each write.
@@ -187,7 +187,7 @@ impl Room {
         }
         drop(reserve);
         self.is_little.store(is_little, Ordering::Relaxed);
-        let unlooked = (self.look().saturating_sub(self.mark + self.mark / SOON_PART) / COPIES).min(LOOK_BYTES);
+        let unlooked = (self.free_bytes().saturating_sub(self.mark + self.mark / SOON_PART) / COPIES).min(LOOK_BYTES);
         self.unlooked.store(i64::try_from(unlooked).unwrap_or(0), Ordering::Relaxed);
     }
 
@@ -210,13 +210,13 @@ impl Room {
 
     /// Whether `bytes` bytes are free in addition to the reserve, with enough room left for other writes.
     pub fn is_there(&self, bytes: u64) -> bool {
-        self.look() >= bytes.saturating_add(self.mark / 4)
+        self.free_bytes() >= bytes.saturating_add(self.mark / 4)
     }
 
     /// The maximum number of bytes that a compaction may write, including room that the reserve can spare.
     pub fn most_to_compact(&self) -> u64 {
         let spare = self.reserve().saturating_sub(self.wanted / LAST_PART);
-        self.look().saturating_add(spare).saturating_sub(self.mark / 4)
+        self.free_bytes().saturating_add(spare).saturating_sub(self.mark / 4)
     }
 
     /// Makes room for a compaction that writes `bytes` bytes.
@@ -237,21 +237,21 @@ impl Room {
     fn give(&self, reserve: &mut u64, cost: u64, last: u64) -> bool {
         // The requested room includes room for the data in memory.
         let wanted = cost.saturating_add(self.mark);
-        let free = self.look();
+        let free = self.free_bytes();
         if free < wanted && *reserve > last {
             let step = (wanted - free).checked_next_multiple_of(STEP_BYTES).unwrap_or(u64::MAX);
             let smaller = reserve.saturating_sub(step).max(last);
             let _ = self.resize(reserve, smaller);
         }
-        self.look() >= cost
+        self.free_bytes() >= cost
     }
 
     /// Wakes the writes that wait for room.
-    pub fn tell(&self) {
+    pub fn wake_waiters(&self) {
         self.made.notify_all();
     }
 
-    fn look(&self) -> u64 {
+    fn free_bytes(&self) -> u64 {
         let free = statvfs(&self.folder).map_or(u64::MAX, |system| system.f_bavail * system.f_frsize);
         self.free.store(free, Ordering::Relaxed);
         free
@@ -322,7 +322,7 @@ mod tests {
     fn room_is_kept_aside_and_given_up_step_by_step() {
         let folder = tempfile::tempdir().expect("a folder");
         let size = || std::fs::metadata(folder.path().join(NAME)).map_or(0, |file| file.len());
-        let room = Room::open(folder.path(), Reserve::Bytes(8 << 20)).expect("room");
+        let room = DiskReserve::open(folder.path(), Reserve::Bytes(8 << 20)).expect("room");
         room.settle(0);
         let standing = room.standing();
         assert_eq!((size(), standing.reserve_bytes, standing.is_little), (8 << 20, 8 << 20, false));
@@ -338,9 +338,9 @@ mod tests {
         assert_eq!((size(), room.lacks(1000)), (8 << 20, None), "there is room again");
 
         // A server with `AsItIs` keeps the existing reserve, and one without a reserve removes it.
-        let found = Room::open(folder.path(), Reserve::AsItIs).expect("room");
+        let found = DiskReserve::open(folder.path(), Reserve::AsItIs).expect("room");
         assert_eq!((found.standing().reserve_bytes, found.lacks(huge)), (8 << 20, None));
-        let none = Room::open(folder.path(), Reserve::Bytes(0)).expect("room");
+        let none = DiskReserve::open(folder.path(), Reserve::Bytes(0)).expect("room");
         assert_eq!((size(), none.left_for_others(0)), (0, None));
 
         let mark = room.mark;

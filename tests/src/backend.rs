@@ -25,34 +25,34 @@ use tokio_rustls::TlsAcceptor;
 pub const GROUP: &str = "things.example.com";
 
 /// A running server of `things.example.com/v1`. When dropped, it stops and closes its connections.
-pub struct Backend {
+pub struct ThingsServer {
     pub port: u16,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     task: JoinHandle<()>,
 }
 
-struct Shared {
+struct ServerState {
     /// Whether the server serves aggregated discovery.
     aggregated: bool,
     events: broadcast::Sender<Value>,
-    seen: Mutex<Vec<Seen>>,
+    seen: Mutex<Vec<ReceivedRequest>>,
     connections: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// A received request.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct ReceivedRequest {
     pub method: Method,
     pub path: String,
     pub headers: HeaderMap,
     pub body: Bytes,
 }
 
-type Body = BoxBody<Bytes, Infallible>;
+type ResponseBody = BoxBody<Bytes, Infallible>;
 
-impl Backend {
+impl ThingsServer {
     /// Serves only clients with a certificate of `front_proxies`.
-    pub async fn start(pair: &Pair, front_proxies: &str, aggregated: bool) -> Backend {
+    pub async fn start(pair: &Pair, front_proxies: &str, aggregated: bool) -> ThingsServer {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(front_proxies.as_bytes()) {
             roots.add(certificate.expect("PEM")).expect("a certificate");
@@ -70,7 +70,7 @@ impl Backend {
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let listener = TcpListener::bind("0.0.0.0:0").await.expect("a port");
         let port = listener.local_addr().unwrap().port();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServerState {
             aggregated,
             events: broadcast::Sender::new(16),
             seen: Mutex::default(),
@@ -89,7 +89,7 @@ impl Backend {
                 serving.connections.lock().unwrap().push(connection);
             }
         });
-        Backend { port, shared, task }
+        ThingsServer { port, shared, task }
     }
 
     /// Sends an event about a new object to the watchers of this server.
@@ -98,12 +98,12 @@ impl Backend {
     }
 
     /// The requests for a path so far.
-    pub fn seen(&self, path: &str) -> Vec<Seen> {
+    pub fn seen(&self, path: &str) -> Vec<ReceivedRequest> {
         self.shared.seen.lock().unwrap().iter().filter(|seen| seen.path.starts_with(path)).cloned().collect()
     }
 }
 
-impl Drop for Backend {
+impl Drop for ThingsServer {
     fn drop(&mut self) {
         self.task.abort();
         self.shared.connections.lock().unwrap().iter().for_each(JoinHandle::abort);
@@ -115,13 +115,16 @@ fn thing(name: &str) -> Value {
     json!({"apiVersion": format!("{GROUP}/v1"), "kind": "Thing", "metadata": metadata})
 }
 
-async fn answer(shared: Arc<Shared>, mut request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+async fn answer(
+    shared: Arc<ServerState>,
+    mut request: Request<Incoming>,
+) -> Result<Response<ResponseBody>, Infallible> {
     let upgrade = hyper::upgrade::on(&mut request);
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let path = parts.uri.path_and_query().map(|path| path.to_string()).unwrap_or_default();
     let (method, headers) = (parts.method.clone(), parts.headers.clone());
-    shared.seen.lock().unwrap().push(Seen { method, path, headers, body: body.clone() });
+    shared.seen.lock().unwrap().push(ReceivedRequest { method, path, headers, body: body.clone() });
     let accept = parts.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
     let things = format!("/apis/{GROUP}/v1/namespaces/default/things");
     let path = parts.uri.path();
@@ -181,7 +184,7 @@ async fn answer(shared: Arc<Shared>, mut request: Request<Incoming>) -> Result<R
     })
 }
 
-fn json_answer(code: u16, document: &Value, form: &str) -> Response<Body> {
+fn json_answer(code: u16, document: &Value, form: &str) -> Response<ResponseBody> {
     let mut response = Response::new(Full::new(Bytes::from(document.to_string())).boxed());
     *response.status_mut() = StatusCode::from_u16(code).unwrap();
     response.headers_mut().insert(CONTENT_TYPE, form.parse().unwrap());
@@ -189,7 +192,7 @@ fn json_answer(code: u16, document: &Value, form: &str) -> Response<Body> {
 }
 
 /// A watch: one event at once, and others when [`Backend::tell`] is called. It does not end.
-fn events(shared: &Shared) -> Response<Body> {
+fn events(shared: &ServerState) -> Response<ResponseBody> {
     let first = json!({"type": "ADDED", "object": thing("one")});
     let queue = shared.events.subscribe();
     let later = futures_util::stream::unfold(queue, async |mut queue| {
@@ -219,7 +222,7 @@ impl futures_util::Stream for SyncStream {
 }
 
 /// Upgrades the connection, and echoes all data in upper case.
-fn echo(upgrade: hyper::upgrade::OnUpgrade) -> Response<Body> {
+fn echo(upgrade: hyper::upgrade::OnUpgrade) -> Response<ResponseBody> {
     tokio::spawn(async move {
         let Ok(connection) = upgrade.await else { return };
         let mut connection = TokioIo::new(connection);

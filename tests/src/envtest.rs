@@ -2,7 +2,7 @@
 
 use crate::authority::{Authority, Pair};
 use crate::server::{binary, succeeds};
-use crate::wire::Wire;
+use crate::wire::HttpClient;
 use bytes::Bytes;
 use http::Method;
 use std::collections::BTreeSet;
@@ -90,12 +90,12 @@ pub struct ControlPlane {
     /// Signs client certificates.
     clients: Authority,
     /// An anonymous client.
-    pub wire: Wire,
+    pub wire: HttpClient,
 }
 
 /// A suite's settings.
 #[derive(Default)]
-pub struct Wanted<'a> {
+pub struct SuiteSettings<'a> {
     /// More options of kube-apiserver.
     pub options: &'a [&'a str],
     /// Whether events outlive the process; they do if envtest does not find etcd's option.
@@ -103,7 +103,7 @@ pub struct Wanted<'a> {
 }
 
 impl ControlPlane {
-    pub async fn start(assets: &Path, cert_dir: &Path, wanted: &Wanted<'_>) -> ControlPlane {
+    pub async fn start(assets: &Path, cert_dir: &Path, wanted: &SuiteSettings<'_>) -> ControlPlane {
         std::fs::create_dir_all(cert_dir).expect("a folder for certificates");
         let (port, etcd_port) = (free_port(), free_port());
         let etcd = start_etcd(assets, etcd_port, cert_dir, wanted.fsync).await;
@@ -113,7 +113,7 @@ impl ControlPlane {
         assert!(!help.lines().any(|line| line.trim_start().starts_with("--insecure-port")), "{help}");
         let mut server = Program::start(&path, &arguments(cert_dir, port, etcd_port, wanted.options));
         let authority = std::fs::read_to_string(cert_dir.join("apiserver.crt")).expect("a certificate");
-        let wire = Wire {
+        let wire = HttpClient {
             address: format!("127.0.0.1:{port}"),
             authority,
             server_name: "localhost".into(),
@@ -139,11 +139,11 @@ impl ControlPlane {
     }
 
     /// `AddUser`: a certificate of the clients' authority, created while the server runs.
-    pub fn user(&self, name: &str, groups: &[&str]) -> Wire {
+    pub fn user(&self, name: &str, groups: &[&str]) -> HttpClient {
         self.wire.clone().with_identity(self.clients.client(name, groups))
     }
 
-    pub fn admin(&self) -> Wire {
+    pub fn admin(&self) -> HttpClient {
         self.user("admin", &["system:masters"])
     }
 

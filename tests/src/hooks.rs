@@ -23,7 +23,7 @@ use tokio_rustls::TlsAcceptor;
 
 /// The behaviour of webhooks, and their calls so far.
 #[derive(Default)]
-struct Shared {
+struct HooksState {
     /// The behaviour by path, with the number of calls.
     behaviour: BTreeMap<String, (Value, usize)>,
     calls: Vec<Value>,
@@ -34,7 +34,7 @@ struct Shared {
 
 /// Running webhooks. Dropping them stops them.
 pub struct Hooks {
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<HooksState>>,
     /// Names in scenarios, and the actual values.
     pub names: Vec<(&'static str, String)>,
     /// The authority of their certificates, in PEM.
@@ -44,7 +44,7 @@ pub struct Hooks {
 
 impl Hooks {
     pub async fn start() -> Hooks {
-        let shared: Arc<Mutex<Shared>> = Arc::default();
+        let shared: Arc<Mutex<HooksState>> = Arc::default();
         let (ours, others) = (Authority::new("hooks"), Authority::new("others"));
         let mut tasks = JoinSet::new();
         let port = serve(&ours, "127.0.0.1:0", &shared, &mut tasks).await;
@@ -81,7 +81,7 @@ impl Hooks {
 }
 
 /// Serves webhooks at an address; returns the port.
-async fn serve(authority: &Authority, address: &str, shared: &Arc<Mutex<Shared>>, tasks: &mut JoinSet<()>) -> u16 {
+async fn serve(authority: &Authority, address: &str, shared: &Arc<Mutex<HooksState>>, tasks: &mut JoinSet<()>) -> u16 {
     let pair = authority.server(&["localhost", "127.0.0.1"]);
     let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes()).collect::<Result<Vec<_>, _>>().unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -113,7 +113,7 @@ async fn serve(authority: &Authority, address: &str, shared: &Arc<Mutex<Shared>>
 
 async fn answer(
     request: http::Request<Incoming>,
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<HooksState>>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (path, query) = (request.uri().path().to_owned(), request.uri().query().unwrap_or("").to_owned());
     let posted = request.method() == http::Method::POST;

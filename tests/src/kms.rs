@@ -16,12 +16,12 @@ use tokio::runtime::Runtime;
 const FRAME: usize = 5;
 
 pub struct Plugin {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<PluginState>>,
     socket: PathBuf,
     runtime: Option<Runtime>,
 }
 
-struct State {
+struct PluginState {
     key: u8,
     healthz: String,
     /// The methods that were called.
@@ -31,7 +31,7 @@ struct State {
 impl Plugin {
     /// Listens on a new socket.
     pub fn start(socket: &Path) -> Plugin {
-        let state = State { key: 1, healthz: "ok".into(), calls: Vec::new() };
+        let state = PluginState { key: 1, healthz: "ok".into(), calls: Vec::new() };
         let state = Arc::new(Mutex::new(state));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
@@ -68,20 +68,20 @@ impl Drop for Plugin {
     }
 }
 
-async fn serve(listener: UnixListener, state: Arc<Mutex<State>>) {
+async fn serve(listener: UnixListener, state: Arc<Mutex<PluginState>>) {
     while let Ok((stream, _)) = listener.accept().await {
         tokio::spawn(connection(stream, state.clone()));
     }
 }
 
-async fn connection(stream: UnixStream, state: Arc<Mutex<State>>) {
+async fn connection(stream: UnixStream, state: Arc<Mutex<PluginState>>) {
     let Ok(mut connection) = h2::server::handshake(stream).await else { return };
     while let Some(Ok((request, answer))) = connection.accept().await {
         tokio::spawn(respond(request, answer, state.clone()));
     }
 }
 
-async fn respond(request: Request<RecvStream>, mut answer: SendResponse<Bytes>, state: Arc<Mutex<State>>) {
+async fn respond(request: Request<RecvStream>, mut answer: SendResponse<Bytes>, state: Arc<Mutex<PluginState>>) {
     let method = request.uri().path().to_owned();
     let mut body = request.into_body();
     let mut bytes = BytesMut::new();
@@ -107,7 +107,7 @@ async fn respond(request: Request<RecvStream>, mut answer: SendResponse<Bytes>, 
     stream.send_trailers(trailers).expect("sent");
 }
 
-impl State {
+impl PluginState {
     fn answer(&mut self, method: &str, body: &[u8]) -> Result<Vec<u8>, String> {
         self.calls.push(method.to_owned());
         let id = |key: u8| format!("key-{key}");

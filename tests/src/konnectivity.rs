@@ -35,7 +35,7 @@ struct Packet {
     #[prost(message, tag = "4")]
     data: Option<Data>,
     #[prost(message, tag = "5")]
-    close_request: Option<Connection>,
+    close_request: Option<ConnectionPacket>,
     #[prost(message, tag = "6")]
     close_response: Option<CloseResponse>,
 }
@@ -69,7 +69,7 @@ struct Data {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Connection {
+struct ConnectionPacket {
     #[prost(int64, tag = "1")]
     connection: i64,
 }

@@ -5,8 +5,8 @@ use crate::authority::Authority;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use holdfast_streams::forward::Forwards;
-use holdfast_streams::remote::{Outcome, Resizes, Session, Wanted};
-use holdfast_streams::{Limits, upgrade};
+use holdfast_streams::remote::{CommandOutcome, CommandStreams, Resizes, Session};
+use holdfast_streams::{ConnectionLimits, upgrade};
 use http::header::{CONTENT_TYPE, LOCATION};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -28,12 +28,12 @@ use tokio_util::sync::CancellationToken;
 /// A running kubelet. When dropped, it stops and closes its connections.
 pub struct Kubelet {
     pub address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<KubeletState>,
     task: JoinHandle<()>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct KubeletState {
     seen: Mutex<Vec<(String, HeaderMap)>>,
     connections: Mutex<Vec<JoinHandle<()>>>,
     /// Stops the work on upgraded connections.
@@ -47,9 +47,9 @@ struct Shared {
 trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 
-impl Shared {
+impl KubeletState {
     /// Runs work until the kubelet stops.
-    fn go_on(&self, work: impl Future<Output = ()> + Send + 'static) {
+    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let ended = self.upgraded.clone();
         tokio::spawn(async move {
             tokio::select! {
@@ -60,7 +60,7 @@ impl Shared {
     }
 }
 
-type Body = UnsyncBoxBody<Bytes, Infallible>;
+type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// An address of this machine other than loopback, to which the API server refuses to proxy. `None` if there is none.
 pub fn address() -> Option<IpAddr> {
@@ -85,7 +85,7 @@ impl Kubelet {
     async fn serve(address: IpAddr, acceptor: Option<TlsAcceptor>) -> Kubelet {
         let listener = TcpListener::bind((address, 0)).await.expect("a port");
         let address = listener.local_addr().unwrap();
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(KubeletState::default());
         let serving = shared.clone();
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -146,13 +146,16 @@ impl Drop for Kubelet {
     }
 }
 
-fn full(status: u16, text: impl Into<Bytes>) -> Response<Body> {
+fn full(status: u16, text: impl Into<Bytes>) -> Response<ResponseBody> {
     let mut response = Response::new(Full::new(text.into()).boxed_unsync());
     *response.status_mut() = StatusCode::from_u16(status).unwrap();
     response
 }
 
-async fn answer(shared: Arc<Shared>, mut request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+async fn answer(
+    shared: Arc<KubeletState>,
+    mut request: Request<Incoming>,
+) -> Result<Response<ResponseBody>, Infallible> {
     let path = request.uri().path_and_query().map(|path| path.to_string()).unwrap_or_default();
     shared.seen.lock().unwrap().push((path, request.headers().clone()));
     let path = request.uri().path().to_owned();
@@ -219,22 +222,22 @@ async fn answer(shared: Arc<Shared>, mut request: Request<Incoming>) -> Result<R
     })
 }
 
-fn switched(answer: Response<()>) -> Response<Body> {
+fn switched(answer: Response<()>) -> Response<ResponseBody> {
     answer.map(|()| Full::new(Bytes::new()).boxed_unsync())
 }
 
-fn refused(refusal: upgrade::Refusal) -> Response<Body> {
+fn refused(refusal: upgrade::Refusal) -> Response<ResponseBody> {
     refusal.into_response().map(|text| Full::new(Bytes::from(text)).boxed_unsync())
 }
 
 /// Accepts the upgrade, and then sends malformed frames.
-fn rubbish(shared: &Shared, request: &mut Request<Incoming>) -> Response<Body> {
+fn rubbish(shared: &KubeletState, request: &mut Request<Incoming>) -> Response<ResponseBody> {
     let answer = match upgrade::remote_command(request.headers()) {
         Ok((answer, _)) => answer,
         Err(refusal) => return refused(refusal),
     };
     let upgraded = hyper::upgrade::on(request);
-    shared.go_on(async move {
+    shared.spawn(async move {
         let mut socket = TokioIo::new(upgraded.await.expect("upgraded"));
         _ = socket.write_all(&[0xff; 4096]).await;
         tokio::time::sleep(Duration::from_secs(600)).await;
@@ -244,14 +247,14 @@ fn rubbish(shared: &Shared, request: &mut Request<Incoming>) -> Response<Body> {
 
 /// `cat` echoes its input, `size` prints the first size of the terminal, `flood N` writes N bytes, `count` writes and
 /// then reads all input; any other command is printed. `fail` ends with 3.
-fn command(shared: &Arc<Shared>, request: &mut Request<Incoming>, query: &str) -> Response<Body> {
+fn command(shared: &Arc<KubeletState>, request: &mut Request<Incoming>, query: &str) -> Response<ResponseBody> {
     let pairs: Vec<(String, String)> = query
         .split('&')
         .filter_map(|pair| pair.split_once('='))
         .map(|(name, text)| (name.to_owned(), text.replace('+', " ")))
         .collect();
     let has = |name: &str| pairs.iter().any(|(own, text)| own == name && text == "1");
-    let wanted = Wanted { stdin: has("input"), stdout: has("output"), stderr: has("error"), tty: has("tty") };
+    let wanted = CommandStreams { stdin: has("input"), stdout: has("output"), stderr: has("error"), tty: has("tty") };
     let words: Vec<String> = pairs.iter().filter(|(name, _)| name == "command").map(|(_, word)| word.clone()).collect();
     let (answer, agreed) = match upgrade::remote_command(request.headers()) {
         Ok(agreed) => agreed,
@@ -259,9 +262,11 @@ fn command(shared: &Arc<Shared>, request: &mut Request<Incoming>, query: &str) -
     };
     let upgraded = hyper::upgrade::on(request);
     let own = shared.clone();
-    shared.go_on(async move {
+    shared.spawn(async move {
         let socket = TokioIo::new(upgraded.await.expect("upgraded"));
-        let Ok(mut session) = Session::accept(socket, &agreed, wanted, Limits::default()).await else { return };
+        let Ok(mut session) = Session::accept(socket, &agreed, wanted, ConnectionLimits::default()).await else {
+            return;
+        };
         let (stdin, stdout, stderr) = (session.stdin.take(), session.stdout.take(), session.stderr.take());
         let mut stdout = stdout.unwrap_or_else(|| Box::new(tokio::io::sink()));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -269,12 +274,12 @@ fn command(shared: &Arc<Shared>, request: &mut Request<Incoming>, query: &str) -
             ["cat"] | [] => {
                 let mut stdin = stdin.unwrap_or_else(|| Box::new(tokio::io::empty()));
                 _ = tokio::io::copy(&mut stdin, &mut stdout).await;
-                Outcome::success()
+                CommandOutcome::success()
             }
             ["size"] => {
                 let size = Resizes::new(session.resize.take().expect("a terminal")).next().await;
                 _ = stdout.write_all(format!("{size:?}").as_bytes()).await;
-                Outcome::success()
+                CommandOutcome::success()
             }
             ["flood", bytes] => {
                 let mut left: usize = bytes.parse().expect("a number");
@@ -285,7 +290,7 @@ fn command(shared: &Arc<Shared>, request: &mut Request<Incoming>, query: &str) -
                     }
                     left -= piece;
                 }
-                Outcome::success()
+                CommandOutcome::success()
             }
             ["count"] => {
                 let mut stdin = stdin.unwrap_or_else(|| Box::new(tokio::io::empty()));
@@ -294,17 +299,17 @@ fn command(shared: &Arc<Shared>, request: &mut Request<Incoming>, query: &str) -
                 let mut all = Vec::new();
                 _ = stdin.read_to_end(&mut all).await;
                 own.counted.send_modify(|counted| counted.push(all.len()));
-                Outcome::success()
+                CommandOutcome::success()
             }
             ["fail"] => {
                 if let Some(mut stderr) = stderr {
                     _ = stderr.write_all(b"it fails\n").await;
                 }
-                Outcome::exit(3, "error executing command [fail], exit code 3")
+                CommandOutcome::exit(3, "error executing command [fail], exit code 3")
             }
             ref words => {
                 _ = stdout.write_all(format!("{words:?}\n").as_bytes()).await;
-                Outcome::success()
+                CommandOutcome::success()
             }
         };
         drop(stdout);
@@ -314,7 +319,7 @@ fn command(shared: &Arc<Shared>, request: &mut Request<Incoming>, query: &str) -
 }
 
 /// Port 7 echoes in upper case; nothing listens on other ports.
-fn forward(shared: &Shared, request: &mut Request<Incoming>) -> Response<Body> {
+fn forward(shared: &KubeletState, request: &mut Request<Incoming>) -> Response<ResponseBody> {
     let ports = request.uri().query().and_then(|query| query.strip_prefix("port=")).unwrap_or_default();
     let ports: Vec<u16> = ports.split("%2C").filter_map(|port| port.parse().ok()).collect();
     let (answer, agreed) = match upgrade::port_forward(request.headers()) {
@@ -322,9 +327,11 @@ fn forward(shared: &Shared, request: &mut Request<Incoming>) -> Response<Body> {
         Err(refusal) => return refused(refusal),
     };
     let upgraded = hyper::upgrade::on(request);
-    shared.go_on(async move {
+    shared.spawn(async move {
         let socket = TokioIo::new(upgraded.await.expect("upgraded"));
-        let Ok(mut forwards) = Forwards::accept(socket, &agreed, &ports, Limits::default()).await else { return };
+        let Ok(mut forwards) = Forwards::accept(socket, &agreed, &ports, ConnectionLimits::default()).await else {
+            return;
+        };
         while let Some(mut forward) = forwards.next().await {
             tokio::spawn(async move {
                 if forward.port != 7 {

@@ -72,7 +72,7 @@ pub struct Player {
 
 /// The compared outcome of a pod.
 #[derive(Debug, Default)]
-struct Outcome {
+struct PodOutcome {
     node: Value,
     reason: Value,
     message: Value,
@@ -120,7 +120,7 @@ impl Player {
         differences
     }
 
-    async fn step(&mut self, step: &Value, scenario: &Value) -> Option<Outcome> {
+    async fn step(&mut self, step: &Value, scenario: &Value) -> Option<PodOutcome> {
         let waited = step["pod"].as_str().map(|name| {
             let (namespace, name) = name.split_once('/').unwrap_or(("default", name));
             ("Pod".to_owned(), namespace.to_owned(), name.to_owned())
@@ -174,7 +174,7 @@ impl Player {
     }
 
     /// The outcome of a waiting pod after an event.
-    async fn woken(&mut self, pod: ObjectId, before: Option<Value>) -> Option<Outcome> {
+    async fn woken(&mut self, pod: ObjectId, before: Option<Value>) -> Option<PodOutcome> {
         let before = before?;
         if before["spec"]["nodeName"].is_string() {
             return None;
@@ -211,7 +211,7 @@ impl Player {
     }
 
     /// A pod that preempts others: its victims, and its node after they are gone.
-    async fn preempted(&mut self, pod: &ObjectId, decided: Value, others: BTreeMap<ObjectId, bool>) -> Outcome {
+    async fn preempted(&mut self, pod: &ObjectId, decided: Value, others: BTreeMap<ObjectId, bool>) -> PodOutcome {
         let mut outcome = outcome(&decided);
         let mut victims: BTreeSet<ObjectId> = BTreeSet::new();
         let (began, mut quiet) = (Instant::now(), 0);
@@ -382,19 +382,19 @@ fn condition(pod: &Value) -> Value {
         .map_or(Value::Null, |one| json!({"status": one["status"], "reason": one["reason"], "message": one["message"]}))
 }
 
-fn outcome(pod: &Value) -> Outcome {
+fn outcome(pod: &Value) -> PodOutcome {
     let condition = condition(pod);
-    Outcome {
+    PodOutcome {
         node: pod["spec"]["nodeName"].clone(),
         reason: condition["reason"].clone(),
         message: if condition["status"] == "False" { condition["message"].clone() } else { Value::Null },
         nominated: pod["status"]["nominatedNodeName"].clone(),
-        ..Outcome::default()
+        ..PodOutcome::default()
     }
 }
 
 /// The differences of two outcomes.
-fn compare(wanted: &Value, got: &Outcome) -> Vec<String> {
+fn compare(wanted: &Value, got: &PodOutcome) -> Vec<String> {
     let condition = &wanted["condition"];
     let message = if condition["status"] == "False" { &condition["message"] } else { &Value::Null };
     let victims: BTreeSet<String> =

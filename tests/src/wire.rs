@@ -20,7 +20,7 @@ use tokio_rustls::client::TlsStream;
 
 /// A server's address, and the client's credentials.
 #[derive(Clone)]
-pub struct Wire {
+pub struct HttpClient {
     /// Host and port.
     pub address: String,
     /// The authority of the server's certificate, in PEM.
@@ -43,13 +43,13 @@ pub struct Answer {
 /// The timeout of a whole answer, so that an answer which never ends fails its own test, and does not block all others.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+type SendFailure = Box<dyn std::error::Error + Send + Sync>;
 
-impl Wire {
+impl HttpClient {
     /// A client without credentials, over HTTP/2.
-    pub fn anonymous(server: &Server) -> Wire {
+    pub fn anonymous(server: &Server) -> HttpClient {
         let config = kubeconfig(server);
-        Wire {
+        HttpClient {
             address: server.url().trim_start_matches("https://").to_owned(),
             authority: decoded(&config["clusters"][0]["cluster"]["certificate-authority-data"]),
             server_name: "localhost".into(),
@@ -61,20 +61,20 @@ impl Wire {
     }
 
     /// A client with the administrator's certificate.
-    pub fn admin(server: &Server) -> Wire {
+    pub fn admin(server: &Server) -> HttpClient {
         let config = kubeconfig(server);
         let user = &config["users"][0]["user"];
         let pair =
             Pair { certificate: decoded(&user["client-certificate-data"]), key: decoded(&user["client-key-data"]) };
-        Wire::anonymous(server).with_identity(pair)
+        HttpClient::anonymous(server).with_identity(pair)
     }
 
-    pub fn with_identity(self, pair: Pair) -> Wire {
-        Wire { identity: Some(Arc::new(pair)), ..self }
+    pub fn with_identity(self, pair: Pair) -> HttpClient {
+        HttpClient { identity: Some(Arc::new(pair)), ..self }
     }
 
-    pub fn with_token(self, token: &str) -> Wire {
-        Wire { identity: None, token: Some(token.to_owned()), ..self }
+    pub fn with_token(self, token: &str) -> HttpClient {
+        HttpClient { identity: None, token: Some(token.to_owned()), ..self }
     }
 
     pub async fn get(&self, path: &str) -> Answer {
@@ -101,7 +101,7 @@ impl Wire {
         path: &str,
         headers: &[(&str, &str)],
         body: Bytes,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Answer, SendFailure> {
         tokio::time::timeout(PATIENCE, self.whole(method, path, headers, body)).await?
     }
 
@@ -111,7 +111,7 @@ impl Wire {
         path: &str,
         headers: &[(&str, &str)],
         body: Bytes,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Answer, SendFailure> {
         let (response, connection) = self.exchange(method, path, headers, body).await?;
         let (parts, mut stream) = response.into_parts();
         let mut body = Vec::new();
@@ -133,7 +133,7 @@ impl Wire {
         path: &str,
         headers: &[(&str, &str)],
         body: Bytes,
-    ) -> Result<http::Response<Incoming>, Failure> {
+    ) -> Result<http::Response<Incoming>, SendFailure> {
         Ok(self.exchange(method, path, headers, body).await?.0)
     }
 
@@ -144,7 +144,7 @@ impl Wire {
         path: &str,
         headers: &[(&str, &str)],
         body: Bytes,
-    ) -> Result<(http::Response<Incoming>, JoinHandle<()>), Failure> {
+    ) -> Result<(http::Response<Incoming>, JoinHandle<()>), SendFailure> {
         let stream = self.connect().await?;
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
@@ -171,7 +171,7 @@ impl Wire {
     }
 
     /// A connection after the TLS handshake.
-    pub async fn connect(&self) -> Result<TlsStream<TcpStream>, Failure> {
+    pub async fn connect(&self) -> Result<TlsStream<TcpStream>, SendFailure> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(self.authority.as_bytes()) {
             roots.add(certificate?)?;

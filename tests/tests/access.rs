@@ -1,6 +1,6 @@
 //! Authentication and authorization from outside, with the real binary.
 
-use holdfast_tests::wire::{Answer, Wire};
+use holdfast_tests::wire::{Answer, HttpClient};
 use holdfast_tests::{Folder, Server};
 use http::Method;
 use serde_json::{Value, json};
@@ -13,9 +13,9 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 /// A server with the users jane and joe, who have no rights yet.
 struct Cluster {
     server: Server,
-    admin: Wire,
-    jane: Wire,
-    joe: Wire,
+    admin: HttpClient,
+    jane: HttpClient,
+    joe: HttpClient,
     _folder: Folder,
 }
 
@@ -26,8 +26,8 @@ impl Cluster {
         std::fs::write(&file, "j,jane,1\nk,joe,2\n").unwrap();
         let flags = [&["--token-auth-file", file.to_str().unwrap()], flags].concat();
         let server = Server::start(&folder.join("data"), &flags);
-        let [jane, joe] = ["j", "k"].map(|token| Wire::anonymous(&server).with_token(token));
-        Cluster { admin: Wire::admin(&server), jane, joe, server, _folder: folder }
+        let [jane, joe] = ["j", "k"].map(|token| HttpClient::anonymous(&server).with_token(token));
+        Cluster { admin: HttpClient::admin(&server), jane, joe, server, _folder: folder }
     }
 
     /// Grants a user this rule in the whole cluster.
@@ -92,7 +92,7 @@ async fn a_namespace_is_in_no_namespace() {
 }
 
 /// A token of the service account `robot`.
-async fn token(admin: &Wire, spec: Value) -> String {
+async fn token(admin: &HttpClient, spec: Value) -> String {
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     let robot = admin.get(&format!("{accounts}/robot")).await;
     if robot.code == 404 {
@@ -103,7 +103,7 @@ async fn token(admin: &Wire, spec: Value) -> String {
     made["status"]["token"].as_str().expect("a token").to_owned()
 }
 
-async fn review(admin: &Wire, token: &str, audiences: Value) -> Value {
+async fn review(admin: &HttpClient, token: &str, audiences: Value) -> Value {
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
         "spec": {"token": token, "audiences": audiences}});
     admin.post("/apis/authentication.k8s.io/v1/tokenreviews", &review).await.expect(201).json()["status"].clone()
@@ -129,8 +129,8 @@ async fn a_token_is_good_for_its_own_audiences() {
         assert_eq!(status["authenticated"] == true, !audiences.is_null(), "{asked}: {status}");
     }
     // A token for another audience is rejected.
-    Wire::anonymous(&cluster.server).with_token(&vault).get("/version").await.refused(401, "Unauthorized");
-    Wire::anonymous(&cluster.server).with_token(&own).get("/version").await.expect(200);
+    HttpClient::anonymous(&cluster.server).with_token(&vault).get("/version").await.refused(401, "Unauthorized");
+    HttpClient::anonymous(&cluster.server).with_token(&own).get("/version").await.expect(200);
     // Four successful reviews, and one request.
     let metrics = admin.get("/metrics").await.text();
     let uses = metrics.lines().find_map(|line| line.strip_prefix("serviceaccount_valid_tokens_total "));
@@ -147,7 +147,7 @@ async fn a_token_goes_with_the_node_that_it_is_bound_to() {
     admin.post("/api/v1/nodes", &node).await.expect(201);
     let bound = json!({"boundObjectRef": {"apiVersion": "v1", "kind": "Node", "name": "n1"}});
     let bound = token(admin, bound).await;
-    let robot = Wire::anonymous(&cluster.server).with_token(&bound);
+    let robot = HttpClient::anonymous(&cluster.server).with_token(&bound);
     robot.get("/version").await.expect(200);
     admin.send(Method::DELETE, "/api/v1/nodes/n1", &[], "").await.expect(200);
     robot.get("/version").await.refused(401, "Unauthorized");
@@ -161,7 +161,7 @@ async fn a_token_goes_with_the_node_that_it_is_bound_to() {
 #[tokio::test]
 async fn where_all_is_allowed_nobody_is_anonymous() {
     let cluster = Cluster::start(&["--authorization-mode", "RBAC,AlwaysAllow", "--anonymous-auth=true"]);
-    Wire::anonymous(&cluster.server).get(MAPS).await.refused(401, "Unauthorized");
+    HttpClient::anonymous(&cluster.server).get(MAPS).await.refused(401, "Unauthorized");
     cluster.jane.get(MAPS).await.expect(200);
     cluster.server.stop();
 }
@@ -169,7 +169,7 @@ async fn where_all_is_allowed_nobody_is_anonymous() {
 #[tokio::test]
 async fn request_ids_are_short() {
     let cluster = Cluster::start(&[]);
-    let admin = Wire { http2: false, ..cluster.admin.clone() };
+    let admin = HttpClient { http2: false, ..cluster.admin.clone() };
     let given = admin.send(Method::GET, MAPS, &[("audit-id", "mine-1")], "").await.expect(200);
     assert_eq!(given.header("audit-id"), "mine-1");
     for strange in ["x".repeat(60 << 10), "x".repeat(65), "a b".into(), "\"".into()] {
@@ -207,7 +207,7 @@ async fn what_is_only_posted_has_no_table() {
 async fn what_strangers_ask_for_is_counted_without_names() {
     let cluster = Cluster::start(&[]);
     for number in 0..5 {
-        let stranger = Wire::anonymous(&cluster.server);
+        let stranger = HttpClient::anonymous(&cluster.server);
         stranger.get(&format!("/apis/strange-{number}/v1/strange-{number}")).await.refused(403, "Forbidden");
         stranger.get(&format!("{MAPS}/a/strange-{number}")).await.refused(403, "Forbidden");
         cluster.admin.get(&format!("//apis///apps/{}", "/".repeat(number))).await.expect(404);
@@ -229,7 +229,7 @@ async fn slow_bodies_keep_nobody_out() {
     );
     let mut slow = Vec::new();
     for _ in 0..8 {
-        let mut connection = Wire { http2: false, ..cluster.jane.clone() }.connect().await.expect("a connection");
+        let mut connection = HttpClient { http2: false, ..cluster.jane.clone() }.connect().await.expect("a connection");
         connection.write_all(head.as_bytes()).await.unwrap();
         // The server has begun to read the body when it asks for it.
         let mut asks = [0; CONTINUE.len()];

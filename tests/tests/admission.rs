@@ -2,7 +2,7 @@
 
 use holdfast_tests::hooks::Hooks;
 use holdfast_tests::server::{holdfast, succeeds};
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ const WRITES_OF_ONE: usize = 4;
 /// The room in the quota, less than the number of requests.
 const ROOM: usize = 40;
 
-async fn put(wire: &Wire, path: &str, body: &Value) {
+async fn put(wire: &HttpClient, path: &str, body: &Value) {
     wire.post(path, body).await.expect(201);
 }
 
@@ -22,7 +22,7 @@ async fn put(wire: &Wire, path: &str, body: &Value) {
 async fn nobody_takes_the_last_of_a_quota_twice() {
     let folder = Folder::new();
     let server = Server::start(&folder.join("data"), &["--controllers=-*"]);
-    let wire = Arc::new(Wire::admin(&server));
+    let wire = Arc::new(HttpClient::admin(&server));
     put(&wire, "/api/v1/namespaces", &json!({"metadata": {"name": "q"}})).await;
     let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"count/configmaps": ROOM.to_string()}}});
     put(&wire, "/api/v1/namespaces/q/resourcequotas", &quota).await;
@@ -73,7 +73,7 @@ async fn policies_change_objects_and_are_blamed_for_it() {
     const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
     let folder = Folder::new();
     let server = Server::start(&folder.join("data"), &["--controllers=-*"]);
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     let mutations = json!([
         {"patchType": "ApplyConfiguration", "applyConfiguration":
             {"expression": "Object{metadata: Object.metadata{?labels: optional.of({'count': string(variables.n)})}}"}},
@@ -124,7 +124,7 @@ async fn policies_stand_in_everybodys_way_and_in_nobodys_for_long() {
     const SECRETS: &str = "/api/v1/namespaces/default/secrets";
     let folder = Folder::new();
     let server = Server::start(&folder.join("data"), &["--controllers=-*"]);
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     let make = async |name: &str, resource: &str, spec: Value| {
         let rules =
             json!([{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": [resource]}]);
@@ -170,7 +170,7 @@ async fn policies_stand_in_everybodys_way_and_in_nobodys_for_long() {
 async fn amounts_beyond_all_numbers_are_over_every_quota() {
     let folder = Folder::new();
     let server = Server::start(&folder.join("data"), &["--controllers=-*"]);
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     let quotas = "/api/v1/namespaces/default/resourcequotas";
     let hard = json!({"requests.example.com/gpu": "1"});
     put(&wire, quotas, &json!({"metadata": {"name": "q"}, "spec": {"hard": hard}})).await;
@@ -211,7 +211,7 @@ async fn images_are_judged_elsewhere() {
     let options = ["--controllers=-*", "--enable-admission-plugins=ImagePolicyWebhook", &file];
     let server =
         Server::start(&folder.join("data"), &[&options[..], &["--disable-admission-plugins=ServiceAccount"]].concat());
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     let pods = "/api/v1/namespaces/default/pods";
     let pod = |name: &str, image: &str| {
         let annotations = json!({"a.image-policy.k8s.io/b": "c", "other": "d"});
@@ -276,9 +276,9 @@ async fn leads_to_webhooks(protocol: &str, serve: fn(&std::path::Path) -> Arc<st
     ];
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let server = Server::start(&folder.join("data"), &options);
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     hooks.behave("/tokens", json!({"review": {"authenticated": true, "user": {"username": "jane"}}}));
-    let jane = Wire::anonymous(&server).with_token("hers");
+    let jane = HttpClient::anonymous(&server).with_token("hers");
     let refused = jane.get("/api/v1/secrets").await.refused(403, "Forbidden");
     assert!(refused["message"].as_str().expect("a text").contains("User \"jane\""), "{refused}");
     hooks.behave("/judge", json!({}));
@@ -325,7 +325,7 @@ async fn webhooks_are_shown_who_speaks() {
     std::fs::write(&admission, document.to_string()).expect("a configuration");
     let file = format!("--admission-control-config-file={}", admission.display());
     let server = Server::start(&folder.join("data"), &["--controllers=-*", &file]);
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     for (resource, kind) in [("validating", "Validating"), ("mutating", "Mutating")] {
         hooks.behave(&format!("/{resource}"), json!({}));
         let url = format!("https://{}/{resource}", name("<hook>"));

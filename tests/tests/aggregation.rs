@@ -4,8 +4,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_tests::authority::{Authority, Pair};
-use holdfast_tests::backend::{Backend, GROUP};
-use holdfast_tests::wire::Wire;
+use holdfast_tests::backend::{GROUP, ThingsServer};
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server, clients, eventually};
 use http::Method;
 use http_body_util::BodyExt;
@@ -111,8 +111,8 @@ async fn the_other_server_learns_who_asks() {
     // Without aggregated discovery the legacy list is used.
     assert_eq!(cluster.discovered().await["resources"][0]["resource"], "things");
 
-    let root = Wire::anonymous(&cluster.server).with_token("secret");
-    let joe = Wire::anonymous(&cluster.server).with_token("weak");
+    let root = HttpClient::anonymous(&cluster.server).with_token("secret");
+    let joe = HttpClient::anonymous(&cluster.server).with_token("weak");
     let status = joe.get(&format!("{THINGS}/one?who=joe")).await.refused(403, "Forbidden");
     assert!(status["message"].as_str().unwrap().contains("User \"joe\" cannot get resource \"things\""), "{status}");
     let forged = [
@@ -298,7 +298,7 @@ async fn a_connection_goes_on_as_something_else() {
     let cluster = Cluster::start(&[]).await;
     let backend = cluster.backend(true).await;
     cluster.register(&backend, cluster.authority.pem()).await;
-    let wire = Wire { http2: false, ..cluster.admin.clone() };
+    let wire = HttpClient { http2: false, ..cluster.admin.clone() };
     let mut connection = wire.connect().await.unwrap();
     let request = format!(
         "POST {THINGS}/one/echo?stdin=true HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: CAPITALS/1\r\n\
@@ -333,7 +333,7 @@ async fn a_connection_goes_on_as_something_else() {
 async fn definitions_have_api_services() {
     let folder = Folder::new();
     let server = Server::start(&folder.join("data"), &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let schema = json!({"openAPIV3Schema": {"type": "object"}});
     let version =
         |name: &str, storage: bool| json!({"name": name, "served": true, "storage": storage, "schema": schema});
@@ -370,7 +370,7 @@ async fn definitions_have_api_services() {
     // The same holds after a restart, which makes up for missed changes.
     server.stop();
     let server = Server::start(&folder.join("data"), &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let there = async |name: &str, wanted: bool| {
         eventually(PATIENCE, async || {
             let answer = admin.get(&format!("{SERVICES}/{name}")).await;
@@ -392,7 +392,7 @@ async fn a_proxy_in_front_names_the_user() {
     let server = Server::start(&folder.join("data"), &[]);
     let file = |name: &str| std::fs::read_to_string(folder.join("data").join("pki").join(name)).unwrap();
     let pair = || Pair { certificate: file("front-proxy-client.crt"), key: file("front-proxy-client.key") };
-    let proxy = Wire::anonymous(&server).with_identity(pair());
+    let proxy = HttpClient::anonymous(&server).with_identity(pair());
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}).to_string();
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     let named = [
@@ -408,11 +408,11 @@ async fn a_proxy_in_front_names_the_user() {
     assert_eq!(answer["status"]["userInfo"], expected);
     // A proxy that names no user is not authenticated, and a client that is not a proxy cannot name others.
     proxy.get("/version").await.refused(401, "Unauthorized");
-    let answer = Wire::admin(&server).send(Method::POST, path, &named, review).await.expect(201).json();
+    let answer = HttpClient::admin(&server).send(Method::POST, path, &named, review).await.expect(201).json();
     assert_eq!(answer["status"]["userInfo"]["username"], "kubernetes-admin");
 
     // The ConfigMap for other servers is kept.
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let map = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
     let told = admin.get(map).await.expect(200).json()["data"].clone();
     assert_eq!(told["requestheader-username-headers"], "[\"X-Remote-User\"]");
@@ -431,7 +431,7 @@ async fn a_proxy_in_front_names_the_user() {
 struct Cluster {
     folder: Folder,
     server: Server,
-    admin: Wire,
+    admin: HttpClient,
     authority: Authority,
 }
 
@@ -439,17 +439,17 @@ impl Cluster {
     async fn start(options: &[&str]) -> Cluster {
         let folder = Folder::new();
         let server = Server::start(&folder.join("data"), options);
-        let admin = Wire::admin(&server);
+        let admin = HttpClient::admin(&server);
         Cluster { folder, server, admin, authority: Authority::new("backends") }
     }
 
-    async fn backend(&self, aggregated: bool) -> Backend {
+    async fn backend(&self, aggregated: bool) -> ThingsServer {
         let pair = self.authority.server(&["backend.default.svc"]);
-        Backend::start(&pair, &self.front_proxies().await, aggregated).await
+        ThingsServer::start(&pair, &self.front_proxies().await, aggregated).await
     }
 
-    async fn backend_with(&self, pair: &Pair) -> Backend {
-        Backend::start(pair, &self.front_proxies().await, true).await
+    async fn backend_with(&self, pair: &Pair) -> ThingsServer {
+        ThingsServer::start(pair, &self.front_proxies().await, true).await
     }
 
     /// The front-proxy authorities, as aggregated servers read them.
@@ -468,7 +468,7 @@ impl Cluster {
     }
 
     /// Registers the backend for the group, and waits until the server finds it available.
-    async fn register(&self, backend: &Backend, authority: &str) {
+    async fn register(&self, backend: &ThingsServer, authority: &str) {
         self.service(json!({"type": "ExternalName", "externalName": "localhost"})).await;
         self.api_service(backend.port, authority).await;
         let condition = self.condition("Passed").await;

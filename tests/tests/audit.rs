@@ -4,7 +4,7 @@ use holdfast_tests::differences::{Differences, Parts};
 use holdfast_tests::hooks::Hooks;
 use holdfast_tests::recorded::prepare;
 use holdfast_tests::server::{fails, holdfast};
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server, eventually, facts};
 use http::Method;
 use serde_json::{Value, json};
@@ -112,7 +112,7 @@ async fn send(server: &Server, step: &Value, id: Option<&str>) {
         (Value::Null, raw) => raw.unwrap_or("").to_owned(),
         (body, _) => body.to_string(),
     };
-    let mut wire = Wire::anonymous(server);
+    let mut wire = HttpClient::anonymous(server);
     if user["anonymous"] != json!(true) {
         wire = wire.with_token(user["token"].as_str().unwrap_or("tok"));
     }
@@ -198,7 +198,7 @@ async fn events_go_to_a_webhook_in_batches_and_all_of_them_before_the_end() {
             "--controllers=-*",
         ],
     );
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     for number in 0..25 {
         let body = json!({"metadata": {"name": format!("c-{number}")}});
         admin.post("/api/v1/namespaces/default/configmaps", &body).await.expect(201);
@@ -242,7 +242,7 @@ async fn a_webhook_that_hangs_does_not_hold_up_the_end() {
     let option = |name: &str, file: &str| format!("--audit-{name}={}", folder.join(file).display());
     let options = [option("policy-file", "policy.yaml"), option("webhook-config-file", "webhook.yaml")];
     let mut server = Server::start(&folder.join("data"), &[&options[0], &options[1], "--controllers=-*"]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     for number in 0..5 {
         let body = json!({"metadata": {"name": format!("c-{number}")}});
         admin.post("/api/v1/namespaces/default/configmaps", &body).await.expect(201);
@@ -302,7 +302,7 @@ async fn a_trail_that_must_be_whole_refuses_what_it_cannot_tell_of() {
         "--controllers=-*".to_owned(),
     ];
     let server = Server::start(&folder.join("data"), &options.iter().map(String::as_str).collect::<Vec<_>>());
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let body = json!({"metadata": {"name": "c"}});
     let refused = admin.post("/api/v1/namespaces/default/configmaps", &body).await.refused(500, "InternalError");
     assert_eq!(refused["message"], "Internal error occurred: failed to store audit event");
@@ -330,7 +330,7 @@ fn start_telling_everything(folder: &Folder) -> (Server, PathBuf) {
 async fn a_create_is_told_of_by_the_name_of_its_object() {
     let folder = Folder::new();
     let (server, log) = start_telling_everything(&folder);
-    let (admin, stranger) = (Wire::admin(&server), Wire::anonymous(&server));
+    let (admin, stranger) = (HttpClient::admin(&server), HttpClient::anonymous(&server));
     let labelled = "metadata: {annotations: {name: '}'}, generateName: made-, labels: {name: label}}\n";
     let yaml = "metadata: {name: refused}\ndata: {a b: c}\n";
     for (id, wire, kind, body, code) in [
@@ -362,7 +362,7 @@ async fn requests_whose_time_is_over() {
     let hooks = Hooks::start().await;
     let folder = Folder::new();
     let (server, log) = start_telling_everything(&folder);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let name = |wanted: &str| hooks.names.iter().find(|(name, _)| *name == wanted).expect("a name").1.clone();
     hooks.behave("/slow", json!({"delay": 0.7}));
     let url = format!("https://{}/slow", name("<hook>"));

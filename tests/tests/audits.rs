@@ -3,8 +3,8 @@
 //! One test per class. `docs/SECURITY.md` lists the classes, including those covered by other tests.
 
 use holdfast_tests::authority::{Authority, Pair};
-use holdfast_tests::backend::{Backend, GROUP};
-use holdfast_tests::wire::{Answer, Wire};
+use holdfast_tests::backend::{GROUP, ThingsServer};
+use holdfast_tests::wire::{Answer, HttpClient};
 use holdfast_tests::{Folder, Server, eventually};
 use http::Method;
 use http_body_util::BodyExt;
@@ -88,9 +88,9 @@ async fn credentials_stay_out_of_what_is_logged() {
     let made = cluster.admin.post(&format!("{accounts}/robot/token"), &token_request()).await.expect(201).json();
     let token = made["status"]["token"].as_str().unwrap().to_owned();
     let wrong = format!("{token}wrong");
-    Wire::anonymous(&cluster.server).with_token(&token).get(MAPS).await.expect(403);
-    Wire::anonymous(&cluster.server).with_token(&wrong).get(MAPS).await.expect(401);
-    Wire::anonymous(&cluster.server).with_token("abcdef.0123456789abcdef").get(MAPS).await.expect(401);
+    HttpClient::anonymous(&cluster.server).with_token(&token).get(MAPS).await.expect(403);
+    HttpClient::anonymous(&cluster.server).with_token(&wrong).get(MAPS).await.expect(401);
+    HttpClient::anonymous(&cluster.server).with_token("abcdef.0123456789abcdef").get(MAPS).await.expect(401);
     let review = json!({"spec": {"token": token}});
     cluster.admin.post("/apis/authentication.k8s.io/v1/tokenreviews", &review).await.expect(201);
     let secret = json!({"metadata": {"name": "key"}, "stringData": {"key": "the-secret-text"}});
@@ -319,10 +319,10 @@ async fn an_authority_of_users_and_of_proxies_needs_the_proxies_names() {
     assert!(refused.stderr.contains("requestheader-allowed-names"), "{}", refused.stderr);
     let named = [&options[..], &["--requestheader-allowed-names", "proxy"]].concat();
     let server = Server::start(&folder.join("data"), &named);
-    let jane = Wire::anonymous(&server).with_identity(authority.client("jane", &[]));
+    let jane = HttpClient::anonymous(&server).with_identity(authority.client("jane", &[]));
     let forged = [("x-remote-user", "root"), ("x-remote-group", "system:masters")];
     jane.send(Method::GET, MAPS, &forged, "").await.expect(403);
-    let proxy = Wire::anonymous(&server).with_identity(authority.client("proxy", &[]));
+    let proxy = HttpClient::anonymous(&server).with_identity(authority.client("proxy", &[]));
     proxy.send(Method::GET, MAPS, &forged, "").await.expect(200);
     server.stop();
 }
@@ -358,7 +358,7 @@ async fn a_refused_upgrade_leaves_no_tunnel() {
     let cluster = Cluster::start(&[]).await;
     let backend = cluster.backend().await;
     let tenant = cluster.tenant("default", &["things"]).await;
-    let wire = Wire { http2: false, ..tenant.clone() };
+    let wire = HttpClient { http2: false, ..tenant.clone() };
     let mut connection = wire.connect().await.expect("a connection");
     let token = tenant.token.as_deref().unwrap();
     let base = format!("/apis/{GROUP}/v1/namespaces/default/things");
@@ -418,7 +418,7 @@ async fn health_checks_look_at_the_log() {
 struct Cluster {
     folder: Folder,
     server: Server,
-    admin: Wire,
+    admin: HttpClient,
     backends: Authority,
 }
 
@@ -426,7 +426,7 @@ impl Cluster {
     async fn start(options: &[&str]) -> Cluster {
         let folder = Folder::new();
         let server = Server::start(&folder.join("data"), options);
-        let admin = Wire::admin(&server);
+        let admin = HttpClient::admin(&server);
         Cluster { folder, server, admin, backends: Authority::new("backends") }
     }
 
@@ -436,7 +436,7 @@ impl Cluster {
     }
 
     /// A service account with all rights on these resources in this namespace, and no others.
-    async fn tenant(&self, namespace: &str, resources: &[&str]) -> Wire {
+    async fn tenant(&self, namespace: &str, resources: &[&str]) -> HttpClient {
         self.namespace(namespace).await;
         let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
         self.admin.post(&accounts, &json!({"metadata": {"name": "tenant"}})).await.expect(201);
@@ -452,9 +452,9 @@ impl Cluster {
         self.token(&format!("{accounts}/tenant/token"), &token_request()).await
     }
 
-    async fn token(&self, path: &str, request: &Value) -> Wire {
+    async fn token(&self, path: &str, request: &Value) -> HttpClient {
         let made = self.admin.post(path, request).await.expect(201).json();
-        Wire::anonymous(&self.server).with_token(made["status"]["token"].as_str().expect("a token"))
+        HttpClient::anonymous(&self.server).with_token(made["status"]["token"].as_str().expect("a token"))
     }
 
     async fn external_service(&self) {
@@ -464,12 +464,12 @@ impl Cluster {
     }
 
     /// An aggregated API server, registered and available.
-    async fn backend(&self) -> Backend {
+    async fn backend(&self) -> ThingsServer {
         let map = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
         let told = eventually(PATIENCE, async || found(self.admin.get(map).await)).await;
         let proxies = told["data"]["requestheader-client-ca-file"].as_str().expect("a certificate").to_owned();
         let pair: Pair = self.backends.server(&["backend.default.svc"]);
-        let backend = Backend::start(&pair, &proxies, true).await;
+        let backend = ThingsServer::start(&pair, &proxies, true).await;
         self.external_service().await;
         use base64::Engine as _;
         let authority = base64::engine::general_purpose::STANDARD.encode(self.backends.pem());

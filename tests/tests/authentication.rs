@@ -8,7 +8,7 @@ use holdfast_tests::hooks::Hooks;
 use holdfast_tests::recorded::Issuer;
 use holdfast_tests::server::fails;
 use holdfast_tests::webhook::Site;
-use holdfast_tests::wire::{Answer, Wire};
+use holdfast_tests::wire::{Answer, HttpClient};
 use holdfast_tests::{Folder, Server, eventually, has_reloaded, server};
 use http::Method;
 use ring::rand::SystemRandom;
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
 
 /// The user that the server authenticates by a token.
-async fn who(wire: &Wire, token: &str) -> Result<Value, u16> {
+async fn who(wire: &HttpClient, token: &str) -> Result<Value, u16> {
     let answer = wire.clone().with_token(token).post(WHO, &json!({})).await;
     match answer.code {
         201 => Ok(answer.json()["status"]["userInfo"].clone()),
@@ -79,7 +79,7 @@ fn claims(site: &Site, more: Value) -> Value {
 }
 
 /// The user of a token, as soon as the issuer is known.
-async fn until_known(wire: &Wire, token: &str) -> Value {
+async fn until_known(wire: &HttpClient, token: &str) -> Value {
     let began = Instant::now();
     loop {
         match who(wire, token).await {
@@ -94,7 +94,7 @@ async fn until_known(wire: &Wire, token: &str) -> Value {
 async fn holders_of_bootstrap_tokens_may_join() {
     let folder = Folder::new();
     let server = Server::start(&folder.join("data"), &["--enable-bootstrap-token-auth"]);
-    let (admin, wire) = (Wire::admin(&server), Wire::anonymous(&server));
+    let (admin, wire) = (HttpClient::admin(&server), HttpClient::anonymous(&server));
     let secret = |id: &str, more: Value| {
         let mut data =
             json!({"token-id": id, "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true"});
@@ -146,7 +146,7 @@ async fn tokens_in_secrets_are_told_of() {
     ];
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let server = Server::start(&folder.join("data"), &options);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let (accounts, secrets) = ("/api/v1/namespaces/default/serviceaccounts", "/api/v1/namespaces/default/secrets");
     admin.post(accounts, &json!({"metadata": {"name": "robot"}, "secrets": [{"name": "made"}]})).await.expect(201);
     for name in ["made", "asked"] {
@@ -164,7 +164,7 @@ async fn tokens_in_secrets_are_told_of() {
         })
         .await;
         let token = String::from_utf8(STANDARD.decode(token).expect("base64")).expect("text");
-        let wire = Wire::anonymous(&server).with_token(&token);
+        let wire = HttpClient::anonymous(&server).with_token(&token);
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
         let answer = wire.post(WHO, &review).await.expect(201);
         assert_eq!(answer.header("warning").contains("instead of auto-generated"), advice, "{name}");
@@ -214,7 +214,7 @@ async fn strangers_ask_the_webhook_for_tokens_about_few_at_a_time() {
     let server = Server::start(&folder.join("data"), &["--controllers=-*", &option]);
     let mut all = JoinSet::new();
     for connection in 0..2 {
-        let wire = Wire::anonymous(&server);
+        let wire = HttpClient::anonymous(&server);
         for token in 0..200 {
             let wire = wire.clone().with_token(&format!("{connection}-{token}"));
             all.spawn(async move { wire.get("/api").await.code });
@@ -263,7 +263,7 @@ async fn an_issuer_by_options_and_a_server_that_is_asked() {
             "--oidc-required-claim=team=blue",
         ],
     );
-    let wire = Wire::anonymous(&server);
+    let wire = HttpClient::anonymous(&server);
     let good = json!({"email": "ann@example.com", "email_verified": true, "groups": ["a", "b"]});
     let user = until_known(&wire, &signer.token(&claims(&site, good.clone()))).await;
     assert_eq!(user, json!({"username": "ann@example.com", "groups": ["oidc:a", "oidc:b", "system:authenticated"]}));
@@ -291,7 +291,7 @@ async fn an_issuer_by_options_and_a_server_that_is_asked() {
     assert_eq!([who(&wire, "w2").await, who(&wire, "w3").await], [Err(401), Err(401)]);
     // A webhook that does not know audiences authenticates for this server only.
     let own = "https://kubernetes.default.svc.cluster.local";
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     for (audiences, expected) in [(json!(["vault"]), json!(null)), (json!(["vault", own]), json!([own]))] {
         let review = json!({"spec": {"token": "w1", "audiences": audiences}});
         let answer = admin.post("/apis/authentication.k8s.io/v1/tokenreviews", &review).await.expect(201).json();
@@ -339,7 +339,7 @@ async fn new_keys_of_an_issuer_are_there_for_all() {
             "--oidc-username-prefix=-",
         ],
     );
-    let wire = Wire::anonymous(&server);
+    let wire = HttpClient::anonymous(&server);
     until_known(&wire, &signer.token(&claims(&site, json!({"jti": "first"})))).await;
     for round in 0..3 {
         signer = Signer::new();
@@ -374,7 +374,7 @@ async fn a_file_names_issuers_and_is_followed() {
     write("user.username != 'str:root'");
     let option = format!("--authentication-config={}", file.display());
     let server = Server::start(&folder.join("data"), &[&option]);
-    let wire = Wire::anonymous(&server);
+    let wire = HttpClient::anonymous(&server);
     let token = |sub: &str| signer.token(&claims(&site, json!({"sub": sub, "roles": ["r"]})));
     let user = until_known(&wire, &token("ann")).await;
     assert_eq!(user, json!({"username": "str:ann", "groups": ["r", "system:authenticated"]}));
@@ -385,7 +385,7 @@ async fn a_file_names_issuers_and_is_followed() {
     until_known(&wire, &token("root")).await;
     assert_eq!(who(&wire, &token("bob")).await, Err(401));
     write("user.(");
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let began = Instant::now();
     let metrics = loop {
         let metrics = admin.get("/metrics").await.text();
@@ -426,7 +426,7 @@ async fn the_server_tells_of_itself_as_an_issuer() {
         "--service-account-max-token-expiration=1h",
     ];
     let server = Server::start(&folder.join("data"), &options);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let answer = admin.get("/.well-known/openid-configuration").await.expect(200);
     assert_eq!(answer.header("cache-control"), "public, max-age=3600");
     let document = answer.json();
@@ -474,7 +474,7 @@ async fn groups_may_be_told_by_another_server() {
             "--oidc-groups-claim=groups",
         ],
     );
-    let wire = Wire::anonymous(&server);
+    let wire = HttpClient::anonymous(&server);
     let token = |issuer_path: &str, more: Value| {
         let mut claims = json!({"iss": format!("{site}{issuer_path}"), "aud": "cl", "exp": "<future>", "sub": "s"});
         claims.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -501,7 +501,7 @@ async fn groups_may_be_told_by_another_server() {
 async fn another_api_server_knows_tokens_and_whom_to_trust() {
     let folder = Folder::new();
     let first = Server::start(&folder.join("first"), &[]);
-    let admin = Wire::admin(&first);
+    let admin = HttpClient::admin(&first);
     admin.post("/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "a"}})).await.expect(201);
     let asked = json!({"spec": {}});
     let answer = admin.post("/api/v1/namespaces/default/serviceaccounts/a/token", &asked).await.expect(201).json();
@@ -522,12 +522,12 @@ async fn another_api_server_knows_tokens_and_whom_to_trust() {
     let mut command = std::process::Command::new(server::binary());
     command.args(options("second")).arg(format!("--secure-port={port}"));
     let mut second = command.spawn().expect("run holdfast");
-    let wire = Wire { address: format!("127.0.0.1:{port}"), ..Wire::anonymous(&first) };
+    let wire = HttpClient { address: format!("127.0.0.1:{port}"), ..HttpClient::anonymous(&first) };
     let authority = folder.join("pki/apiserver.crt");
     let began = Instant::now();
     let wire = loop {
         if let Ok(authority) = std::fs::read_to_string(&authority) {
-            let wire = Wire { authority, ..wire.clone() };
+            let wire = HttpClient { authority, ..wire.clone() };
             let ready = wire.try_send(Method::GET, "/readyz", &[], "".into()).await;
             if ready.is_ok_and(|answer| answer.code == 200) {
                 break wire;
@@ -539,7 +539,7 @@ async fn another_api_server_knows_tokens_and_whom_to_trust() {
     let user = who(&wire, token).await.expect("the first server knows it");
     assert_eq!(user["username"], "system:serviceaccount:default:a");
     assert_eq!(who(&wire, "nobody's").await, Err(401));
-    let known = Wire { identity: admin.identity.clone(), ..wire.clone() };
+    let known = HttpClient { identity: admin.identity.clone(), ..wire.clone() };
     let answer = known.post(WHO, &json!({})).await.expect(201).json();
     assert_eq!(answer["status"]["userInfo"]["groups"][0], "system:masters", "{answer}");
     second.kill().expect("end the second server");
@@ -561,7 +561,7 @@ async fn passwords_misplaced_tokens_and_what_is_counted() {
         &folder.join("data"),
         &[&format!("--basic-auth-file={}", passwords.display()), &format!("--token-auth-file={}", tokens.display())],
     );
-    let wire = Wire::anonymous(&server);
+    let wire = HttpClient::anonymous(&server);
     let with = async |credentials: &str| {
         wire.send(Method::POST, WHO, &[("authorization", credentials), ("content-type", "application/json")], "{}")
             .await
@@ -574,7 +574,7 @@ async fn passwords_misplaced_tokens_and_what_is_counted() {
     assert!(misplaced.header("warning").contains("extra space before the bearer token"));
     misplaced.refused(403, "Forbidden");
     with("Bearer t").await.expect(201);
-    let metrics = Wire::admin(&server).get("/metrics").await.text();
+    let metrics = HttpClient::admin(&server).get("/metrics").await.text();
     for line in [
         "authentication_attempts{result=\"error\"} 1",
         "authenticated_user_requests{username=\"email_id\"} 1",

@@ -2,7 +2,7 @@
 //! the Node authorizer, policy files, and a real kubectl.
 
 use holdfast_tests::hooks::Hooks;
-use holdfast_tests::wire::{Answer, Wire};
+use holdfast_tests::wire::{Answer, HttpClient};
 use holdfast_tests::{Folder, Server, eventually, has_reloaded};
 use http::Method;
 use serde_json::{Value, json};
@@ -61,7 +61,7 @@ fn refused(folder: &Folder, options: &[&str]) -> String {
     }
 }
 
-async fn as_user(admin: &Wire, user: &str, groups: &[&str], method: Method, path: &str, body: &Value) -> Answer {
+async fn as_user(admin: &HttpClient, user: &str, groups: &[&str], method: Method, path: &str, body: &Value) -> Answer {
     let mut headers = vec![JSON, ("impersonate-user", user)];
     headers.extend(groups.iter().map(|group| ("impersonate-group", *group)));
     admin.send(method, path, &headers, body.to_string()).await
@@ -103,7 +103,7 @@ async fn webhooks_decide_whatever_they_answer() {
     let first = webhook("first", &kubeconfig(&folder, &hooks, "first"), "Deny");
     std::fs::write(&file, configuration(json!([first, {"type": "RBAC", "name": "rbac"}]))).unwrap();
     let server = start(&folder, &[format!("--authorization-config={}", file.display())]);
-    let (admin, jane) = (Wire::admin(&server), Wire::anonymous(&server).with_token("j"));
+    let (admin, jane) = (HttpClient::admin(&server), HttpClient::anonymous(&server).with_token("j"));
     let says = |status: Value| hooks.behave("/first", json!({"default": status, "byUser": {}}));
 
     says(json!({"allowed": true, "reason": "because"}));
@@ -192,7 +192,7 @@ async fn the_configuration_is_followed() {
     let rbac = json!({"type": "RBAC", "name": "rbac"});
     std::fs::write(&file, configuration(json!([first, rbac]))).unwrap();
     let server = start(&folder, &[format!("--authorization-config={}", file.display())]);
-    let (admin, jane) = (Wire::admin(&server), Wire::anonymous(&server).with_token("j"));
+    let (admin, jane) = (HttpClient::admin(&server), HttpClient::anonymous(&server).with_token("j"));
     hooks.behave("/first", json!({"default": {"allowed": true}, "byUser": {}}));
     hooks.take_calls();
     for _ in 0..3 {
@@ -223,7 +223,7 @@ async fn the_configuration_is_followed() {
     replace(json!([closed, {"type": "RBAC", "name": "rbac"}]));
     reloads("success", 2).await;
     jane.get(MAPS).await.refused(403, "Forbidden");
-    Wire::anonymous(&server).with_token("a").get(MAPS).await.expect(200);
+    HttpClient::anonymous(&server).with_token("a").get(MAPS).await.expect(200);
     server.stop();
 }
 
@@ -308,7 +308,7 @@ async fn policies_of_a_file_decide() {
     let (done, text) = kubectl(&server, "b", &["delete", "configmap", "m"]);
     let words = "User \"bob\" cannot delete resource \"configmaps\" in API group \"\" in the namespace \"default\": No policy matched.";
     assert!(!done && text.contains(words), "{text}");
-    Wire::anonymous(&server).get("/api").await.refused(403, "Forbidden");
+    HttpClient::anonymous(&server).get("/api").await.refused(403, "Forbidden");
     server.stop();
 }
 
@@ -320,7 +320,7 @@ async fn nodes_see_what_their_pods_need() {
     let options =
         ["--authorization-mode=Node,RBAC".to_owned(), "--enable-admission-plugins=NodeRestriction".to_owned()];
     let server = start(&folder, &options);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let core = "/api/v1/namespaces/default";
     for name in ["one", "two"] {
         admin.post("/api/v1/nodes", &json!({"metadata": {"name": name}})).await.expect(201);
@@ -333,14 +333,14 @@ async fn nodes_see_what_their_pods_need() {
         "volumes": [{"name": "s", "secret": {"secretName": "one"}}],
     }});
     admin.post(&format!("{core}/pods"), &pod).await.expect(201);
-    let get = async |admin: &Wire, node: &str, path: &str| {
+    let get = async |admin: &HttpClient, node: &str, path: &str| {
         as_user(admin, &format!("system:node:{node}"), &["system:nodes"], Method::GET, path, &Value::Null).await.code
     };
     let secret = |name: &str| format!("{core}/secrets/{name}");
     assert_eq!(get(&admin, "one", &secret("one")).await, 403, "the pod is on no node yet");
     let binding = json!({"metadata": {"name": "p"}, "target": {"name": "one"}});
     admin.post(&format!("{core}/pods/p/binding"), &binding).await.expect(201);
-    let seen = async |admin: &Wire| {
+    let seen = async |admin: &HttpClient| {
         [
             get(admin, "one", &secret("one")).await,
             get(admin, "one", &secret("two")).await,
@@ -379,7 +379,7 @@ async fn nodes_see_what_their_pods_need() {
     }
     server.stop();
     let server = start(&folder, &options);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     assert_eq!(seen(&admin).await, expected, "after a restart");
     admin.send(Method::DELETE, &format!("{core}/pods/p?gracePeriodSeconds=0"), &[], "").await.expect(200);
     assert_eq!(get(&admin, "one", &secret("one")).await, 403, "the pod has gone");
@@ -394,7 +394,7 @@ async fn another_server_decides() {
     let reviews = "/other/apis/authorization.k8s.io/v1/subjectaccessreviews";
     hooks.behave(reviews, json!({"default": {"allowed": false}, "byUser": {"jane": {"allowed": true}}}));
     let server = start(&folder, &[format!("--authorization-kubeconfig={kubeconfig}")]);
-    let with = |token: &str| Wire::anonymous(&server).with_token(token);
+    let with = |token: &str| HttpClient::anonymous(&server).with_token(token);
     with("j").get(MAPS).await.expect(200);
     with("b").get(MAPS).await.refused(403, "Forbidden");
     with("b").get("/readyz").await.expect(200);

@@ -2,7 +2,7 @@
 //! with their options.
 
 use holdfast_tests::authority::Authority;
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server, eventually};
 use std::time::Duration;
 
@@ -167,7 +167,7 @@ async fn a_file_that_goes_bad_is_told_by_health() {
     std::fs::write(&file, good).expect("write");
     let option = format!("--authorization-config={}", file.display());
     let server = Server::start(&folder.join("data"), &[&option]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let becomes = async |code: u16| {
         eventually(Duration::from_secs(60), || async {
             let answer = admin.get("/readyz/authorization-config").await;
@@ -201,7 +201,7 @@ async fn certificates_that_go_bad_are_told_by_log_metric_and_health() {
     let good = std::fs::read(&certificate).expect("read");
     let option = format!("--tls-sni-cert-key={},{}", certificate.display(), key.display());
     let server = Server::start(&folder.join("data"), &[&option]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let becomes = async |code: u16| {
         eventually(Duration::from_secs(60), || async {
             let answer = admin.get("/readyz/tls-cert-file").await;
@@ -219,10 +219,10 @@ async fn certificates_that_go_bad_are_told_by_log_metric_and_health() {
     assert!(metrics.contains(&format!("{counted}{{status=\"failure\"}} 1")), "{metrics}");
     assert!(server.stderr().contains("certificates have changed and cannot be read"), "{}", server.stderr());
     // Clients that ask for this name are still served.
-    let named = Wire {
+    let named = HttpClient {
         server_name: "api.example.test".into(),
         authority: authority.pem().to_owned(),
-        ..Wire::anonymous(&server)
+        ..HttpClient::anonymous(&server)
     };
     named.get("/version").await.expect(200);
     std::fs::write(&certificate, good).expect("write");

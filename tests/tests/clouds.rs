@@ -2,7 +2,7 @@
 
 use holdfast_tests::authority::Authority;
 use holdfast_tests::server::{binary, holdfast};
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server, clients, eventually};
 use http::Method;
 use serde_json::{Value, json};
@@ -80,7 +80,7 @@ fn service(name: &str) -> Value {
     })
 }
 
-async fn address(wire: &Wire, name: &str) -> String {
+async fn address(wire: &HttpClient, name: &str) -> String {
     eventually(PATIENCE, || async {
         let service = wire.get(&format!("{SERVICES}/{name}")).await.expect(200).json();
         let ip = &service["status"]["loadBalancer"]["ingress"][0]["ip"];
@@ -90,7 +90,7 @@ async fn address(wire: &Wire, name: &str) -> String {
 }
 
 /// Waits for an Event with this text.
-async fn told(wire: &Wire, part: &str) {
+async fn told(wire: &HttpClient, part: &str) {
     eventually(PATIENCE, || async {
         let events = wire.get("/api/v1/events").await.expect(200).json();
         let lines: Vec<String> = events["items"]
@@ -136,7 +136,7 @@ async fn a_manager_beside_an_api_server_does_what_its_options_say() {
     let folder = Folder::new();
     let cloud = write(&folder, "cloud.yaml", CLOUD);
     let server = Server::start(&folder.join("data"), &[]);
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     let options = [
         "--cloud-provider=simulated",
         "--cloud-config",
@@ -172,10 +172,10 @@ async fn a_manager_beside_an_api_server_does_what_its_options_say() {
     }
     let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cloud-controller-manager";
     wire.get(lease).await.expect(200);
-    let own = Wire {
+    let own = HttpClient {
         address: format!("127.0.0.1:{port}"),
         authority: std::fs::read_to_string(folder.join("certificates/cloud-controller-manager.crt")).expect("made"),
-        ..Wire::anonymous(&server)
+        ..HttpClient::anonymous(&server)
     };
     own.get("/healthz").await.expect(200);
     let metrics = own.get("/metrics").await.expect(200).text();
@@ -208,7 +208,7 @@ async fn a_manager_beside_an_api_server_does_what_its_options_say() {
 async fn a_description_in_a_config_map_is_followed() {
     let folder = Folder::new();
     let server = Server::start(&folder.join("data"), &[]);
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     let options = ["--cloud-provider=simulated", "--cloud-config=configmap:kube-system/cloud", "--leader-elect=false"];
     // Without this option the manager ends, and names the missing option.
     let (mut running, _) = manager(&server, &folder, &options);
@@ -266,7 +266,7 @@ async fn a_controller_that_moves_is_run_by_one_of_two_managers() {
          controllerLeaders: [{name: service, component: '*'}]\n",
     );
     let server = Server::start(&folder.join("data"), &[]);
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
     let start = |own_lease: &str| {
         let (folder, own_lease) = (Folder::new(), format!("--leader-elect-resource-name={own_lease}"));
@@ -288,10 +288,10 @@ async fn a_controller_that_moves_is_run_by_one_of_two_managers() {
     };
     // How many balancers a manager has created.
     let made = async |folder: &Folder, port: u16| {
-        let own = Wire {
+        let own = HttpClient {
             address: format!("127.0.0.1:{port}"),
             authority: std::fs::read_to_string(folder.join("certificates/cloud-controller-manager.crt")).expect("made"),
-            ..Wire::anonymous(&server)
+            ..HttpClient::anonymous(&server)
         };
         let metrics = own.get("/metrics").await.expect(200).text();
         let counter = "cloudprovider_api_request_duration_seconds_count{request=\"EnsureBalancer\"} ";
@@ -399,14 +399,14 @@ async fn a_provider_that_lies_or_is_slow_is_told_of_by_name() {
         ("cluster", "the cloud answers with balancer"),
     ] {
         let (_folder, server, _provider, _running) = beside(|folder, socket| liar(folder, socket, mode, &[])).await;
-        let wire = Wire::admin(&server);
+        let wire = HttpClient::admin(&server);
         wire.send(Method::POST, SERVICES, &[], service("web").to_string()).await.expect(201);
         told(&wire, part).await;
     }
     // If an instance is not found once, the provider is asked again, and the node stays.
     let (_folder, server, provider, _running) =
         beside(|folder, socket| liar(folder, socket, "gone", &["--node", "one"])).await;
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "one"},
         "spec": {"providerID": "example://one"}});
     wire.send(Method::POST, NODES, &[], node.to_string()).await.expect(201);
@@ -451,7 +451,7 @@ async fn a_provider_is_asked_over_tls_by_who_shows_a_certificate() {
     let shown = write(&folder, "with.yaml", &config(&identity));
     let options = ["--cloud-provider=external", "--cloud-config", &shown, "--leader-elect=false"];
     let (running, _) = manager(&server, &folder, &options);
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     wire.send(Method::POST, SERVICES, &[], service("web").to_string()).await.expect(201);
     assert!(address(&wire, "web").await.starts_with("192.0.2."), "{}", running.log());
 }
@@ -470,7 +470,7 @@ async fn a_provider_in_go_is_asked() {
         Running::start(&mut command, folder.join("provider.log"))
     })
     .await;
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     wire.send(Method::POST, SERVICES, &[], service("web").to_string()).await.expect(201);
     assert!(address(&wire, "web").await.starts_with("192.0.2."), "{}", running.log());
 }
@@ -488,7 +488,7 @@ async fn a_provider_in_python_is_asked_killed_and_asked_again() {
     let provider = python(&folder, &socket, &["--node", "one"]);
     until_ready(&provider).await;
     let server = Server::start(&folder.join("data"), &[]);
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     let options =
         ["--cloud-provider=external", "--cloud-config", &config, "--leader-elect=false", "--node-monitor-period=500ms"];
     let (running, _) = manager(&server, &folder, &options);

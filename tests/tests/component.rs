@@ -3,7 +3,7 @@
 
 use holdfast_tests::authority::{Authority, Pair};
 use holdfast_tests::server::{binary, fails, holdfast, succeeds};
-use holdfast_tests::wire::{Answer, Wire};
+use holdfast_tests::wire::{Answer, HttpClient};
 use holdfast_tests::{Folder, Server, eventually};
 use http::Method;
 use rustls::pki_types::CertificateDer;
@@ -66,12 +66,12 @@ struct Scheduler {
 
 impl Scheduler {
     /// Waits until the scheduler serves requests. Returns a client without credentials.
-    async fn anonymous(&self, cluster: &Cluster) -> Wire {
+    async fn anonymous(&self, cluster: &Cluster) -> HttpClient {
         let certificate = Path::new(&self.folder).join("kube-scheduler.crt");
         until("it serves", async || {
             let authority = std::fs::read_to_string(&certificate).ok()?;
             let address = format!("127.0.0.1:{}", self.port);
-            let wire = Wire { address, authority, ..Wire::anonymous(&cluster.server) };
+            let wire = HttpClient { address, authority, ..HttpClient::anonymous(&cluster.server) };
             let answer = wire.try_send(Method::GET, "/healthz", &[], Default::default()).await.ok()?;
             (answer.code == 200).then_some(wire)
         })
@@ -129,7 +129,7 @@ async fn whom_the_api_server_lets_is_let_in() {
     let jane = anonymous.clone().with_token("j");
     let refused = jane.get("/metrics").await.refused(403, "Forbidden");
     assert_eq!(refused["message"], "forbidden: User \"jane\" cannot get path \"/metrics\"");
-    let admin = Wire::admin(&cluster.server);
+    let admin = HttpClient::admin(&cluster.server);
     let rule = json!({"nonResourceURLs": ["/metrics", "/configz"], "verbs": ["get"]});
     let role = json!({"metadata": {"name": "watching"}, "rules": [rule]});
     admin.post(&format!("{RBAC}/clusterroles"), &role).await.expect(201);
@@ -146,8 +146,8 @@ async fn whom_the_api_server_lets_is_let_in() {
     jane.get("/flagz").await.refused(403, "Forbidden");
 
     // The administrator's certificate is accepted as well: the component gets the authority from the API server.
-    let identity = Wire::admin(&cluster.server).identity;
-    let admin = Wire { identity, http2: false, ..anonymous };
+    let identity = HttpClient::admin(&cluster.server).identity;
+    let admin = HttpClient { identity, http2: false, ..anonymous };
     assert!(admin.get("/flagz").await.expect(200).text().contains("\nbind-address=127.0.0.1\n"));
     admin.get("/nowhere").await.expect(404);
     let told = admin.get("/debug/pprof/heap").await.expect(501).text();
@@ -171,7 +171,7 @@ async fn a_scheduler_shows_what_it_has() {
     let resources = json!({"requests": {"cpu": "250m"}, "limits": {"memory": "1Gi"}});
     let container = json!({"name": "c", "image": "x", "resources": resources});
     let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [container]}});
-    let admin = Wire::admin(&cluster.server);
+    let admin = HttpClient::admin(&cluster.server);
     admin.post("/api/v1/namespaces/default/pods", &pod).await.expect(201);
     let get = async |port: u16, path: &str| plain(port, path).await;
     let labels = |resource: &str, unit: &str| {
@@ -243,10 +243,10 @@ async fn own_authorities_and_proxies_say_who_asks() {
     let scheduler = cluster.scheduler("a", &[&options[..], &[PAGES]].concat());
     let anonymous = scheduler.anonymous(&cluster).await;
     // One connection per request, because certificates are shown in the handshake.
-    let shows = |pair: Pair| Wire { http2: false, ..anonymous.clone() }.with_identity(pair);
+    let shows = |pair: Pair| HttpClient { http2: false, ..anonymous.clone() }.with_identity(pair);
     let masters = &["system:masters"][..];
-    let flags = async |wire: &Wire, headers: &[(&str, &str)]| wire.send(Method::GET, "/flagz", headers, "").await;
-    let forbidden = async |wire: &Wire, headers: &[(&str, &str)]| {
+    let flags = async |wire: &HttpClient, headers: &[(&str, &str)]| wire.send(Method::GET, "/flagz", headers, "").await;
+    let forbidden = async |wire: &HttpClient, headers: &[(&str, &str)]| {
         let refused = flags(wire, headers).await.refused(403, "Forbidden");
         refused["message"].as_str().unwrap().split('"').nth(1).unwrap().to_owned()
     };
@@ -302,10 +302,10 @@ async fn certificates_go_by_the_name_that_is_asked_for() {
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let scheduler = cluster.scheduler("a", &options);
     let address = format!("127.0.0.1:{}", scheduler.port);
-    let wire = Wire { address, authority: authority.pem().to_owned(), ..Wire::anonymous(&cluster.server) };
+    let wire = HttpClient { address, authority: authority.pem().to_owned(), ..HttpClient::anonymous(&cluster.server) };
     until("it serves", async || wire.connect().await.ok()).await;
     let shown = async |name: &str| {
-        let stream = Wire { server_name: name.to_owned(), ..wire.clone() }.connect().await.ok()?;
+        let stream = HttpClient { server_name: name.to_owned(), ..wire.clone() }.connect().await.ok()?;
         let chain = stream.get_ref().1.peer_certificates()?;
         Some(chain[0].to_vec())
     };
@@ -315,7 +315,7 @@ async fn certificates_go_by_the_name_that_is_asked_for() {
     assert_eq!(shown("given.other.test").await, written(&named));
     assert_eq!(shown("deep.one.example.test").await, None, "a wildcard stands for one label");
     assert_eq!(shown("ignored.test").await, None, "the names that are given count, not those of the certificate");
-    let old = Wire { tls: ONLY_OLD, server_name: "localhost".into(), ..wire.clone() };
+    let old = HttpClient { tls: ONLY_OLD, server_name: "localhost".into(), ..wire.clone() };
     assert!(old.connect().await.is_err(), "it speaks TLS 1.3 alone");
     // With certificates from options, the scheduler does not create one of its own.
     assert!(!Path::new(&scheduler.folder).join("kube-scheduler.crt").exists());
@@ -330,7 +330,7 @@ async fn what_is_logged_is_as_the_options_say() {
         let options = [&["--leader-elect=false", "--tls-min-version=VersionTLS13"], options].concat();
         let scheduler = cluster.scheduler(name, &options);
         let wire = scheduler.anonymous(&cluster).await;
-        let old = Wire { tls: ONLY_OLD, ..wire.clone() };
+        let old = HttpClient { tls: ONLY_OLD, ..wire.clone() };
         assert!(old.connect().await.is_err(), "it speaks TLS 1.3 alone");
         scheduler.signal("TERM");
         let file = cluster.folder.join(&format!("{name}.log"));
@@ -364,7 +364,7 @@ async fn what_is_logged_is_as_the_options_say() {
 }
 
 /// The leader and the number of transitions in the lock.
-async fn record(admin: &Wire, form: &str) -> Option<(String, i64)> {
+async fn record(admin: &HttpClient, form: &str) -> Option<(String, i64)> {
     let holder = |record: &Value, transitions: &str| {
         Some((record["holderIdentity"].as_str()?.to_owned(), record[transitions].as_i64()?))
     };
@@ -392,7 +392,7 @@ const QUICK: [&str; 3] =
 #[tokio::test]
 async fn one_leads_and_the_next_follows() {
     let cluster = Cluster::start();
-    let admin = Wire::admin(&cluster.server);
+    let admin = HttpClient::admin(&cluster.server);
     for form in ["leases", "endpoints", "configmaps", "endpointsleases", "configmapsleases"] {
         let lock = format!("--leader-elect-resource-lock={form}");
         let options = [&QUICK[..], &[&lock]].concat();
@@ -446,7 +446,7 @@ async fn one_leads_and_the_next_follows() {
 #[tokio::test]
 async fn who_loses_the_lease_ends() {
     let cluster = Cluster::start();
-    let admin = Wire::admin(&cluster.server);
+    let admin = HttpClient::admin(&cluster.server);
     let mut scheduler = cluster.scheduler("a", &QUICK);
     until("it leads", async || record(&admin, "leases").await).await;
     let patch = json!({"spec": {"holderIdentity": "somebody else"}}).to_string();
@@ -461,7 +461,7 @@ async fn who_loses_the_lease_ends() {
 #[tokio::test]
 async fn a_policy_may_be_in_the_cluster() {
     let cluster = Cluster::start();
-    let admin = Wire::admin(&cluster.server);
+    let admin = HttpClient::admin(&cluster.server);
     let kubeconfig = cluster.server.kubeconfig().to_str().unwrap();
     let file = cluster.folder.join("written.yaml");
     let write = |name: &str| {

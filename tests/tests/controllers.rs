@@ -1,7 +1,7 @@
 //! Controllers with the real binary: in the server's process, in forks of it, and as a process of their own.
 
 use holdfast_tests::server::{binary, fails, holdfast};
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server, eventually};
 use http::Method;
 use serde_json::{Value, json};
@@ -18,14 +18,14 @@ const SOME: &str = "--controllers=replicaset,garbagecollector";
 struct Cluster {
     _folder: Folder,
     server: Server,
-    admin: Wire,
+    admin: HttpClient,
 }
 
 impl Cluster {
     fn start(controllers: &str) -> Cluster {
         let folder = Folder::new();
         let server = Server::start(&folder.join("data"), &[controllers]);
-        let admin = Wire::admin(&server);
+        let admin = HttpClient::admin(&server);
         Cluster { _folder: folder, server, admin }
     }
 
@@ -75,7 +75,7 @@ async fn a_set_gets_its_pods_and_loses_them_with_it() {
 async fn a_new_cluster_complains_of_nothing() {
     let folder = Folder::new();
     let server = Server::start(&folder.join("data"), &["--controllers=*", "--nodes=3"]);
-    let cluster = Cluster { _folder: folder, admin: Wire::admin(&server), server };
+    let cluster = Cluster { _folder: folder, admin: HttpClient::admin(&server), server };
     cluster.admin.post(SETS, &replica_set("web", 3)).await.expect(201);
     cluster.await_count(&format!("{PODS}?fieldSelector=status.phase=Running"), "web-", 3).await;
     let complaints: Vec<String> = cluster.server.stderr().lines().map(str::to_owned).collect();

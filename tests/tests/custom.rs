@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_tests::authority::Authority;
 use holdfast_tests::webhook::Webhook;
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server, clients, eventually};
 use http::Method;
 use http_body_util::BodyExt;
@@ -75,7 +75,7 @@ fn convert(object: &Value, to: &str) -> Result<Value, String> {
 async fn a_webhook_converts_between_versions() {
     let folder = Folder::new();
     let server = Server::start(&folder.join("data"), &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let authority = Authority::new("webhooks");
     let webhook = Webhook::start(&authority, convert).await;
     admin.post(DEFINITIONS, &routes(&webhook, authority.pem())).await.expect(201);
@@ -139,7 +139,7 @@ async fn a_webhook_converts_between_versions() {
     drop(watch);
     server.stop();
     let server = Server::start(&folder.join("data"), &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let calls = webhook.calls();
     let list = admin.get(v1).await.expect(200).json();
     assert_eq!(list["items"].as_array().unwrap().len(), 31);
@@ -186,7 +186,7 @@ async fn a_webhook_converts_between_versions() {
 async fn deletions_ask_for_what_is_stored() {
     let folder = Folder::new();
     let server = Server::start(&folder.join("data"), &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let authority = Authority::new("webhooks");
     let fails_to = Arc::new(Mutex::new(""));
     let failing = fails_to.clone();
@@ -228,7 +228,7 @@ async fn deletions_ask_for_what_is_stored() {
 async fn a_thousand_definitions_are_served_and_come_back() {
     let folder = Folder::new();
     let server = Server::start(&folder.join("data"), &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let schema = json!({"size": {"type": "integer", "default": 3}});
     for number in 0..1000 {
         let group = format!("g{number}.example.com");
@@ -281,7 +281,7 @@ async fn a_thousand_definitions_are_served_and_come_back() {
 
     server.kill();
     let server = Server::start(&folder.join("data"), &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     assert_eq!(groups(admin.get("/apis").await.expect(200).json()), 1000);
     assert_eq!(admin.get(&format!("{}/one", things(999))).await.expect(200).json()["spec"]["size"], 3);
     // Each group version gets an APIService, a little later.
@@ -306,7 +306,7 @@ async fn a_thousand_definitions_are_served_and_come_back() {
 async fn watches_outlive_a_change_of_the_definition() {
     let folder = Folder::new();
     let server = Server::start(&folder.join("data"), &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let fields = json!({"a": {"type": "string"}});
     let tabs = definition("tabs.example.com", "Tab", json!([version("v1", true, fields)]));
     admin.post(DEFINITIONS, &tabs).await.expect(201);

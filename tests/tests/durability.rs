@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use holdfast_tests::server::{Refused, holdfast};
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server, eventually};
 use http::Method;
 use http_body_util::BodyExt;
@@ -153,7 +153,7 @@ fn a_second_server_on_the_folder_is_refused() {
 /// A folder with one object in two versions, and the offsets of both.
 async fn two_versions(folder: &Folder) -> (u64, u64) {
     let server = Server::start(folder.path(), &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let version = |object: Value| object["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
     let first = admin.post(MAPS, &config_map("damaged", "the first text")).await.expect(201).json();
     let body = config_map("damaged", "the second text").to_string();
@@ -183,7 +183,7 @@ fn repair(folder: &Folder) -> String {
 /// After a repair: the damaged object has its first text again, the other one is unchanged, and writes work.
 async fn served_as_before(folder: &Folder, second: u64) {
     let server = Server::start(folder.path(), &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let damaged = admin.get(&format!("{MAPS}/damaged")).await.expect(200).json();
     assert_eq!(damaged["data"]["text"], "the first text");
     let version: u64 = damaged["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
@@ -249,7 +249,7 @@ async fn a_damaged_file_is_named_and_can_be_repaired() {
     assert!(told.contains("default/damaged"), "it tells which object is concerned: {told}");
     // The damaged block had older events, too; objects only in it are gone, all others are served.
     let server = Server::start(folder.path(), &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     admin.post(MAPS, &config_map("new", "after the repair")).await.expect(201);
     assert_ne!(admin.get(&format!("{MAPS}/damaged")).await.json()["data"]["text"], "the second text");
     server.stop();
@@ -292,7 +292,7 @@ async fn a_full_disk_stops_writes_and_nothing_else() {
     };
     let data = disk.0.join("data");
     let server = Server::start(&data, &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let watching = format!("{MAPS}?watch=1&labelSelector=seen=yes");
     let mut watch = admin.open(Method::GET, &watching, &[], Default::default()).await.expect("a watch").into_body();
     let mut acknowledged = BTreeMap::new();
@@ -344,7 +344,7 @@ async fn a_full_disk_stops_writes_and_nothing_else() {
     server.stop();
 
     let server = Server::start(&data, &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     same(&admin, &acknowledged).await;
     admin.get(&format!("{MAPS}/after")).await.expect(200);
     admin.post(MAPS, &config_map("last", "x")).await.expect(201);
@@ -352,7 +352,7 @@ async fn a_full_disk_stops_writes_and_nothing_else() {
 }
 
 /// Creates maps with `bytes` bytes of incompressible text until the disk is full; returns their names.
-async fn fill_with_maps(admin: &Wire, prefix: &str, bytes: usize) -> Vec<String> {
+async fn fill_with_maps(admin: &HttpClient, prefix: &str, bytes: usize) -> Vec<String> {
     let (mut made, mut refused) = (Vec::new(), 0);
     while refused < 30 {
         let name = format!("{prefix}-{}", made.len());
@@ -377,7 +377,7 @@ async fn a_full_disk_takes_deletes_and_has_room_again() {
     };
     let data = disk.0.join("data");
     let server = Server::start(&data, &[]);
-    let mut admin = Wire::admin(&server);
+    let mut admin = HttpClient::admin(&server);
     let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
     let lease = json!({"metadata": {"name": "leader"}, "spec": {"holderIdentity": "a"}});
     admin.post(leases, &lease).await.expect(201);
@@ -408,7 +408,7 @@ async fn a_full_disk_takes_deletes_and_has_room_again() {
     let renewal = json!({"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}}).to_string();
     admin.send(Method::PATCH, &format!("{leases}/leader"), &merge, renewal).await.expect(200);
 
-    let delete = async |admin: &Wire, name: &str| {
+    let delete = async |admin: &HttpClient, name: &str| {
         // A delete that finds no room at all is refused, and the server frees room for the next try.
         eventually(Duration::from_secs(20), async || {
             let answer = admin.send(Method::DELETE, &format!("{MAPS}/{name}"), &[], "").await;
@@ -428,7 +428,7 @@ async fn a_full_disk_takes_deletes_and_has_room_again() {
     fill(&disk.0.join("filler"));
     server.kill();
     let server = Server::start(&data, &[]);
-    admin = Wire::admin(&server);
+    admin = HttpClient::admin(&server);
     for name in left {
         admin.get(&format!("{MAPS}/{name}")).await.expect(200);
     }
@@ -458,7 +458,7 @@ async fn delete_quickly(bytes: usize, at_once: usize) {
         return eprintln!("skipped: only root can mount a small file system here");
     };
     let server = Server::start(&disk.0.join("data"), &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let maps = fill_with_maps(&admin, "map", bytes).await;
     fill(&disk.0.join("filler"));
     for names in maps.chunks(at_once) {
@@ -494,7 +494,7 @@ fn fill(path: &Path) {
 }
 
 /// The server must have exactly these objects in these versions.
-async fn same(admin: &Wire, acknowledged: &BTreeMap<String, Value>) {
+async fn same(admin: &HttpClient, acknowledged: &BTreeMap<String, Value>) {
     let list = admin.get(MAPS).await.expect(200).json();
     let mut found = BTreeMap::new();
     for item in list["items"].as_array().unwrap() {
@@ -512,10 +512,10 @@ async fn a_signal_ends_watches_and_the_server() {
     let folder = Folder::new();
     for signal in ["TERM", "INT"] {
         let mut server = Server::start(folder.path(), &[]);
-        let admin = Wire::admin(&server);
+        let admin = HttpClient::admin(&server);
         let mut watches = Vec::new();
         for http2 in [true, false] {
-            let admin = Wire { http2, ..admin.clone() };
+            let admin = HttpClient { http2, ..admin.clone() };
             let answer = admin.open(Method::GET, &format!("{MAPS}?watch=1"), &[], Default::default()).await;
             watches.push(answer.expect("a watch").into_body());
         }
@@ -539,7 +539,7 @@ async fn identity_stays_across_restarts() {
     };
     let server = Server::start(folder.path(), &[]);
     let (before, identities) = (read(), users(server.kubeconfig()));
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let kubernetes = admin.get("/api/v1/namespaces/default").await.expect(200).json();
     let path = "/api/v1/namespaces/default/serviceaccounts";
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
@@ -551,9 +551,9 @@ async fn identity_stays_across_restarts() {
     let server = Server::start(folder.path(), &[]);
     assert_eq!(read(), before);
     assert_eq!(users(server.kubeconfig()), identities);
-    let again = Wire::admin(&server).get("/api/v1/namespaces/default").await.expect(200).json();
+    let again = HttpClient::admin(&server).get("/api/v1/namespaces/default").await.expect(200).json();
     assert_eq!(again, kubernetes, "what every cluster has is made once");
-    let robot = Wire::anonymous(&server).with_token(token["status"]["token"].as_str().unwrap());
+    let robot = HttpClient::anonymous(&server).with_token(token["status"]["token"].as_str().unwrap());
     robot.get("/version").await.expect(200);
     robot.get(path).await.refused(403, "Forbidden");
     server.stop();
@@ -563,7 +563,7 @@ async fn identity_stays_across_restarts() {
 async fn log_tail_follows_a_running_server() {
     let folder = Folder::new();
     let server = Server::start(folder.path(), &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let mut tail = Command::new(holdfast_tests::server::binary())
         .args(["log", "tail", "-f", "-n", "1", "--data-dir"])
         .arg(folder.path())

@@ -2,7 +2,7 @@
 //! only: during the whole life of typical objects no request of theirs is forbidden.
 
 use holdfast_tests::server::binary;
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server, eventually};
 use http::Method;
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ const NODES: &str = "annotations: {volumes.kubernetes.io/controller-managed-atta
 struct Cluster {
     folder: Folder,
     server: Server,
-    admin: Wire,
+    admin: HttpClient,
 }
 
 /// A component, killed with the test.
@@ -70,7 +70,7 @@ impl Cluster {
             format!("--audit-log-path={}", folder.join("audit").display()),
         ];
         let server = Server::start(&folder.join("data"), &options.each_ref().map(String::as_str));
-        let admin = Wire::anonymous(&server).with_token(ADMIN);
+        let admin = HttpClient::anonymous(&server).with_token(ADMIN);
         Cluster { folder, server, admin }
     }
 

@@ -7,7 +7,7 @@ use holdfast_engine::{Log, LogRead, Sealing as _};
 use holdfast_storage_rocks::{LogReader, RocksLog};
 use holdfast_tests::kms::Plugin;
 use holdfast_tests::server::{Refused, fails, holdfast, succeeds};
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server, eventually, files_with, has_reloaded};
 use http::Method;
 use serde_json::{Value, json};
@@ -113,7 +113,7 @@ async fn no_file_holds_a_secret_in_plain() {
     ]);
     let options = [option.as_str(), "--feature-gates=KMSv1=true"];
     let server = Server::start(&place.data(), &options);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let (first, second, third, custom) = (needle(), needle(), needle(), needle());
     admin.post(SECRETS, &secret("one", &first)).await.expect(201);
     admin.post(MAPS, &config_map("one", &first)).await.expect(201);
@@ -146,7 +146,7 @@ async fn no_file_holds_a_secret_in_plain() {
     server.kill();
     // This restart moves the content of the write-ahead log into tables.
     let server = Server::start(&place.data(), &options);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let found = admin.get(&format!("{SECRETS}/one")).await.expect(200).json();
     assert_eq!(found["data"]["text"], in_secret(&second));
     let old = admin.get(&format!("/at/{}{SECRETS}/one", version(&found) - 1)).await;
@@ -168,7 +168,7 @@ async fn no_file_holds_a_secret_in_plain() {
     }
     let plain = Folder::new();
     let server = Server::start(plain.path(), &[]);
-    Wire::admin(&server).post(SECRETS, &secret("one", &first)).await.expect(201);
+    HttpClient::admin(&server).post(SECRETS, &secret("one", &first)).await.expect(201);
     server.stop();
     assert_ne!(files_with(plain.path(), &in_secret(&first)), Vec::<PathBuf>::new(), "the search finds what is there");
 }
@@ -179,7 +179,7 @@ async fn keys_rotate_and_commands_read_with_them() {
     let data = place.data().display().to_string();
     let only_first = place.configured(&[("secrets", &provider("aesgcm", &[1]))]);
     let server = Server::start(&place.data(), &[&only_first, "--encryption-provider-config-automatic-reload"]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let created = admin.post(SECRETS, &secret("one", "first")).await.expect(201).json();
     let path = format!("{SECRETS}/one");
     let put = async || {
@@ -249,7 +249,7 @@ async fn keys_rotate_and_commands_read_with_them() {
     // With the new key alone, current objects are served, and older versions cannot be read.
     let only_second = place.configured(&[("secrets", &provider("aesgcm", &[2]))]);
     let server = Server::start(&place.data(), &[&only_second]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     assert_eq!(admin.get(&path).await.expect(200).json()["data"]["text"], in_secret("first"));
     let old = admin.get(&format!("/at/{}{path}", version(&created))).await;
     assert!(old.code == 500 && old.text().contains("k8s:enc:aesgcm:v1:key1:"), "{}", old.text());
@@ -266,7 +266,7 @@ async fn a_plain_log_is_rewritten_by_an_import() {
     let place = Place::new();
     let needle = needle();
     let server = Server::start(&place.data(), &[]);
-    Wire::admin(&server).post(SECRETS, &secret("one", &needle)).await.expect(201);
+    HttpClient::admin(&server).post(SECRETS, &secret("one", &needle)).await.expect(201);
     server.stop();
     let [data, export, new] =
         [place.data(), place.folder.join("export"), place.folder.join("new")].map(|path| path.display().to_string());
@@ -295,7 +295,7 @@ async fn what_was_changed_or_moved_is_refused_and_what_is_damaged_repaired() {
     let place = Place::new();
     let option = place.configured(&[("configmaps", &provider("aescbc", &[1]))]);
     let server = Server::start(&place.data(), &[&option]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let first = version(&admin.post(MAPS, &config_map("one", "first")).await.expect(201).json());
     let body = config_map("one", "second").to_string();
     let second = admin.send(Method::PUT, &format!("{MAPS}/one"), &JSON, body).await.expect(200).json();
@@ -328,7 +328,7 @@ async fn what_was_changed_or_moved_is_refused_and_what_is_damaged_repaired() {
     let told = succeeds(holdfast(["log", "repair", "--data-dir", &data, &option]));
     assert!(told.contains("/registry/configmaps/default/one is put back"), "{told}");
     let server = Server::start(&place.data(), &[&option]);
-    let found = Wire::admin(&server).get(&format!("{MAPS}/one")).await.expect(200).json();
+    let found = HttpClient::admin(&server).get(&format!("{MAPS}/one")).await.expect(200).json();
     assert_eq!(found["data"]["text"], "first");
     server.stop();
     let again = kept(&place.data()).into_iter().rfind(|event| event.key == "default/one").expect("an event");
@@ -359,7 +359,7 @@ async fn a_server_starts_without_its_plug_in_and_goes_on_when_it_comes() {
     // The objects of every cluster include a ConfigMap, which would wait for version 1.
     let without_v1 = place.configured(&[("secrets", &kms("v2", &place.socket()))]);
     let server = Server::start(&place.data(), &[&without_v1]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let health = admin.get("/readyz").await;
     assert!(health.code == 500 && health.text().contains("[-]kms-provider-0 failed"), "{}", health.text());
     assert_eq!(admin.get("/livez").await.code, 200);
@@ -400,7 +400,7 @@ async fn a_server_starts_without_its_plug_in_and_goes_on_when_it_comes() {
     let plugin = later.join().expect("a plug-in");
     assert!(server.stderr().contains("the log cannot be decrypted yet"), "{}", server.stderr());
     assert_eq!(plugin.calls("v2.KeyManagementService/Decrypt"), 1, "21 secrets have one seed");
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     assert_eq!(admin.get(&format!("{SECRETS}/one")).await.expect(200).json()["data"]["text"], in_secret("text"));
     let before = plugin.calls("v1beta1.KeyManagementService/Encrypt");
     admin.post(MAPS, &config_map("v1", "text")).await.expect(201);
@@ -475,7 +475,7 @@ async fn acknowledged_secrets_survive_kill_9() {
     let (sender, mut acknowledged) = tokio::sync::mpsc::unbounded_channel();
     let mut writers = tokio::task::JoinSet::new();
     for writer in 0..8 {
-        let (admin, sender) = (Wire::admin(&server), sender.clone());
+        let (admin, sender) = (HttpClient::admin(&server), sender.clone());
         writers.spawn(async move {
             for nth in 0.. {
                 let name = format!("w{writer}-{nth}");
@@ -499,7 +499,7 @@ async fn acknowledged_secrets_survive_kill_9() {
         names.push(name);
     }
     let server = Server::start(&place.data(), &[&option]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     for name in &names {
         let found = admin.get(&format!("{SECRETS}/{name}")).await.expect(200).json();
         assert_eq!(found["data"]["text"], in_secret(name));

@@ -3,11 +3,11 @@
 
 use holdfast_tests::Folder;
 use holdfast_tests::envtest::{
-    ControlPlane, Program, Wanted, arguments, assets, free_port, is_listening, write_certificates,
+    ControlPlane, Program, SuiteSettings, arguments, assets, free_port, is_listening, write_certificates,
 };
 use holdfast_tests::eventually;
 use holdfast_tests::server::{binary, fails, succeeds};
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use http::Method;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
@@ -25,11 +25,11 @@ fn files(folder: &Path) -> BTreeSet<String> {
     entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8")).collect()
 }
 
-async fn create_namespace(admin: &Wire, name: &str) {
+async fn create_namespace(admin: &HttpClient, name: &str) {
     admin.post(NAMESPACES, &json!({"metadata": {"name": name}})).await.expect(201);
 }
 
-async fn delete_namespace(admin: &Wire, name: &str) {
+async fn delete_namespace(admin: &HttpClient, name: &str) {
     admin.send(Method::DELETE, &format!("{NAMESPACES}/{name}"), &[], "").await.expect(200);
 }
 
@@ -41,7 +41,7 @@ async fn a_suite_lives_as_with_kubernetes() {
     let before = files(folder.path());
     let pair = ["apiserver.crt", "apiserver.key"].map(|name| std::fs::read(folder.join(name)).expect("a file"));
     let options = ["--feature-gates=DryRun=true", "--runtime-config=api/all=true", "--v=2", "--vmodule=watch=3"];
-    let wanted = Wanted { options: &options, ..Wanted::default() };
+    let wanted = SuiteSettings { options: &options, ..SuiteSettings::default() };
     let plane = ControlPlane::start(&assets, folder.path(), &wanted).await;
     let (port, etcd_port) = (plane.port, plane.etcd_port);
 
@@ -90,7 +90,7 @@ async fn twenty_suites_run_side_by_side() {
     for number in 0..20 {
         let (assets, cert_dir) = (assets.clone(), folder.join(&number.to_string()));
         suites.spawn(async move {
-            let plane = ControlPlane::start(&assets, &cert_dir, &Wanted::default()).await;
+            let plane = ControlPlane::start(&assets, &cert_dir, &SuiteSettings::default()).await;
             create_namespace(&plane.admin(), &format!("of-{number}")).await;
             plane
         });
@@ -115,7 +115,7 @@ async fn a_suite_starts_again_in_its_folder() {
     let assets = assets(cache.path());
     for (fsync, expected) in [(false, 404), (true, 200)] {
         let cert_dir = folder.join(&fsync.to_string());
-        let wanted = Wanted { fsync, ..Wanted::default() };
+        let wanted = SuiteSettings { fsync, ..SuiteSettings::default() };
         let plane = ControlPlane::start(&assets, &cert_dir, &wanted).await;
         create_namespace(&plane.admin(), "mine").await;
         plane.stop().await;
@@ -128,7 +128,7 @@ async fn a_suite_starts_again_in_its_folder() {
 #[tokio::test]
 async fn who_finalizes_a_namespace_finds_it() {
     let (cache, folder) = (Folder::new(), Folder::new());
-    let plane = ControlPlane::start(&assets(cache.path()), folder.path(), &Wanted::default()).await;
+    let plane = ControlPlane::start(&assets(cache.path()), folder.path(), &SuiteSettings::default()).await;
     let admin = plane.admin();
     let path = format!("{NAMESPACES}/shop");
 
@@ -170,7 +170,7 @@ async fn who_finalizes_a_namespace_finds_it() {
 async fn who_waits_for_a_namespace_does_not_wait_long() {
     let (cache, folder) = (Folder::new(), Folder::new());
     let options = ["--namespace-grace-period=1h"];
-    let wanted = Wanted { options: &options, ..Wanted::default() };
+    let wanted = SuiteSettings { options: &options, ..SuiteSettings::default() };
     let plane = ControlPlane::start(&assets(cache.path()), folder.path(), &wanted).await;
     let admin = plane.admin();
     for name in ["left", "awaited"] {
@@ -224,7 +224,7 @@ fn a_folder_for_assets_is_made_or_refused() {
 async fn what_cannot_be_is_refused_by_name() {
     let (cache, folder) = (Folder::new(), Folder::new());
     let assets = assets(cache.path());
-    let plane = ControlPlane::start(&assets, folder.path(), &Wanted::default()).await;
+    let plane = ControlPlane::start(&assets, folder.path(), &SuiteSettings::default()).await;
     let other = Folder::new();
     write_certificates(other.path());
     let other_etcd = free_port();
@@ -280,7 +280,7 @@ async fn starts_and_stops_leave_nothing_behind() {
     let cert_dir = folder.join("suite");
     let mut before = None;
     for start in 0..starts() {
-        let plane = ControlPlane::start(&assets, &cert_dir, &Wanted::default()).await;
+        let plane = ControlPlane::start(&assets, &cert_dir, &SuiteSettings::default()).await;
         let (port, etcd_port) = (plane.port, plane.etcd_port);
         let processes = [plane.server.pid(), plane.etcd.pid()];
         plane.stop().await;

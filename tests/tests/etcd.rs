@@ -1,9 +1,9 @@
 //! Servers on a real etcd: their options, their reports about it, and the values that they store in it.
 
 use holdfast_tests::authority::Authority;
-use holdfast_tests::etcd::{Cluster, Files, has};
+use holdfast_tests::etcd::{Cluster, TlsFiles, has};
 use holdfast_tests::server::{fails, holdfast};
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server, eventually};
 use k8s_openapi::api::core::v1::{ConfigMap, Event};
 use kube::api::{Api, ListParams, PostParams};
@@ -57,7 +57,7 @@ async fn servers_share_a_prefix_and_say_how_etcd_is() {
 
     // Both are endpoints of the Service, and a stopped server is removed.
     let addresses = async |server: &Server| {
-        let endpoints = Wire::admin(server).get("/api/v1/namespaces/default/endpoints/kubernetes").await.json();
+        let endpoints = HttpClient::admin(server).get("/api/v1/namespaces/default/endpoints/kubernetes").await.json();
         let mut found: Vec<String> = endpoints["subsets"][0]["addresses"]
             .as_array()
             .into_iter()
@@ -80,7 +80,7 @@ async fn servers_share_a_prefix_and_say_how_etcd_is() {
     become_(&server, &["10.1.1.1"]).await;
 
     // Metrics have Kubernetes' names.
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     let metrics = async || wire.get("/metrics").await.expect(200).text();
     let line = "etcd_requests_total{operation=\"create\",group=\"\",resource=\"configmaps\"} ";
     eventually(PATIENCE, async || {
@@ -145,7 +145,7 @@ async fn members_are_known_by_their_certificates_and_want_ours() {
     std::fs::write(files("ca.crt"), authority.pem()).expect("a file");
     let (certificate, key) = authority.member(&["127.0.0.1", "localhost"]).write(folder.path(), "etcd");
     let (own, own_key) = authority.client("kube-apiserver-etcd-client", &[]).write(folder.path(), "client");
-    let etcd = Cluster::secured(Files { authority: files("ca.crt"), certificate, key });
+    let etcd = Cluster::secured(TlsFiles { authority: files("ca.crt"), certificate, key });
     let shown = |path: &std::path::Path| path.display().to_string();
     let options = [
         format!("--etcd-servers={}", etcd.urls()),

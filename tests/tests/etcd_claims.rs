@@ -11,7 +11,7 @@ use holdfast_storage_etcd::client::{self, Compare, Etcd, Expected, Operation, Ra
 use holdfast_storage_etcd::grpc::{Address, Cluster as Client};
 use holdfast_tests::clock;
 use holdfast_tests::etcd::{Cluster, Kine, Proxy};
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server, eventually};
 use http::Method;
 use serde_json::{Value, json};
@@ -52,14 +52,14 @@ impl Neighbour {
     }
 
     fn raw(&self, key: &str) -> Vec<u8> {
-        let found = self.etcd.range(&Range::of(client::Keys::one(key.to_owned()))).expect("a read").found;
+        let found = self.etcd.range(&Range::of(client::KeyRange::one(key.to_owned()))).expect("a read").found;
         found.first().unwrap_or_else(|| panic!("there is no {key}")).value.to_vec()
     }
 
     /// Sends a transaction in kube-apiserver's form. Returns whether it was carried out.
     fn write(&self, replaces: u64, operation: Operation) -> bool {
         let key = operation.key().clone();
-        let otherwise = (replaces > 0).then(|| client::Keys::one(key.clone()));
+        let otherwise = (replaces > 0).then(|| client::KeyRange::one(key.clone()));
         let compares = vec![Compare { key, is: Expected::ModRevision(replaces) }];
         let asked = Txn { compares, operations: vec![operation], otherwise };
         self.etcd.transact(vec![asked]).remove(0).expect("an answer").held
@@ -95,7 +95,7 @@ impl Neighbour {
 
     fn ports(&self) -> (u64, Ports) {
         let key = self.keys.of_record(&NODE_PORTS, "");
-        let found = self.etcd.range(&Range::of(client::Keys::one(key.clone()))).expect("a read").found;
+        let found = self.etcd.range(&Range::of(client::KeyRange::one(key.clone()))).expect("a read").found;
         match found.first() {
             Some(found) => {
                 let value = self.open(NODE_PORTS.storage, &key, &found.value);
@@ -108,7 +108,7 @@ impl Neighbour {
     /// The reserved addresses, each with the name of its Service and its revision.
     fn addresses(&self) -> BTreeMap<String, (String, u64)> {
         let from = address_key(&self.keys, "");
-        let range = client::Keys::between(from.clone(), format!("{}0", from.trim_end_matches('/')));
+        let range = client::KeyRange::between(from.clone(), format!("{}0", from.trim_end_matches('/')));
         let found = self.etcd.range(&Range::of(range)).expect("a read").found;
         let shown = found.iter().map(|found| {
             let key = String::from_utf8_lossy(&found.key).into_owned();
@@ -132,7 +132,7 @@ fn service(name: &str, more: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec})
 }
 
-async fn make(wire: &Wire, name: &str, more: &Value) -> Result<Value, String> {
+async fn make(wire: &HttpClient, name: &str, more: &Value) -> Result<Value, String> {
     let answer = wire.post(SERVICES, &service(name, more)).await;
     match answer.code {
         201 => Ok(answer.json()),
@@ -149,7 +149,7 @@ fn start(url: &str, folder: &Folder, address: &str) -> Server {
 async fn what_a_service_has_is_recorded_for_other_servers_before_it_comes_and_until_it_goes() {
     let (etcd, folder) = (Cluster::single(), Folder::new());
     let (server, neighbour) = (start(&etcd.urls(), &folder, "10.1.1.1"), Neighbour::on(&etcd.urls()));
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     let local = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"});
     let made = make(&wire, "own", &local).await.expect("created");
     let address = made["spec"]["clusterIP"].as_str().expect("an address").to_owned();
@@ -190,7 +190,7 @@ async fn what_a_service_has_is_recorded_for_other_servers_before_it_comes_and_un
 async fn what_a_neighbour_has_taken_is_not_given_out() {
     let (etcd, folder) = (Cluster::single(), Folder::new());
     let (server, neighbour) = (start(&etcd.urls(), &folder, "10.1.1.1"), Neighbour::on(&etcd.urls()));
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     assert!(neighbour.take_address("10.96.0.50", "theirs", "2026-01-01T00:00:00Z") && neighbour.set_port(30050, true));
     let why = make(&wire, "a", &json!({"clusterIP": "10.96.0.50"})).await.expect_err("it is theirs");
     assert!(why.contains("failed to allocate IP 10.96.0.50: provided IP is already allocated"), "{why}");
@@ -228,7 +228,7 @@ async fn encrypted_addresses_and_ports_are_given_out_once_too() {
     let option = format!("--encryption-provider-config={}", file.display());
     let options = [servers.as_str(), &option, OPTIONS[0], OPTIONS[1]];
     let server = Server::start(&folder.join("data"), &options);
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     for (theirs, expected) in [
         (json!({"clusterIP": "10.96.0.50"}), "provided IP is already allocated"),
         (json!({"ports": [{"port": 80, "nodePort": 30050}]}), "provided port is already allocated"),
@@ -248,7 +248,7 @@ async fn encrypted_addresses_and_ports_are_given_out_once_too() {
     server.stop();
     // After a restart the server knows the address and ports, and releases those of deleted Services.
     let server = Server::start(&folder.join("data"), &options);
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     let why = make(&wire, "other", &json!({"clusterIP": address})).await.expect_err("own has it");
     assert!(why.contains("already allocated"), "{why}");
     wire.send(Method::DELETE, &format!("{SERVICES}/own"), &[], "").await.expect(200);
@@ -272,7 +272,7 @@ async fn race(url: &str) {
             (addresses, ports)
         }
     });
-    let wires = [Wire::admin(&servers[0]), Wire::admin(&servers[1])];
+    let wires = [HttpClient::admin(&servers[0]), HttpClient::admin(&servers[1])];
     let creating = (0..40).map(|nth| {
         let wire = &wires[nth % 2];
         async move { make(wire, &format!("s{nth}"), &json!({})).await.unwrap_or_else(|why| panic!("s{nth}: {why}")) }
@@ -331,7 +331,7 @@ async fn what_is_recorded_wrongly_is_put_right() {
     assert!(neighbour.create("/registry/services/specs/default/unrecorded", unrecorded.to_string().into_bytes()));
     assert!(neighbour.take_address("10.96.0.61", "leaked", "2026-01-01T00:00:00Z"));
     let server = start(&etcd.urls(), &folder, "10.1.1.1");
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     eventually(PATIENCE, async || {
         let (addresses, ports) = (neighbour.addresses(), neighbour.taken_ports());
         let holder = addresses.get("10.96.0.60").map(|(name, _)| name.as_str());
@@ -354,13 +354,13 @@ async fn what_a_killed_server_did_not_free_is_freed_by_another_one() {
     let (mut etcd, folders) = (Cluster::single(), [Folder::new(), Folder::new()]);
     let (proxy, neighbour) = (Proxy::to(etcd.member(0).port()), Neighbour::on(&etcd.urls()));
     let server = start(&proxy.url(), &folders[0], "10.1.1.1");
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     let made = make(&wire, "own", &json!({"ports": [{"port": 80, "nodePort": 30070}]})).await.expect("created");
     let address = made["spec"]["clusterIP"].as_str().expect("an address").to_owned();
     // The server learns of the deletion of the Service a second late.
     proxy.delay(Duration::from_secs(1));
     let deleting = tokio::spawn(async move { wire.send(Method::DELETE, &format!("{SERVICES}/own"), &[], "").await });
-    let key = client::Keys::one("/registry/services/specs/default/own");
+    let key = client::KeyRange::one("/registry/services/specs/default/own");
     while !neighbour.etcd.range(&Range::of(key.clone())).expect("a read").found.is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -382,7 +382,7 @@ async fn what_a_killed_server_did_not_free_is_freed_by_another_one() {
     .await;
     // An existing Service keeps its address and port, and the freed ones are available.
     let again = json!({"clusterIP": address, "ports": [{"port": 80, "nodePort": 30070}]});
-    make(&Wire::admin(&other), "again", &again).await.expect("created");
+    make(&HttpClient::admin(&other), "again", &again).await.expect("created");
     let told = other.stderr();
     assert!(told.contains("node ports {30070} are free"), "{told}");
     assert_eq!((neighbour.addresses()[&address].0.as_str(), neighbour.taken_ports()), ("again", vec![30070]));
@@ -397,9 +397,9 @@ async fn a_bitmap_of_another_range_is_not_touched() {
     let value = Ports::free((31000, 31999)).write(key, Media::Protobuf).expect("a value");
     assert!(neighbour.create(key, value.clone()));
     let server = start(&etcd.urls(), &folder, "10.1.1.1");
-    let why = make(&Wire::admin(&server), "a", &json!({})).await.expect_err("another range");
+    let why = make(&HttpClient::admin(&server), "a", &json!({})).await.expect_err("another range");
     assert!(why.contains("31000-31999") && why.contains("--service-node-port-range"), "{why}");
-    let found = neighbour.etcd.range(&Range::of(client::Keys::one(key))).expect("a read").found;
+    let found = neighbour.etcd.range(&Range::of(client::KeyRange::one(key))).expect("a read").found;
     assert_eq!(found[0].value, value);
     assert!(!neighbour.addresses().values().any(|(name, _)| name == "a"));
 }

@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use futures_util::FutureExt;
 use holdfast_encryption::Live;
-use holdfast_storage_etcd::client::{Etcd, Keys, Operation, Range, Txn};
+use holdfast_storage_etcd::client::{Etcd, KeyRange, Operation, Range, Txn};
 use holdfast_storage_etcd::grpc::{Address, Cluster as Client};
 use holdfast_tests::etcd::Cluster;
 use holdfast_tests::kms::Plugin;
-use holdfast_tests::wire::{Answer, Wire};
+use holdfast_tests::wire::{Answer, HttpClient};
 use holdfast_tests::{Folder, Server, eventually, files_with};
 use http::Method;
 use http_body_util::BodyExt;
@@ -72,7 +72,7 @@ impl Place {
 
     /// The stored bytes; empty if there are none.
     fn raw(&self, key: &str) -> Vec<u8> {
-        let found = self.client().range(&Range::of(Keys::one(key.to_owned()))).expect("a range").found;
+        let found = self.client().range(&Range::of(KeyRange::one(key.to_owned()))).expect("a range").found;
         found.first().map(|found| found.value.to_vec()).unwrap_or_default()
     }
 
@@ -109,7 +109,7 @@ fn version(object: &Value) -> u64 {
 }
 
 /// Writes an object again unchanged. Returns its version.
-async fn touch(admin: &Wire, path: &str) -> u64 {
+async fn touch(admin: &HttpClient, path: &str) -> u64 {
     let now = admin.get(path).await.expect(200).json();
     version(&admin.send(Method::PUT, path, &JSON, now.to_string()).await.expect(200).json())
 }
@@ -141,7 +141,7 @@ async fn values_that_kubernetes_has_encrypted_are_read_and_written_anew_with_the
     let option = place.configured(&[("secrets", providers.join(", "))]);
     let options = [option.as_str(), "--feature-gates=KMSv1=true"];
     let server = place.start("one", &options);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let own = |name: &str| format!("{SECRETS}/own-{name}");
     let names = ["aescbc", "aesgcm", "secretbox", "kms-v1", "kms-v2"];
     assert_eq!(facts.len(), names.len());
@@ -170,7 +170,7 @@ async fn values_that_kubernetes_has_encrypted_are_read_and_written_anew_with_the
     let option = place.configured(&[("secrets", provider("aesgcm", &[2]))]);
     for data in ["one", "two"] {
         let server = place.start(data, &[&option]);
-        let list = Wire::admin(&server).get(SECRETS).await.expect(200).json();
+        let list = HttpClient::admin(&server).get(SECRETS).await.expect(200).json();
         let texts = list["items"].as_array().expect("items").iter().filter(|item| item["data"]["text"].is_string());
         assert_eq!(texts.count(), names.len());
         server.stop();
@@ -193,7 +193,7 @@ async fn neither_etcd_nor_the_own_disk_has_a_covered_value_in_plain() {
     let option = place.configured(&entries);
     let options = [option.as_str(), "--feature-gates=KMSv1=true"];
     let server = place.start("one", &options);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let text = needle();
     let post = async |path: &str, object: Value| admin.post(path, &object).await.expect(201);
     let named = |kind: &str| json!({"kind": kind, "metadata": {"name": "own", "annotations": {"text": text}}});
@@ -236,7 +236,7 @@ async fn neither_etcd_nor_the_own_disk_has_a_covered_value_in_plain() {
     let news = json!({"metadata": {"name": "own"}, "involvedObject": {"namespace": "default"}, "reason": "x"});
     post("/api/v1/namespaces/default/events", news).await;
     assert!(place.raw("/registry/events/default/own").starts_with(b"k8s\0"), "events are in plain");
-    let all = place.client().range(&Range::of(Keys::between("/registry", "/registry0"))).expect("a range").found;
+    let all = place.client().range(&Range::of(KeyRange::between("/registry", "/registry0"))).expect("a range").found;
     for found in &all {
         let is_plain = |text: &str| found.value.windows(text.len()).any(|window| window == text.as_bytes());
         assert!(!is_plain(&text) && !is_plain(&base64(text.as_bytes())), "{}", found.key.escape_ascii());
@@ -250,7 +250,7 @@ async fn neither_etcd_nor_the_own_disk_has_a_covered_value_in_plain() {
     let _plugin = Plugin::start(&socket);
     for data in ["one", "two"] {
         let server = place.start(data, &options);
-        let admin = Wire::admin(&server);
+        let admin = HttpClient::admin(&server);
         for path in [&format!("{SECRETS}/own"), &format!("{MAPS}/own"), &format!("{widgets}/own")] {
             let found = admin.get(path).await.expect(200).text();
             assert!(found.contains(&text) || found.contains(&base64(text.as_bytes())), "{found}");
@@ -259,7 +259,7 @@ async fn neither_etcd_nor_the_own_disk_has_a_covered_value_in_plain() {
     }
     // A check of the search itself: it finds a plain value.
     let plain = place.start("plain", &["--etcd-prefix=/plain"]);
-    Wire::admin(&plain).post(MAPS, &map("own", &text)).await.expect(201);
+    HttpClient::admin(&plain).post(MAPS, &map("own", &text)).await.expect(201);
     plain.stop();
     assert_ne!(files_with(&place.data("plain"), &text), Vec::<PathBuf>::new());
 }
@@ -302,8 +302,8 @@ async fn servers_start_beside_those_whose_values_they_read_and_the_other_way_rou
             let name = format!("own-{nth}-{of_first}");
             for (writer, reader, name) in [(&one, &two, format!("{name}-1")), (&two, &one, format!("{name}-2"))] {
                 let secret = json!({"metadata": {"name": name}, "data": {"text": base64(b"x")}});
-                Wire::admin(writer).post(SECRETS, &secret).await.expect(201);
-                Wire::admin(reader).get(&format!("{SECRETS}/{name}")).await.expect(200);
+                HttpClient::admin(writer).post(SECRETS, &secret).await.expect(201);
+                HttpClient::admin(reader).get(&format!("{SECRETS}/{name}")).await.expect(200);
             }
         }
     }
@@ -311,8 +311,9 @@ async fn servers_start_beside_those_whose_values_they_read_and_the_other_way_rou
     let new = "secrets would be encrypted by this server with k8s:enc:aescbc:v1:key3:, which the server at 10.1.1.1 does not have";
     refused("two", &[3, 2], new);
     refused("two", &[3], "the server at 10.1.1.1 encrypts secrets with k8s:enc:aescbc:v1:key2:");
-    let published =
-        place.client().range(&Range::of(Keys::between("/registry.holdfast/options/", "/registry.holdfast/options0")));
+    let published = place
+        .client()
+        .range(&Range::of(KeyRange::between("/registry.holdfast/options/", "/registry.holdfast/options0")));
     let published = published.expect("a range").found;
     let text = String::from_utf8_lossy(&published[0].value);
     assert!(published.len() == 1 && !text.contains(&base64(&[2; 32])), "{text}");
@@ -342,7 +343,7 @@ async fn a_key_that_comes_later_opens_what_was_not_readable() {
     // A server that encrypted with another key and has stopped does not prevent a start.
     let before = place.configured(&[("secrets", provider("aesgcm", &[1]))]);
     let first = place.start("first", &[&before]);
-    Wire::admin(&first).post(SECRETS, &secret("own")).await.expect(201);
+    HttpClient::admin(&first).post(SECRETS, &secret("own")).await.expect(201);
     first.stop();
     let both = place.configured(&[("secrets", [provider("aescbc", &[2]), provider("aesgcm", &[1])].join(", "))]);
     let first = place.start("first", &[&both]);
@@ -351,14 +352,14 @@ async fn a_key_that_comes_later_opens_what_was_not_readable() {
     let option = format!("--encryption-provider-config={}", file.display());
     let reload = "--encryption-provider-config-automatic-reload";
     let second = place.start("second", &[&option, reload, "--advertise-address=10.1.1.2"]);
-    let admin = Wire::admin(&second);
+    let admin = HttpClient::admin(&second);
     let answer = admin.get(&format!("{SECRETS}/own")).await;
     assert_eq!(answer.code, 500);
     let told = answer.json()["message"].as_str().expect("a message").to_owned();
     assert!(told.starts_with("Internal error occurred: ") && told.contains("k8s:enc:aesgcm:v1:key1:"), "{told}");
     // The other server reads what this one writes.
-    Wire::admin(&second).post(SECRETS, &secret("other")).await.expect(201);
-    Wire::admin(&first).get(&format!("{SECRETS}/other")).await.expect(200);
+    HttpClient::admin(&second).post(SECRETS, &secret("other")).await.expect(201);
+    HttpClient::admin(&first).get(&format!("{SECRETS}/other")).await.expect(200);
     let before = place.raw("/registry/secrets/default/own");
     std::fs::write(
         &file,
@@ -373,7 +374,7 @@ async fn a_key_that_comes_later_opens_what_was_not_readable() {
     assert_eq!(place.raw("/registry/secrets/default/own"), before, "nobody has changed it");
     // Both servers have the object with one version, and it can be written.
     let version_of = async |server: &Server| {
-        let found = Wire::admin(server).get(&format!("{SECRETS}/own")).await.expect(200).json();
+        let found = HttpClient::admin(server).get(&format!("{SECRETS}/own")).await.expect(200).json();
         version(&found)
     };
     assert_eq!(version_of(&first).await, version_of(&second).await);
@@ -392,7 +393,7 @@ async fn what_cannot_be_read_fails_by_name_and_stays_as_it_is() {
     place.put(&at("minions/a/b"), b"");
     let namespace = |name: &str| json!({"metadata": {"name": name}});
     let server = place.start("one", &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     for name in ["a", "b", "c"] {
         admin.post("/api/v1/namespaces", &namespace(name)).await.expect(201);
     }
@@ -403,7 +404,7 @@ async fn what_cannot_be_read_fails_by_name_and_stays_as_it_is() {
         assert_eq!((answer.code, status["reason"].as_str().unwrap_or_default()), (500, reason), "{status}");
         assert!(parts.iter().all(|part| told.contains(part)), "{told}");
     };
-    let check = async |admin: &Wire| {
+    let check = async |admin: &HttpClient| {
         // As in Kubernetes, a value that is no object gives an error without a reason, and a value whose key is missing
         // gives an internal error.
         let (broken, lost) = (at("configmaps/a/broken"), at("configmaps/b/sealed"));
@@ -472,7 +473,7 @@ async fn what_cannot_be_read_fails_by_name_and_stays_as_it_is() {
     // After a restart, which reads only new events from etcd, and on an empty folder, all unreadable objects are known.
     for data in ["one", "two"] {
         let server = place.start(data, &[]);
-        let admin = Wire::admin(&server);
+        let admin = HttpClient::admin(&server);
         failed(admin.get(&format!("{}/changing", maps("c"))).await, "", &["changing"]);
         failed(admin.get(&maps("c")).await, "", &["changing"]);
         place.etcd.ctl(&["del", &at("configmaps/c/changing")]);
@@ -487,7 +488,7 @@ async fn what_cannot_be_read_fails_by_name_and_stays_as_it_is() {
     }
     // Once its value in etcd is repaired, the object can be used again.
     let server = place.start("two", &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let mut repaired = map("broken", "x");
     repaired["metadata"]["namespace"] = "a".into();
     place.put(&at("configmaps/a/broken"), repaired.to_string().as_bytes());
@@ -507,7 +508,7 @@ async fn what_is_of_no_object_is_named_once_and_stays() {
         "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"}, "versions": [{"name": "v1",
         "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
     let server = place.start("one", &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     admin.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.expect(201);
     let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "own"}});
     let stray =
@@ -574,11 +575,11 @@ async fn what_cannot_be_read_is_deleted_unseen_where_that_is_allowed() {
     let (broken, lost) = ("/registry/configmaps/default/broken", "/registry/secrets/default/lost");
     // While the feature gate is off, which is the default, the option has no effect.
     let server = place.start("one", &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     admin.post(MAPS, &map("fine", "x")).await.expect(201);
     place.put(broken, b"{");
     place.put(lost, sealed);
-    let delete = async |wire: &Wire, path: &str, more: &str| {
+    let delete = async |wire: &HttpClient, path: &str, more: &str| {
         wire.send(Method::DELETE, &format!("{path}?{IGNORE}{more}"), &[], "").await
     };
     assert_eq!(delete(&admin, &format!("{MAPS}/broken"), "&gracePeriodSeconds=0").await.code, 500);
@@ -597,7 +598,7 @@ async fn what_cannot_be_read_is_deleted_unseen_where_that_is_allowed() {
     ];
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let server = place.start("one", &options);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     // The form of a read error says which objects can be deleted with the option.
     let why = admin.get(&format!("{SECRETS}/lost")).await.refused(500, "InternalError");
     let expected = format!(
@@ -656,7 +657,7 @@ async fn what_cannot_be_read_is_deleted_unseen_where_that_is_allowed() {
     admin.post(&format!("{rbac}/rolebindings"), &binding).await.expect(201);
     let token = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
     let token = admin.post("/api/v1/namespaces/default/serviceaccounts/deleter/token", &token).await.expect(201).json();
-    let deleter = Wire::anonymous(&server).with_token(token["status"]["token"].as_str().expect("a token"));
+    let deleter = HttpClient::anonymous(&server).with_token(token["status"]["token"].as_str().expect("a token"));
     let why = delete(&deleter, &path, "").await.refused(403, "Forbidden");
     let expected =
         "configmaps \"broken\" is forbidden: not permitted to do \"unsafe-delete-ignore-read-errors\", reason: ";

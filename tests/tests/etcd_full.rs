@@ -6,7 +6,8 @@ use holdfast_encryption::Live;
 use holdfast_engine::log::{Decision, Receipt};
 use holdfast_engine::{Fault, Log, LogRead, Proposal};
 use holdfast_storage_etcd::client::{
-    self, Decided, Etcd, Header, Keys, Lease, Operation as Write, Range, Ranged, Status, Transactions, Txn, Watch, What,
+    self, Decided, Etcd, Header, KeyRange, Lease, Operation as Write, Range, RangeContent, Ranged, Status,
+    Transactions, Txn, Watch,
 };
 use holdfast_storage_etcd::grpc::{Address, Cluster as Client};
 use holdfast_storage_etcd::{EtcdLog, Kinds, Parts, Storing};
@@ -53,7 +54,7 @@ const FULL: &str = "etcdserver: mvcc: database space exceeded";
 
 impl Etcd for Full {
     fn range(&self, asked: &Range) -> Result<Ranged, client::Fault> {
-        if asked.what == What::Everything && *self.cannot_be_read.lock().unwrap() {
+        if asked.content == RangeContent::Everything && *self.cannot_be_read.lock().unwrap() {
             return Err(client::Fault::Unreachable("the line is cut".into()));
         }
         self.etcd.range(asked)
@@ -86,7 +87,7 @@ impl Etcd for Full {
         vec![Err(client::Fault::NoSpace(FULL.into()))]
     }
 
-    fn watch(&self, keys: &Keys, from_revision: u64) -> Result<Box<dyn Watch>, client::Fault> {
+    fn watch(&self, keys: &KeyRange, from_revision: u64) -> Result<Box<dyn Watch>, client::Fault> {
         self.etcd.watch(keys, from_revision)
     }
 
@@ -200,7 +201,8 @@ fn a_real_full_etcd_has_what_was_acknowledged_and_nothing_that_was_refused() {
         let raw = client(&etcd);
         for (record, receipt) in records.iter().zip(&receipts) {
             let key = format!("/registry/configmaps/{}", record.key);
-            let found = raw.range(&Range::of(Keys::one(key)).only(What::WithoutValues)).expect("a read").found;
+            let found =
+                raw.range(&Range::of(KeyRange::one(key)).only(RangeContent::WithoutValues)).expect("a read").found;
             match receipt {
                 Receipt::At(offsets) => assert_eq!(found[0].mod_revision, offsets[0].0, "{}", record.key),
                 receipt => {

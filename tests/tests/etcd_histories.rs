@@ -6,8 +6,8 @@
 
 use futures_util::{StreamExt, pin_mut};
 use holdfast_tests::etcd::{Cluster, Proxy};
-use holdfast_tests::histories::linearizable::{self, Operation, RegisterAnswer, RegisterCall};
-use holdfast_tests::histories::watches::{self, Event, Is, Shown, Watch};
+use holdfast_tests::histories::linearizable::{self, RegisterAnswer, RegisterCall, RegisterOperation};
+use holdfast_tests::histories::watches::{self, Event, Is, Shown, WatchRun};
 use holdfast_tests::{Folder, Server, clock};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, PostParams, WatchEvent, WatchParams};
@@ -59,8 +59,8 @@ struct World {
 #[derive(Default)]
 struct History {
     /// The operations on each object, by its name.
-    operations: Mutex<BTreeMap<String, Vec<Operation>>>,
-    watches: Mutex<Vec<Watch>>,
+    operations: Mutex<BTreeMap<String, Vec<RegisterOperation>>>,
+    watches: Mutex<Vec<WatchRun>>,
 }
 
 impl World {
@@ -213,7 +213,7 @@ impl World {
                 note(
                     history,
                     &name,
-                    Operation { client: CLIENTS + at, called, answered, asked: RegisterCall::Get, told },
+                    RegisterOperation { client: CLIENTS + at, called, answered, asked: RegisterCall::Get, told },
                 );
             }
         }
@@ -305,7 +305,7 @@ fn told(answer: kube::Result<ConfigMap>) -> Option<RegisterAnswer> {
     }
 }
 
-fn note(history: &History, name: &str, operation: Operation) {
+fn note(history: &History, name: &str, operation: RegisterOperation) {
     history.operations.lock().expect("a history").entry(name.to_owned()).or_default().push(operation);
 }
 
@@ -359,7 +359,7 @@ async fn ask(
         note(
             &history,
             &name,
-            Operation { client, called, answered, asked, told: told.unwrap_or(RegisterAnswer::Nothing) },
+            RegisterOperation { client, called, answered, asked, told: told.unwrap_or(RegisterAnswer::Nothing) },
         );
     }
 }
@@ -407,7 +407,7 @@ async fn watch(
             }
         }
         let prefix = format!("default/{prefix}");
-        history.watches.lock().expect("a history").push(Watch { name: name.clone(), from: resumed, prefix, shown });
+        history.watches.lock().expect("a history").push(WatchRun { name: name.clone(), from: resumed, prefix, shown });
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

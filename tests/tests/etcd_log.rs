@@ -6,7 +6,7 @@ use holdfast_encryption::Live;
 use holdfast_engine::log::{Decision, Expected, Receipt};
 use holdfast_engine::{Log, LogRead, Proposal};
 use holdfast_storage_etcd::client::{
-    Decided, Etcd, Fault, Header, Keys, Lease, Range, Ranged, Status, Txn, Watch, Watched,
+    Decided, Etcd, Fault, Header, KeyRange, Lease, Range, Ranged, Status, Txn, Watch, Watched,
 };
 use holdfast_storage_etcd::grpc::{Address, Cluster as Client};
 use holdfast_storage_etcd::{EtcdLog, Kinds, Parts, Storing, Transactions};
@@ -138,7 +138,7 @@ fn decisions_are_transactions_and_every_server_has_their_events() {
     let refused = logs[0].commit(&Proposal::new(&[config_map(901, "new", "1", 0)], &counts)).unwrap();
     assert!(matches!(numbered(refused)[0], Receipt::Overtaken));
     // kube-apiserver can read it: in its format, under its key.
-    let raw = client(&etcd).range(&Range::of(Keys::one("/registry/configmaps/a/c2"))).expect("a range").found;
+    let raw = client(&etcd).range(&Range::of(KeyRange::one("/registry/configmaps/a/c2"))).expect("a range").found;
     let (value, text) = (&raw[0].value, String::from_utf8_lossy(&raw[0].value).into_owned());
     assert!(value.starts_with(b"k8s\0") && text.contains("ConfigMap") && !text.contains("kubectl"), "{text}");
 }
@@ -171,7 +171,7 @@ impl Etcd for Silent {
         self.etcd.transact(transactions)
     }
 
-    fn watch(&self, keys: &Keys, from_revision: u64) -> Result<Box<dyn Watch>, Fault> {
+    fn watch(&self, keys: &KeyRange, from_revision: u64) -> Result<Box<dyn Watch>, Fault> {
         match self.watches.fetch_add(1, Ordering::SeqCst) {
             0 => Ok(Box::new(SilentWatch)),
             _ => self.etcd.watch(keys, from_revision),

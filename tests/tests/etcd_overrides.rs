@@ -2,7 +2,7 @@
 
 use holdfast_tests::etcd::Cluster;
 use holdfast_tests::server::{fails, holdfast, succeeds};
-use holdfast_tests::wire::{Answer, Wire};
+use holdfast_tests::wire::{Answer, HttpClient};
 use holdfast_tests::{Folder, Server, eventually};
 use http::Method;
 use serde_json::{Value, json};
@@ -56,7 +56,7 @@ fn secret(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}})
 }
 
-async fn delete(wire: &Wire, path: &str) -> Answer {
+async fn delete(wire: &HttpClient, path: &str) -> Answer {
     wire.send(Method::DELETE, path, &[], "").await
 }
 
@@ -72,7 +72,7 @@ fn names(list: &Answer) -> Vec<String> {
 }
 
 /// The events of a watch from a version that come at once, as `TYPE name`.
-async fn seen(wire: &Wire, path: &str, from: &str) -> Vec<String> {
+async fn seen(wire: &HttpClient, path: &str, from: &str) -> Vec<String> {
     let path = format!("{path}?watch=true&timeoutSeconds=1&resourceVersion={from}");
     let answer = wire.get(&path).await.expect(200);
     let text = answer.text();
@@ -88,7 +88,7 @@ async fn seen(wire: &Wire, path: &str, from: &str) -> Vec<String> {
 async fn events_are_in_an_etcd_of_their_own_for_all_servers() {
     let (etcds, folders) = (Etcds::start(), [Folder::new(), Folder::new()]);
     let servers = folders.each_ref().map(|folder| etcds.server(folder.path(), &[]));
-    let [one, other] = servers.each_ref().map(Wire::admin);
+    let [one, other] = servers.each_ref().map(HttpClient::admin);
 
     // Each object is in its etcd, under the expected key and version.
     let made = one.post(EVENTS, &event("default", "own-a")).await.expect(201);
@@ -181,7 +181,7 @@ async fn events_are_in_an_etcd_of_their_own_for_all_servers() {
     for fresh in [false, true] {
         let folder = Folder::new();
         let server = etcds.server(if fresh { folder.path() } else { folders[0].path() }, &[]);
-        let wire = Wire::admin(&server);
+        let wire = HttpClient::admin(&server);
         assert_eq!(names(&wire.get(EVENTS).await.expect(200)), before, "fresh: {fresh}");
         assert_eq!(version(&wire.get(&format!("{EVENTS}/own-a")).await.expect(200)), first);
         if !fresh {
@@ -203,7 +203,7 @@ async fn namespaces_and_quotas_count_what_is_elsewhere() {
     let (etcds, folders) = (Etcds::start(), [Folder::new(), Folder::new()]);
     let maps_too = format!("--etcd-servers-overrides=/configmaps#{}", etcds.events.urls());
     let servers = folders.each_ref().map(|folder| etcds.server(folder.path(), &[&maps_too]));
-    let [one, other] = servers.each_ref().map(Wire::admin);
+    let [one, other] = servers.each_ref().map(HttpClient::admin);
     let events = "/api/v1/namespaces/own/events";
     one.post(events, &event("own", "own-a")).await.refused(404, "NotFound");
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "own"}});
@@ -259,7 +259,7 @@ async fn namespaces_and_quotas_count_what_is_elsewhere() {
     one.post("/apis/rbac.authorization.k8s.io/v1/namespaces/own/rolebindings", &binding).await.expect(201);
     let asked = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
     let token = one.post("/api/v1/namespaces/own/serviceaccounts/reader/token", &asked).await.expect(201).json();
-    let reader = Wire::anonymous(&servers[0]).with_token(token["status"]["token"].as_str().expect("a token"));
+    let reader = HttpClient::anonymous(&servers[0]).with_token(token["status"]["token"].as_str().expect("a token"));
     let exactly = |version: &str| format!("{events}?resourceVersionMatch=Exact&resourceVersion={version}");
     assert_eq!(names(&one.get(&exactly(&old)).await.expect(200)), ["own-a", "own-b", "own-c"]);
     reader.get(&exactly(&old)).await.refused(410, "Expired");
@@ -279,7 +279,7 @@ async fn each_etcd_is_looked_after_by_itself() {
         "--etcd-healthcheck-timeout=500ms",
     ];
     let server = etcds.server(folder.path(), &options);
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     let checks = wire.get("/readyz?verbose").await.expect(200).text();
     for name in ["etcd", "etcd-readiness", "etcd-override-0", "etcd-override-readiness-0"] {
         assert!(checks.contains(&format!("[+]{name} ok\n")), "{checks}");
@@ -331,13 +331,13 @@ async fn a_folder_goes_on_with_other_overrides() {
     let main = format!("--etcd-servers={}", etcds.main.urls());
     for round in 0..2 {
         let server = Server::start(folder.path(), &[&main]);
-        let wire = Wire::admin(&server);
+        let wire = HttpClient::admin(&server);
         wire.post(EVENTS, &event("default", &format!("own-main-{round}"))).await.expect(201);
         let all: Vec<String> = (0..=round).map(|round| format!("own-main-{round}")).collect();
         assert_eq!(names(&wire.get(EVENTS).await.expect(200)), all);
         server.stop();
         let server = etcds.server(folder.path(), &[]);
-        let wire = Wire::admin(&server);
+        let wire = HttpClient::admin(&server);
         wire.post(EVENTS, &event("default", &format!("own-other-{round}"))).await.expect(201);
         let all: Vec<String> = (0..=round).map(|round| format!("own-other-{round}")).collect();
         assert_eq!(names(&wire.get(EVENTS).await.expect(200)), all);
@@ -368,7 +368,7 @@ async fn what_is_in_an_etcd_of_its_own_is_encrypted_there() {
     let (own_event, own_secret) = ("/registry/events/default/own-a", "/registry/secrets/default/own-a");
     configure(&["a"]);
     let server = etcds.server(&folder.join("data"), &[&option]);
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     wire.post(EVENTS, &event("default", "own-a")).await.expect(201);
     wire.post("/api/v1/namespaces/default/secrets", &secret("own-a")).await.expect(201);
     assert!(raw(&etcds.events, own_event).starts_with("k8s:enc:aesgcm:v1:a:"));
@@ -378,7 +378,7 @@ async fn what_is_in_an_etcd_of_its_own_is_encrypted_there() {
     configure(&["b", "a"]);
     for data in ["data", "fresh"] {
         let server = etcds.server(&folder.join(data), &[&option]);
-        let wire = Wire::admin(&server);
+        let wire = HttpClient::admin(&server);
         let path = format!("{EVENTS}/own-a");
         let found = wire.get(&path).await.expect(200).json();
         assert_eq!(found["reason"], "Tested");
@@ -391,7 +391,7 @@ async fn what_is_in_an_etcd_of_its_own_is_encrypted_there() {
     // Requests for Secrets succeed.
     configure(&["a"]);
     let server = etcds.server(&folder.join("other"), &[&option]);
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     let told = wire.get(EVENTS).await.expect(500).text();
     assert!(told.contains(own_event) && told.contains("k8s:enc:aesgcm:v1:b:"), "{told}");
     wire.get("/api/v1/namespaces/default/secrets").await.expect(200);
@@ -409,7 +409,7 @@ async fn controllers_work_across_etcds() {
     ];
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let server = Server::start(folder.path(), &options);
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     let template =
         json!({"metadata": {"labels": {"app": "own"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     let deployment = json!({

@@ -5,14 +5,14 @@ use holdfast_core::event::{Actor, Offset, Operation, Record};
 use holdfast_encryption::Live;
 use holdfast_engine::log::{Decision, Expected, Receipt};
 use holdfast_engine::{Log, LogRead, Proposal};
-use holdfast_storage_etcd::client::{Etcd, Keys, Range};
+use holdfast_storage_etcd::client::{Etcd, KeyRange, Range};
 use holdfast_storage_etcd::grpc::{Address, Cluster as Client};
 use holdfast_storage_etcd::{EtcdLog, Kinds, Parts, Storing, Transactions};
 use holdfast_storage_rocks::RocksLog;
 use holdfast_tests::etcd::receipts::{at, numbered};
 use holdfast_tests::etcd::{Cluster, Kine, Proxy};
 use holdfast_tests::server::{fails, holdfast, succeeds};
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server, eventually};
 use http::Method;
 use k8s_openapi::api::core::v1::{ConfigMap, Event};
@@ -112,7 +112,7 @@ fn nothing_is_migrated_into_a_store_that_takes_plain_transactions() {
     let migrated = holdfast(["migrate", "--from", from, "--to", &to]);
     fails(migrated, &["--to=", "takes only Kubernetes' own transactions"]);
     // `/registry/health` is a key of kine.
-    let note = Keys::between("/registry.", "/registry/");
+    let note = KeyRange::between("/registry.", "/registry/");
     assert!(client(&kine.url()).range(&Range::of(note)).expect("keys").found.is_empty(), "no note is left");
 }
 
@@ -218,7 +218,7 @@ fn what_came_of_writes_without_an_answer_is_known_after_recovery() {
             }
         }
         let stored =
-            client(&kine.url()).range(&Range::of(Keys::between("/registry/configmaps/", "/registry/configmaps0")));
+            client(&kine.url()).range(&Range::of(KeyRange::between("/registry/configmaps/", "/registry/configmaps0")));
         assert_eq!(stored.expect("a range").found.len(), found.len());
         let events = log.tail(Offset(0)).unwrap();
         assert!(events.iter().all(|event| event.actor.user == "jane"), "each is this server's");
@@ -294,9 +294,9 @@ async fn a_server_works_on_a_kine_with_sqlite() {
     let etcd = format!("--etcd-servers={}", kine.url());
     let options = [etcd.as_str(), "--etcd-compaction-interval=500ms"];
     let server = Server::start(&folder.join("own"), &options);
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     let map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
-    let patch = async |wire: &Wire, name: &str, value: usize| {
+    let patch = async |wire: &HttpClient, name: &str, value: usize| {
         let patch = json!({"data": {"x": value.to_string()}}).to_string();
         let kind = [("content-type", "application/merge-patch+json")];
         wire.send(Method::PATCH, &format!("{MAPS}/{name}"), &kind, patch).await.expect(200).json()
@@ -320,7 +320,7 @@ async fn a_server_works_on_a_kine_with_sqlite() {
     assert_eq!(counts, [1, 50, 1], "{seen}");
 
     // Compaction leaves the newest version in kine. The server's own log still has the older versions.
-    let own = Range::of(Keys::one("/registry/configmaps/default/own-a")).at(first.parse().expect("a number"));
+    let own = Range::of(KeyRange::one("/registry/configmaps/default/own-a")).at(first.parse().expect("a number"));
     eventually(PATIENCE, async || match client(&kine.url()).range(&own) {
         Err(why) if why.to_string().contains("compacted") => Ok(()),
         other => Err(format!("{other:?}")),
@@ -341,7 +341,7 @@ async fn a_server_works_on_a_kine_with_sqlite() {
     // A restart with the folder, and without it.
     for data in ["own", "other"] {
         let server = Server::start(&folder.join(data), &options);
-        let wire = Wire::admin(&server);
+        let wire = HttpClient::admin(&server);
         let found = wire.get(&format!("{MAPS}/own-a")).await.expect(200).json();
         assert_eq!((found["data"]["x"].as_str(), version(&found)), (Some("99"), last.clone()), "{data}");
         wire.get(&format!("{MAPS}/own-b")).await.refused(404, "NotFound");

@@ -1,7 +1,7 @@
 //! Quotas that several servers on one store share.
 
 use holdfast_tests::etcd::{Cluster, Kine};
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server};
 use http::Method;
 use serde_json::json;
@@ -19,7 +19,7 @@ async fn race(url: &str) {
         Server::start(folders[nth].path(), &[&etcd, &address])
     };
     let servers = [start(0), start(1)];
-    let wires = servers.each_ref().map(Wire::admin);
+    let wires = servers.each_ref().map(HttpClient::admin);
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "own"}});
     wires[0].post("/api/v1/namespaces", &namespace).await.expect(201);
     let hard = json!({"count/configmaps": HARD.to_string()});

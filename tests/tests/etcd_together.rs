@@ -3,7 +3,7 @@
 use holdfast_tests::etcd::{Cluster, NEWEST, Proxy};
 use holdfast_tests::keys::SHARED;
 use holdfast_tests::server::{Refused, binary};
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server, clock, eventually};
 use http::Method;
 use serde_json::{Value, json};
@@ -65,8 +65,8 @@ async fn a_server_joins_with_the_keys_of_the_first_one_and_not_without() {
     copy_keys(&first, &second);
     let joined = Server::spawn(up(&etcd.urls(), &second)).expect("it has the keys of the first one");
     for (shown, asked) in [(&servers, &joined), (&joined, &servers)] {
-        let address = Wire::anonymous(asked).address;
-        Wire { address, ..Wire::admin(shown) }.get("/api/v1/namespaces").await.expect(200);
+        let address = HttpClient::anonymous(asked).address;
+        HttpClient { address, ..HttpClient::admin(shown) }.get("/api/v1/namespaces").await.expect(200);
     }
     let stored = etcd.ctl(&["get", "/registry.holdfast/cluster", "--print-value-only"]);
     assert!(stored.contains("sha256:") && !stored.contains("PRIVATE"), "{stored}");
@@ -93,7 +93,7 @@ struct Place {
     folder: Folder,
     address: &'static str,
     server: Server,
-    admin: Wire,
+    admin: HttpClient,
 }
 
 impl Place {
@@ -111,7 +111,7 @@ impl Place {
         let mut command = Server::command(folder.path(), &options);
         clock::shift(&mut command, clock_ahead);
         let server = Server::spawn(command).unwrap_or_else(|refused| panic!("{}", refused.stderr));
-        let admin = Wire::admin(&server);
+        let admin = HttpClient::admin(&server);
         Place { proxy, folder, address, server, admin }
     }
 
@@ -183,9 +183,9 @@ async fn three_servers_are_one_cluster_while_leaders_die_and_are_cut_off() {
         let token = token["status"]["token"].as_str().expect("a token").to_owned();
         for asked in &places {
             let address = asked.admin.address.clone();
-            Wire { address: address.clone(), ..shown.admin.clone() }.get("/api/v1/nodes").await.expect(200);
+            HttpClient { address: address.clone(), ..shown.admin.clone() }.get("/api/v1/nodes").await.expect(200);
             let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
-            let wire = Wire { address, ..shown.admin.clone() }.with_token(&token);
+            let wire = HttpClient { address, ..shown.admin.clone() }.with_token(&token);
             let told = wire.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", &review).await.expect(201).json();
             let user = &told["status"]["userInfo"]["username"];
             assert_eq!(user, "system:serviceaccount:kube-system:default");
@@ -255,7 +255,7 @@ async fn a_server_without_etcd_answers_from_what_it_has_and_says_what_it_cannot_
     let options =
         [&format!("--etcd-servers={}", proxy.url()), "--etcd-healthcheck-timeout=1s", "--etcd-readycheck-timeout=1s"];
     let server = Server::start(folder.path(), &options.map(|option| option as &str));
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
     let written = admin.post(MAPS, &map("before")).await.expect(201).json();
     let version = written["metadata"]["resourceVersion"].as_str().expect("a version").to_owned();
@@ -305,7 +305,7 @@ async fn a_member_that_says_nothing_is_left_for_another_one() {
     let proxies: Vec<Proxy> = etcd.members().iter().map(|member| Proxy::to(member.port())).collect();
     let urls: Vec<String> = proxies.iter().map(Proxy::url).collect();
     let server = Server::start(folder.path(), &[&format!("--etcd-servers={}", urls.join(","))]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     for (nth, proxy) in proxies.iter().enumerate() {
         proxy.silence();
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("c{nth}")}});

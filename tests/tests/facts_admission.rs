@@ -5,7 +5,7 @@
 //! and prints the differences; `HOLDFAST_FACTS=all` prints all differences.
 
 use holdfast_tests::differences::{Differences, Parts};
-use holdfast_tests::recorded::{Recording, Stage};
+use holdfast_tests::recorded::{RecordedSetup, Recording};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -59,7 +59,7 @@ impl Outcome {
 }
 
 async fn play(recording: &Recording, name: &str, scenarios: &[&Value]) -> Outcome {
-    let mut stage = Stage::start(recording, name)
+    let mut stage = RecordedSetup::start(recording, name)
         .await
         .unwrap_or_else(|refused| panic!("the server of {name} did not start: {}", refused.stderr));
     let (mut agreed, mut differences) = (0, Vec::new());

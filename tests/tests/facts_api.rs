@@ -2,8 +2,8 @@
 
 use holdfast_tests::differences::{Differences, Parts};
 use holdfast_tests::facts;
-use holdfast_tests::scripts::{Agreement, Client, Phase, Script, compare, play};
-use holdfast_tests::wire::Wire;
+use holdfast_tests::scripts::{Agreement, Phase, Script, ScriptClient, compare, play};
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -74,7 +74,7 @@ async fn play_all(server: &Server, scripts: Vec<Script>) -> Vec<Played> {
         let next = Arc::new(AtomicUsize::new(0));
         let player = |_| {
             let (scripts, next) = (scripts.clone(), next.clone());
-            let mut client = Client::new(Wire::anonymous(server), "tok");
+            let mut client = ScriptClient::new(HttpClient::anonymous(server), "tok");
             tokio::spawn(async move {
                 let mut played = Vec::new();
                 loop {

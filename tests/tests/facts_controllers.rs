@@ -3,7 +3,7 @@
 use holdfast_tests::controllers::{Cluster, Difference, Scenario, compare, play};
 use holdfast_tests::differences::{Differences, Parts};
 use holdfast_tests::facts;
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,7 @@ async fn scenarios_come_to_what_kubernetes_makes_of_them() {
     let options =
         ["--token-auth-file", tokens, "--service-cluster-ip-range", "10.0.0.0/16", "--nodes", "3", "--controllers=*"];
     let server = Server::start(&folder.join("data"), &options);
-    let wire = Wire { http2: true, ..Wire::anonymous(&server).with_token("tok") };
+    let wire = HttpClient { http2: true, ..HttpClient::anonymous(&server).with_token("tok") };
     let cluster = Cluster::watch(wire).await;
 
     let known = Differences::of("controllers");

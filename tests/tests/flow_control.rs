@@ -4,7 +4,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use holdfast_core::flowcontrol::deal;
 use holdfast_tests::hooks::Hooks;
-use holdfast_tests::wire::{Answer, Wire};
+use holdfast_tests::wire::{Answer, HttpClient};
 use holdfast_tests::{Folder, Server, eventually};
 use http::{Method, Request};
 use http_body_util::Full;
@@ -30,9 +30,9 @@ const QUEUES: u32 = 61;
 /// A server whose level `people` has one seat, for all users but the administrator.
 struct Cluster {
     server: Server,
-    admin: Wire,
-    jane: Wire,
-    joe: Wire,
+    admin: HttpClient,
+    jane: HttpClient,
+    joe: HttpClient,
     hooks: Hooks,
     _folder: Folder,
 }
@@ -44,8 +44,8 @@ impl Cluster {
         std::fs::write(&tokens, "j,jane,1\nk,joe,2\nm,max,3,system:masters\n").unwrap();
         let flags = ["--max-requests-inflight=30", "--max-mutating-requests-inflight=20", "--token-auth-file"];
         let server = Server::start(&folder.join("data"), &[&flags[..], &[tokens.to_str().unwrap()]].concat());
-        let [jane, joe] = ["j", "k"].map(|token| Wire::anonymous(&server).with_token(token));
-        let admin = Wire::admin(&server);
+        let [jane, joe] = ["j", "k"].map(|token| HttpClient::anonymous(&server).with_token(token));
+        let admin = HttpClient::admin(&server);
         let hooks = Hooks::start().await;
         let cluster = Cluster { server, admin, jane, joe, hooks, _folder: folder };
         cluster.prepare().await;
@@ -127,7 +127,7 @@ fn slow_map() -> Value {
 }
 
 /// Posts the same body `count` times over one connection; the streams end when the result is dropped.
-async fn streams(wire: &Wire, count: usize, body: &Value) -> Vec<tokio::task::JoinHandle<Option<u16>>> {
+async fn streams(wire: &HttpClient, count: usize, body: &Value) -> Vec<tokio::task::JoinHandle<Option<u16>>> {
     let io = TokioIo::new(wire.connect().await.expect("a connection"));
     let (sender, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.expect("a handshake");
@@ -160,7 +160,7 @@ async fn who_floods_hurts_nobody_else() {
     for connection in 0..6 {
         let (cluster, over, answered, refused) = (cluster.clone(), over.clone(), answered.clone(), refused.clone());
         flood.spawn(async move {
-            let jane = Wire { http2: connection % 2 == 0, ..cluster.jane.clone() };
+            let jane = HttpClient { http2: connection % 2 == 0, ..cluster.jane.clone() };
             while !over.load(Ordering::Relaxed) {
                 let codes: Vec<u16> = match jane.http2 {
                     true => {
@@ -298,7 +298,7 @@ async fn unread_watches_of_the_past_keep_no_seat() {
     for _ in 0..3 {
         cluster.joe.post(MAPS, &large).await.expect(201);
     }
-    let max = Wire::anonymous(&cluster.server).with_token("m");
+    let max = HttpClient::anonymous(&cluster.server).with_token("m");
     for _ in 0..6 {
         for code in join_all(streams(&max, 200, &map()).await).await {
             assert_eq!(code.expect("no panic"), Some(201));
@@ -399,7 +399,7 @@ async fn without_fairness_who_is_over_the_limit_is_refused() {
     let folder = Folder::new();
     let options = ["--enable-priority-and-fairness=false"];
     let server = Server::start(&folder.join("data"), &options);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let answer = admin.get(MAPS).await.expect(200);
     assert_eq!((answer.header(SCHEMA_UID), answer.header(LEVEL_UID)), ("", ""));
     assert_eq!(admin.get(&format!("{DUMP}/dump_priority_levels")).await.code, 404);

@@ -6,7 +6,7 @@ use holdfast_storage_rocks::{Fork, RocksLog};
 use holdfast_tests::large;
 use holdfast_tests::records::{current, delete, everything, put};
 use holdfast_tests::server::{Refused, fails, holdfast, succeeds};
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server};
 use http::Method;
 use serde_json::{Value, json};
@@ -52,7 +52,7 @@ fn digest_at(verdict: &Value, version: u64) -> &Value {
     &found.unwrap_or_else(|| panic!("no checkpoint at {version}"))["digest"]
 }
 
-async fn put_map(admin: &Wire, name: &str, text: &str) -> u64 {
+async fn put_map(admin: &HttpClient, name: &str, text: &str) -> u64 {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text}});
     let answer = match admin.get(&format!("{MAPS}/{name}")).await.code {
         200 => admin.send(Method::PUT, &format!("{MAPS}/{name}"), &[], map.to_string()).await.expect(200),
@@ -156,7 +156,7 @@ async fn a_fork_of_a_closed_folder_is_a_cluster_of_its_own() {
     let folders = Folder::new();
     let source = folders.join("source");
     let server = Server::start(&source, &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     for nth in 0..10 {
         put_map(&admin, &format!("m{nth}"), "first").await;
     }
@@ -183,7 +183,7 @@ async fn a_fork_of_a_closed_folder_is_a_cluster_of_its_own() {
     let mode = |file: &str| std::os::unix::fs::PermissionsExt::mode(&past.join(file).metadata().unwrap().permissions());
     assert_eq!(mode("pki/ca.key") & 0o777, 0o600);
     let forked = Server::start(&past, &[]);
-    let same = Wire { address: forked.url().trim_start_matches("https://").into(), ..admin.clone() };
+    let same = HttpClient { address: forked.url().trim_start_matches("https://").into(), ..admin.clone() };
     let texts = |list: Value| -> Vec<String> {
         let items = list["items"].as_array().expect("items").iter();
         let maps = items.filter(|map| map["metadata"]["name"] != "kube-root-ca.crt");
@@ -227,7 +227,7 @@ async fn forks_beside_a_server_that_writes_are_moments_of_it() {
     let stop = Arc::new(AtomicBool::new(false));
     let writers: Vec<_> = (0..4)
         .map(|writer| {
-            let (admin, stop) = (Wire::admin(&server), stop.clone());
+            let (admin, stop) = (HttpClient::admin(&server), stop.clone());
             tokio::spawn(async move {
                 let mut written = 0;
                 while !stop.load(Ordering::Relaxed) {
@@ -275,12 +275,12 @@ async fn a_server_forks_for_its_administrators_alone() {
     const FORKS: &str = "/holdfast/v1/forks";
     let folders = Folder::new();
     let server = Server::start(&folders.join("source"), &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let version = put_map(&admin, "m", "first").await;
     put_map(&admin, "m", "second").await;
     let target = folders.join("target");
     let wanted = json!({"folder": target, "at": version.to_string()});
-    let stranger = Wire::anonymous(&server).post(FORKS, &wanted).await;
+    let stranger = HttpClient::anonymous(&server).post(FORKS, &wanted).await;
     stranger.refused(403, "Forbidden");
     let full = folders.join("full");
     std::fs::create_dir(&full).unwrap();

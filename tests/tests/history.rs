@@ -2,7 +2,7 @@
 
 use holdfast_core::visible;
 use holdfast_tests::server::holdfast;
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server};
 use http::Method;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 async fn history_blame_and_diff() {
     let folder = Folder::new();
     let server = Server::start(folder.path(), &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let before = made_changes(&admin).await;
     // Checks the commands while the server runs, and again after it has stopped.
     check(folder.path(), before);
@@ -26,7 +26,7 @@ async fn history_blame_and_diff() {
 }
 
 /// Changes by several users; returns the version before all of them.
-async fn made_changes(admin: &Wire) -> u64 {
+async fn made_changes(admin: &HttpClient) -> u64 {
     let marker = json!({"metadata": {"name": "marker"}});
     let before = version(&admin.post(MAPS, &marker).await.expect(201).json());
     let web = json!({"metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": {"app": "web"}},
@@ -50,7 +50,7 @@ async fn made_changes(admin: &Wire) -> u64 {
 }
 
 /// A custom kind with a keyed list, and a change of one of its elements.
-async fn define(admin: &Wire) {
+async fn define(admin: &HttpClient) {
     let stops = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["at"],
         "items": {"type": "object", "required": ["at"],
             "properties": {"at": {"type": "string"}, "minutes": {"type": "integer"}}}});
@@ -68,7 +68,7 @@ async fn define(admin: &Wire) {
     patch(admin, "jane", &format!("{ferries}/star"), "merge", &longer).await;
 }
 
-async fn patch(admin: &Wire, user: &str, path: &str, format: &str, body: &Value) {
+async fn patch(admin: &HttpClient, user: &str, path: &str, format: &str, body: &Value) {
     let ty = format!("application/{format}-patch+json");
     let headers = [("content-type", ty.as_str()), ("impersonate-user", user), ("impersonate-group", "system:masters")];
     admin.send(Method::PATCH, path, &headers, body.to_string()).await.expect(200);
@@ -219,7 +219,7 @@ const POISONED_NAME: &str = "x\u{9b}31m\u{202e}y";
 async fn nothing_that_a_tenant_wrote_is_obeyed_by_a_terminal() {
     let folder = Folder::new();
     let server = Server::start(folder.path(), &[]);
-    let (first, last) = poison(&Wire::admin(&server)).await;
+    let (first, last) = poison(&HttpClient::admin(&server)).await;
     let data = folder.path().to_str().expect("a path in UTF-8");
     let kubeconfig = server.kubeconfig().to_str().expect("a path in UTF-8").to_owned();
     let copy = folder.join("export");
@@ -326,7 +326,7 @@ fn without_paint(text: &str, is_painted: bool) -> String {
 }
 
 /// Objects with the text in every place that accepts it; returns their first and last versions.
-async fn poison(admin: &Wire) -> (u64, u64) {
+async fn poison(admin: &HttpClient) -> (u64, u64) {
     let headers = [
         ("content-type", "application/merge-patch+json"),
         ("impersonate-user", POISONED_NAME),

@@ -1,7 +1,7 @@
 //! The tools of the log: verify, export, import and stats, and their refusals.
 
 use holdfast_tests::server::{Refused, fails, holdfast, succeeds};
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server};
 use http::Method;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ fn verified(folder: &Path) -> Value {
 }
 
 /// Creates, changes and deletes objects, defines one custom kind, and defines and deletes another.
-async fn fill(admin: &Wire) {
+async fn fill(admin: &HttpClient) {
     let definition = |name: &str| {
         json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": format!("{name}s.example.com")},
@@ -64,7 +64,7 @@ async fn fill(admin: &Wire) {
 async fn an_export_makes_the_same_cluster_elsewhere() {
     let (folder, files) = (Folder::new(), Folder::new());
     let server = Server::start(folder.path(), &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     fill(&admin).await;
     // While the server is running.
     let beside = verified(folder.path());
@@ -98,7 +98,7 @@ async fn an_export_makes_the_same_cluster_elsewhere() {
     assert_eq!(succeeds(log(&copy, &["export"])), std::fs::read_to_string(&file).unwrap(), "there and back");
 
     let server = Server::start(&copy, &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     for (path, items) in [MAPS, WIDGETS].iter().zip(lists) {
         assert_eq!(admin.get(path).await.expect(200).json()["items"], items, "{path}");
     }

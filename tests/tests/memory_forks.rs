@@ -1,6 +1,6 @@
 //! Forks in the server's memory: the state that they share with it, the state that they must not share, and their end.
 
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server, eventually};
 use http::Method;
 use serde_json::{Value, json};
@@ -15,8 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Cluster {
     _folder: Folder,
     server: Server,
-    admin: Wire,
-    jane: Wire,
+    admin: HttpClient,
+    jane: HttpClient,
 }
 
 impl Cluster {
@@ -26,7 +26,7 @@ impl Cluster {
         std::fs::write(&tokens, "jane-token,jane,1\n").unwrap();
         let tokens = format!("--token-auth-file={}", tokens.display());
         let server = Server::start(&folder.join("data"), &[&[tokens.as_str()], options].concat());
-        let (admin, jane) = (Wire::admin(&server), Wire::anonymous(&server).with_token("jane-token"));
+        let (admin, jane) = (HttpClient::admin(&server), HttpClient::anonymous(&server).with_token("jane-token"));
         Cluster { _folder: folder, server, admin, jane }
     }
 
@@ -99,8 +99,8 @@ async fn who_may_not_read_everything_has_no_fork_and_finds_none() {
     jane.send(Method::DELETE, &format!("{FORKS}/{}", name_of(&fork)), &[], "").await.refused(403, "Forbidden");
     // In a fork jane is authenticated as in the server, and anonymous clients are anonymous.
     jane.get(&format!("{fork}{MAPS}")).await.refused(403, "Forbidden");
-    Wire::anonymous(&cluster.server).get(&format!("{fork}{MAPS}")).await.refused(403, "Forbidden");
-    Wire::anonymous(&cluster.server)
+    HttpClient::anonymous(&cluster.server).get(&format!("{fork}{MAPS}")).await.refused(403, "Forbidden");
+    HttpClient::anonymous(&cluster.server)
         .with_token("made-up")
         .get(&format!("{fork}{MAPS}"))
         .await
@@ -139,7 +139,8 @@ async fn who_rules_in_a_fork_rules_nowhere_else() {
     // A token signed in a fork is valid only in that fork.
     let accounts = "/api/v1/namespaces/kube-system/serviceaccounts/robot/token";
     let signed = jane.post(&format!("{fork}{accounts}"), &json!({"spec": {}})).await.expect(201).json();
-    let account = Wire::anonymous(&cluster.server).with_token(signed["status"]["token"].as_str().expect("a token"));
+    let account =
+        HttpClient::anonymous(&cluster.server).with_token(signed["status"]["token"].as_str().expect("a token"));
     account.get(&format!("{fork}/api")).await.expect(200);
     for elsewhere in ["", &sibling] {
         account.get(&format!("{elsewhere}/api")).await.refused(401, "Unauthorized");

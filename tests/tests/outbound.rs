@@ -7,9 +7,9 @@ use holdfast_core::pipeline::Settings;
 use holdfast_core::stamp::Stamp;
 use holdfast_engine::memory::MemoryLog;
 use holdfast_engine::{Clock, Engine, Options};
-use holdfast_outbound::{Endpoint, Identity, Outbound, ServerAddress, TlsTrust, Users};
+use holdfast_outbound::{CallTarget, Identity, Outbound, ServerAddress, TlsTrust, Users};
 use holdfast_tests::authority::Authority;
-use holdfast_tests::backend::{Backend, GROUP};
+use holdfast_tests::backend::{GROUP, ThingsServer};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,9 +32,9 @@ fn client(identity: Option<Identity>) -> Outbound {
     Outbound::new(engine, Default::default(), Routing::Service, identity.map(Arc::new), Default::default())
 }
 
-fn endpoint(port: u16, path: &str, trust: &TlsTrust) -> Endpoint {
+fn endpoint(port: u16, path: &str, trust: &TlsTrust) -> CallTarget {
     let url = format!("https://localhost:{port}{path}").parse().unwrap();
-    Endpoint { place: ServerAddress::Url(url), trust: trust.clone() }
+    CallTarget { place: ServerAddress::Url(url), trust: trust.clone() }
 }
 
 #[tokio::test]
@@ -43,7 +43,7 @@ async fn documents_are_posted_and_answered() {
     let own = proxies.client("front", &[]);
     let identity = Identity::from_pem(own.certificate.as_bytes(), own.key.as_bytes()).unwrap();
     let outbound = client(Some(identity));
-    let backend = Backend::start(&servers.server(&["localhost"]), proxies.pem(), true).await;
+    let backend = ThingsServer::start(&servers.server(&["localhost"]), proxies.pem(), true).await;
     let trust = TlsTrust { authorities: servers.pem().into(), insecure: false, identified: true };
     let things = format!("/apis/{GROUP}/v1/namespaces/default/things");
     let sent = json!({"text": "x".repeat(100_000)});
@@ -78,7 +78,7 @@ async fn users_show_their_own_certificates() {
     let speaker = users.speaking_to("localhost", 443).unwrap();
 
     let outbound = client(None);
-    let backend = Backend::start(&servers.server(&["localhost"]), clients.pem(), true).await;
+    let backend = ThingsServer::start(&servers.server(&["localhost"]), clients.pem(), true).await;
     let trust = TlsTrust { authorities: servers.pem().into(), insecure: false, identified: false };
     let things = format!("/apis/{GROUP}/v1/namespaces/default/things");
     let target = endpoint(backend.port, &things, &trust);
@@ -92,7 +92,7 @@ async fn users_show_their_own_certificates() {
 #[tokio::test]
 async fn faults_are_told_in_the_words_of_gos_client() {
     let (servers, proxies) = (Authority::new("servers"), Authority::new("proxies"));
-    let backend = Backend::start(&servers.server(&["other.example.com"]), proxies.pem(), true).await;
+    let backend = ThingsServer::start(&servers.server(&["other.example.com"]), proxies.pem(), true).await;
     let outbound = client(None);
     let trusting = TlsTrust { authorities: servers.pem().into(), insecure: false, identified: false };
     let strangers = TlsTrust { authorities: Authority::new("strangers").pem().into(), ..trusting.clone() };
@@ -126,7 +126,7 @@ async fn faults_are_told_in_the_words_of_gos_client() {
         let found = found.to_string().replace("[::1]", "127.0.0.1");
         assert_eq!(found, format!("Post \"https://localhost:{port}/convert\": {expected}"));
     }
-    let service = Endpoint::service("default", "hook", 443, "/convert?timeout=10s", trusting);
+    let service = CallTarget::service("default", "hook", 443, "/convert?timeout=10s", trusting);
     let found = outbound.post_json(&service, None, Vec::new(), PATIENCE).await.unwrap_err().to_string();
     let url = "https://hook.default.svc:443/convert?timeout=10s";
     assert_eq!(found, format!("Post \"{url}\": service \"hook\" not found"));

@@ -1,6 +1,6 @@
 //! Reads of past versions through the API, by every way to name one: exact versions, times, and the view of everything.
 
-use holdfast_tests::wire::{Answer, Wire};
+use holdfast_tests::wire::{Answer, HttpClient};
 use holdfast_tests::{Folder, Server};
 use http::Method;
 use http_body_util::BodyExt;
@@ -15,7 +15,7 @@ const FERRIES: &str = "/apis/example.com/v1/namespaces/default/ferries";
 async fn every_past_version_can_be_read() {
     let folder = Folder::new();
     let server = Server::start(folder.path(), &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let told = tell(&admin).await;
     // Snapshots kept for lists in progress must make no difference.
     exact_versions(&admin, &told).await;
@@ -24,7 +24,7 @@ async fn every_past_version_can_be_read() {
     bad_moments(&admin, told.last).await;
     server.stop();
     let server = Server::start(folder.path(), &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     exact_versions(&admin, &told).await;
     the_view(&admin, &told).await;
     watches(&admin, &told).await;
@@ -43,7 +43,7 @@ struct Told {
     last: u64,
 }
 
-async fn tell(admin: &Wire) -> Told {
+async fn tell(admin: &HttpClient) -> Told {
     let map =
         |name: &str, text: &str| json!({"metadata": {"name": name, "labels": {"name": name}}, "data": {"text": text}});
     let mut maps = 0;
@@ -85,7 +85,7 @@ async fn tell(admin: &Wire) -> Told {
 }
 
 /// A get and a list, also in pages, at exact versions.
-async fn exact_versions(admin: &Wire, told: &Told) {
+async fn exact_versions(admin: &HttpClient, told: &Told) {
     let exact = format!("resourceVersion={}&resourceVersionMatch=Exact", told.maps);
     for query in [exact.clone(), format!("at={}", told.maps)] {
         let found = admin.get(&format!("{MAPS}/a?{query}")).await.expect(200).json();
@@ -129,7 +129,7 @@ async fn exact_versions(admin: &Wire, told: &Told) {
 }
 
 /// The whole API at a version, with the kinds of that time.
-async fn the_view(admin: &Wire, told: &Told) {
+async fn the_view(admin: &HttpClient, told: &Told) {
     let at = |path: &str| format!("/at/{}{path}", told.ferry);
     let star = admin.get(&at(&format!("{FERRIES}/star"))).await.expect(200).json();
     assert_eq!((version(&star), &star["spec"]["decks"]), (told.ferry, &json!(3)));
@@ -169,7 +169,7 @@ async fn the_view(admin: &Wire, told: &Told) {
 }
 
 /// Writes are refused, and dry runs are judged on the past state.
-async fn nothing_is_written(admin: &Wire, told: &Told) {
+async fn nothing_is_written(admin: &HttpClient, told: &Told) {
     let last = version(&admin.get(MAPS).await.json());
     let at = |path: &str| format!("/at/{}{path}", told.maps);
     let map = json!({"metadata": {"name": "a"}, "data": {"text": "written"}});
@@ -206,7 +206,7 @@ async fn nothing_is_written(admin: &Wire, told: &Told) {
     assert_eq!(version(&admin.get(MAPS).await.json()), last, "nothing was written");
 }
 
-async fn bad_moments(admin: &Wire, last: u64) {
+async fn bad_moments(admin: &HttpClient, last: u64) {
     let future = format!("at={}", last + 1000);
     for (query, code, reason, says) in [
         ("at=noon", 400, "BadRequest", "is not a moment: give a version (42), a time"),
@@ -229,12 +229,12 @@ async fn bad_moments(admin: &Wire, last: u64) {
     }
     admin.post(&format!("{MAPS}?at=5"), &json!({"metadata": {"name": "x"}})).await.expect(422);
     admin.get(&format!("/at/5{MAPS}?at=6")).await.expect(422);
-    let anonymous = Wire { identity: None, ..admin.clone() };
+    let anonymous = HttpClient { identity: None, ..admin.clone() };
     anonymous.get(&format!("/at/5{MAPS}")).await.expect(403);
 }
 
 /// A watch resumes at a past version; in a view it ends at the view's version.
-async fn watches(admin: &Wire, told: &Told) {
+async fn watches(admin: &HttpClient, told: &Told) {
     let wanted = [("MODIFIED", "a"), ("DELETED", "b"), ("ADDED", "e")];
     let seen = |events: &[(String, String)]| {
         let mut kept: Vec<(String, String)> = events.to_vec();
@@ -265,7 +265,7 @@ async fn watches(admin: &Wire, told: &Told) {
 }
 
 /// The events of a watch until it ends.
-async fn follow(admin: &Wire, path: &str) -> Vec<(String, String)> {
+async fn follow(admin: &HttpClient, path: &str) -> Vec<(String, String)> {
     let response = admin.open(Method::GET, path, &[], Default::default()).await.expect("an answer");
     assert_eq!(response.status().as_u16(), 200, "{path}");
     let body = response.into_body().collect().await.expect("a whole stream").to_bytes();
@@ -278,7 +278,7 @@ async fn follow(admin: &Wire, path: &str) -> Vec<(String, String)> {
     told.collect()
 }
 
-async fn send(admin: &Wire, method: Method, path: &str, media: &str, body: &Value) -> Answer {
+async fn send(admin: &HttpClient, method: Method, path: &str, media: &str, body: &Value) -> Answer {
     admin.send(method, path, &[("content-type", media)], body.to_string()).await
 }
 

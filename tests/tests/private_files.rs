@@ -1,7 +1,7 @@
 //! Other users of the machine can neither read a cluster's files nor prepare any for it.
 
 use holdfast_tests::server::{binary, fails, holdfast, succeeds};
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server};
 use http::Method;
 use serde_json::json;
@@ -105,7 +105,7 @@ async fn copies_of_a_log_are_as_private_as_the_log() {
     let wanted = json!({"folder": by_server}).to_string();
     let json = [("content-type", "application/json")];
     let path = "/holdfast/v1/forks";
-    let made = Wire::admin(&server).send(Method::POST, path, &json, wanted).await;
+    let made = HttpClient::admin(&server).send(Method::POST, path, &json, wanted).await;
     assert!(made.code < 300, "{}", made.text());
     is_private(&by_server);
     server.stop();

@@ -10,7 +10,7 @@ use holdfast_core::schema::schema;
 use holdfast_core::wire::protobuf;
 use holdfast_engine::{Log, LogRead};
 use holdfast_storage_rocks::RocksLog;
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server, eventually};
 use http::Method;
 use http_body_util::BodyExt;
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 #[tokio::test]
 async fn a_watch_over_a_websocket() {
     let (folder, server) = start(&[]);
-    let admin = Wire { http2: false, ..Wire::admin(&server) };
+    let admin = HttpClient { http2: false, ..HttpClient::admin(&server) };
     admin.post(MAPS, &config_map("a")).await.expect(201);
     let mut socket = open(&admin, &format!("{MAPS}?watch=1&fieldSelector=metadata.name%3Da"), &[]).await.unwrap();
     assert_eq!(seen(&mut socket).await, ("ADDED".into(), "a".into()));
@@ -51,7 +51,7 @@ async fn a_watch_over_a_websocket() {
     admin.post(accounts, &json!({"metadata": {"name": "browser"}})).await.expect(201);
     let token = admin.post(&format!("{accounts}/browser/token"), &json!({"spec": {}})).await.expect(201).json();
     let token = URL_SAFE_NO_PAD.encode(token["status"]["token"].as_str().unwrap());
-    let anonymous = Wire { http2: false, ..Wire::anonymous(&server) };
+    let anonymous = HttpClient { http2: false, ..HttpClient::anonymous(&server) };
     let offered = format!("base64url.bearer.authorization.k8s.io.{token}, base64.binary.k8s.io");
     let code = open(&anonymous, &format!("{MAPS}?watch=1"), &[("sec-websocket-protocol", &offered)]).await;
     assert_eq!(code.err(), Some(403), "known, and without a role");
@@ -71,7 +71,7 @@ async fn a_watch_over_a_websocket() {
 #[tokio::test]
 async fn events_expire() {
     let (_folder, server) = start(&["--event-ttl=2s"]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let event = |name: &str| {
         json!({
             "apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": "default"},
@@ -109,7 +109,7 @@ async fn events_expire() {
 #[tokio::test]
 async fn continue_tokens_survive_a_restart_and_no_tampering() {
     let (folder, server) = start(&[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     for name in ["a", "b", "c", "d", "e"] {
         admin.post(MAPS, &config_map(name)).await.expect(201);
     }
@@ -119,7 +119,7 @@ async fn continue_tokens_survive_a_restart_and_no_tampering() {
     server.stop();
 
     let server = Server::start(&folder.join("data"), &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let second = admin.get(&format!("{MAPS}?limit=2&continue={token}")).await.expect(200).json();
     let names: Vec<&str> =
         second["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect();
@@ -144,7 +144,7 @@ async fn continue_tokens_survive_a_restart_and_no_tampering() {
     log.forget(log.last().unwrap()).unwrap();
     drop(log);
     let server = Server::start(&folder.join("data"), &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let expired = admin.get(&format!("{MAPS}?limit=2&continue={token}")).await.refused(410, "Expired");
     let fresh = expired["metadata"]["continue"].as_str().expect("a fresh token");
     let rest = admin.get(&format!("{MAPS}?continue={fresh}")).await.expect(200).json();
@@ -158,7 +158,7 @@ async fn continue_tokens_survive_a_restart_and_no_tampering() {
 #[tokio::test]
 async fn what_was_let_go_is_gone() {
     let (folder, server) = start(&[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let version = |answer: &Value| answer["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
     let first = version(&admin.post(MAPS, &config_map("a")).await.expect(201).json());
     let patch = |text: &str| json!({"data": {"a": text}}).to_string();
@@ -172,7 +172,7 @@ async fn what_was_let_go_is_gone() {
     drop(log);
 
     let server = Server::start(&folder.join("data"), &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let first_event = async |from: u64| {
         let path = format!("{MAPS}?watch=1&resourceVersion={from}&fieldSelector=metadata.name%3Da");
         let mut watch = admin.open(Method::GET, &path, &[], Bytes::new()).await.unwrap();
@@ -201,7 +201,7 @@ async fn what_was_let_go_is_gone() {
 #[tokio::test]
 async fn self_links_under_their_gate() {
     let (_folder, server) = start(&["--feature-gates=RemoveSelfLink=false"]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let made = admin.post(MAPS, &config_map("a")).await.expect(201).json();
     let link = format!("{MAPS}/a");
     assert_eq!(made["metadata"]["selfLink"], link);
@@ -219,7 +219,7 @@ async fn self_links_under_their_gate() {
     server.stop();
 
     let (_folder, server) = start(&[]);
-    let list = Wire::admin(&server).get("/api/v1/namespaces").await.expect(200).json();
+    let list = HttpClient::admin(&server).get("/api/v1/namespaces").await.expect(200).json();
     assert!(!list.to_string().contains("selfLink"), "{list}");
     server.stop();
 }
@@ -227,7 +227,7 @@ async fn self_links_under_their_gate() {
 #[tokio::test]
 async fn exports() {
     let (_folder, server) = start(&[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let services = "/api/v1/namespaces/default/services";
     let service = json!({"metadata": {"name": "web"}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}});
     admin.post(services, &service).await.expect(201);
@@ -251,7 +251,7 @@ async fn exports() {
 #[tokio::test]
 async fn protobuf_says_the_same() {
     let (_folder, server) = start(&[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     for path in [
         "/api/v1/namespaces",
         "/apis/rbac.authorization.k8s.io/v1/clusterroles",
@@ -290,7 +290,7 @@ fn without_empty(value: &mut Value) {
 type Socket = WebSocketStream<TlsStream<TcpStream>>;
 
 /// Opens a WebSocket, or returns the code of the refusal.
-async fn open(wire: &Wire, path: &str, headers: &[(&'static str, &str)]) -> Result<Socket, u16> {
+async fn open(wire: &HttpClient, path: &str, headers: &[(&'static str, &str)]) -> Result<Socket, u16> {
     let mut request = format!("wss://localhost{path}").into_client_request().unwrap();
     for (name, value) in headers {
         request.headers_mut().insert(*name, value.parse().unwrap());
@@ -320,7 +320,7 @@ fn watch_event(bytes: &[u8]) -> (String, String) {
     (event["type"].as_str().unwrap().into(), event["object"]["metadata"]["name"].as_str().unwrap().into())
 }
 
-async fn grant(admin: &Wire, user: &str) {
+async fn grant(admin: &HttpClient, user: &str) {
     let binding = json!({
         "metadata": {"name": "viewer"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},

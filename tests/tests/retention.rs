@@ -5,7 +5,7 @@ use holdfast_engine::{Log, LogRead};
 use holdfast_storage_rocks::RocksLog;
 use holdfast_tests::records::put;
 use holdfast_tests::server::holdfast;
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server, eventually};
 use http::Method;
 use serde_json::{Value, json};
@@ -25,21 +25,21 @@ fn verified(folder: &Path) -> Value {
 }
 
 /// A metric of the server.
-async fn metric(admin: &Wire, name: &str) -> u64 {
+async fn metric(admin: &HttpClient, name: &str) -> u64 {
     let text = admin.get("/metrics").await.expect(200).text();
     let line = text.lines().find(|line| line.starts_with(&format!("{name} ")));
     let line = line.unwrap_or_else(|| panic!("no {name} in: {text}"));
     line.rsplit(' ').next().unwrap().parse().expect("a number")
 }
 
-async fn patch(admin: &Wire, name: &str, text: &str) -> u64 {
+async fn patch(admin: &HttpClient, name: &str, text: &str) -> u64 {
     let body = json!({"data": {"text": text}}).to_string();
     let headers = [("content-type", "application/merge-patch+json")];
     let answer = admin.send(Method::PATCH, &format!("{MAPS}/{name}"), &headers, body).await.expect(200).json();
     answer["metadata"]["resourceVersion"].as_str().expect("a version").parse().expect("a number")
 }
 
-async fn fill(admin: &Wire, maps: usize) -> u64 {
+async fn fill(admin: &HttpClient, maps: usize) -> u64 {
     for nth in 0..maps {
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("m{nth}")}});
         admin.post(MAPS, &map).await.expect(201);
@@ -49,7 +49,7 @@ async fn fill(admin: &Wire, maps: usize) -> u64 {
 }
 
 /// The first event of a watch from this version.
-async fn watched(admin: &Wire, from: u64) -> Value {
+async fn watched(admin: &HttpClient, from: u64) -> Value {
     let path = format!("{MAPS}?watch=1&resourceVersion={from}&timeoutSeconds=1");
     let text = admin.get(&path).await.expect(200).text();
     text.lines().next().map_or(Value::Null, |line| serde_json::from_str(line).expect("JSON"))
@@ -59,7 +59,7 @@ async fn watched(admin: &Wire, from: u64) -> Value {
 async fn versions_that_are_too_old_go_beside_traffic() {
     let folder = Folder::new();
     let server = Server::start(folder.path(), &["--history-retention", "2s"]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let begin = fill(&admin, 5).await;
     admin.send(Method::DELETE, &format!("{MAPS}/m4"), &[], "").await.expect(200);
     let oldest = eventually(PATIENCE, || async {
@@ -97,7 +97,7 @@ async fn versions_that_are_too_old_go_beside_traffic() {
     for other in [folder.path(), &copy, &fork] {
         assert_eq!(verified(other)["digest"], verdict["digest"]);
         let server = Server::start(other, &[]);
-        assert_eq!(Wire::admin(&server).get(MAPS).await.expect(200).json()["items"], listed);
+        assert_eq!(HttpClient::admin(&server).get(MAPS).await.expect(200).json()["items"], listed);
         server.stop();
     }
 }
@@ -107,7 +107,7 @@ async fn a_log_that_takes_too_much_gives_room_back() {
     const MOST: u64 = 6 << 20;
     let folder = Folder::new();
     let server = Server::start(folder.path(), &["--history-max-bytes", "6Mi"]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let begin = fill(&admin, 4).await;
     // Writes many times the log's size limit.
     for round in 0..60 {

@@ -5,7 +5,7 @@ use holdfast_core::event::Offset;
 use holdfast_engine::LogRead;
 use holdfast_storage_rocks::RocksLog;
 use holdfast_tests::server::binary;
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -139,7 +139,7 @@ async fn a_command_begins_where_another_cluster_was() {
     let (source, temporary) = (folders.join("source"), folders.join("temporary"));
     std::fs::create_dir(&temporary).unwrap();
     let server = Server::start(&source, &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
     let maps = "/api/v1/namespaces/default/configmaps";
     let made = admin.post(maps, &map("first")).await.expect(201).json();

@@ -3,7 +3,7 @@
 use flate2::read::GzDecoder;
 use holdfast_tests::authority::Authority;
 use holdfast_tests::server::{binary, holdfast};
-use holdfast_tests::wire::{Answer, Wire};
+use holdfast_tests::wire::{Answer, HttpClient};
 use holdfast_tests::{Folder, Server};
 use http::{Method, Version};
 use http_body_util::BodyExt;
@@ -22,9 +22,9 @@ const JSON: (&str, &str) = ("content-type", "application/json");
 #[tokio::test]
 async fn both_versions_of_http_on_one_port() {
     let (_folder, server) = start(&[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     for (http2, version) in [(true, Version::HTTP_2), (false, Version::HTTP_11)] {
-        let wire = Wire { http2, ..admin.clone() };
+        let wire = HttpClient { http2, ..admin.clone() };
         let answer = wire.get(MAPS).await.expect(200);
         assert_eq!(answer.version, version);
         assert_eq!(answer.header("content-type"), "application/json");
@@ -47,7 +47,7 @@ async fn both_versions_of_http_on_one_port() {
 #[tokio::test]
 async fn large_answers_are_compressed_for_those_who_ask() {
     let (_folder, server) = start(&[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     for index in 0..40 {
         let mut map = config_map(&format!("large-{index}"));
         map["data"] = json!({"text": "much the same ".repeat(500)});
@@ -69,7 +69,7 @@ async fn large_answers_are_compressed_for_those_who_ask() {
 #[tokio::test]
 async fn yaml_in_and_out() {
     let (_folder, server) = start(&[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: one\ndata:\n  a: \"1\"\n";
     let headers = [("content-type", "application/yaml"), ("accept", "application/yaml")];
     let made = admin.send(Method::POST, MAPS, &headers, text).await.expect(201);
@@ -91,7 +91,7 @@ async fn client_certificates() {
     let file = folder.join("users.crt");
     std::fs::write(&file, authority.pem()).unwrap();
     let server = Server::start(&folder.join("data"), &["--client-ca-file", text(&file)]);
-    let anonymous = Wire::anonymous(&server);
+    let anonymous = HttpClient::anonymous(&server);
     let root = anonymous.clone().with_identity(authority.client("root", &["system:masters"]));
     root.get(MAPS).await.expect(200);
     let jane = anonymous.clone().with_identity(authority.client("jane", &["people"]));
@@ -117,7 +117,7 @@ async fn a_client_certificate_ends_although_its_connection_lives() {
     std::fs::write(&file, authority.pem()).unwrap();
     let server = Server::start(&folder.join("data"), &["--client-ca-file", text(&file)]);
     let short = authority.client_for("root", &["system:masters"], time::Duration::seconds(10));
-    let wire = Wire { http2: false, ..Wire::anonymous(&server).with_identity(short) };
+    let wire = HttpClient { http2: false, ..HttpClient::anonymous(&server).with_identity(short) };
     let stream = hyper_util::rt::TokioIo::new(wire.connect().await.expect("a connection"));
     let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await.expect("a connection");
     tokio::spawn(connection);
@@ -144,7 +144,7 @@ async fn static_tokens() {
     let file = folder.join("tokens.csv");
     std::fs::write(&file, "secret-1,root,1,\"system:masters,others\"\nsecret-2,joe,2\n").unwrap();
     let server = Server::start(&folder.join("data"), &["--token-auth-file", text(&file)]);
-    let anonymous = Wire::anonymous(&server);
+    let anonymous = HttpClient::anonymous(&server);
     anonymous.clone().with_token("secret-1").get(MAPS).await.expect(200);
     let status = anonymous.clone().with_token("secret-2").get(MAPS).await.refused(403, "Forbidden");
     assert!(status["message"].as_str().unwrap().contains("User \"joe\" cannot list"), "{status}");
@@ -162,7 +162,7 @@ async fn static_tokens() {
 #[tokio::test]
 async fn anonymous_requests() {
     let (_folder, server) = start(&[]);
-    let anonymous = Wire::anonymous(&server);
+    let anonymous = HttpClient::anonymous(&server);
     // Open to all users.
     for path in ["/version", "/healthz", "/livez", "/readyz"] {
         anonymous.get(path).await.expect(200);
@@ -174,30 +174,30 @@ async fn anonymous_requests() {
     server.stop();
 
     let (_folder, server) = start(&["--anonymous-auth=false"]);
-    Wire::anonymous(&server).get("/version").await.refused(401, "Unauthorized");
-    Wire::admin(&server).get("/version").await.expect(200);
+    HttpClient::anonymous(&server).get("/version").await.refused(401, "Unauthorized");
+    HttpClient::admin(&server).get("/version").await.expect(200);
     server.stop();
 }
 
 #[tokio::test]
 async fn always_deny() {
     let (_folder, server) = start(&["--authorization-mode", "AlwaysDeny"]);
-    Wire::anonymous(&server).get(MAPS).await.refused(403, "Forbidden");
+    HttpClient::anonymous(&server).get(MAPS).await.refused(403, "Forbidden");
     // As in Kubernetes, this group is allowed before any authorizer is asked.
-    Wire::admin(&server).get(MAPS).await.expect(200);
+    HttpClient::admin(&server).get(MAPS).await.expect(200);
     server.stop();
 }
 
 #[tokio::test]
 async fn service_accounts_are_held_to_their_roles() {
     let (_folder, server) = start(&[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
     admin.post(accounts, &account).await.expect(201);
     let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
     let token = admin.post(&format!("{accounts}/robot/token"), &request).await.expect(201).json();
-    let robot = Wire::anonymous(&server).with_token(token["status"]["token"].as_str().unwrap());
+    let robot = HttpClient::anonymous(&server).with_token(token["status"]["token"].as_str().unwrap());
     let status = robot.get(MAPS).await.refused(403, "Forbidden");
     let message = "configmaps is forbidden: User \"system:serviceaccount:default:robot\" cannot list resource \
                    \"configmaps\" in API group \"\" in the namespace \"default\"";
@@ -210,7 +210,7 @@ async fn service_accounts_are_held_to_their_roles() {
     robot.post(MAPS, &config_map("one")).await.refused(403, "Forbidden");
     robot.get("/api/v1/namespaces/kube-system/configmaps").await.refused(403, "Forbidden");
     let changed = format!("{}x", token["status"]["token"].as_str().unwrap());
-    Wire::anonymous(&server).with_token(&changed).get("/version").await.refused(401, "Unauthorized");
+    HttpClient::anonymous(&server).with_token(&changed).get("/version").await.refused(401, "Unauthorized");
     server.stop();
 }
 
@@ -220,8 +220,8 @@ async fn impersonation() {
     let file = folder.join("tokens.csv");
     std::fs::write(&file, "secret,joe,2\n").unwrap();
     let server = Server::start(&folder.join("data"), &["--token-auth-file", text(&file)]);
-    let admin = Wire::admin(&server);
-    let joe = Wire::anonymous(&server).with_token("secret");
+    let admin = HttpClient::admin(&server);
+    let joe = HttpClient::anonymous(&server).with_token("secret");
     let whoami = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     let question = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}).to_string();
     let as_jane = [
@@ -263,8 +263,8 @@ async fn requests_over_the_limit_are_put_off() {
     let limits =
         ["--enable-priority-and-fairness=false", "--max-mutating-requests-inflight=1", "--max-requests-inflight=2"];
     let server = Server::start(&folder.join("data"), &[&["--token-auth-file", text(&file)], &limits[..]].concat());
-    let admin = Wire::admin(&server);
-    let joe = Wire::anonymous(&server).with_token("secret");
+    let admin = HttpClient::admin(&server);
+    let joe = HttpClient::anonymous(&server).with_token("secret");
     let root = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     let binding = json!({"metadata": {"name": "joe"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
@@ -298,7 +298,7 @@ async fn requests_over_the_limit_are_put_off() {
 async fn bodies_over_three_mebibytes_are_refused() {
     let (_folder, server) = start(&[]);
     for http2 in [true, false] {
-        let admin = Wire { http2, ..Wire::admin(&server) };
+        let admin = HttpClient { http2, ..HttpClient::admin(&server) };
         // Padded with spaces, because a ConfigMap itself may not be so large.
         let mut body = config_map(if http2 { "two" } else { "one" }).to_string();
         body.push_str(&" ".repeat((3 << 20) - body.len()));
@@ -314,7 +314,7 @@ async fn bodies_over_three_mebibytes_are_refused() {
 #[tokio::test]
 async fn what_broken_clients_send_is_answered_or_ends_the_connection() {
     let (_folder, server) = start(&[]);
-    let wire = Wire { http2: false, ..Wire::admin(&server) };
+    let wire = HttpClient { http2: false, ..HttpClient::admin(&server) };
     for text in ["GET\r\n\r\n", "\0\0\0\0\r\n\r\n", "GET / HTTP/1.1\r\nhost: a\r\ncontent-length: x\r\n\r\n"] {
         let mut connection = wire.connect().await.expect("a connection");
         connection.write_all(text.as_bytes()).await.unwrap();
@@ -433,7 +433,7 @@ impl Dice {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_a_connection_begins_with_is_answered_and_nothing_panics() {
     let (_folder, server) = start(&[]);
-    let [h1, h2] = [false, true].map(|http2| Wire { http2, ..Wire::anonymous(&server) });
+    let [h1, h2] = [false, true].map(|http2| HttpClient { http2, ..HttpClient::anonymous(&server) });
     let (before, mut sent) = (server.stderr().len(), 0);
     for (line, code) in REQUEST_LINES {
         let answer =
@@ -458,14 +458,14 @@ async fn whatever_a_connection_begins_with_is_answered_and_nothing_panics() {
         let answer = answer_to(&h2, &frames, &mut sent).await;
         assert_eq!(answer.get(3), Some(&4), "settings come first: {frames:?}: {answer:?}");
     }
-    Wire::admin(&server).get("/readyz").await.expect(200);
+    HttpClient::admin(&server).get("/readyz").await.expect(200);
     let grown = server.stderr().len() - before;
     assert!(grown < sent && !server.stderr().contains("panicked"), "{grown} of {sent}: {}", server.stderr());
     server.stop();
 }
 
 /// The answer to these bytes, after which the client sends nothing more.
-async fn answer_to(wire: &Wire, bytes: &[u8], sent: &mut usize) -> Vec<u8> {
+async fn answer_to(wire: &HttpClient, bytes: &[u8], sent: &mut usize) -> Vec<u8> {
     let mut connection = wire.connect().await.expect("a connection");
     *sent += bytes.len();
     let mut answer = Vec::new();
@@ -492,7 +492,7 @@ async fn watches_that_are_opened_at_once_are_all_served() {
     const WATCHES: usize = 150;
     let (_folder, server) = start(&["--handshakes-max=2"]);
     for http2 in [false, true] {
-        let wire = Wire { http2, ..Wire::admin(&server) };
+        let wire = HttpClient { http2, ..HttpClient::admin(&server) };
         let path = format!("{MAPS}?watch=1");
         let opened = (0..WATCHES).map(|_| wire.open(Method::GET, &path, &[], Default::default()));
         let opened = futures_util::future::join_all(opened).await;
@@ -514,7 +514,7 @@ async fn a_user_has_so_many_connections() {
     std::fs::write(&file, "janes,jane,1\n").expect("write the tokens");
     let tokens = format!("--token-auth-file={}", text(&file));
     let server = Server::start(&folder.join("data"), &[&tokens, "--connections-per-user-max=2"]);
-    let wire = Wire { http2: false, ..Wire::anonymous(&server).with_token("janes") };
+    let wire = HttpClient { http2: false, ..HttpClient::anonymous(&server).with_token("janes") };
     let ask = async || {
         let mut connection = wire.connect().await.expect("a connection");
         let head = "GET /version HTTP/1.1\r\nhost: a\r\nauthorization: Bearer janes\r\n\r\n";
@@ -532,8 +532,8 @@ async fn a_user_has_so_many_connections() {
     third.read_to_string(&mut rest).await.expect("the rest");
     assert!(rest.contains("larger --connections-per-user-max") && rest.contains("retry-after: 1"), "{rest}");
     // Other users, and anonymous clients, have limits of their own.
-    Wire::anonymous(&server).get("/livez").await.expect(200);
-    Wire::admin(&server).get(MAPS).await.expect(200);
+    HttpClient::anonymous(&server).get("/livez").await.expect(200);
+    HttpClient::admin(&server).get(MAPS).await.expect(200);
     drop(kept);
     server.stop();
 }
@@ -541,7 +541,7 @@ async fn a_user_has_so_many_connections() {
 #[tokio::test]
 async fn health_version_and_metrics() {
     let (_folder, server) = start(&[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let version = admin.get("/version").await.expect(200).json();
     assert_eq!((&version["major"], &version["minor"]), (&json!("1"), &json!("35")));
     assert!(version["gitVersion"].as_str().unwrap().starts_with("v1.35."), "{version}");
@@ -576,7 +576,7 @@ async fn health_version_and_metrics() {
 #[tokio::test]
 async fn discovery_and_openapi() {
     let (_folder, server) = start(&[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let api = admin.get("/api").await.expect(200).json();
     assert_eq!((&api["kind"], &api["versions"]), (&json!("APIVersions"), &json!(["v1"])));
     let groups = admin.get("/apis").await.expect(200).json();
@@ -683,10 +683,10 @@ async fn certificates_by_the_name_asked_for() {
     ];
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let server = Server::start(&folder.join("data"), &options);
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     let shown = |name: &str| {
         let trusted = if name.ends_with(".test") { authority.pem().to_owned() } else { wire.authority.clone() };
-        let wire = Wire { server_name: name.to_owned(), authority: trusted, ..wire.clone() };
+        let wire = HttpClient { server_name: name.to_owned(), authority: trusted, ..wire.clone() };
         async move {
             let stream = wire.connect().await?;
             let chain = stream.get_ref().1.peer_certificates().expect("a certificate");
@@ -708,11 +708,11 @@ static ONLY_OLD: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS1
 #[tokio::test]
 async fn oldest_tls_version() {
     let (_folder, server) = start(&[]);
-    Wire { tls: ONLY_OLD, ..Wire::admin(&server) }.get("/version").await.expect(200);
+    HttpClient { tls: ONLY_OLD, ..HttpClient::admin(&server) }.get("/version").await.expect(200);
     server.stop();
     let (_folder, server) = start(&["--tls-min-version", "VersionTLS13"]);
-    assert!(Wire { tls: ONLY_OLD, ..Wire::admin(&server) }.connect().await.is_err());
-    Wire::admin(&server).get("/version").await.expect(200);
+    assert!(HttpClient { tls: ONLY_OLD, ..HttpClient::admin(&server) }.connect().await.is_err());
+    HttpClient::admin(&server).get("/version").await.expect(200);
     server.stop();
 }
 
@@ -724,7 +724,7 @@ async fn a_server_of_ones_own_certificate() {
     let options = ["--tls-cert-file", text(&certificate), "--tls-private-key-file", text(&key)];
     let server = Server::start(&folder.join("data"), &options);
     let authority = authority.pem().to_owned();
-    let wire = Wire { server_name: "api.example.test".into(), authority, ..Wire::anonymous(&server) };
+    let wire = HttpClient { server_name: "api.example.test".into(), authority, ..HttpClient::anonymous(&server) };
     wire.get("/version").await.expect(200);
     server.stop();
 }
@@ -770,7 +770,7 @@ fn start(options: &[&str]) -> (Folder, Server) {
 }
 
 /// Grants subjects read access to the default namespace.
-async fn bind(admin: &Wire, name: &str, subjects: Value) -> Answer {
+async fn bind(admin: &HttpClient, name: &str, subjects: Value) -> Answer {
     let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": name},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
         "subjects": subjects});

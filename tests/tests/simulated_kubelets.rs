@@ -1,10 +1,10 @@
 //! The answers of simulated nodes, requested as an API server does: over their own listener, in kubelets' protocol.
 
 use futures_util::{SinkExt, StreamExt};
-use holdfast_streams::remote::{Remote, Version, Wanted};
+use holdfast_streams::remote::{CommandStreams, ProtocolVersion, Remote};
 use holdfast_streams::spdy::Spdy;
-use holdfast_streams::{Limits, forward};
-use holdfast_tests::wire::Wire;
+use holdfast_streams::{ConnectionLimits, forward};
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server, eventually};
 use http::{Method, Request};
 use http_body_util::Empty;
@@ -23,23 +23,23 @@ const HOST: &str = "node-0:10250";
 struct Cluster {
     _folder: Folder,
     _server: Server,
-    api: Wire,
+    api: HttpClient,
     /// A client of the nodes' listener.
-    node: Wire,
+    node: HttpClient,
 }
 
 impl Cluster {
     async fn start() -> Cluster {
         let folder = Folder::new();
         let server = Server::start(&folder.join("data"), &["--controllers=*", "--nodes=2"]);
-        let api = Wire::admin(&server);
+        let api = HttpClient::admin(&server);
         let port = eventually(PATIENCE, async || {
             let node = api.get("/api/v1/nodes/node-0").await;
             let document = node.json();
             document["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64().ok_or("the node is not there yet")
         });
         let address = format!("127.0.0.1:{}", port.await);
-        let node = Wire { address, http2: false, ..api.clone() };
+        let node = HttpClient { address, http2: false, ..api.clone() };
         Cluster { _folder: folder, _server: server, api, node }
     }
 
@@ -55,7 +55,7 @@ impl Cluster {
         .await;
     }
 
-    async fn ask(&self, wire: &Wire, method: Method, path: &str) -> (u16, String) {
+    async fn ask(&self, wire: &HttpClient, method: Method, path: &str) -> (u16, String) {
         let answer = wire.send(method, path, &[("host", HOST)], "").await;
         (answer.code, answer.text())
     }
@@ -87,7 +87,7 @@ fn shell(script: &str) -> Value {
 async fn strangers_are_refused_and_what_is_not_there_is_told() {
     let cluster = Cluster::start().await;
     cluster.run("web", shell("echo begun; sleep infinity")).await;
-    let nobody = Wire { identity: None, token: None, ..cluster.node.clone() };
+    let nobody = HttpClient { identity: None, token: None, ..cluster.node.clone() };
     let wrong = nobody.clone().with_token("rubbish");
     assert_eq!(cluster.ask(&wrong, Method::GET, "/pods").await, (401, "Unauthorized".into()));
     let forbidden = "Forbidden (user=system:anonymous, verb=get, resource=nodes, subresource(s)=[pods proxy])";
@@ -164,11 +164,12 @@ async fn strangers_are_refused_and_what_is_not_there_is_told() {
 async fn commands_are_run_and_their_ends_told() {
     let cluster = Cluster::start().await;
     cluster.run("web", shell("sleep infinity")).await;
-    let wanted = Wanted { stdin: true, stdout: true, stderr: true, tty: false };
+    let wanted = CommandStreams { stdin: true, stdout: true, stderr: true, tty: false };
     let script = "read%20x;%20echo%20got%20$x;%20echo%20wrong%20%3E%262;%20exit%206";
     let path = format!("/exec/default/web/c?command=sh&command=-c&command={script}&input=1&output=1&error=1");
     let socket = cluster.upgrade(&path, "v4.channel.k8s.io").await;
-    let mut remote = Remote::open(socket, Version::V4, wanted, Limits::default()).await.expect("streams");
+    let mut remote =
+        Remote::open(socket, ProtocolVersion::V4, wanted, ConnectionLimits::default()).await.expect("streams");
     let mut stdin = remote.stdin.take().expect("stdin");
     stdin.write_all(b"hello\n").await.expect("it is read");
     let (mut output, mut errors, mut status) = (String::new(), String::new(), String::new());
@@ -184,12 +185,14 @@ async fn commands_are_run_and_their_ends_told() {
 async fn a_client_that_goes_leaves_no_command_behind() {
     let cluster = Cluster::start().await;
     cluster.run("web", shell("sleep infinity")).await;
-    let wanted = Wanted { stdin: false, stdout: true, stderr: false, tty: false };
+    let wanted = CommandStreams { stdin: false, stdout: true, stderr: false, tty: false };
     for _ in 0..40 {
         // More than the limit of processes in a container.
         let socket =
             cluster.upgrade("/exec/default/web/c?command=sleep&command=infinity&output=1", "v4.channel.k8s.io");
-        let remote = Remote::open(socket.await, Version::V4, wanted, Limits::default()).await.expect("streams");
+        let remote = Remote::open(socket.await, ProtocolVersion::V4, wanted, ConnectionLimits::default())
+            .await
+            .expect("streams");
         drop(remote);
     }
     eventually(PATIENCE, async || {
@@ -240,7 +243,7 @@ async fn ports_answer() {
     let cluster = Cluster::start().await;
     cluster.run("web", shell("sleep infinity")).await;
     let socket = cluster.upgrade("/portForward/default/web", "portforward.k8s.io").await;
-    let (spdy, _incoming) = Spdy::client(socket, Limits::default());
+    let (spdy, _incoming) = Spdy::client(socket, ConnectionLimits::default());
     let (mut data, mut error) = forward::connect(&spdy, 80, "0").await.expect("a connection");
     data.write_all(b"POST /x HTTP/1.1\r\nHost: web\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc")
         .await
@@ -307,7 +310,7 @@ async fn nodes_of_another_process_answer() {
     nodes.args(["nodes", "--count=2", &format!("--kubelet-address={address}"), &format!("--kubelet-port={port}")]);
     nodes.arg("--kubeconfig").arg(server.kubeconfig());
     let _nodes = Process(nodes.stdout(std::process::Stdio::null()).spawn().expect("it runs"));
-    let api = Wire { http2: false, ..Wire::admin(&server) };
+    let api = HttpClient { http2: false, ..HttpClient::admin(&server) };
     let get = async |path: &str| api.get(path).await;
     eventually(PATIENCE, async || match get("/api/v1/nodes/node-1").await.code {
         200 => Ok(()),

@@ -4,7 +4,7 @@ use holdfast_core::event::Offset;
 use holdfast_engine::LogRead;
 use holdfast_storage_rocks::RocksLog;
 use holdfast_tests::records::{current, everything};
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server, fixture};
 use std::path::Path;
 
@@ -27,7 +27,7 @@ async fn a_server_starts_on_a_folder_of_format_1() {
     let folder = Folder::new();
     copy(&fixture::folder(), folder.path());
     let server = Server::start(folder.path(), &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let kept = admin.get("/api/v1/namespaces/old/configmaps/kept").await.expect(200).json();
     assert_eq!(kept, serde_json::from_slice::<serde_json::Value>(&fixture::records()[3].object).unwrap());
     admin.get("/api/v1/namespaces/old/configmaps/gone").await.refused(404, "NotFound");

@@ -1,7 +1,7 @@
 //! Time travel commands of the real binary: with a running server, and on the folder of a stopped one.
 
 use holdfast_tests::server::{binary, fails, holdfast, succeeds};
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server};
 use http::Method;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ async fn a_running_server_tells_what_its_folder_tells() {
     std::fs::write(&tokens, "secret,jane,1\n").expect("written");
     let data = folder.join("data");
     let server = Server::start(&data, &["--token-auth-file", tokens.to_str().expect("UTF-8")]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let before = version(&admin.get(&format!("{MAPS}?limit=1")).await.expect(200).json());
     admin.post(MAPS, &map("a", "0")).await.expect(201);
     // These are more events than are fetched at a time.
@@ -99,7 +99,7 @@ async fn a_running_server_tells_what_its_folder_tells() {
 async fn objects_are_put_back() {
     let folder = Folder::new();
     let server = Server::start(folder.path(), &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let kubeconfig = text_of(server.kubeconfig());
     let on = |arguments: &[&str]| holdfast([arguments, &["--kubeconfig", &kubeconfig]].concat());
     let json = |arguments: &[&str]| told(on(&[arguments, &["-o", "json"]].concat()));
@@ -185,7 +185,7 @@ async fn objects_are_put_back() {
     let last = history["versions"].as_array().expect("versions").last().expect("one").clone();
     assert_eq!((&last["manager"], &last["version"]), (&"holdfast-restore".into(), &outcome["after"]));
     let server = Server::start(folder.path(), &[]);
-    let now = Wire::admin(&server).get(&format!("{MAPS}/a")).await.expect(200).json();
+    let now = HttpClient::admin(&server).get(&format!("{MAPS}/a")).await.expect(200).json();
     assert_eq!(now["data"]["text"], "one");
     server.stop();
 }
@@ -194,7 +194,7 @@ async fn objects_are_put_back() {
 async fn events_are_undone() {
     let folder = Folder::new();
     let server = Server::start(folder.path(), &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let kubeconfig = text_of(server.kubeconfig());
     let undo = |version: u64, more: &[&str]| {
         let version = version.to_string();
@@ -270,7 +270,7 @@ async fn events_are_undone() {
 async fn any_client_sees_the_past_and_bisect_searches_it() {
     let folder = Folder::new();
     let server = Server::start(&folder.join("data"), &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let kubeconfig = text_of(server.kubeconfig());
     let on = |arguments: &[&str], command: &[&str]| {
         let separator: &[&str] = if command.is_empty() { &[] } else { &["--"] };
@@ -362,14 +362,14 @@ async fn any_client_sees_the_past_and_bisect_searches_it() {
 async fn a_log_is_replayed_into_another_server() {
     let folder = Folder::new();
     let server = Server::start(&folder.join("one"), &[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let one = text_of(server.kubeconfig());
     a_day(&admin).await;
     let export = text_of(&folder.join("export.jsonl"));
     done(&["log", "export", "--kubeconfig", &one, "-o", &export]);
     let other = Server::start(&folder.join("two"), &[]);
     let two = text_of(other.kubeconfig());
-    let there = Wire::admin(&other);
+    let there = HttpClient::admin(&other);
     let replayed = |log: &str, more: &[&str]| {
         holdfast([&["replay", log, "--against", &two, "-o", "json", "--speed", "max"], more].concat())
     };
@@ -443,7 +443,7 @@ async fn a_log_is_replayed_into_another_server() {
 const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
 
 /// Namespaces that are created and deleted, a custom kind, owners, statuses, finalizers, a bound pod.
-async fn a_day(admin: &Wire) {
+async fn a_day(admin: &HttpClient) {
     const NAMESPACES: &str = "/api/v1/namespaces";
     let namespace = |name: &str| json!({"metadata": {"name": name}});
     admin.post(NAMESPACES, &namespace("shop")).await.expect(201);
@@ -498,7 +498,7 @@ async fn a_day(admin: &Wire) {
 }
 
 /// Checks that two servers have the same objects, except for fields that each server sets itself.
-async fn same(one: &Wire, two: &Wire) {
+async fn same(one: &HttpClient, two: &HttpClient) {
     for path in [
         "/api/v1/configmaps",
         "/api/v1/namespaces",
@@ -508,7 +508,7 @@ async fn same(one: &Wire, two: &Wire) {
         "/apis/example.com/v1/ferries",
         DEFINITIONS,
     ] {
-        let told = async |wire: &Wire| -> Vec<Value> {
+        let told = async |wire: &HttpClient| -> Vec<Value> {
             let list = wire.get(path).await.expect(200).json();
             let mut items = list["items"].as_array().expect("items").clone();
             items.retain(|item| !matches!(item["metadata"]["namespace"].as_str(), Some("kube-system" | "kube-public")));
@@ -546,7 +546,7 @@ fn map(name: &str, text: &str) -> Value {
 }
 
 /// Patches a ConfigMap and returns its new version.
-async fn patch(admin: &Wire, name: &str, body: &Value) -> u64 {
+async fn patch(admin: &HttpClient, name: &str, body: &Value) -> u64 {
     let headers = [("content-type", "application/merge-patch+json")];
     version(&admin.send(Method::PATCH, &format!("{MAPS}/{name}"), &headers, body.to_string()).await.expect(200).json())
 }

@@ -6,7 +6,7 @@ use crate::route::Route;
 use crate::status::{self, Status};
 use crate::transport::Transport;
 use crate::understood::Understood;
-use holdfast_audit::{Deadline, Ended, Trail};
+use holdfast_audit::{Deadline, RequestEnd, Trail};
 use holdfast_core::Refusal;
 use holdfast_core::list::Page;
 use holdfast_core::refusal::Timeout;
@@ -49,9 +49,9 @@ pub fn deadline(patience: Duration) -> Deadline {
 }
 
 /// The end of a refused request.
-pub fn ended(refusal: &Refusal) -> Ended {
+pub fn ended(refusal: &Refusal) -> RequestEnd {
     let Status { code, document, .. } = Status::from(refusal);
-    Ended { code, status: Some(document.clone()), object: Some(document) }
+    RequestEnd { code, status: Some(document.clone()), object: Some(document) }
 }
 
 /// Records the end of a request if the reply is its end. Otherwise returns the trail, and the end of the response is
@@ -70,18 +70,18 @@ pub async fn tell(
             return None;
         }
         Ok(Reply::Watch(watched)) => {
-            trail.start(Ended { code: 200, ..Ended::default() }).await;
+            trail.start(RequestEnd { code: 200, ..RequestEnd::default() }).await;
             watched.trail = Some(trail);
             return None;
         }
         Ok(Reply::Deleted { subject, uid }) => {
             let status = Value::Object(status::deleted(subject, uid));
-            Ended { code: 200, object: Some(status.clone()), status: Some(status) }
+            RequestEnd { code: 200, object: Some(status.clone()), status: Some(status) }
         }
         Ok(Reply::Success { created }) => {
             let code = if *created { 201 } else { 200 };
             let status = Value::Object(status::success(code));
-            Ended { code, object: Some(status.clone()), status: Some(status) }
+            RequestEnd { code, object: Some(status.clone()), status: Some(status) }
         }
         Ok(reply) => {
             let code = reply.code();
@@ -90,7 +90,7 @@ pub async fn tell(
                 Some(Shown::Answer(answer)) => read(answer).await,
                 None => None,
             };
-            Ended { code, status: None, object }
+            RequestEnd { code, status: None, object }
         }
         Err(refusal) => ended(refusal),
     };

@@ -19,7 +19,7 @@ use crate::warnings::warn;
 use crate::{aggregate, audit, connect, flow_control, forks, log, parse, paths, render, websocket};
 use bytes::{Buf, Bytes};
 use futures_util::{FutureExt, Stream};
-use holdfast_audit::Ended;
+use holdfast_audit::RequestEnd;
 use holdfast_core::Refusal;
 use holdfast_core::admission::Told;
 use holdfast_core::authz::{ActingAs, User};
@@ -353,7 +353,7 @@ impl Transport {
             Err(refusal) => respond::refusal(&refusal, shape),
         };
         if let Some(trail) = trail {
-            trail.end(Ended { code: response.status().as_u16(), ..Ended::default() }).await;
+            trail.end(RequestEnd { code: response.status().as_u16(), ..RequestEnd::default() }).await;
         }
         response =
             self.answers.hold(&reader, response, (counted, shape), |reader, cut| self.engine().keep(reader, cut));

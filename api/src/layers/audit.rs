@@ -334,7 +334,7 @@ mod tests {
     use super::*;
     use crate::ResourceRequest;
     use holdfast_audit::backend::Sink;
-    use holdfast_audit::{Backend, Ended, Event, Mode, Policy};
+    use holdfast_audit::{Backend, Event, Mode, Policy, RequestEnd};
     use holdfast_core::kinds::registry;
     use holdfast_value::json;
     use std::sync::{Mutex, PoisonError};
@@ -348,7 +348,7 @@ mod tests {
             "kept"
         }
 
-        fn keep<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), String>> {
+        fn store<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), String>> {
             let objects = events.iter().filter_map(|event| event.object_ref.clone());
             self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(objects);
             Box::pin(async { Ok(()) })
@@ -371,7 +371,7 @@ mod tests {
             let trail = auditor.begin(ruling, || begun(&state, "i", &user, &asked, None)).await.expect("it is told");
             let mut trail = trail.expect("a trail");
             tell_request(&mut trail, &state, &asked);
-            trail.end(Ended { code: 200, ..Ended::default() }).await;
+            trail.end(RequestEnd { code: 200, ..RequestEnd::default() }).await;
         });
         let kept = kept.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.last().expect("an event").clone()

@@ -65,10 +65,10 @@ static EMPTY: OnceCell<Cluster> = OnceCell::const_new();
 /// One cluster. A clone is the same cluster.
 #[derive(Clone)]
 pub struct Cluster {
-    inner: Arc<Inner>,
+    inner: Arc<RunningCluster>,
 }
 
-struct Inner {
+struct RunningCluster {
     transport: Arc<Transport>,
     /// The cluster's background work. It ends with the cluster.
     _tasks: JoinSet<()>,
@@ -111,7 +111,7 @@ impl Cluster {
         let entered = RUNTIME.enter();
         transport.keep_fork(&mut tasks);
         drop(entered);
-        Cluster { inner: Arc::new(Inner { transport, _tasks: tasks }) }
+        Cluster { inner: Arc::new(RunningCluster { transport, _tasks: tasks }) }
     }
 
     /// A client with the rights of the administrator. It belongs to the runtime in which this is called, so each test
@@ -171,11 +171,11 @@ impl Cluster {
         bootstrap::ensure(service, objects, bootstrap_policy()).await.expect("the objects that every cluster has");
         transport.keep_registered(&mut tasks).await.expect("the APIServices of what is served");
         transport.be_ready();
-        Cluster { inner: Arc::new(Inner { transport, _tasks: tasks }) }
+        Cluster { inner: Arc::new(RunningCluster { transport, _tasks: tasks }) }
     }
 }
 
-impl Drop for Inner {
+impl Drop for RunningCluster {
     fn drop(&mut self) {
         self.transport.stop();
     }

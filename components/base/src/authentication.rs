@@ -134,7 +134,7 @@ impl Trust {
 /// read, the options decide whether that is an error.
 pub async fn look_up(
     api: Arc<Api>,
-    wanted: Wanted,
+    wanted: NeededTrust,
     tls: &Arc<LiveTls>,
     headers: &Arc<ArcSwap<RequestHeaders>>,
     tolerates: bool,
@@ -158,12 +158,12 @@ pub async fn look_up(
 
 /// The parts of the published authorities that a component uses: those that its own options do not configure.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted {
+pub struct NeededTrust {
     pub client_authorities: bool,
     pub front_proxies: bool,
 }
 
-impl Wanted {
+impl NeededTrust {
     pub fn take(self, trust: &Trust, tls: &LiveTls, headers: &ArcSwap<RequestHeaders>) -> Result<(), String> {
         tls.change(|options| {
             let pems = |text: &Option<String>| text.iter().cloned().map(Pem::Text).collect();
@@ -190,7 +190,7 @@ impl Wanted {
 /// Follows the published authorities while a server uses them.
 async fn follow(
     api: Arc<Api>,
-    wanted: Wanted,
+    wanted: NeededTrust,
     tls: Weak<LiveTls>,
     headers: Arc<ArcSwap<RequestHeaders>>,
     first: Option<Trust>,

@@ -1,10 +1,10 @@
 //! The certificate and key of a server for which the options name none.
 
-use crate::files::{Readers, Writing};
+use crate::files::{Readers, WriteMode};
 use anyhow::{Result, bail};
 use holdfast_files::check;
 use holdfast_files::folder::make_private;
-use holdfast_tls::made;
+use holdfast_tls::generated;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -24,9 +24,9 @@ pub fn kept_pair(
     match (certificate.exists(), key.exists()) {
         (true, true) => {}
         (false, false) => {
-            let made = made::self_signed(common_name, names, addresses)?;
-            Writing::Synced.file(&key, &made.key, Readers::Owner)?;
-            Writing::Synced.file(&certificate, &made.certificate, Readers::Everybody)?;
+            let made = generated::self_signed(common_name, names, addresses)?;
+            WriteMode::Synced.file(&key, &made.key, Readers::Owner)?;
+            WriteMode::Synced.file(&certificate, &made.certificate, Readers::Everybody)?;
         }
         (has_certificate, _) => {
             let missing = if has_certificate { &key } else { &certificate };

@@ -1,21 +1,21 @@
 //! A component: its endpoints, and its work while it leads.
 
 use crate::api::{Api, ApiServer};
-use crate::authentication::{self, Authenticator, Wanted};
+use crate::authentication::{self, Authenticator, NeededTrust};
 use crate::authorization::Authorizer;
 use crate::certificates::kept_pair;
 use crate::election::run::identity;
-use crate::election::{Election, Form, Outcome, Standing};
+use crate::election::{Election, ElectionOutcome, LockKind, Standing};
 use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::options::{AuthenticationArgs, ComponentArgs, ElectionSettings, ServingArgs, joined};
-use crate::serving::paths::{Page, Paths, Zpages, version};
-use crate::serving::{self, Guard, Socket};
+use crate::serving::paths::{PageHandler, Paths, Zpages, version};
+use crate::serving::{self, Guard, SocketHandler};
 use crate::throttle::Rate;
 use anyhow::{Context, Result, anyhow};
 use holdfast_tls::bounds::Bounds;
-use holdfast_tls::made;
-use holdfast_tls::server::{LiveTls, Options, Pem};
+use holdfast_tls::generated;
+use holdfast_tls::server::{LiveTls, Pem, TlsOptions};
 use holdfast_value::Value;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -31,7 +31,7 @@ const REVIEW_RATE: Rate = Rate { qps: 200.0, burst: 400 };
 const BACKLOG: u32 = 1024;
 
 /// The properties of a component that its command determines.
-pub struct Kind {
+pub struct ComponentKind {
     /// The component's name, such as `kube-scheduler`.
     pub name: &'static str,
     /// `v1.35.0`.
@@ -50,14 +50,14 @@ pub struct Features {
 
 /// A component that is about to start.
 pub struct Component {
-    kind: Kind,
+    kind: ComponentKind,
     args: ComponentArgs,
     paths: Arc<Paths>,
     standing: Arc<Standing>,
     stopping: watch::Sender<bool>,
 }
 
-impl Kind {
+impl ComponentKind {
     /// The text for `--version`, if the option is given.
     pub fn version_text(&self, args: &ComponentArgs) -> Option<String> {
         match args.version.as_deref()? {
@@ -70,7 +70,12 @@ impl Kind {
 
 impl Component {
     /// `flags` are the options with their values, which operators can read on a page.
-    pub fn new(kind: Kind, args: ComponentArgs, flags: Vec<(String, String)>, features: Features) -> Result<Component> {
+    pub fn new(
+        kind: ComponentKind,
+        args: ComponentArgs,
+        flags: Vec<(String, String)>,
+        features: Features,
+    ) -> Result<Component> {
         let gates = args.gates.gates().map_err(|why| anyhow!("--feature-gates: {why}"))?;
         let metrics = Arc::new(Metrics::new(args.metrics.shown().map_err(|faults| anyhow!(joined(&faults)))?));
         metrics.describe(kind.version, &gates);
@@ -121,7 +126,7 @@ impl Component {
     }
 
     /// Adds a page to the component's own pages.
-    pub fn page(&self, path: &'static str, page: Page) {
+    pub fn page(&self, path: &'static str, page: PageHandler) {
         self.paths.pages.write().unwrap_or_else(PoisonError::into_inner).insert(path, page);
     }
 
@@ -148,7 +153,7 @@ impl Component {
     }
 
     fn agent(&self, what: &str) -> String {
-        let Kind { name, version, .. } = self.kind;
+        let ComponentKind { name, version, .. } = self.kind;
         let (system, machine) = (std::env::consts::OS, go_name(std::env::consts::ARCH));
         format!("{name}/{version} ({system}/{machine}) holdfast{what}")
     }
@@ -174,19 +179,19 @@ impl Component {
             tokio::spawn(serving::follow(Arc::downgrade(&tls)));
             let address = listener.local_addr()?;
             tracing::info!(%address, "serving securely");
-            let socket = Socket { paths: self.paths.clone(), secured: Some((tls, guard)), bounds };
+            let socket = SocketHandler { paths: self.paths.clone(), secured: Some((tls, guard)), bounds };
             tokio::spawn(socket.serve(listener));
         }
         for (address, port) in insecure {
             tracing::warn!(%address, port, "serving without TLS and without authentication, as options or the configuration ask");
             let listener = listen(*address, *port, serving.permit_port_sharing)?;
-            let socket = Socket { paths: self.paths.clone(), secured: None, bounds };
+            let socket = SocketHandler { paths: self.paths.clone(), secured: None, bounds };
             tokio::spawn(socket.serve(listener));
         }
         Ok(())
     }
 
-    fn tls_options(&self) -> Result<Options> {
+    fn tls_options(&self) -> Result<TlsOptions> {
         let ServingArgs { tls_cert_file, tls_private_key_file, cert_dir, .. } = &self.args.serving;
         let file = |path: &Path| Pem::File(path.to_owned());
         let (certificate, key) = match (tls_cert_file, tls_private_key_file) {
@@ -196,7 +201,7 @@ impl Component {
         let files = |path: &Option<_>| path.as_deref().map(file).into_iter().collect();
         let AuthenticationArgs { client_ca_file, requestheader_client_ca_file, requestheader_allowed_names, .. } =
             &self.args.authentication;
-        Ok(Options {
+        Ok(TlsOptions {
             certificate,
             key,
             named: self.args.serving.tls_sni_cert_key.clone(),
@@ -218,7 +223,7 @@ impl Component {
         let names = ["localhost".to_owned()];
         match folder.filter(|folder| !folder.as_os_str().is_empty()) {
             None => {
-                let made = made::self_signed(self.kind.name, &names, &addresses)?;
+                let made = generated::self_signed(self.kind.name, &names, &addresses)?;
                 Ok((Pem::Text(made.certificate), Pem::Text(made.key)))
             }
             Some(folder) => {
@@ -260,7 +265,7 @@ impl Component {
     /// Reads the published authorities that the options do not configure.
     async fn look_up_trust(&self, tls: &Arc<LiveTls>, authenticator: &Arc<Authenticator>) -> Result<()> {
         let args = &self.args.authentication;
-        let wanted = Wanted {
+        let wanted = NeededTrust {
             client_authorities: args.client_ca_file.is_none(),
             front_proxies: args.requestheader_client_ca_file.is_none(),
         };
@@ -273,7 +278,7 @@ impl Component {
     }
 
     /// Waits until the process receives a signal to end.
-    pub fn told_to_end(&self) -> impl Future<Output = ()> + use<> {
+    pub fn termination_signal(&self) -> impl Future<Output = ()> + use<> {
         let mut stopping = self.stopping.subscribe();
         async move { drop(stopping.wait_for(|stopping| *stopping).await) }
     }
@@ -281,7 +286,7 @@ impl Component {
     /// Runs `work` until the process [receives a signal to end](Self::told_to_end); if leader election is on, only
     /// while this process leads. After the signal the work has `patience` to end by itself. An error means that the
     /// process must end at once.
-    pub async fn work<T>(
+    pub async fn run_while_leading<T>(
         &self,
         settings: &ElectionSettings,
         kubeconfig: Option<&Path>,
@@ -311,7 +316,7 @@ impl Component {
         let api = self.connect(kubeconfig, self.args.client.master.as_deref(), "/leader-election", rate).await?;
         let election = Election {
             api: Arc::new(api),
-            form: settings.resource_lock.parse::<Form>().map_err(|why| anyhow!(why))?,
+            form: settings.resource_lock.parse::<LockKind>().map_err(|why| anyhow!(why))?,
             namespace: settings.resource_namespace.clone(),
             name: settings.resource_name.clone(),
             terms: settings.terms,
@@ -321,9 +326,9 @@ impl Component {
             standing: self.standing.clone(),
         };
         match election.lead(work, stop).await {
-            Outcome::Done(done) => done.map(Some),
-            Outcome::Stopped => Ok(None),
-            Outcome::Lost => Err(anyhow!("leaderelection lost")),
+            ElectionOutcome::Done(done) => done.map(Some),
+            ElectionOutcome::Stopped => Ok(None),
+            ElectionOutcome::Lost => Err(anyhow!("leaderelection lost")),
         }
     }
 }

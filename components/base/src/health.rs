@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::{Arc, RwLock};
 
 /// Returns why something is not healthy.
-pub type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+pub type HealthCheckFn = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// The paths of health checks.
 pub const PATHS: [&str; 3] = ["healthz", "livez", "readyz"];
@@ -18,12 +18,12 @@ struct NamedCheck {
     name: &'static str,
     /// The paths to which the check belongs: some of [`PATHS`].
     paths: &'static [&'static str],
-    check: Check,
+    check: HealthCheckFn,
 }
 
 /// A result: whether all checks passed, and the text of the response.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct HealthReport {
     pub healthy: bool,
     pub text: String,
 }
@@ -41,10 +41,10 @@ impl Health {
     }
 
     /// The checks of a path; without any, `ping`, which always passes.
-    fn of(&self, path: &str) -> Vec<(&'static str, Check)> {
+    fn of(&self, path: &str) -> Vec<(&'static str, HealthCheckFn)> {
         let checks = self.checks.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let own = checks.iter().filter(|named| named.paths.contains(&path));
-        let own: Vec<(&str, Check)> = own.map(|named| (named.name, named.check.clone())).collect();
+        let own: Vec<(&str, HealthCheckFn)> = own.map(|named| (named.name, named.check.clone())).collect();
         if own.is_empty() { vec![("ping", Arc::new(|| Ok(())))] } else { own }
     }
 
@@ -56,16 +56,16 @@ impl Health {
     }
 
     /// The result of one check of a path; `None` if there is no such check.
-    pub fn one(&self, path: &str, name: &str) -> Option<Verdict> {
+    pub fn check_one(&self, path: &str, name: &str) -> Option<HealthReport> {
         let (_, check) = self.of(path).into_iter().find(|(own, _)| *own == name)?;
         Some(match check() {
-            Ok(()) => Verdict { healthy: true, text: "ok".into() },
-            Err(why) => Verdict { healthy: false, text: format!("internal server error: {why}\n") },
+            Ok(()) => HealthReport { healthy: true, text: "ok".into() },
+            Err(why) => HealthReport { healthy: false, text: format!("internal server error: {why}\n") },
         })
     }
 
     /// The combined result of all checks of a path.
-    pub fn all(&self, path: &str, verbose: bool, excluded: &[&str]) -> Verdict {
+    pub fn all(&self, path: &str, verbose: bool, excluded: &[&str]) -> HealthReport {
         let (mut text, mut failed) = (String::new(), false);
         let mut unknown: Vec<&str> = excluded.to_vec();
         for (name, check) in self.of(path) {
@@ -89,9 +89,9 @@ impl Health {
             _ = writeln!(text, "warn: some health checks cannot be excluded: no matches for {}", names.join(","));
         }
         match (failed, verbose) {
-            (true, _) => Verdict { healthy: false, text: format!("{text}{path} check failed\n") },
-            (false, true) => Verdict { healthy: true, text: format!("{text}{path} check passed\n") },
-            (false, false) => Verdict { healthy: true, text: "ok".into() },
+            (true, _) => HealthReport { healthy: false, text: format!("{text}{path} check failed\n") },
+            (false, true) => HealthReport { healthy: true, text: format!("{text}{path} check passed\n") },
+            (false, false) => HealthReport { healthy: true, text: "ok".into() },
         }
     }
 }
@@ -116,9 +116,9 @@ mod tests {
         let excluded = "[+]leaderElection excluded: ok\n[+]shutdown ok\n\
                         warn: some health checks cannot be excluded: no matches for \"x\"\nreadyz check passed\n";
         assert_eq!(all("readyz", true, &["leaderElection", "x"]), (true, excluded.into()));
-        assert_eq!(health.one("livez", "leaderElection"), None);
-        assert_eq!(health.one("healthz", "ping"), None);
-        assert!(!health.one("healthz", "leaderElection").unwrap().healthy);
+        assert_eq!(health.check_one("livez", "leaderElection"), None);
+        assert_eq!(health.check_one("healthz", "ping"), None);
+        assert!(!health.check_one("healthz", "leaderElection").unwrap().healthy);
         assert_eq!(health.states().iter().filter(|(.., healthy)| !healthy).count(), 2);
     }
 }

@@ -4,10 +4,10 @@
 //! product's name (`coreconfig`).
 
 use crate::authorization::OpenPath;
-use crate::election::{Form, Terms};
+use crate::election::{LockKind, Terms};
 use crate::gates::GateArgs;
 use crate::logging::LoggingArgs;
-use crate::metrics::Shown;
+use crate::metrics::ShownMetrics;
 use crate::values::{parse_bool, parse_duration};
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches};
@@ -102,7 +102,7 @@ pub struct InsecureArgs {
 
 impl InsecureArgs {
     /// The address and port without TLS, if the options ask for one.
-    pub fn place(&self, usual_port: u16) -> Option<(IpAddr, u16)> {
+    pub fn address(&self, usual_port: u16) -> Option<(IpAddr, u16)> {
         let asked = self.address.is_some() || self.port.is_some();
         let place = (self.address.unwrap_or(Ipv4Addr::UNSPECIFIED.into()), self.port.unwrap_or(usual_port));
         Some(place).filter(|(_, port)| asked && *port != 0)
@@ -280,7 +280,7 @@ impl ElectionSettings {
         if lease < Duration::from_secs(1) {
             fault("leaseDuration", format!("Invalid value: {:?}: must be at least a second", shown(lease)));
         }
-        if self.resource_lock.parse::<Form>().is_err() {
+        if self.resource_lock.parse::<LockKind>().is_err() {
             let known = "\"leases\", \"endpoints\", \"configmaps\", \"endpointsleases\", \"configmapsleases\"";
             fault("resourceLock", format!("Unsupported value: {:?}: supported values: {known}", self.resource_lock));
         }
@@ -344,8 +344,8 @@ pub struct MetricsArgs {
 
 impl MetricsArgs {
     /// Which metrics are shown by these options, or all errors in them.
-    pub fn shown(&self) -> Result<Shown, Vec<String>> {
-        let mut shown = Shown::new(self.disabled_metrics.iter().cloned());
+    pub fn shown(&self) -> Result<ShownMetrics, Vec<String>> {
+        let mut shown = ShownMetrics::new(self.disabled_metrics.iter().cloned());
         let said = self.allow_metric_labels.iter().map(|text| ("--allow-metric-labels", shown.allow(text)));
         let mut faults: Vec<String> =
             said.filter_map(|(option, read)| read.err().map(|why| format!("{option}: {why}"))).collect();
@@ -480,7 +480,7 @@ mod tests {
 
     #[test]
     fn the_insecure_port_is_there_when_asked_for() {
-        let place = |options: &[&str]| parse(options).unwrap().insecure.place(10251);
+        let place = |options: &[&str]| parse(options).unwrap().insecure.address(10251);
         let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         assert_eq!(place(&[]), None);
         assert_eq!(place(&["--port=0"]), None);

@@ -4,14 +4,14 @@
 //! calls to either, and [`backends`] shows the health of the nodes behind the balancers of the simulated cloud.
 
 pub mod backends;
-pub mod counted;
 pub mod external;
+pub mod measured_cloud;
 pub mod simulated;
 
 use async_trait::async_trait;
 use external::External;
 use holdfast_runtime::Cloud;
-use holdfast_world::cloud::{Answer, Call, Fault, Offers};
+use holdfast_world::cloud::{CloudAnswer, CloudCall, Fault, Offers};
 use simulated::InTime;
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Cloud for Provider {
         self.cloud().offers()
     }
 
-    async fn ask(&self, call: &Call) -> Result<Answer, Fault> {
-        self.cloud().ask(call).await
+    async fn call(&self, call: &CloudCall) -> Result<CloudAnswer, Fault> {
+        self.cloud().call(call).await
     }
 }

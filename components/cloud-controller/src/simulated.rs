@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use holdfast_cloud::simulated::{Answered, Backends, Description, NAME, Simulated};
 use holdfast_runtime::Cloud;
 use holdfast_world::Time;
-use holdfast_world::cloud::{Answer, Call, Fault, Offers};
+use holdfast_world::cloud::{CloudAnswer, CloudCall, Fault, Offers};
 use jiff::Timestamp;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The source of a description.
 #[async_trait]
-pub trait Source: Send + Sync + 'static {
+pub trait DescriptionSource: Send + Sync + 'static {
     /// The name in messages.
     fn name(&self) -> String;
 
@@ -24,12 +24,12 @@ pub trait Source: Send + Sync + 'static {
 }
 
 pub struct InTime {
-    source: Option<Box<dyn Source>>,
+    source: Option<Box<dyn DescriptionSource>>,
     offers: Offers,
-    state: Mutex<State>,
+    state: Mutex<SimulatedState>,
 }
 
-struct State {
+struct SimulatedState {
     cloud: Simulated,
     text: String,
     looked: Instant,
@@ -37,7 +37,7 @@ struct State {
 
 impl InTime {
     /// A simulated cloud with the source's description. Without a source, nodes have only addresses.
-    pub async fn new(source: Option<Box<dyn Source>>) -> Result<InTime, String> {
+    pub async fn new(source: Option<Box<dyn DescriptionSource>>) -> Result<InTime, String> {
         let text = match &source {
             Some(source) => source.read().await.map_err(|why| format!("{}: {why}", source.name()))?,
             None => String::new(),
@@ -48,7 +48,7 @@ impl InTime {
         };
         let description = Description::parse(&text).map_err(named)?;
         let offers = description.offers;
-        let state = State { cloud: Simulated::new(description), text, looked: Instant::now() };
+        let state = SimulatedState { cloud: Simulated::new(description), text, looked: Instant::now() };
         Ok(InTime { source, offers, state: Mutex::new(state) })
     }
 
@@ -57,12 +57,12 @@ impl InTime {
         self.state().cloud.backends(Time(Timestamp::now()))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SimulatedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reloads a description that has changed. A description with faults is logged and not applied.
-    async fn look(&self) {
+    async fn reload_if_changed(&self) {
         let Some(source) = &self.source else { return };
         let is_due = {
             let mut state = self.state();
@@ -105,9 +105,9 @@ impl Cloud for InTime {
         self.offers
     }
 
-    async fn ask(&self, call: &Call) -> Result<Answer, Fault> {
-        self.look().await;
-        let Answered { answer, millis } = self.state().cloud.ask(call, Time(Timestamp::now()));
+    async fn call(&self, call: &CloudCall) -> Result<CloudAnswer, Fault> {
+        self.reload_if_changed().await;
+        let Answered { answer, millis } = self.state().cloud.call(call, Time(Timestamp::now()));
         if let Ok(millis @ 1..) = u64::try_from(millis) {
             tokio::time::sleep(Duration::from_millis(millis)).await;
         }

@@ -1,6 +1,6 @@
 //! The configuration file of an external provider.
 
-use holdfast_cloud_controller::external::{Configuration, Endpoint};
+use holdfast_cloud_controller::external::{Configuration, ProviderAddress};
 use std::time::Duration;
 
 #[test]
@@ -9,7 +9,7 @@ fn endpoints_are_read_or_refused_with_their_fields() {
     let unix = read("endpoint: unix:///run/cloud.sock").expect("a socket");
     assert_eq!(
         unix,
-        Configuration { endpoint: Endpoint::Unix("/run/cloud.sock".into()), deadline: Duration::from_secs(30) }
+        Configuration { endpoint: ProviderAddress::Unix("/run/cloud.sock".into()), deadline: Duration::from_secs(30) }
     );
     assert!(read("{endpoint: 'http://127.0.0.1:7', deadline: 500ms}").is_ok());
     assert!(read("{endpoint: 'https://cloud:7', caFile: a, certFile: b, keyFile: c, serverName: d}").is_ok());

@@ -14,7 +14,7 @@ pub mod settings;
 pub mod simulated;
 
 use holdfast_controllers::names::Choice;
-use holdfast_world::cloud::{Cluster, Offers};
+use holdfast_world::cloud::{ClusterRef, Offers};
 use holdfast_world::{Controller, Key, Resource, World};
 pub use settings::Settings;
 use std::sync::LazyLock;
@@ -49,9 +49,9 @@ pub(crate) static NAMESPACES: LazyLock<Resource> =
     LazyLock::new(|| Resource::new("", "v1", "namespaces", "Namespace", false));
 
 /// The cluster for which calls are made; `None` until the namespace `kube-system` exists.
-pub(crate) fn cluster(world: &World, settings: &Settings) -> Option<Cluster> {
+pub(crate) fn cluster(world: &World, settings: &Settings) -> Option<ClusterRef> {
     let system = world.object(&NAMESPACES, &Key::cluster("kube-system"))?;
-    Some(Cluster { name: settings.cluster_name.clone(), uid: system.meta.uid.clone() })
+    Some(ClusterRef { name: settings.cluster_name.clone(), uid: system.meta.uid.clone() })
 }
 
 /// Whether a provider ID belongs to this provider.

@@ -8,10 +8,10 @@ use crate::planted::{Bug, planted};
 use crate::{NAMESPACES, Settings, cluster, is_of_provider, names};
 use holdfast_controllers::subject::Subject;
 use holdfast_value::{Value, json};
-use holdfast_world::cloud::{Answer, Call, Fault, NodeRef, Why};
+use holdfast_world::cloud::{CloudAnswer, CloudCall, Fault, FaultReason, NodeRef};
 use holdfast_world::views::Node;
 use holdfast_world::views::node::Taint;
-use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Time, View, World};
+use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Stamp, Time, View, Viewed, World};
 use std::collections::BTreeMap;
 
 pub const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
@@ -20,23 +20,23 @@ pub const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized"
 /// Plans one node at a time.
 pub struct Lifecycle {
     settings: Settings,
-    known: BTreeMap<Key, Known>,
+    known: BTreeMap<Key, InstanceAnswer>,
 }
 
 /// The cloud's last answer about a node's instance.
-struct Known {
+struct InstanceAnswer {
     /// The provider ID with which the cloud was asked.
     provider_id: String,
     asked: Time,
-    state: State,
+    state: InstanceState,
     /// How many times in a row the instance was not found.
     missed: u32,
     /// The message of the last Event about the cloud.
-    told: Option<String>,
+    last_event: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum State {
+enum InstanceState {
     Runs,
     IsShutDown,
     Gone,
@@ -89,31 +89,31 @@ impl Controller for Lifecycle {
         let provider_id = &node.spec.provider_id;
         if let Some(why) = self.doubt(node) {
             self.known.remove(key);
-            plan.left.push(why);
+            plan.skipped.push(why);
             return plan;
         }
         let known = self.known.get_mut(key).filter(|known| known.provider_id == *provider_id);
         let due = known.as_ref().map_or(stamp.time, |known| known.asked.plus_millis(self.settings.monitor_millis));
         if stamp.time >= due {
             let node = NodeRef { name: key.name.to_string(), provider_id: provider_id.clone() };
-            plan.calls.push(Call::Instance { cluster, node });
+            plan.calls.push(CloudCall::Instance { cluster, node });
             return plan;
         }
-        plan.again_at(due);
+        plan.requeue_at(due);
         let Some(known) = known else { return plan };
         match &known.state {
-            State::Gone if known.missed >= 2 || planted(Bug::OnceIsEnough) => {
+            InstanceState::Gone if known.missed >= 2 || planted(Bug::OnceIsEnough) => {
                 let message = format!("Deleting node {} because it does not exist in the cloud provider", key.name);
-                plan.notes.push(Subject::from(node).normal("DeletingNode", message));
+                plan.events.push(Subject::from(node).normal("DeletingNode", message));
                 plan.then(Subject::from(node).delete());
             }
-            State::IsShutDown if !has_taint => plan.then(with_taints(node, |_| true, Some(SHUTDOWN))),
-            State::Unknown(fault) => {
+            InstanceState::IsShutDown if !has_taint => plan.then(with_taints(node, |_| true, Some(SHUTDOWN))),
+            InstanceState::Unknown(fault) => {
                 let message =
                     format!("Error asking cloud provider {} for its instance: {fault}", self.settings.provider);
-                if known.told.as_ref() != Some(&message) {
-                    plan.notes.push(Subject::from(node).warning("CloudProviderFailed", message.clone()));
-                    known.told = Some(message);
+                if known.last_event.as_ref() != Some(&message) {
+                    plan.events.push(Subject::from(node).warning("CloudProviderFailed", message.clone()));
+                    known.last_event = Some(message);
                 }
             }
             _ => {}
@@ -121,21 +121,22 @@ impl Controller for Lifecycle {
         plan
     }
 
-    fn called(&mut self, key: &Key, call: &Call, answer: Result<Answer, Fault>, now: Time) {
-        let Call::Instance { node, .. } = call else { return };
+    fn called(&mut self, key: &Key, call: &CloudCall, answer: Result<CloudAnswer, Fault>, now: Time) {
+        let CloudCall::Instance { node, .. } = call else { return };
         let state = match answer {
-            Ok(Answer::Instance(instance)) if instance.is_shut_down => State::IsShutDown,
-            Ok(Answer::Instance(_)) => State::Runs,
-            Ok(_) => State::Unknown(Fault::unavailable("the cloud answers with something else")),
-            Err(fault) if fault.is(Why::NotFound) => State::Gone,
-            Err(_) if planted(Bug::DoubtDeletesNodes) => State::Gone,
-            Err(fault) => State::Unknown(fault),
+            Ok(CloudAnswer::Instance(instance)) if instance.is_shut_down => InstanceState::IsShutDown,
+            Ok(CloudAnswer::Instance(_)) => InstanceState::Runs,
+            Ok(_) => InstanceState::Unknown(Fault::unavailable("the cloud answers with something else")),
+            Err(fault) if fault.is(FaultReason::NotFound) => InstanceState::Gone,
+            Err(_) if planted(Bug::DoubtDeletesNodes) => InstanceState::Gone,
+            Err(fault) => InstanceState::Unknown(fault),
         };
         let before = self.known.remove(key).filter(|before| before.provider_id == node.provider_id);
         let missed = before.as_ref().map_or(0, |before| before.missed);
-        let missed = if state == State::Gone { missed.saturating_add(1) } else { 0 };
-        let told = before.and_then(|before| before.told);
-        let known = Known { provider_id: node.provider_id.clone(), asked: now, state, missed, told };
+        let missed = if state == InstanceState::Gone { missed.saturating_add(1) } else { 0 };
+        let told = before.and_then(|before| before.last_event);
+        let known =
+            InstanceAnswer { provider_id: node.provider_id.clone(), asked: now, state, missed, last_event: told };
         self.known.insert(key.clone(), known);
     }
 
@@ -143,7 +144,7 @@ impl Controller for Lifecycle {
         let mut plan = Plan::default();
         let delete = refused.iter().find(|refused| matches!(refused.action.verb, holdfast_world::Verb::Delete { .. }));
         if let (Some(delete), Some(node)) = (delete, world.get::<Node>(key)) {
-            plan.notes.push(Subject::from(node).warning("DeletingNodeFailed", delete.refusal.message.clone()));
+            plan.events.push(Subject::from(node).warning("DeletingNodeFailed", delete.refusal.message.clone()));
         }
         plan
     }
@@ -151,7 +152,7 @@ impl Controller for Lifecycle {
 
 impl Lifecycle {
     /// Why the cloud cannot tell whether a node's instance is gone.
-    fn doubt(&self, node: Seen<'_, Node>) -> Option<String> {
+    fn doubt(&self, node: Viewed<'_, Node>) -> Option<String> {
         let (name, id) = (&node.meta().name, &node.view.spec.provider_id);
         if node.meta().is_deleting() {
             return Some(format!("node {name} is being deleted"));
@@ -165,14 +166,14 @@ impl Lifecycle {
 
 /// Keeps some of a node's taints and adds one. The patch replaces the whole list, so it carries the resource version of
 /// the node on which it is based.
-pub(crate) fn with_taints(node: Seen<'_, Node>, keep: impl Fn(&Taint) -> bool, add: Option<&str>) -> Action {
+pub(crate) fn with_taints(node: Viewed<'_, Node>, keep: impl Fn(&Taint) -> bool, add: Option<&str>) -> Action {
     Subject::from(node).strategic_patch(json!({
         "metadata": {"resourceVersion": node.meta().resource_version},
         "spec": {"taints": taints(node, keep, add)},
     }))
 }
 
-pub(crate) fn taints(node: Seen<'_, Node>, keep: impl Fn(&Taint) -> bool, add: Option<&str>) -> Value {
+pub(crate) fn taints(node: Viewed<'_, Node>, keep: impl Fn(&Taint) -> bool, add: Option<&str>) -> Value {
     let kept = node.view.spec.taints.iter().filter(|taint| keep(taint)).map(|taint| {
         let mut kept = json!({"key": taint.key, "effect": taint.effect});
         if !taint.value.is_empty() {

@@ -7,10 +7,10 @@ use crate::lifecycle::{UNINITIALIZED, taints};
 use crate::{NAMESPACES, Settings, cluster, names};
 use holdfast_controllers::subject::Subject;
 use holdfast_value::{Map, json};
-use holdfast_world::cloud::{Address, Answer, Call, Fault, Instance, NodeRef, Why, Zone};
+use holdfast_world::cloud::{CloudAnswer, CloudCall, Fault, FaultReason, Instance, NodeAddress, NodeRef, Zone};
 use holdfast_world::views::Node;
 use holdfast_world::{
-    Action, BackOff, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Time, Verb, View, World,
+    Action, BackOff, Change, Controller, Key, Keys, Plan, Resource, Stamp, Time, Verb, View, Viewed, World,
 };
 use std::collections::BTreeMap;
 
@@ -31,12 +31,12 @@ const MIRRORED: [(&str, &str); 5] = [
 /// Plans one node per key.
 pub struct CloudNodes {
     settings: Settings,
-    known: BTreeMap<Key, Known>,
+    known: BTreeMap<Key, NodeAnswers>,
 }
 
 /// The cloud's last answers about a node.
 #[derive(Default)]
-struct Known {
+struct NodeAnswers {
     provider_id: String,
     asked: Option<Time>,
     instance: Option<Instance>,
@@ -90,7 +90,7 @@ impl Controller for CloudNodes {
             // An answer from before the node had a provider ID is about the same instance.
             let same = known.instance.as_ref().is_some_and(|instance| instance.provider_id == node.spec.provider_id);
             if !same {
-                *known = Known::default();
+                *known = NodeAnswers::default();
             }
             known.provider_id = node.spec.provider_id.clone();
         }
@@ -101,23 +101,23 @@ impl Controller for CloudNodes {
         let node_ref = || NodeRef { name: key.name.to_string(), provider_id: node.spec.provider_id.clone() };
         let is_due = next.is_none_or(|next| stamp.time >= next) || is_new && known.instance.is_none();
         if is_due {
-            plan.calls.push(Call::Instance { cluster, node: node_ref() });
+            plan.calls.push(CloudCall::Instance { cluster, node: node_ref() });
             return plan;
         }
-        next.into_iter().for_each(|next| plan.again_at(next));
+        next.into_iter().for_each(|next| plan.requeue_at(next));
         // The cloud knows no such instance, so only the deprecated labels are updated.
         let Some(instance) = &known.instance else {
             plan.together(labelled(node, Map::new()).into_iter().collect());
             return plan;
         };
         if instance.zone == Zone::default() && known.zone.is_none() && is_new {
-            plan.calls.push(Call::Zone { cluster, node: node_ref() });
+            plan.calls.push(CloudCall::Zone { cluster, node: node_ref() });
             return plan;
         }
         let addresses = match addresses(node, instance) {
             Ok(addresses) => addresses,
             Err(why) => {
-                let fault = Fault::new(Why::Invalid, why);
+                let fault = Fault::new(FaultReason::Invalid, why);
                 return self.failed(node, is_new, &fault, next);
             }
         };
@@ -129,25 +129,25 @@ impl Controller for CloudNodes {
         }
         plan.together(addressed(node, &addresses).into_iter().collect());
         if is_new && let Some(last) = plan.steps.last_mut().and_then(|step| step.last_mut()) {
-            last.told = Some(Subject::from(node).normal("Synced", "Node synced successfully".into()));
+            last.event = Some(Subject::from(node).normal("Synced", "Node synced successfully".into()));
         }
         plan
     }
 
-    fn called(&mut self, key: &Key, call: &Call, answer: Result<Answer, Fault>, now: Time) {
+    fn called(&mut self, key: &Key, call: &CloudCall, answer: Result<CloudAnswer, Fault>, now: Time) {
         let Some(known) = self.known.get_mut(key) else { return };
         match (call, answer) {
-            (Call::Instance { .. }, answer) => {
+            (CloudCall::Instance { .. }, answer) => {
                 known.asked = Some(now);
                 match answer {
-                    Ok(Answer::Instance(instance)) => known.instance = Some(instance),
+                    Ok(CloudAnswer::Instance(instance)) => known.instance = Some(instance),
                     Ok(_) => known.failed = Some(Fault::unavailable("the cloud answers with something else")),
                     Err(fault) => known.failed = Some(fault),
                 }
             }
-            (_, Ok(Answer::Zone(zone))) => known.zone = Some(zone),
+            (_, Ok(CloudAnswer::Zone(zone))) => known.zone = Some(zone),
             // The cloud has no zone for the node.
-            (_, Err(fault)) if matches!(fault.why, Why::NotOffered | Why::NotFound) => {
+            (_, Err(fault)) if matches!(fault.reason, FaultReason::NotOffered | FaultReason::NotFound) => {
                 known.zone = Some(Zone::default());
             }
             (_, Err(fault)) => known.failed = Some(fault),
@@ -159,24 +159,24 @@ impl Controller for CloudNodes {
 impl CloudNodes {
     /// Reports that the cloud did not answer. An initialized node waits until the next comparison; if the cloud does
     /// not know it at all, it may belong to another cloud, and nothing is reported.
-    fn failed(&self, node: Seen<'_, Node>, is_new: bool, fault: &Fault, next: Option<Time>) -> Plan {
+    fn failed(&self, node: Viewed<'_, Node>, is_new: bool, fault: &Fault, next: Option<Time>) -> Plan {
         let mut plan = Plan::default();
-        plan.left.push(format!("node {}: {fault}", node.meta().name));
+        plan.skipped.push(format!("node {}: {fault}", node.meta().name));
         if !is_new {
-            next.into_iter().for_each(|next| plan.again_at(next));
-            if fault.is(Why::NotFound) {
+            next.into_iter().for_each(|next| plan.requeue_at(next));
+            if fault.is(FaultReason::NotFound) {
                 return plan;
             }
         }
         let message = format!("Error asking cloud provider {} for its instance: {fault}", self.settings.provider);
-        plan.notes.push(Subject::from(node).warning("CloudProviderFailed", message));
+        plan.events.push(Subject::from(node).warning("CloudProviderFailed", message));
         plan.unready = is_new;
         plan
     }
 }
 
 /// Writes all the cloud's data into the node and removes the taint.
-fn initialized(node: Seen<'_, Node>, instance: &Instance, zone: &Zone) -> Action {
+fn initialized(node: Viewed<'_, Node>, instance: &Instance, zone: &Zone) -> Action {
     let mut labels = Map::new();
     for (label, value) in [(INSTANCE_TYPE, &instance.kind), (ZONE, &zone.zone), (REGION, &zone.region)] {
         if !value.is_empty() {
@@ -206,7 +206,7 @@ fn is_reserved(label: &str) -> bool {
 }
 
 /// Gives deprecated labels the values of the labels that replaced them.
-fn labelled(node: Seen<'_, Node>, mut labels: Map) -> Option<Action> {
+fn labelled(node: Viewed<'_, Node>, mut labels: Map) -> Option<Action> {
     let meta = node.meta();
     for (label, older) in MIRRORED {
         if let Some(value) = meta.label(label)
@@ -218,7 +218,7 @@ fn labelled(node: Seen<'_, Node>, mut labels: Map) -> Option<Action> {
     (!labels.is_empty()).then(|| Subject::from(node).strategic_patch(json!({"metadata": {"labels": labels}})))
 }
 
-fn addressed(node: Seen<'_, Node>, addresses: &[Address]) -> Option<Action> {
+fn addressed(node: Viewed<'_, Node>, addresses: &[NodeAddress]) -> Option<Action> {
     if addresses.is_empty() || node.status.addresses[..] == *addresses {
         return None;
     }
@@ -228,7 +228,7 @@ fn addressed(node: Seen<'_, Node>, addresses: &[Address]) -> Option<Action> {
 }
 
 /// The addresses of a node, from the cloud's data and the kubelet's `--node-ip`.
-fn addresses(node: Seen<'_, Node>, instance: &Instance) -> Result<Vec<Address>, String> {
+fn addresses(node: Viewed<'_, Node>, instance: &Instance) -> Result<Vec<NodeAddress>, String> {
     let mut addresses = instance.addresses.clone();
     if addresses.is_empty() {
         return Ok(addresses);

@@ -9,14 +9,16 @@ use crate::{NAMESPACES, Settings, cluster, names};
 use holdfast_controllers::addresses::Range;
 use holdfast_controllers::subject::Subject;
 use holdfast_value::json;
-use holdfast_world::cloud::{Answer, Call, Cluster, Fault, Route};
+use holdfast_world::cloud::{CloudAnswer, CloudCall, ClusterRef, Fault, Route};
 use holdfast_world::views::Condition;
 use holdfast_world::views::Node;
-use holdfast_world::{Action, Change, Controller, Key, Keys, Note, Plan, Resource, Seen, Stamp, Time, View, World};
+use holdfast_world::{
+    Action, Change, Controller, Key, Keys, Plan, PlannedEvent, Resource, Stamp, Time, View, Viewed, World,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The maximum number of calls and patches in progress at once.
-const AT_ONCE: usize = 200;
+const CALLS_MAX: usize = 200;
 /// How long the plan waits for further changes after a change of a node.
 const NODES_MILLIS: i64 = 100;
 const CONDITION: &str = "NetworkUnavailable";
@@ -50,8 +52,8 @@ struct Failed {
 }
 
 /// A pod CIDR of a node.
-struct Want<'a> {
-    node: Seen<'a, Node>,
+struct WantedRoute<'a> {
+    node: Viewed<'a, Node>,
     text: &'a str,
     /// Why no route can be made; `None` if one can.
     lacks: Option<String>,
@@ -107,7 +109,7 @@ impl Controller for Routes {
             }
             return;
         }
-        let matters = |node: Option<Seen<'_, Node>>| {
+        let matters = |node: Option<Viewed<'_, Node>>| {
             let node = node.map(|node| (node.meta().uid.clone(), node.view.spec.pod_cidrs.clone(), state(node)));
             node.unwrap_or_default()
         };
@@ -123,18 +125,19 @@ impl Controller for Routes {
         let Some(cluster) = cluster(world, &self.settings) else { return plan };
         let is_due = |listed: &Listed| stamp.time >= listed.at.plus_millis(self.settings.routes_millis);
         if let Some(fault) = self.fault.take() {
-            plan.left.push(format!("routes cannot be listed: {fault}"));
-            plan.notes
-                .extend(self.told_of_all(world, &format!("Error listing routes of cluster {}: {fault}", cluster.name)));
-            plan.again_at(stamp.time.plus_millis(self.settings.routes_millis));
+            plan.skipped.push(format!("routes cannot be listed: {fault}"));
+            plan.events.extend(
+                self.list_failure_event(world, &format!("Error listing routes of cluster {}: {fault}", cluster.name)),
+            );
+            plan.requeue_at(stamp.time.plus_millis(self.settings.routes_millis));
             return plan;
         }
         if self.listed.as_ref().is_none_or(is_due) || self.is_stale {
-            plan.calls.push(Call::Routes { cluster });
+            plan.calls.push(CloudCall::Routes { cluster });
             return plan;
         }
         let Some(listed) = &self.listed else { return plan };
-        plan.again_at(listed.at.plus_millis(self.settings.routes_millis));
+        plan.requeue_at(listed.at.plus_millis(self.settings.routes_millis));
         let wanted = wanted(world, &self.ranges);
         let own = |route: &&Route| route.cluster == cluster;
         let there: BTreeSet<(&str, &str)> =
@@ -150,11 +153,11 @@ impl Controller for Routes {
                 Range::parse(&route.destination).is_some_and(|range| self.ranges.iter().any(|own| own.covers(&range)));
             within && (route.blackhole || !pairs.contains(&pair(route))) && !failed(&route.node, &route.destination)
         });
-        let delete: Vec<Call> = match planted(Bug::RoutesStay) {
+        let delete: Vec<CloudCall> = match planted(Bug::RoutesStay) {
             true => Vec::new(),
             false => unwanted
-                .map(|route| Call::DeleteRoute { cluster: cluster.clone(), route: route.clone() })
-                .take(AT_ONCE)
+                .map(|route| CloudCall::DeleteRoute { cluster: cluster.clone(), route: route.clone() })
+                .take(CALLS_MAX)
                 .collect(),
         };
         if !delete.is_empty() {
@@ -166,31 +169,31 @@ impl Controller for Routes {
             let name = want.node.object.meta.name.as_str();
             want.lacks.is_none() && !there.contains(&(name, want.text)) && !failed(name, want.text)
         });
-        plan.calls = missing.map(|want| creation(&cluster, want, stamp)).take(AT_ONCE).collect();
+        plan.calls = missing.map(|want| creation(&cluster, want, stamp)).take(CALLS_MAX).collect();
         if plan.calls.is_empty() {
             let patches = conditions(world, &wanted, &there, stamp.time);
-            patches.chunks(AT_ONCE).for_each(|patches| plan.together(patches.to_vec()));
-            plan.notes.extend(self.failures(&wanted));
+            patches.chunks(CALLS_MAX).for_each(|patches| plan.together(patches.to_vec()));
+            plan.events.extend(self.failures(&wanted));
         }
         plan
     }
 
-    fn called(&mut self, _: &Key, call: &Call, answer: Result<Answer, Fault>, now: Time) {
+    fn called(&mut self, _: &Key, call: &CloudCall, answer: Result<CloudAnswer, Fault>, now: Time) {
         match (call, answer) {
-            (Call::Routes { .. }, Ok(Answer::Routes(routes))) => {
+            (CloudCall::Routes { .. }, Ok(CloudAnswer::Routes(routes))) => {
                 self.listed = Some(Listed { at: now, routes: routes.into_iter().collect() });
                 self.is_stale = false;
                 self.failed.clear();
             }
-            (Call::Routes { .. }, Err(fault)) => self.fault = Some(fault),
-            (Call::CreateRoute { route, .. }, Ok(_)) => {
+            (CloudCall::Routes { .. }, Err(fault)) => self.fault = Some(fault),
+            (CloudCall::CreateRoute { route, .. }, Ok(_)) => {
                 self.listed.iter_mut().for_each(|listed| _ = listed.routes.insert(route.clone()));
             }
-            (Call::DeleteRoute { route, .. }, Ok(_)) => {
+            (CloudCall::DeleteRoute { route, .. }, Ok(_)) => {
                 self.listed.iter_mut().for_each(|listed| _ = listed.routes.remove(route));
             }
-            (Call::CreateRoute { route, .. } | Call::DeleteRoute { route, .. }, Err(fault)) => {
-                let what = if matches!(call, Call::CreateRoute { .. }) { "create" } else { "delete" };
+            (CloudCall::CreateRoute { route, .. } | CloudCall::DeleteRoute { route, .. }, Err(fault)) => {
+                let what = if matches!(call, CloudCall::CreateRoute { .. }) { "create" } else { "delete" };
                 let Route { name, destination, node, .. } = route;
                 let message = format!("Could not {what} route {name} {destination} for node {node}: {fault}");
                 self.failed.insert((node.clone(), destination.clone()), Failed { message, is_told: false });
@@ -202,7 +205,7 @@ impl Controller for Routes {
 
 impl Routes {
     /// Events for routes that failed; one for each new reason.
-    fn failures(&mut self, wanted: &[Want<'_>]) -> Vec<Note> {
+    fn failures(&mut self, wanted: &[WantedRoute<'_>]) -> Vec<PlannedEvent> {
         let mut notes = Vec::new();
         for want in wanted {
             let name = &want.node.object.meta.name;
@@ -224,7 +227,7 @@ impl Routes {
     }
 
     /// Reports a failed list in an Event about the first node, because no object stands for all routes.
-    fn told_of_all(&mut self, world: &World, message: &str) -> Option<Note> {
+    fn list_failure_event(&mut self, world: &World, message: &str) -> Option<PlannedEvent> {
         let node = world.all::<Node>().next()?;
         let is_new = self.told.len() < TOLD_MAX && self.told.insert(message.to_owned());
         is_new.then(|| Subject::from(node).warning("FailedToListRoutes", message.to_owned()))
@@ -235,7 +238,7 @@ fn pair(route: &Route) -> (&str, &str) {
     (&route.node, &route.destination)
 }
 
-fn creation(cluster: &Cluster, want: &Want<'_>, stamp: Stamp) -> Call {
+fn creation(cluster: &ClusterRef, want: &WantedRoute<'_>, stamp: Stamp) -> CloudCall {
     let hint = &want.node.object.meta.uid;
     let name = if planted(Bug::RoutesTwice) { format!("{hint}-{}", stamp.seed) } else { hint.clone() };
     let mut cluster_of_route = cluster.clone();
@@ -244,13 +247,13 @@ fn creation(cluster: &Cluster, want: &Want<'_>, stamp: Stamp) -> Call {
     }
     let node = want.node.object.meta.name.clone();
     let route = Route { name, cluster: cluster_of_route, node, destination: want.text.to_owned(), blackhole: false };
-    Call::CreateRoute { cluster: cluster.clone(), route }
+    CloudCall::CreateRoute { cluster: cluster.clone(), route }
 }
 
 /// The pod CIDRs of all nodes. A CIDR that overlaps one of an older node gets no route, because its destination would
 /// be ambiguous.
-fn wanted<'a>(world: &'a World, ranges: &[Range]) -> Vec<Want<'a>> {
-    let mut nodes: Vec<Seen<'a, Node>> = world.all::<Node>().filter(|node| !node.meta().is_deleting()).collect();
+fn wanted<'a>(world: &'a World, ranges: &[Range]) -> Vec<WantedRoute<'a>> {
+    let mut nodes: Vec<Viewed<'a, Node>> = world.all::<Node>().filter(|node| !node.meta().is_deleting()).collect();
     nodes.sort_by_key(|node| (node.meta().creation_timestamp, node.meta().name.as_str()));
     // The CIDRs taken so far do not overlap, so they are found by their first address.
     let mut taken: BTreeMap<Range, &str> = BTreeMap::new();
@@ -270,7 +273,7 @@ fn wanted<'a>(world: &'a World, ranges: &[Range]) -> Vec<Want<'a>> {
                     }
                 },
             };
-            wanted.push(Want { node, text, lacks });
+            wanted.push(WantedRoute { node, text, lacks });
         }
     }
     wanted
@@ -284,19 +287,19 @@ fn overlapping<'a>(taken: &BTreeMap<Range, &'a str>, range: Range) -> Option<&'a
 }
 
 /// The status and reason of the condition NetworkUnavailable.
-fn state(node: Seen<'_, Node>) -> Option<(String, String)> {
+fn state(node: Viewed<'_, Node>) -> Option<(String, String)> {
     let condition = Condition::find(&node.view.status.conditions, CONDITION)?;
     Some((condition.status.clone(), condition.reason.clone()))
 }
 
 /// Sets the condition NetworkUnavailable of each node.
-fn conditions(world: &World, wanted: &[Want<'_>], there: &BTreeSet<(&str, &str)>, now: Time) -> Vec<Action> {
+fn conditions(world: &World, wanted: &[WantedRoute<'_>], there: &BTreeSet<(&str, &str)>, now: Time) -> Vec<Action> {
     let mut lacking: BTreeMap<&str, bool> = BTreeMap::new();
     for want in wanted {
         let name = want.node.object.meta.name.as_str();
         *lacking.entry(name).or_default() |= want.lacks.is_some() || !there.contains(&(name, want.text));
     }
-    let patch = |node: Seen<'_, Node>| {
+    let patch = |node: Viewed<'_, Node>| {
         let (status, reason, message) = match lacking.get(node.object.meta.name.as_str()) {
             Some(false) => ("False", "RouteCreated", "RouteController created a route"),
             Some(true) => ("True", "NoRouteCreated", "RouteController failed to create a route"),

@@ -8,7 +8,7 @@ use holdfast_controllers::Settings;
 use holdfast_core::object::Body;
 use holdfast_value::{Value, json};
 use holdfast_world::views::{Deployment, Node, Pod, ReplicaSet};
-use holdfast_world::{BackOff, Driver, Key, Outcome, Stamp, Time, View};
+use holdfast_world::{BackOff, Driver, Key, Stamp, TaskOutcome, Time, View};
 
 const DEPLOYMENTS: usize = 100;
 const NODES: usize = 5000;
@@ -37,9 +37,9 @@ fn main() {
     driver.complete();
     tell("told to all", began, count);
     let (began, mut plans) = (processor_micros(), 0);
-    while let Some(task) = driver.take(|| Stamp { time: now, seed: 1 }) {
+    while let Some(task) = driver.next_task(|| Stamp { time: now, seed: 1 }) {
         plans += 1;
-        driver.done(task.member, task.key, Outcome::default(), now);
+        driver.finish(task.controller_index, task.key, TaskOutcome::default(), now);
     }
     tell(&format!("planned {plans} times"), began, count);
 }

@@ -16,12 +16,12 @@ pub struct BackOffs {
 
 /// The failures of one owner, by the node or ordinal of the pod.
 struct Failures {
-    places: HashMap<String, Failure>,
+    places: HashMap<String, FailedPod>,
     /// When old failures were last dropped.
     swept: Time,
 }
 
-struct Failure {
+struct FailedPod {
     /// The generation of the owner: after a change of the template, failures start at 0 again.
     generation: i64,
     at: Time,
@@ -35,7 +35,7 @@ impl BackOffs {
 
     /// Records a failure; `Err`: the replacement must wait until this time.
     pub fn fail(&mut self, uid: &str, generation: i64, place: &str, now: Time) -> Result<(), Time> {
-        let lately = |failure: &Failure| now.millis_since(failure.at) <= 2 * self.max_millis;
+        let lately = |failure: &FailedPod| now.millis_since(failure.at) <= 2 * self.max_millis;
         let new = || Failures { places: HashMap::new(), swept: now };
         let failures = self.owners.entry(uid.to_owned()).or_insert_with(new);
         // Old failures are dropped once per plan, whose time is the same for all of its pods.
@@ -51,7 +51,7 @@ impl BackOffs {
             return Err(until);
         }
         let in_a_row = last.map_or(1, |last| last.in_a_row.saturating_add(1));
-        failures.places.insert(place.to_owned(), Failure { generation, at: now, in_a_row });
+        failures.places.insert(place.to_owned(), FailedPod { generation, at: now, in_a_row });
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, Mac};
 use holdfast_value::{Value, json};
 use holdfast_world::views::{ConfigMap, Secret};
-use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Time, View, World};
+use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Stamp, Time, View, Viewed, World};
 use sha2::Sha256;
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ struct BootstrapToken {
 
 impl BootstrapToken {
     /// `None`: the Secret is no bootstrap token, or the token's id does not match the Secret's name.
-    fn of(secret: Seen<'_, Secret>) -> Option<BootstrapToken> {
+    fn of(secret: Viewed<'_, Secret>) -> Option<BootstrapToken> {
         let meta = secret.meta();
         if secret.kind != TYPE || meta.namespace != NAMESPACE || meta.is_deleting() {
             return None;
@@ -92,7 +92,7 @@ impl Controller for BootstrapSigner {
         let Some(content) = document["data"][KUBECONFIG].as_str().map(str::to_owned) else { return plan };
         let tokens = world.in_namespace::<Secret>(NAMESPACE).filter_map(BootstrapToken::of);
         let signing: Vec<BootstrapToken> = tokens.filter(|token| token.signs && token.is_valid(stamp.time)).collect();
-        signing.iter().filter_map(|token| token.expires).for_each(|expires| plan.again_at(expires));
+        signing.iter().filter_map(|token| token.expires).for_each(|expires| plan.requeue_at(expires));
         let wanted: BTreeMap<String, String> =
             signing.iter().map(|token| (format!("{SIGNATURE}{}", token.id), detached(&content, token))).collect();
         let Some(data) = document["data"].as_object_mut() else { return plan };
@@ -149,7 +149,7 @@ impl Controller for BootstrapCleaner {
         let text = data["expiration"].as_str().and_then(decode).and_then(|bytes| String::from_utf8(bytes).ok());
         let Some(expires) = text.map(|text| Time::parse(&text).unwrap_or(Time::from_second(0))) else { return plan };
         if expires > stamp.time {
-            plan.again_at(expires);
+            plan.requeue_at(expires);
         } else if !secret.meta().is_deleting() {
             plan.then(Subject::from(secret).delete());
         }

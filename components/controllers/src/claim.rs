@@ -4,7 +4,7 @@
 use crate::subject::Subject;
 use holdfast_value::json;
 use holdfast_world::selector::{labelled_places, selected_places};
-use holdfast_world::{Action, Change, Key, Keys, Meta, Owner, Seen, Selector, Verb, View, World};
+use holdfast_world::{Action, Change, Key, Keys, Meta, OwnerReference, Selector, Verb, View, Viewed, World};
 
 /// The index of objects without a controller, by the values under which selectors look for them.
 const ORPHANS: &str = "orphans";
@@ -20,7 +20,7 @@ pub fn index_orphans<V: View>(world: &mut World) {
 }
 
 /// Indexes owners, so that the objects that they select find them.
-pub fn index_selectors<K: Managing>(world: &mut World) {
+pub fn index_selectors<K: ControllerRefManager>(world: &mut World) {
     world.index::<K>(SELECTORS, |object| match object.view::<K>() {
         Some(manager) => selected_places(&object.meta.namespace, manager.selector()),
         None => Vec::new(),
@@ -28,14 +28,14 @@ pub fn index_selectors<K: Managing>(world: &mut World) {
 }
 
 /// A kind whose objects own the objects that their selector selects.
-pub trait Managing: View {
+pub trait ControllerRefManager: View {
     fn selector(&self) -> &Selector;
 }
 
 /// The objects of one kind that an owner has.
 pub struct Claims<'w, V> {
     /// The objects of the owner, including the objects that the actions adopt.
-    pub mine: Vec<Seen<'w, V>>,
+    pub mine: Vec<Viewed<'w, V>>,
     /// Adoptions and releases.
     pub actions: Vec<Action>,
 }
@@ -43,7 +43,7 @@ pub struct Claims<'w, V> {
 /// Claims the candidates that `selects` selects. Candidates belong to the owner or have no controller.
 pub fn claim<'w, V: View>(
     owner: Subject<'_>,
-    candidates: impl Iterator<Item = Seen<'w, V>>,
+    candidates: impl Iterator<Item = Viewed<'w, V>>,
     selects: impl Fn(&Meta) -> bool,
 ) -> Claims<'w, V> {
     let mut claims = Claims { mine: Vec::new(), actions: Vec::new() };
@@ -70,17 +70,17 @@ pub fn candidates<'w, V: View>(
     world: &'w World,
     owner: Subject<'_>,
     selector: &Selector,
-) -> impl Iterator<Item = Seen<'w, V>> {
+) -> impl Iterator<Item = Viewed<'w, V>> {
     let meta = &owner.object.meta;
     owned(world, &meta.uid).chain(world.selectable::<V>(ORPHANS, &meta.namespace, selector))
 }
 
 /// The objects of a kind whose controller is the object with this uid.
-pub fn owned<'w, V: View>(world: &'w World, uid: &str) -> impl Iterator<Item = Seen<'w, V>> {
+pub fn owned<'w, V: View>(world: &'w World, uid: &str) -> impl Iterator<Item = Viewed<'w, V>> {
     world.owned::<V>(uid).filter(move |seen| seen.meta().is_controlled_by(uid))
 }
 
-fn adopt<V: View>(owner: Subject<'_>, seen: Seen<'_, V>) -> Action {
+fn adopt<V: View>(owner: Subject<'_>, seen: Viewed<'_, V>) -> Action {
     let meta = seen.meta();
     let patch = json!({"metadata": {
         "uid": meta.uid,
@@ -90,7 +90,7 @@ fn adopt<V: View>(owner: Subject<'_>, seen: Seen<'_, V>) -> Action {
     Action::new(V::resource(), seen.object.key(), Verb::StrategicPatch(patch))
 }
 
-fn release<V: View>(owner: Subject<'_>, seen: Seen<'_, V>) -> Action {
+fn release<V: View>(owner: Subject<'_>, seen: Viewed<'_, V>) -> Action {
     let patch = json!({"metadata": {
         "uid": seen.meta().uid,
         "ownerReferences": [{"$patch": "delete", "uid": owner.object.meta.uid}],
@@ -99,13 +99,13 @@ fn release<V: View>(owner: Subject<'_>, seen: Seen<'_, V>) -> Action {
 }
 
 /// Whether a reference names this kind, in any version.
-pub fn names_kind<V: View>(owner: &Owner) -> bool {
+pub fn names_kind<V: View>(owner: &OwnerReference) -> bool {
     V::resource().is_named(&owner.api_version, &owner.kind)
 }
 
 /// The owners of kind `V` that a change of an object concerns: the controllers before and after, and, if the object has
 /// none, all owners that select it now.
-pub fn concerned<V: Managing>(world: &World, change: &Change, keys: &mut Keys) {
+pub fn concerned<V: ControllerRefManager>(world: &World, change: &Change, keys: &mut Keys) {
     let metas = [&change.before, &change.after].map(|object| object.as_ref().map(|object| &object.meta));
     for owner in metas.into_iter().flatten().filter_map(Meta::controller).filter(|owner| names_kind::<V>(owner)) {
         keys.add(Key::new(&change.key.namespace, &owner.name));
@@ -140,8 +140,8 @@ mod tests {
     #[test]
     fn an_owner_looks_at_its_own_and_at_orphans_that_it_may_select() {
         let mut world = World::default();
-        world.show::<Pod>();
-        world.show::<ReplicaSet>();
+        world.track::<Pod>();
+        world.track::<ReplicaSet>();
         index_orphans::<Pod>(&mut world);
         index_selectors::<ReplicaSet>(&mut world);
         for set in 0..100 {
@@ -162,8 +162,8 @@ mod tests {
     #[test]
     fn what_is_nobodys_concerns_those_that_select_it() {
         let mut world = World::default();
-        world.show::<Pod>();
-        world.show::<ReplicaSet>();
+        world.track::<Pod>();
+        world.track::<ReplicaSet>();
         index_selectors::<ReplicaSet>(&mut world);
         for set in 0..100 {
             show::<ReplicaSet>(&mut world, &format!("r{set}"), None, json!({"set": set.to_string()}));

@@ -3,7 +3,7 @@
 
 use crate::Settings;
 use holdfast_value::{Value, json};
-use holdfast_world::{BackOff, Controller, Driver, ExtraKinds, Key, Outcome, Resource, Stamp, Time};
+use holdfast_world::{BackOff, Controller, Driver, ExtraKinds, Key, Resource, Stamp, TaskOutcome, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How many idle objects of each of its kinds there are.
@@ -103,13 +103,13 @@ fn rest(driver: &mut Driver) -> usize {
     // After 1 and 60 seconds, keys are due that wait for a batch or for a time that their plan named.
     for later in [0, 1, 60] {
         let time = now().plus_seconds(later);
-        while let Some(task) = driver.take(|| Stamp { time, seed: 1 }) {
+        while let Some(task) = driver.next_task(|| Stamp { time, seed: 1 }) {
             plans += 1;
-            for path in &task.plan.asks {
+            for path in &task.plan.gets {
                 let gone = holdfast_world::Refusal { code: 404, reason: "NotFound".into(), ..Default::default() };
-                driver.answered(task.member, &task.key, path, Err(gone));
+                driver.answered(task.controller_index, &task.key, path, Err(gone));
             }
-            driver.done(task.member, task.key, Outcome::default(), time);
+            driver.finish(task.controller_index, task.key, TaskOutcome::default(), time);
         }
     }
     plans
@@ -138,7 +138,7 @@ fn a_change_costs_what_it_concerns() {
                 let before = driver.world().reads();
                 let key = key(&resource, 7, spread);
                 let body = object(&resource, &key, 7, 2).into();
-                driver.change(&resource, key, Some(body), 2, now());
+                driver.apply(&resource, key, Some(body), 2, now());
                 let plans = rest(&mut driver);
                 let reads = driver.world().reads() - before;
                 let by_nature = BY_NATURE.iter().any(|(known, _)| *known == name);
@@ -224,7 +224,7 @@ fn cost(driver: &mut Driver, object: &mut Value, version: u64) -> (usize, u64) {
     object["metadata"]["resourceVersion"] = version.to_string().into();
     let (resource, key) = place(driver, object);
     let before = driver.world().reads();
-    driver.change(&resource, key, Some(object.to_string().into()), version, now());
+    driver.apply(&resource, key, Some(object.to_string().into()), version, now());
     let plans = rest(driver);
     (plans, driver.world().reads() - before)
 }
@@ -262,9 +262,14 @@ fn ten_thousand_that_are_at_rest_cost_nothing() {
     let mut plans = 0;
     let end = now().plus_seconds(24 * 3600);
     while let Some(time) = driver.next_time().filter(|time| *time <= end) {
-        while let Some(task) = driver.take(|| Stamp { time, seed: 1 }) {
+        while let Some(task) = driver.next_task(|| Stamp { time, seed: 1 }) {
             plans += 1;
-            driver.done(task.member, task.key, Outcome { again: task.plan.again, ..Outcome::default() }, time);
+            driver.finish(
+                task.controller_index,
+                task.key,
+                TaskOutcome { requeue_at: task.plan.requeue_at, ..TaskOutcome::default() },
+                time,
+            );
         }
     }
     let reads = driver.world().reads() - reads;

@@ -5,7 +5,9 @@ use crate::subject::Subject;
 use holdfast_world::views::device::TaintRuleSpec;
 use holdfast_world::views::node::Taint;
 use holdfast_world::views::{DeviceTaintRule, Pod, ResourceClaim, ResourceSlice};
-use holdfast_world::{Change, Controller, Key, Keys, Note, Plan, Resource, Seen, Stamp, Text, Time, View, World};
+use holdfast_world::{
+    Change, Controller, Key, Keys, Plan, PlannedEvent, Resource, Stamp, Text, Time, View, Viewed, World,
+};
 use std::collections::BTreeMap;
 
 const NO_EXECUTE: &str = "NoExecute";
@@ -73,22 +75,22 @@ impl Controller for DeviceTaintEviction {
         match end(world, pod, stamp.time) {
             None => {
                 let was = self.waiting.remove(key).filter(|uid| *uid == pod.meta().uid);
-                plan.notes.extend(was.map(|_| told(pod, "Cancelling deletion")));
+                plan.events.extend(was.map(|_| eviction_event(pod, "Cancelling deletion")));
             }
             Some(end) if end > stamp.time => {
                 self.waiting.insert(key.clone(), pod.meta().uid.clone());
-                plan.again_at(end);
+                plan.requeue_at(end);
             }
             Some(_) => {
                 plan.together(pod_status(pod, stamp.time, None, Some(DISRUPTION)));
-                plan.then(Subject::from(pod).delete().told(told(pod, "Marking for deletion")));
+                plan.then(Subject::from(pod).delete().with_event(eviction_event(pod, "Marking for deletion")));
             }
         }
         plan
     }
 }
 
-fn told(pod: Seen<'_, Pod>, what: &str) -> Note {
+fn eviction_event(pod: Viewed<'_, Pod>, what: &str) -> PlannedEvent {
     Subject::from(pod).normal(REASON, what.to_owned())
 }
 
@@ -96,7 +98,7 @@ fn pool(driver: &str, pool: &str) -> Text {
     format!("{driver}/{pool}").into()
 }
 
-fn wake(claim: Seen<'_, ResourceClaim>, keys: &mut Keys) {
+fn wake(claim: Viewed<'_, ResourceClaim>, keys: &mut Keys) {
     let pods = claim.status.reserved_for.iter().filter(|consumer| consumer.resource == "pods");
     pods.for_each(|consumer| keys.add(Key::new(&claim.meta().namespace, &consumer.name)));
 }
@@ -109,7 +111,7 @@ fn wake_selected(world: &World, rule: &DeviceTaintRule, keys: &mut Keys) {
             world.indexed::<ResourceClaim>(BY_POOL, &pool(driver, name)).for_each(|claim| wake(claim, keys));
         }
         _ => {
-            let has = |claim: &Seen<'_, ResourceClaim>| {
+            let has = |claim: &Viewed<'_, ResourceClaim>| {
                 let devices = claim.status.allocation.iter().flat_map(|allocation| &allocation.devices.results);
                 devices.into_iter().any(|one| selector.selects(&one.driver, &one.pool, &one.device))
             };
@@ -120,7 +122,7 @@ fn wake_selected(world: &World, rule: &DeviceTaintRule, keys: &mut Keys) {
 
 /// When a pod must be deleted because of its devices; `None`: never, because it tolerates all taints or has no node
 /// yet.
-fn end(world: &World, pod: Seen<'_, Pod>, now: Time) -> Option<Time> {
+fn end(world: &World, pod: Viewed<'_, Pod>, now: Time) -> Option<Time> {
     let meta = pod.meta();
     if pod.spec.node_name.is_empty() {
         return None;
@@ -149,7 +151,7 @@ fn end(world: &World, pod: Seen<'_, Pod>, now: Time) -> Option<Time> {
 
 /// The NoExecute taints of a device, from the newest slices of its pool and from DeviceTaintRules.
 fn taints<'a>(world: &'a World, driver: &str, name: &str, device: &str) -> Vec<&'a Taint> {
-    let slices: Vec<Seen<'a, ResourceSlice>> = world.indexed::<ResourceSlice>(BY_POOL, &pool(driver, name)).collect();
+    let slices: Vec<Viewed<'a, ResourceSlice>> = world.indexed::<ResourceSlice>(BY_POOL, &pool(driver, name)).collect();
     let newest = slices.iter().map(|slice| slice.spec.pool.generation).max();
     let current = slices.iter().filter(|slice| Some(slice.spec.pool.generation) == newest);
     let devices = current.flat_map(|slice| &slice.view.spec.devices).filter(|known| known.name == device);
@@ -194,13 +196,13 @@ mod tests {
         taint(&mut trial, json!([{"key": "k", "effect": "NoExecute"}]));
         trial.run_for(10);
         taint(&mut trial, json!([]));
-        assert_eq!(trial.take_notes(), ["Normal DeviceTaintManagerEviction Cancelling deletion"]);
+        assert_eq!(trial.take_event_texts(), ["Normal DeviceTaintManagerEviction Cancelling deletion"]);
         taint(&mut trial, json!([{"key": "k", "effect": "NoExecute"}]));
         trial.run_for(29);
         assert!(trial.get("pods", "p")["metadata"]["deletionTimestamp"].is_null());
         trial.run_for(1);
         assert!(trial.get("pods", "p")["metadata"]["deletionTimestamp"].is_string());
-        assert_eq!(trial.take_notes(), ["Normal DeviceTaintManagerEviction Marking for deletion"]);
+        assert_eq!(trial.take_event_texts(), ["Normal DeviceTaintManagerEviction Marking for deletion"]);
     }
 
     #[test]
@@ -272,7 +274,7 @@ mod tests {
                 "metadata": {"name": "r"}, "spec": {"deviceSelector": selector,
                 "taint": {"key": "k", "effect": "NoExecute"}}}));
             trial.run();
-            assert_eq!(trial.take_notes().len(), usize::from(goes), "{selector}");
+            assert_eq!(trial.take_event_texts().len(), usize::from(goes), "{selector}");
         }
     }
 }

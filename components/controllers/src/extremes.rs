@@ -55,7 +55,7 @@ fn pods_of(controllers: Vec<Box<dyn Controller>>, objects: [Value; 2]) -> [usize
 }
 
 /// A kind with its version, its controllers, and the two specs.
-type Row = (&'static str, &'static str, Vec<Box<dyn Controller>>, (Value, Value));
+type ExtremeCase = (&'static str, &'static str, Vec<Box<dyn Controller>>, (Value, Value));
 
 #[test]
 fn the_largest_numbers_keep_nobody_from_small_ones() {
@@ -78,7 +78,7 @@ fn the_largest_numbers_keep_nobody_from_small_ones() {
     let both = || -> Vec<Box<dyn Controller>> {
         vec![Box::new(Deployments::default()), Box::new(Replicas::<ReplicaSet>::default())]
     };
-    let rows: [Row; 6] = [
+    let rows: [ExtremeCase; 6] = [
         ("Deployment", "apps/v1", both(), replicas(limits)),
         ("ReplicaSet", "apps/v1", vec![Box::new(Replicas::<ReplicaSet>::default())], replicas(json!({}))),
         (

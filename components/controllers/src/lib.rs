@@ -6,7 +6,6 @@
 
 pub mod account_tokens;
 pub mod addresses;
-pub mod answers;
 pub mod autoscaler;
 pub mod back_off;
 pub mod bootstrap;
@@ -26,6 +25,7 @@ pub mod endpoints;
 #[cfg(test)]
 mod extremes;
 pub mod garbage;
+pub mod get_answers;
 pub mod hash;
 pub mod job;
 pub mod names;

@@ -160,7 +160,7 @@ impl Controller for NodeRanges {
                     self.pools.iter_mut().for_each(|pool| pool.release(&range));
                 }
                 let message = format!("Node {} status is now: CIDRNotAvailable", key.name);
-                plan.notes.push(Subject::from(node).normal("CIDRNotAvailable", message));
+                plan.events.push(Subject::from(node).normal("CIDRNotAvailable", message));
                 return plan;
             }
             self.given.insert(key.clone(), ranges);
@@ -177,7 +177,7 @@ impl Controller for NodeRanges {
         let node = world.get::<Node>(key).filter(|_| refused.iter().any(|refused| !refused.refusal.is_stale()));
         let message = format!("Node {} status is now: CIDRAssignmentFailed", key.name);
         let note = node.map(|node| Subject::from(node).normal("CIDRAssignmentFailed", message));
-        Plan { notes: note.into_iter().collect(), ..Plan::default() }
+        Plan { events: note.into_iter().collect(), ..Plan::default() }
     }
 }
 
@@ -224,7 +224,7 @@ mod tests {
         trial.create(node("b"));
         trial.run();
         assert_eq!(trial.get("nodes", "b")["spec"]["podCIDR"], Value::Null);
-        assert_eq!(trial.take_notes(), ["Normal CIDRNotAvailable Node b status is now: CIDRNotAvailable"]);
+        assert_eq!(trial.take_event_texts(), ["Normal CIDRNotAvailable Node b status is now: CIDRNotAvailable"]);
         trial.delete("nodes", "a");
         trial.run();
         assert_eq!(trial.get("nodes", "b")["spec"]["podCIDR"], "10.1.0.0/24");

@@ -7,7 +7,7 @@ use crate::subject::Subject;
 use holdfast_value::{Value, json};
 use holdfast_world::views::{Condition, Node, Pod};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Text, Time, Verb, View, World,
+    Action, Change, Controller, Key, Keys, Plan, Resource, Stamp, Text, Time, Verb, View, Viewed, World,
 };
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -27,12 +27,12 @@ pub struct PodCollector {
     threshold: i64,
     ended: i64,
     /// Missing nodes that pods are bound to, and since when each is missing.
-    away: BTreeMap<String, Time>,
+    missing_nodes: BTreeMap<String, Time>,
 }
 
 impl PodCollector {
     pub fn new(settings: &Settings) -> PodCollector {
-        PodCollector { threshold: settings.terminated_pod_threshold, ended: 0, away: BTreeMap::new() }
+        PodCollector { threshold: settings.terminated_pod_threshold, ended: 0, missing_nodes: BTreeMap::new() }
     }
 }
 
@@ -60,7 +60,7 @@ impl Controller for PodCollector {
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         if change.is_of::<Node>() {
             if change.after.is_some() {
-                self.away.remove(&*change.key.name);
+                self.missing_nodes.remove(&*change.key.name);
             }
             // A node that exists and is in service loses no pods.
             if change.after::<Node>().is_none_or(is_out_of_service) {
@@ -69,15 +69,15 @@ impl Controller for PodCollector {
             return;
         }
         let [before, after] = [change.before::<Pod>(), change.after::<Pod>()];
-        let ended = |side: &Option<Seen<'_, Pod>>| i64::from(side.is_some_and(|pod| pod.is_finished()));
+        let ended = |side: &Option<Viewed<'_, Pod>>| i64::from(side.is_some_and(|pod| pod.is_finished()));
         self.ended += ended(&after) - ended(&before);
         if self.threshold > 0 && self.ended > self.threshold {
             keys.add(Key::cluster(""));
         }
         if let (Some(gone), None) = (before, after) {
             let node = &gone.spec.node_name;
-            if self.away.contains_key(node) && pods_on(world, node).next().is_none() {
-                self.away.remove(node);
+            if self.missing_nodes.contains_key(node) && pods_on(world, node).next().is_none() {
+                self.missing_nodes.remove(node);
             }
         }
         if after.is_some_and(|pod| pod.meta().is_deleting() || is_bound_to_nothing(world, &pod)) {
@@ -106,7 +106,7 @@ impl PodCollector {
     /// Deletes finished pods of the namespaces with the most finished pods first, so that one user's many pods do not
     /// displace another user's. Within a namespace evicted pods are deleted first, then the oldest.
     fn plan_ended(&self, world: &World, plan: &mut Plan) {
-        let mut ended: Vec<Seen<'_, Pod>> = world.indexed::<Pod>(ENDED, "").collect();
+        let mut ended: Vec<Viewed<'_, Pod>> = world.indexed::<Pod>(ENDED, "").collect();
         let surplus = usize::try_from(self.threshold).map_or(0, |kept| ended.len().saturating_sub(kept));
         if self.threshold <= 0 || surplus == 0 {
             return;
@@ -130,7 +130,7 @@ impl PodCollector {
         plan.together(ranked[..surplus].iter().map(|(_, pod)| remove(*pod)).collect());
     }
 
-    fn plan_pod(&mut self, world: &World, pod: Seen<'_, Pod>, stamp: Stamp, plan: &mut Plan) {
+    fn plan_pod(&mut self, world: &World, pod: Viewed<'_, Pod>, stamp: Stamp, plan: &mut Plan) {
         let (meta, node) = (pod.meta(), &pod.spec.node_name);
         if node.is_empty() {
             if meta.is_deleting() {
@@ -144,11 +144,11 @@ impl PodCollector {
             None => {
                 // A pod that was created for a node that was already gone waits as long, because its owner would
                 // replace it at once.
-                let away = *self.away.entry(node.clone()).or_insert(stamp.time);
+                let away = *self.missing_nodes.entry(node.clone()).or_insert(stamp.time);
                 let since = meta.creation_timestamp.map_or(away, |made| made.max(away));
                 let until = since.plus_seconds(QUARANTINE_SECONDS);
                 if stamp.time < until || planted(Bug::LostPodsStay) {
-                    plan.again_at(until);
+                    plan.requeue_at(until);
                 } else {
                     fail_and_remove(pod, Some("PodGC: node no longer exists"), stamp, plan);
                 }
@@ -157,7 +157,7 @@ impl PodCollector {
     }
 }
 
-fn is_out_of_service(node: Seen<'_, Node>) -> bool {
+fn is_out_of_service(node: Viewed<'_, Node>) -> bool {
     node.spec.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE)
         && !Condition::is_true(&node.status.conditions, "Ready")
 }
@@ -171,12 +171,12 @@ pub fn index_by_node(world: &mut World) {
 }
 
 /// The pods that are bound to a node.
-pub fn pods_on<'a>(world: &'a World, node: &str) -> impl Iterator<Item = Seen<'a, Pod>> + use<'a> {
+pub fn pods_on<'a>(world: &'a World, node: &str) -> impl Iterator<Item = Viewed<'a, Pod>> + use<'a> {
     world.indexed::<Pod>(BY_NODE, node)
 }
 
 /// The pod becomes Failed before it is deleted, so that watchers learn of its failure.
-fn fail_and_remove(pod: Seen<'_, Pod>, disruption: Option<&str>, stamp: Stamp, plan: &mut Plan) {
+fn fail_and_remove(pod: Viewed<'_, Pod>, disruption: Option<&str>, stamp: Stamp, plan: &mut Plan) {
     if !pod.is_finished() {
         plan.together(pod_status(pod, stamp.time, Some("Failed"), disruption.map(|why| ("DeletionByPodGC", why))));
     }
@@ -186,7 +186,12 @@ fn fail_and_remove(pod: Seen<'_, Pod>, disruption: Option<&str>, stamp: Stamp, p
 }
 
 /// The patches of a pod's status: its phase, and the condition `DisruptionTarget` with reason and message.
-pub fn pod_status(pod: Seen<'_, Pod>, now: Time, phase: Option<&str>, disruption: Option<(&str, &str)>) -> Vec<Action> {
+pub fn pod_status(
+    pod: Viewed<'_, Pod>,
+    now: Time,
+    phase: Option<&str>,
+    disruption: Option<(&str, &str)>,
+) -> Vec<Action> {
     let mut status = json!({});
     if let Some(phase) = phase {
         status["phase"] = phase.into();
@@ -209,7 +214,7 @@ pub fn pod_status(pod: Seen<'_, Pod>, now: Time, phase: Option<&str>, disruption
     vec![Action::new(Pod::resource(), pod.object.key(), Verb::StrategicPatch(patch)).subresource("status")]
 }
 
-fn remove(pod: Seen<'_, Pod>) -> Action {
+fn remove(pod: Viewed<'_, Pod>) -> Action {
     let mut action = Subject::from(pod).delete();
     if let Verb::Delete { grace_seconds, .. } = &mut action.verb {
         *grace_seconds = Some(0);
@@ -278,8 +283,8 @@ mod tests {
     #[test]
     fn of_a_node_that_no_pod_is_for_nothing_is_remembered() {
         let mut world = World::default();
-        world.show::<Pod>();
-        world.show::<Node>();
+        world.track::<Pod>();
+        world.track::<Node>();
         let mut collector = PodCollector::new(&Settings::default());
         collector.indexes(&mut world);
         let key = Key::new("default", "p");
@@ -288,7 +293,10 @@ mod tests {
             let change = world.apply(Pod::resource(), key.clone(), body, version, now);
             collector.concerns(&world, &change, &mut Keys::default());
             let plan = collector.plan(&world, &key, Stamp { time: now, seed: 1 });
-            assert_eq!((collector.away.len(), plan.again.is_some()), (usize::from(version == 1), version == 1));
+            assert_eq!(
+                (collector.missing_nodes.len(), plan.requeue_at.is_some()),
+                (usize::from(version == 1), version == 1)
+            );
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::subject::Subject;
 use holdfast_value::{Value, json};
 use holdfast_world::views::Pod;
-use holdfast_world::{Action, Key, Refused, Seen, Time, Verb, View};
+use holdfast_world::{Action, Key, Refused, Time, Verb, View, Viewed};
 
 /// The longest name, and so the longest prefix of a generated name.
 const NAME_MAX: usize = 253;
@@ -30,13 +30,13 @@ pub fn from_template(owner: Subject<'_>, template: &Value) -> Value {
 pub fn create(owner: Subject<'_>, pod: Value) -> Action {
     let key = Key::new(&owner.object.meta.namespace, pod["metadata"]["name"].as_str().unwrap_or_default());
     Action::new(Pod::resource(), key, Verb::Create(pod))
-        .told(owner.normal("SuccessfulCreate", "Created pod: {name}".to_owned()))
+        .with_event(owner.normal("SuccessfulCreate", "Created pod: {name}".to_owned()))
 }
 
 /// Deletes a pod, with an Event on its owner.
-pub fn delete(owner: Subject<'_>, pod: Seen<'_, Pod>) -> Action {
+pub fn delete(owner: Subject<'_>, pod: Viewed<'_, Pod>) -> Action {
     let note = owner.normal("SuccessfulDelete", format!("Deleted pod: {}", pod.meta().name));
-    Subject::from(pod).delete().told(note)
+    Subject::from(pod).delete().with_event(note)
 }
 
 /// Groups of one, two, four items and so on. If an item of a group is refused, later groups, which would most likely be
@@ -48,7 +48,10 @@ pub fn slow_start<T>(items: Vec<T>) -> Vec<Vec<T>> {
 }
 
 /// Refusals of creating and deleting pods: Events for people, and the first refusal for a condition.
-pub fn refusals(owner: Subject<'_>, refused: &[Refused]) -> (Vec<holdfast_world::Note>, Option<Failure>) {
+pub fn refusals(
+    owner: Subject<'_>,
+    refused: &[Refused],
+) -> (Vec<holdfast_world::PlannedEvent>, Option<PodWriteFailure>) {
     let mut notes = Vec::new();
     let mut first = None;
     let of_pods = refused.iter().filter(|refused| is_pod(refused));
@@ -59,7 +62,7 @@ pub fn refusals(owner: Subject<'_>, refused: &[Refused]) -> (Vec<holdfast_world:
             _ => continue,
         };
         notes.push(owner.warning(reason, format!("Error {doing}: {}", refusal.message)));
-        first.get_or_insert_with(|| Failure { reason, message: refusal.message.clone() });
+        first.get_or_insert_with(|| PodWriteFailure { reason, message: refusal.message.clone() });
     }
     (notes, first)
 }
@@ -77,7 +80,7 @@ fn is_pod(refused: &Refused) -> bool {
 
 /// Why pods could not be created or deleted.
 #[derive(Debug, Clone)]
-pub struct Failure {
+pub struct PodWriteFailure {
     pub reason: &'static str,
     pub message: String,
 }
@@ -92,7 +95,7 @@ pub fn is_expected(refused: &Refused) -> bool {
 
 /// When the first pod that is ready but not yet available becomes available.
 pub fn next_available<'w>(
-    pods: impl IntoIterator<Item = Seen<'w, Pod>>,
+    pods: impl IntoIterator<Item = Viewed<'w, Pod>>,
     min_ready_seconds: i64,
     now: Time,
 ) -> Option<Time> {

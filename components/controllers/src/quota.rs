@@ -13,7 +13,7 @@ use holdfast_value::Value;
 use holdfast_world::request::resource_of;
 use holdfast_world::views::ResourceQuota;
 use holdfast_world::{
-    Change, Controller, ExtraKinds, Key, Keys, Object, Plan, Resource, Seen, Stamp, Time, View, World,
+    Change, Controller, ExtraKinds, Key, Keys, Object, Plan, Resource, Stamp, Time, View, Viewed, World,
 };
 use std::collections::BTreeMap;
 
@@ -89,7 +89,7 @@ impl Controller for ResourceQuotas {
                 tally.subtract(&counted, &place, before);
             }
             if let Some(after) = &change.after {
-                tally.add(&counted, place, after, after.seen);
+                tally.add(&counted, place, after, after.received_at);
             }
             keys.add(key.clone());
         }
@@ -109,9 +109,9 @@ impl Controller for ResourceQuotas {
             self.tallies.insert(key.clone(), tally);
         }
         let Some(tally) = self.tallies.get_mut(key) else { return plan };
-        tally.let_go(stamp.time);
+        tally.drop_ended(stamp.time);
         if let Some(next) = tally.leaving.values().map(|(end, _)| *end).min() {
-            plan.again_at(next);
+            plan.requeue_at(next);
         }
         plan.steps.extend(tally.status(found, &document).map(|action| vec![action]));
         plan
@@ -120,7 +120,7 @@ impl Controller for ResourceQuotas {
 
 impl ResourceQuotas {
     /// Counts all objects of the namespace that a quota covers.
-    fn count(&mut self, world: &World, found: Seen<'_, ResourceQuota>, quota: Quota, now: Time) -> QuotaSums {
+    fn count(&mut self, world: &World, found: Viewed<'_, ResourceQuota>, quota: Quota, now: Time) -> QuotaSums {
         let resources = world.resources().filter(|resource| resource.namespaced());
         let kinds: Vec<(&Resource, Counted)> = resources.map(|resource| (resource, self.counted(resource))).collect();
         let used = quota.unused(kinds.iter().map(|(_, counted)| counted));
@@ -161,21 +161,21 @@ impl QuotaSums {
     }
 
     /// The bytes as the status shows them.
-    fn told_bytes(&self) -> Option<usize> {
+    fn shown_bytes(&self) -> Option<usize> {
         let step = self.bytes_step()?;
         Some(self.bytes.div_ceil(step).saturating_mul(step))
     }
 
     /// Updates the bytes for a change of an object; returns whether the shown number changes.
     fn changes_bytes(&mut self, change: &Change) -> bool {
-        let Some(told) = self.told_bytes() else { return false };
+        let Some(told) = self.shown_bytes() else { return false };
         let size = |object: &Option<std::sync::Arc<Object>>| object.as_ref().map_or(0, |object| object.body.len());
         self.bytes = (self.bytes + size(&change.after)).saturating_sub(size(&change.before));
-        self.told_bytes() != Some(told)
+        self.shown_bytes() != Some(told)
     }
 
     fn add(&mut self, counted: &Counted, place: ObjectId, object: &Object, now: Time) {
-        let usage = self.quota.usage(counted, &looked_at(counted, object), &now.to_string());
+        let usage = self.quota.usage(counted, &counted_document(counted, object), &now.to_string());
         self.used.add(&usage);
         if let Some(end) = ends_at(object).filter(|end| *end > now) {
             self.leaving.insert(place, (end, usage));
@@ -186,14 +186,14 @@ impl QuotaSums {
         let counted_once = || {
             // After its end an object counts with its remaining usage, at any later time.
             let end = ends_at(object).map_or_else(String::new, |end| end.to_string());
-            self.quota.usage(counted, &looked_at(counted, object), &end)
+            self.quota.usage(counted, &counted_document(counted, object), &end)
         };
         let usage = self.leaving.remove(place).map(|(_, usage)| usage).unwrap_or_else(counted_once);
         self.used.subtract(&usage);
     }
 
     /// Removes the usage of objects that should have ended by now, except for the number of objects.
-    fn let_go(&mut self, now: Time) {
+    fn drop_ended(&mut self, now: Time) {
         let left: Vec<ObjectId> =
             self.leaving.iter().filter(|(_, (end, _))| *end <= now).map(|(place, _)| place.clone()).collect();
         for place in left {
@@ -203,7 +203,7 @@ impl QuotaSums {
         }
     }
 
-    fn status(&self, found: Seen<'_, ResourceQuota>, document: &Value) -> Option<holdfast_world::Action> {
+    fn status(&self, found: Viewed<'_, ResourceQuota>, document: &Value) -> Option<holdfast_world::Action> {
         let hard = &document["spec"]["hard"];
         if !hard.is_object() && document["status"]["hard"].is_null() {
             return None;
@@ -213,7 +213,7 @@ impl QuotaSums {
         for (name, amount) in &self.used.0 {
             used.set(name, *amount);
         }
-        if let Some(bytes) = self.told_bytes() {
+        if let Some(bytes) = self.shown_bytes() {
             used.set(BYTES, Amount::whole(i64::try_from(bytes).unwrap_or(i64::MAX)));
         }
         let mut used = used.document();
@@ -229,7 +229,7 @@ impl QuotaSums {
 }
 
 /// The object's document, if its content is counted, and not only the number of objects.
-fn looked_at(counted: &Counted, object: &Object) -> Value {
+fn counted_document(counted: &Counted, object: &Object) -> Value {
     if counted.measure.is_number_alone() { Value::Null } else { object.document() }
 }
 

@@ -1,14 +1,14 @@
 //! Creates ResourceClaims from the templates that pods name, and releases claims that no pod uses any more.
 
-use crate::answers::{Answers, Ask, Read};
 use crate::claim::{self, names_kind};
+use crate::get_answers::{GetAnswers, NeedsGet, PlanInput};
 use crate::subject::{Subject, part};
 use holdfast_value::{Value, json};
 use holdfast_world::views::device::Consumer;
 use holdfast_world::views::pod::PodClaim;
 use holdfast_world::views::{Pod, ResourceClaim, ResourceClaimTemplate};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Plan, Refusal, Refused, Resource, Seen, Stamp, Verb, View, World,
+    Action, Change, Controller, Key, Keys, Plan, Refusal, Refused, Resource, Stamp, Verb, View, Viewed, World,
 };
 use std::collections::{BTreeMap, HashMap};
 
@@ -24,7 +24,7 @@ const BASE_MAX: usize = 57;
 /// Each plan is for one pod or one claim.
 #[derive(Default)]
 pub struct ResourceClaims {
-    answers: Answers,
+    answers: GetAnswers,
 }
 
 impl Controller for ResourceClaims {
@@ -80,8 +80,8 @@ impl Controller for ResourceClaims {
             None => {
                 let pod = world.get::<Pod>(key).filter(|pod| !is_done(pod) && !pod.meta().is_deleting());
                 let read = self.answers.of(world, key);
-                if let Some(Err(Ask(path))) = pod.map(|pod| plan_pod(world, pod, read, &mut plan)) {
-                    return Plan { asks: vec![path], ..Plan::default() };
+                if let Some(Err(NeedsGet(path))) = pod.map(|pod| plan_pod(world, pod, read, &mut plan)) {
+                    return Plan { gets: vec![path], ..Plan::default() };
                 }
                 self.answers.forget(key);
             }
@@ -90,7 +90,7 @@ impl Controller for ResourceClaims {
     }
 
     fn answered(&mut self, key: &Key, path: &str, answer: Result<Value, Refusal>) {
-        self.answers.take_in(key, path, answer);
+        self.answers.store(key, path, answer);
     }
 
     fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], _: Stamp) -> Plan {
@@ -102,7 +102,7 @@ impl Controller for ResourceClaims {
             let message = format!("PodResourceClaim {claim}: create ResourceClaim : {}", refusal.message);
             Some(Subject::from(pod).warning("FailedResourceClaimCreation", message))
         };
-        Plan { notes: refused.iter().filter_map(note).collect(), ..Plan::default() }
+        Plan { events: refused.iter().filter_map(note).collect(), ..Plan::default() }
     }
 }
 
@@ -111,12 +111,12 @@ fn claim_key(namespace: &str, name: &str) -> Key {
 }
 
 /// Whether a pod will not use devices any more.
-fn is_done(pod: &Seen<'_, Pod>) -> bool {
+fn is_done(pod: &Viewed<'_, Pod>) -> bool {
     pod.is_finished() || pod.meta().is_deleting() && pod.spec.node_name.is_empty()
 }
 
 /// Handles a pod's claims in order, up to the first one that cannot be created.
-fn plan_pod(world: &World, pod: Seen<'_, Pod>, read: Read<'_>, plan: &mut Plan) -> Result<(), Ask> {
+fn plan_pod(world: &World, pod: Viewed<'_, Pod>, read: PlanInput<'_>, plan: &mut Plan) -> Result<(), NeedsGet> {
     let told = pod.view.status.resource_claim_statuses.iter();
     let mut names: BTreeMap<&str, &str> =
         told.filter_map(|status| Some((&*status.name, status.resource_claim_name.as_deref()?))).collect();
@@ -143,7 +143,7 @@ fn plan_pod(world: &World, pod: Seen<'_, Pod>, read: Read<'_>, plan: &mut Plan) 
                 Ok(action) => plan.then(action),
                 Err(why) => {
                     let message = format!("PodResourceClaim {}: {why}", claim.name);
-                    plan.notes.push(Subject::from(pod).warning("FailedResourceClaimCreation", message));
+                    plan.events.push(Subject::from(pod).warning("FailedResourceClaimCreation", message));
                     plan.unready = true;
                     return Ok(());
                 }
@@ -172,7 +172,7 @@ fn plan_pod(world: &World, pod: Seen<'_, Pod>, read: Read<'_>, plan: &mut Plan) 
 
 /// Whether the claim that a pod's status names exists. If the world's claims are older than the pod, the world may lack
 /// the claim, so the server is asked: a pod with two claims for the same entry would hold devices twice.
-fn is_there(world: &World, pod: Seen<'_, Pod>, name: &str, read: Read<'_>) -> Result<bool, Ask> {
+fn is_there(world: &World, pod: Viewed<'_, Pod>, name: &str, read: PlanInput<'_>) -> Result<bool, NeedsGet> {
     let (resource, namespace) = (ResourceClaim::resource(), &pod.meta().namespace);
     if world.get::<ResourceClaim>(&Key::new(namespace, name)).is_some() {
         return Ok(true);
@@ -185,7 +185,7 @@ fn is_there(world: &World, pod: Seen<'_, Pod>, name: &str, read: Read<'_>) -> Re
 }
 
 /// The claims that were made for a pod, even if its status does not show them yet, by the names in the pod's spec.
-fn made_for<'a>(world: &'a World, pod: Seen<'_, Pod>) -> HashMap<&'a str, Seen<'a, ResourceClaim>> {
+fn made_for<'a>(world: &'a World, pod: Viewed<'_, Pod>) -> HashMap<&'a str, Viewed<'a, ResourceClaim>> {
     let mut made = HashMap::new();
     for found in claim::owned::<ResourceClaim>(world, &pod.meta().uid) {
         if let Some(name) = found.object.meta.annotation(POD_CLAIM) {
@@ -195,7 +195,7 @@ fn made_for<'a>(world: &'a World, pod: Seen<'_, Pod>) -> HashMap<&'a str, Seen<'
     made
 }
 
-fn from_template(world: &World, pod: Seen<'_, Pod>, claim: &PodClaim, template: &str) -> Result<Action, String> {
+fn from_template(world: &World, pod: Viewed<'_, Pod>, claim: &PodClaim, template: &str) -> Result<Action, String> {
     let namespace = &pod.meta().namespace;
     let found = world.get::<ResourceClaimTemplate>(&Key::new(namespace, template)).ok_or_else(|| {
         format!("resource claim template {template:?}: resourceclaimtemplate.resource.k8s.io {template:?} not found")
@@ -231,7 +231,7 @@ fn base_of(pod: &str, claim: &str) -> String {
 }
 
 /// Reserves an allocated claim for a pod whose node was not set by the scheduler.
-fn reserve(claim: Seen<'_, ResourceClaim>, pod: Seen<'_, Pod>) -> Option<Action> {
+fn reserve(claim: Viewed<'_, ResourceClaim>, pod: Viewed<'_, Pod>) -> Option<Action> {
     let meta = pod.meta();
     let is_reserved = claim.status.reserved_for.iter().any(|consumer| consumer.uid == meta.uid);
     if claim.status.allocation.is_none() || is_reserved || claim.meta().is_deleting() {
@@ -245,7 +245,7 @@ fn reserve(claim: Seen<'_, ResourceClaim>, pod: Seen<'_, Pod>) -> Option<Action>
     })
 }
 
-fn plan_claim(world: &World, claim: Seen<'_, ResourceClaim>, plan: &mut Plan) {
+fn plan_claim(world: &World, claim: Viewed<'_, ResourceClaim>, plan: &mut Plan) {
     let meta = claim.meta();
     let uses = |consumer: &Consumer| {
         let is_pod = consumer.api_group.is_empty() && consumer.resource == "pods";
@@ -269,13 +269,13 @@ fn plan_claim(world: &World, claim: Seen<'_, ResourceClaim>, plan: &mut Plan) {
     }
     let owner = meta.controller().filter(|owner| names_kind::<Pod>(owner));
     let pod = owner.and_then(|owner| world.get::<Pod>(&Key::new(&meta.namespace, &owner.name)));
-    let is_pods = |pod: &Seen<'_, Pod>| owner.is_some_and(|owner| owner.uid == pod.meta().uid);
+    let is_pods = |pod: &Viewed<'_, Pod>| owner.is_some_and(|owner| owner.uid == pod.meta().uid);
     if pod.is_some_and(|pod| is_pods(&pod) && is_done(&pod)) && !meta.is_deleting() {
         plan.then(Subject::from(claim).delete());
     }
 }
 
-fn released(claim: Seen<'_, ResourceClaim>, kept: &[&str], is_free: bool) -> Option<Action> {
+fn released(claim: Viewed<'_, ResourceClaim>, kept: &[&str], is_free: bool) -> Option<Action> {
     let reserved: Vec<Value> = part(claim.object, &["status", "reservedFor"])
         .as_array()
         .into_iter()
@@ -353,7 +353,7 @@ mod tests {
         let mut trial = trial();
         trial.create(pod("", from_t()));
         trial.run_for(1);
-        let notes = trial.take_notes();
+        let notes = trial.take_event_texts();
         assert_eq!(
             notes[0],
             "Warning FailedResourceClaimCreation PodResourceClaim r: resource claim template \"t\": resourceclaimtemplate.resource.k8s.io \"t\" not found"
@@ -371,7 +371,7 @@ mod tests {
         trial.create(template());
         trial.create(pod("", from_t()));
         trial.run_for(1);
-        let notes = trial.take_notes();
+        let notes = trial.take_event_texts();
         let told = "Warning FailedResourceClaimCreation PodResourceClaim r: create ResourceClaim : \
                     resourceclaims.resource.k8s.io \"";
         assert!(notes[0].starts_with(told) && notes[0].contains("exceeded quota: q"), "{}", notes[0]);
@@ -451,9 +451,9 @@ mod tests {
             let now = Time::from_second(1_795_255_200);
             world.apply(resource, Key::new("default", name), Some(object.to_string().into()), version, now);
         };
-        world.show::<Pod>();
-        world.show::<ResourceClaim>();
-        world.show::<ResourceClaimTemplate>();
+        world.track::<Pod>();
+        world.track::<ResourceClaim>();
+        world.track::<ResourceClaimTemplate>();
         show(&mut world, ResourceClaimTemplate::resource(), "t", template(), 1);
         let mut told = pod("", from_t());
         told["status"] = json!({"resourceClaimStatuses": [{"name": "r", "resourceClaimName": "p-r-x"}]});
@@ -462,10 +462,10 @@ mod tests {
         let path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/p-r-x";
         let gone = Refusal { code: 404, reason: "NotFound".into(), message: "gone".into(), causes: Vec::new() };
         for (answer, made) in [(Ok(json!({})), 0), (Err(gone), 1)] {
-            assert_eq!(claims.plan(&world, &key, stamp).asks, [path]);
+            assert_eq!(claims.plan(&world, &key, stamp).gets, [path]);
             claims.answered(&key, path, answer);
             let plan = claims.plan(&world, &key, stamp);
-            assert_eq!((plan.asks.len(), plan.steps.len()), (0, made));
+            assert_eq!((plan.gets.len(), plan.steps.len()), (0, made));
         }
     }
 

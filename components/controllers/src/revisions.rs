@@ -9,7 +9,7 @@ use crate::subject::{self, Subject};
 use holdfast_core::schema::spelling;
 use holdfast_value::{Value, json};
 use holdfast_world::views::ControllerRevision;
-use holdfast_world::{Action, Key, Plan, Seen, Selector, Text, Verb, View, World};
+use holdfast_world::{Action, Key, Plan, Selector, Text, Verb, View, Viewed, World};
 
 /// The label of a pod with its revision.
 pub const POD_REVISION: &str = "controller-revision-hash";
@@ -19,31 +19,31 @@ const BASE_MAX: usize = 223;
 
 /// The revisions of one owner, oldest first, and the revision of its present template.
 pub struct Revisions<'w> {
-    pub known: Vec<Seen<'w, ControllerRevision>>,
-    pub present: Present<'w>,
+    pub known: Vec<Viewed<'w, ControllerRevision>>,
+    pub present: PresentRevision<'w>,
     /// How many name collisions there were: at least the number in the status.
     pub collisions: i64,
 }
 
 /// The revision of the present template, existing or to be created.
-pub enum Present<'w> {
-    Known(Seen<'w, ControllerRevision>),
+pub enum PresentRevision<'w> {
+    Known(Viewed<'w, ControllerRevision>),
     New { name: Text },
 }
 
-impl Present<'_> {
+impl PresentRevision<'_> {
     pub fn name(&self) -> &str {
         match self {
-            Present::Known(seen) => &seen.meta().name,
-            Present::New { name } => name,
+            PresentRevision::Known(seen) => &seen.meta().name,
+            PresentRevision::New { name } => name,
         }
     }
 
     /// The revision's hash: from its label, or the end of its name.
     pub fn label(&self, hash_label: &str) -> &str {
         let known = match self {
-            Present::Known(seen) => seen.meta().label(hash_label),
-            Present::New { .. } => None,
+            PresentRevision::Known(seen) => seen.meta().label(hash_label),
+            PresentRevision::New { .. } => None,
         };
         known.unwrap_or_else(|| self.name().rsplit_once('-').map_or("", |(_, hash)| hash))
     }
@@ -51,7 +51,7 @@ impl Present<'_> {
 
 /// Finds or creates the revision of the owner's template, and gives it the highest number. `hash_label`: the label of a
 /// revision with its hash.
-pub fn settle<'w>(
+pub fn find_or_create<'w>(
     world: &'w World,
     owner: Subject<'w>,
     selector: &Selector,
@@ -75,12 +75,12 @@ pub fn settle<'w>(
             document["revision"] = next.into();
             plan.then(Subject::from(seen).update(document));
         }
-        return Revisions { known, present: Present::Known(seen), collisions };
+        return Revisions { known, present: PresentRevision::Known(seen), collisions };
     }
     let (key, hash, collisions) = free_name(world, owner, &template, collisions);
     let document = document(owner, hash_label, &template, data, (&key, &hash, next));
     plan.then(Action::new(ControllerRevision::resource(), key.clone(), Verb::Create(document)));
-    Revisions { known, present: Present::New { name: key.name }, collisions }
+    Revisions { known, present: PresentRevision::New { name: key.name }, collisions }
 }
 
 /// A name that no other revision has. A taken name belongs to another template or another owner.
@@ -146,7 +146,7 @@ pub fn template_of(revision: &ControllerRevision) -> Value {
 }
 
 /// Deletes the oldest `surplus` of these revisions.
-pub fn forget<'w>(unused: impl Iterator<Item = Seen<'w, ControllerRevision>>, surplus: usize, plan: &mut Plan) {
+pub fn forget<'w>(unused: impl Iterator<Item = Viewed<'w, ControllerRevision>>, surplus: usize, plan: &mut Plan) {
     let oldest = unused.take(surplus).filter(|seen| !seen.meta().is_deleting());
     plan.together(oldest.map(|seen| Subject::from(seen).delete()).collect());
 }

@@ -5,7 +5,7 @@ use crate::subject::Subject;
 use holdfast_value::json;
 use holdfast_world::views::Condition;
 use holdfast_world::views::{IPAddress, ServiceCIDR};
-use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Time, Verb, View, World};
+use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Stamp, Time, Verb, View, Viewed, World};
 use std::net::IpAddr;
 
 const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
@@ -56,22 +56,22 @@ impl Controller for ServiceRanges {
                 plan.then(Subject::from(found).update(document));
             }
             let ready = ("True", "", "Kubernetes Service CIDR is ready");
-            plan.together(say_ready(found, ready, stamp.time).into_iter().collect());
+            plan.together(set_ready(found, ready, stamp.time).into_iter().collect());
             return plan;
         };
         if !meta.has_finalizer(FINALIZER) {
             return plan;
         }
-        if !may_go(world, found) {
+        if !may_be_deleted(world, found) {
             let message = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new \
                            ServiceCIDR";
             let kept = ("False", "Terminating", message);
-            plan.together(say_ready(found, kept, stamp.time).into_iter().collect());
+            plan.together(set_ready(found, kept, stamp.time).into_iter().collect());
             return plan;
         }
         let end = deleted.plus_seconds(GRACE_SECONDS);
         if end > stamp.time {
-            plan.again_at(end);
+            plan.requeue_at(end);
         } else if let Some(finalizers) = document["metadata"]["finalizers"].as_array_mut() {
             finalizers.retain(|finalizer| finalizer != FINALIZER);
             plan.then(Subject::from(found).update(document));
@@ -80,7 +80,11 @@ impl Controller for ServiceRanges {
     }
 }
 
-fn say_ready(found: Seen<'_, ServiceCIDR>, (status, reason, message): (&str, &str, &str), now: Time) -> Option<Action> {
+fn set_ready(
+    found: Viewed<'_, ServiceCIDR>,
+    (status, reason, message): (&str, &str, &str),
+    now: Time,
+) -> Option<Action> {
     let known = Condition::find(&found.status.conditions, "Ready");
     if known.is_some_and(|known| known.status == status && known.reason == reason && known.message == message) {
         return None;
@@ -102,7 +106,7 @@ fn ranges(found: &ServiceCIDR) -> impl Iterator<Item = Range> {
 }
 
 /// Whether every address in use of this range is also in another range that stays.
-fn may_go(world: &World, found: Seen<'_, ServiceCIDR>) -> bool {
+fn may_be_deleted(world: &World, found: Viewed<'_, ServiceCIDR>) -> bool {
     let own: Vec<Range> = ranges(&found).collect();
     let others: Vec<Range> = world
         .all::<ServiceCIDR>()

@@ -3,10 +3,10 @@
 
 use holdfast_world::selector::selected_places;
 use holdfast_world::views::Condition;
-use holdfast_world::views::network::{Address, TargetRef};
+use holdfast_world::views::network::{EndpointAddress, TargetRef};
 use holdfast_world::views::pod::Container;
 use holdfast_world::views::{Pod, Service};
-use holdfast_world::{Change, Key, Keys, Seen, Text, Time, View, World, work};
+use holdfast_world::{Change, Key, Keys, Text, Time, View, Viewed, World, work};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The annotation with the time of the earliest change that an object's last write includes.
@@ -25,7 +25,7 @@ pub fn index(world: &mut World) {
 }
 
 /// The pods that a Service selects, by name.
-pub fn pods<'w>(world: &'w World, service: Seen<'w, Service>) -> Vec<Seen<'w, Pod>> {
+pub fn pods<'w>(world: &'w World, service: Viewed<'w, Service>) -> Vec<Viewed<'w, Pod>> {
     world.select(&service.meta().namespace, &service.view.spec.selector)
 }
 
@@ -45,14 +45,14 @@ pub fn concerned(world: &World, change: &Change, keys: &mut Keys, batch_millis: 
 }
 
 /// The Services that select a pod.
-pub fn of_pod(world: &World, pod: Seen<'_, Pod>, keys: &mut Keys, batch_millis: i64) {
+pub fn of_pod(world: &World, pod: Viewed<'_, Pod>, keys: &mut Keys, batch_millis: i64) {
     for service in world.selecting::<Service>(SELECTORS, pod.meta(), |service| &service.spec.selector) {
         keys.add_after(service.object.key(), batch_millis);
     }
 }
 
 /// All fields of a pod that matter to endpoints.
-fn visible<'a>(pod: Seen<'a, Pod>) -> impl PartialEq + use<'a> {
+fn visible<'a>(pod: Viewed<'a, Pod>) -> impl PartialEq + use<'a> {
     let (meta, spec, status) = (pod.meta(), &pod.view.spec, &pod.view.status);
     let ips: Vec<&str> = status.pod_ips.iter().map(|ip| ip.ip.as_str()).chain([status.pod_ip.as_str()]).collect();
     let state = (pod.is_finished(), meta.is_deleting(), pod.is_ready());
@@ -60,13 +60,13 @@ fn visible<'a>(pod: Seen<'a, Pod>) -> impl PartialEq + use<'a> {
 }
 
 /// Whether a pod has an endpoint.
-pub fn is_shown(pod: Seen<'_, Pod>, terminating_too: bool) -> bool {
+pub fn is_shown(pod: Viewed<'_, Pod>, terminating_too: bool) -> bool {
     let has_address = !pod.status.pod_ip.is_empty() || !pod.status.pod_ips.is_empty();
     has_address && !pod.is_finished() && (terminating_too || !pod.meta().is_deleting())
 }
 
 /// The addresses of a pod in one family.
-pub fn addresses<'a>(pod: Seen<'a, Pod>, ipv6: bool) -> impl Iterator<Item = &'a str> {
+pub fn addresses<'a>(pod: Viewed<'a, Pod>, ipv6: bool) -> impl Iterator<Item = &'a str> {
     let status = &pod.view.status;
     let only = status.pod_ips.is_empty().then_some(status.pod_ip.as_str());
     let all = status.pod_ips.iter().map(|ip| ip.ip.as_str()).chain(only);
@@ -74,12 +74,12 @@ pub fn addresses<'a>(pod: Seen<'a, Pod>, ipv6: bool) -> impl Iterator<Item = &'a
 }
 
 /// The pod's host name in the domain of a Service.
-pub fn hostname<'a>(pod: Seen<'a, Pod>, service: Seen<'_, Service>) -> Option<&'a str> {
+pub fn hostname<'a>(pod: Viewed<'a, Pod>, service: Viewed<'_, Service>) -> Option<&'a str> {
     let spec = &pod.view.spec;
     (!spec.hostname.is_empty() && spec.subdomain == service.meta().name).then_some(&spec.hostname)
 }
 
-pub fn target(pod: Seen<'_, Pod>) -> TargetRef {
+pub fn target(pod: Viewed<'_, Pod>) -> TargetRef {
     let meta = pod.meta();
     TargetRef {
         kind: "Pod".to_owned(),
@@ -98,15 +98,15 @@ pub const PORTS_MAX: usize = 20_000;
 pub struct Offer<'w> {
     /// The index of the Service's port, and the port number of the pods.
     pub ports: Vec<(usize, i64)>,
-    pub pods: Vec<Seen<'w, Pod>>,
+    pub pods: Vec<Viewed<'w, Pod>>,
 }
 
 /// Groups the pods of a Service by the Service's ports that they serve, in the order of the first pod of each group.
 /// The work grows with the ports of the pods, and not with the Service's ports times the pods. The error names the
 /// limit that the Service and its pods exceed.
 pub fn offers<'w>(
-    service: Seen<'_, Service>,
-    pods: impl Iterator<Item = Seen<'w, Pod>>,
+    service: Viewed<'_, Service>,
+    pods: impl Iterator<Item = Viewed<'w, Pod>>,
 ) -> Result<Vec<Offer<'w>>, String> {
     let mut named: HashMap<(&str, &str), Vec<usize>> = HashMap::new();
     let mut numbered = Vec::new();
@@ -121,10 +121,10 @@ pub fn offers<'w>(
     let mut offers: Vec<Offer<'w>> = Vec::new();
     let mut known: HashMap<Vec<(usize, i64)>, usize> = HashMap::new();
     // Pods of one template share their containers, so neighbours have equal ports.
-    let mut last: Option<(Seen<'w, Pod>, usize)> = None;
+    let mut last: Option<(Viewed<'w, Pod>, usize)> = None;
     let mut count = 0;
     for pod in pods {
-        let says_the_same = |other: &Seen<'w, Pod>| {
+        let says_the_same = |other: &Viewed<'w, Pod>| {
             let (one, other) = (&pod.view.spec, &other.view.spec);
             one.containers.is_same(&other.containers) && one.init_containers.is_same(&other.init_containers)
         };
@@ -155,7 +155,7 @@ pub fn offers<'w>(
 
 /// The Service's ports whose target is a named port of a pod, each with the number of that port. If two ports of the
 /// pod have the same name, the first one counts.
-fn named_ports(pod: Seen<'_, Pod>, named: &HashMap<(&str, &str), Vec<usize>>) -> Vec<(usize, i64)> {
+fn named_ports(pod: Viewed<'_, Pod>, named: &HashMap<(&str, &str), Vec<usize>>) -> Vec<(usize, i64)> {
     let stays = |container: &&Container| container.restart_policy == "Always";
     let containers = pod.view.spec.containers.iter().chain(pod.view.spec.init_containers.iter().filter(stays));
     let (mut met, mut found) = (HashSet::new(), Vec::new());
@@ -172,8 +172,8 @@ fn named_ports(pod: Seen<'_, Pod>, named: &HashMap<(&str, &str), Vec<usize>>) ->
 }
 
 /// An address in the form of Endpoints.
-pub fn address(pod: Seen<'_, Pod>, service: Seen<'_, Service>, ip: &str) -> Address {
-    Address {
+pub fn address(pod: Viewed<'_, Pod>, service: Viewed<'_, Service>, ip: &str) -> EndpointAddress {
+    EndpointAddress {
         ip: ip.to_owned(),
         hostname: hostname(pod, service).unwrap_or_default().to_owned(),
         node_name: Some(pod.spec.node_name.clone()),
@@ -182,7 +182,7 @@ pub fn address(pod: Seen<'_, Pod>, service: Seen<'_, Service>, ip: &str) -> Addr
 }
 
 /// The labels of a Service for its endpoints, with a further label if the Service has no address.
-pub fn labels(service: Seen<'_, Service>) -> BTreeMap<String, String> {
+pub fn labels(service: Viewed<'_, Service>) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::clone(&service.meta().labels);
     labels.remove(HEADLESS);
     if matches!(service.view.spec.cluster_ip.as_str(), "" | "None") {
@@ -211,7 +211,7 @@ impl Triggers {
     }
 
     /// The earliest change since the last call.
-    pub fn changed(&mut self, service: Seen<'_, Service>, pods: &[Seen<'_, Pod>]) -> Option<Time> {
+    pub fn changed(&mut self, service: Viewed<'_, Service>, pods: &[Viewed<'_, Pod>]) -> Option<Time> {
         let key = service.object.key();
         let known = self.services.get(&key);
         let created = service.meta().creation_timestamp;
@@ -245,8 +245,8 @@ mod tests {
 
     fn world(targets: impl Iterator<Item = Value>, ports_of: impl Fn(usize) -> Value) -> World {
         let mut world = World::default();
-        world.show::<Service>();
-        world.show::<Pod>();
+        world.track::<Service>();
+        world.track::<Pod>();
         index(&mut world);
         let ports: Vec<Value> = targets.enumerate().map(|(place, target)| {
             json!({"name": format!("p{place}"), "port": place + 1, "protocol": "TCP", "targetPort": target})
@@ -270,7 +270,7 @@ mod tests {
     fn offered(world: &World) -> (Result<Vec<(usize, usize)>, String>, u64) {
         let service = world.get::<Service>(&Key::new("n", "s")).expect("a service");
         let pods = pods(world, service);
-        let (found, work) = work::up_to(u64::MAX, || offers(service, pods.into_iter()));
+        let (found, work) = work::limited(u64::MAX, || offers(service, pods.into_iter()));
         let counts =
             |offers: Vec<Offer<'_>>| offers.iter().map(|offer| (offer.ports.len(), offer.pods.len())).collect();
         (found.expect("no panic").map(counts), work)

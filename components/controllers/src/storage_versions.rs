@@ -2,12 +2,12 @@
 //!
 //! An API server exists as long as its lease exists. The world may lack a lease that exists, so the server is asked.
 
-use crate::answers::{Answers, Ask};
+use crate::get_answers::{GetAnswers, NeedsGet};
 use crate::subject::Subject;
 use holdfast_value::{Map, Value, json};
 use holdfast_world::views::{Lease, StorageVersion};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Meta, Plan, Refusal, Resource, Seen, Stamp, Time, Verb, View, World,
+    Action, Change, Controller, Key, Keys, Meta, Plan, Refusal, Resource, Stamp, Time, Verb, View, Viewed, World,
 };
 
 const NAMESPACE: &str = "kube-system";
@@ -47,12 +47,12 @@ pub fn rights() -> [Action; 2] {
 /// Each plan is for one StorageVersion.
 #[derive(Default)]
 pub struct StorageVersions {
-    answers: Answers,
+    answers: GetAnswers,
 }
 
 impl StorageVersions {
     /// Whether a server has no lease.
-    fn is_gone<'a>(&'a self, world: &'a World, key: &Key, server: &str) -> Result<Result<bool, &'a Refusal>, Ask> {
+    fn is_gone<'a>(&'a self, world: &'a World, key: &Key, server: &str) -> Result<Result<bool, &'a Refusal>, NeedsGet> {
         let lease = world.get::<Lease>(&Key::new(NAMESPACE, server));
         if lease.is_some_and(|lease| is_identity(lease.meta())) {
             return Ok(Ok(false));
@@ -69,8 +69,8 @@ impl StorageVersions {
     fn gone<'a>(
         &'a self,
         world: &'a World,
-        found: Seen<'_, StorageVersion>,
-    ) -> Result<Result<Vec<String>, &'a Refusal>, Ask> {
+        found: Viewed<'_, StorageVersion>,
+    ) -> Result<Result<Vec<String>, &'a Refusal>, NeedsGet> {
         let mut gone = Vec::new();
         for said in &found.view.status.storage_versions {
             match self.is_gone(world, &found.object.key(), &said.server)? {
@@ -122,8 +122,8 @@ impl Controller for StorageVersions {
         let mut plan = Plan::default();
         if let Some(found) = world.get::<StorageVersion>(key) {
             match self.gone(world, found) {
-                Err(Ask(path)) => {
-                    plan.asks.push(path);
+                Err(NeedsGet(path)) => {
+                    plan.gets.push(path);
                     return plan;
                 }
                 Ok(Err(_)) => plan.unready = true,
@@ -143,7 +143,7 @@ impl Controller for StorageVersions {
     }
 
     fn answered(&mut self, key: &Key, path: &str, answer: Result<Value, Refusal>) {
-        self.answers.take_in(key, path, answer);
+        self.answers.store(key, path, answer);
     }
 }
 

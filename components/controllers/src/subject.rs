@@ -1,7 +1,7 @@
 //! An object that a controller manages: Events about it, references to it, writes to it.
 
 use holdfast_value::{Map, Value, json};
-use holdfast_world::{Action, Note, Object, Resource, Restated, Seen, Verb, View, work};
+use holdfast_world::{Action, Object, PlannedEvent, Resource, StatusUpdate, Verb, View, Viewed, work};
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::borrow::Cow;
@@ -15,24 +15,24 @@ pub struct Subject<'a> {
     pub object: &'a Arc<Object>,
 }
 
-impl<'a, V: View> From<Seen<'a, V>> for Subject<'a> {
-    fn from(seen: Seen<'a, V>) -> Subject<'a> {
+impl<'a, V: View> From<Viewed<'a, V>> for Subject<'a> {
+    fn from(seen: Viewed<'a, V>) -> Subject<'a> {
         Subject { resource: V::resource(), object: seen.object }
     }
 }
 
 impl Subject<'_> {
-    pub fn normal(&self, reason: &'static str, message: String) -> Note {
+    pub fn normal(&self, reason: &'static str, message: String) -> PlannedEvent {
         self.note(false, reason, message)
     }
 
-    pub fn warning(&self, reason: &'static str, message: String) -> Note {
+    pub fn warning(&self, reason: &'static str, message: String) -> PlannedEvent {
         self.note(true, reason, message)
     }
 
-    fn note(&self, warning: bool, reason: &'static str, message: String) -> Note {
+    fn note(&self, warning: bool, reason: &'static str, message: String) -> PlannedEvent {
         let meta = &self.object.meta;
-        Note {
+        PlannedEvent {
             resource: self.resource.clone(),
             key: self.object.key(),
             uid: meta.uid.as_str().into(),
@@ -63,7 +63,7 @@ impl Subject<'_> {
         let mut new = old.as_object().cloned().unwrap_or_default();
         change(&mut new);
         (old.as_object().unwrap_or(&Map::new()) != &new).then(|| {
-            let restated = Restated { object: self.object.clone(), status: Value::Object(new) };
+            let restated = StatusUpdate { object: self.object.clone(), status: Value::Object(new) };
             Action::new(self.resource, self.object.key(), Verb::UpdateStatus(restated)).subresource("status")
         })
     }
@@ -92,13 +92,13 @@ pub fn part(object: &Object, path: &[&str]) -> Value {
     let bytes = object.body.bytes();
     work::count_bytes(bytes.len());
     let mut json = serde_json::Deserializer::from_slice(&bytes);
-    Part(path).deserialize(&mut json).unwrap_or_default()
+    PathValue(path).deserialize(&mut json).unwrap_or_default()
 }
 
 /// Decodes the value at a path.
-struct Part<'a>(&'a [&'a str]);
+struct PathValue<'a>(&'a [&'a str]);
 
-impl<'de> DeserializeSeed<'de> for Part<'_> {
+impl<'de> DeserializeSeed<'de> for PathValue<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -106,7 +106,7 @@ impl<'de> DeserializeSeed<'de> for Part<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Part<'_> {
+impl<'de> Visitor<'de> for PathValue<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -118,7 +118,7 @@ impl<'de> Visitor<'de> for Part<'_> {
         let mut found = Value::Null;
         while let Some(field) = fields.next_key::<Cow<'_, str>>()? {
             if field == *first {
-                found = fields.next_value_seed(Part(rest))?;
+                found = fields.next_value_seed(PathValue(rest))?;
             } else {
                 fields.next_value::<IgnoredAny>()?;
             }
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn a_part_is_read_alone() {
         let mut world = World::default();
-        world.show::<Pod>();
+        world.track::<Pod>();
         let json = r#"{"a": {"x": [1, {"b": 2}], "b": {"c\n": "d"}}, "b": 7}"#;
         let key = Key::new("n", "p");
         world.apply(Pod::resource(), key.clone(), Some(json.into()), 1, Time::from_second(0));

@@ -6,7 +6,7 @@ use crate::subject::Subject;
 use holdfast_world::views::Condition;
 use holdfast_world::views::node::Taint;
 use holdfast_world::views::{Node, Pod};
-use holdfast_world::{Change, Controller, Key, Keys, Note, Plan, Resource, Seen, Stamp, Time, View, World};
+use holdfast_world::{Change, Controller, Key, Keys, Plan, PlannedEvent, Resource, Stamp, Time, View, Viewed, World};
 use std::collections::BTreeMap;
 
 const NO_EXECUTE: &str = "NoExecute";
@@ -17,12 +17,12 @@ const DISRUPTION: (&str, &str) = ("DeletionByTaintManager", "Taint manager: dele
 #[derive(Default)]
 pub struct TaintEviction {
     /// Pods that tolerate the taints of their node for a limited time.
-    waiting: BTreeMap<Key, Waiting>,
+    waiting: BTreeMap<Key, EvictionDeadline>,
 }
 
 /// The time limit of a pod. It is set once, does not change when further taints are added or removed, and is removed if
 /// the pod may stay.
-struct Waiting {
+struct EvictionDeadline {
     uid: String,
     until: Time,
     /// Whether the pod's deletion was requested, so that it cannot be cancelled any more.
@@ -31,7 +31,7 @@ struct Waiting {
 
 /// How long a pod tolerates taints.
 #[derive(Debug, PartialEq, Eq)]
-enum Patience {
+enum TolerationTime {
     None,
     Seconds(i64),
     Endless,
@@ -65,7 +65,7 @@ impl Controller for TaintEviction {
             }
             return;
         }
-        let taints = |side: Option<Seen<'_, Node>>| -> Vec<Taint> {
+        let taints = |side: Option<Viewed<'_, Node>>| -> Vec<Taint> {
             side.map_or_else(Vec::new, |node| unbearable(&node).cloned().collect())
         };
         if taints(change.before()) != taints(change.after()) {
@@ -76,12 +76,12 @@ impl Controller for TaintEviction {
     fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
         let mut plan = Plan::default();
         let Some(pod) = world.get::<Pod>(key) else {
-            plan.notes.extend(self.cancel(key, ""));
+            plan.events.extend(self.cancel(key, ""));
             return plan;
         };
         let meta = pod.meta();
         if self.waiting.get(key).is_some_and(|waiting| waiting.uid != meta.uid) {
-            plan.notes.extend(self.cancel(key, ""));
+            plan.events.extend(self.cancel(key, ""));
         }
         if is_marked(pod) {
             self.waiting.remove(key);
@@ -91,20 +91,20 @@ impl Controller for TaintEviction {
         match node.map(|node| patience(&pod, &node)) {
             // The time limit of a pod continues if its node is deleted.
             None => {}
-            Some(Patience::Endless) => plan.notes.extend(self.cancel(key, &meta.resource_version)),
-            Some(Patience::None) => {
-                plan.notes.extend(self.cancel(key, &meta.resource_version));
+            Some(TolerationTime::Endless) => plan.events.extend(self.cancel(key, &meta.resource_version)),
+            Some(TolerationTime::None) => {
+                plan.events.extend(self.cancel(key, &meta.resource_version));
                 mark(pod, stamp.time, &mut plan);
                 return plan;
             }
-            Some(Patience::Seconds(seconds)) => {
+            Some(TolerationTime::Seconds(seconds)) => {
                 let until = stamp.time.plus_seconds(seconds);
-                let waiting = || Waiting { uid: meta.uid.clone(), until, is_over: false };
+                let waiting = || EvictionDeadline { uid: meta.uid.clone(), until, is_over: false };
                 self.waiting.entry(key.clone()).or_insert_with(waiting);
             }
         }
         match self.waiting.get_mut(key) {
-            Some(waiting) if waiting.until > stamp.time => plan.again_at(waiting.until),
+            Some(waiting) if waiting.until > stamp.time => plan.requeue_at(waiting.until),
             Some(waiting) => {
                 // The entry stays until the pod shows its deletion, so that a refused deletion is repeated without a
                 // new time limit.
@@ -120,27 +120,27 @@ impl Controller for TaintEviction {
 impl TaintEviction {
     /// Removes the time limit of a pod; returns the Event about the cancelled deletion, if a limit was set and has not
     /// ended.
-    fn cancel(&mut self, key: &Key, version: &str) -> Option<Note> {
+    fn cancel(&mut self, key: &Key, version: &str) -> Option<PlannedEvent> {
         let waiting = self.waiting.remove(key).filter(|waiting| !waiting.is_over)?;
         Some(cancelled(key, &waiting.uid, version))
     }
 }
 
 /// Sets the condition on the pod, and deletes it.
-fn mark(pod: Seen<'_, Pod>, now: Time, plan: &mut Plan) {
+fn mark(pod: Viewed<'_, Pod>, now: Time, plan: &mut Plan) {
     plan.together(pod_status(pod, now, None, Some(DISRUPTION)));
     let told = Subject::from(pod).normal(REASON, format!("Marking for deletion Pod {}", pod.object.key()));
-    plan.then(Subject::from(pod).delete().told(told));
+    plan.then(Subject::from(pod).delete().with_event(told));
 }
 
 /// Whether a pod is already being deleted because of its node's taints.
-fn is_marked(pod: Seen<'_, Pod>) -> bool {
+fn is_marked(pod: Viewed<'_, Pod>) -> bool {
     let said = Condition::find(&pod.view.status.conditions, "DisruptionTarget");
     pod.meta().is_deleting() && said.is_some_and(|said| said.status == "True" && said.reason == DISRUPTION.0)
 }
 
-fn cancelled(key: &Key, uid: &str, version: &str) -> Note {
-    Note {
+fn cancelled(key: &Key, uid: &str, version: &str) -> PlannedEvent {
+    PlannedEvent {
         resource: Pod::resource().clone(),
         key: key.clone(),
         uid: uid.into(),
@@ -164,23 +164,23 @@ fn is_troubled(world: &World, pod: &Pod) -> bool {
 }
 
 /// The shortest time of the tolerations that match the node's taints.
-fn patience(pod: &Pod, node: &Node) -> Patience {
+fn patience(pod: &Pod, node: &Node) -> TolerationTime {
     if planted(Bug::SilenceIsBorne) {
-        return Patience::Endless;
+        return TolerationTime::Endless;
     }
     let mut shortest: Option<i64> = None;
     for taint in unbearable(node) {
         let Some(toleration) = pod.spec.tolerations.iter().find(|toleration| toleration.tolerates(taint)) else {
-            return Patience::None;
+            return TolerationTime::None;
         };
         if let Some(seconds) = toleration.toleration_seconds {
             shortest = Some(shortest.map_or(seconds, |known| known.min(seconds)));
         }
     }
     match shortest {
-        None => Patience::Endless,
-        Some(seconds) if seconds <= 0 => Patience::None,
-        Some(seconds) => Patience::Seconds(seconds),
+        None => TolerationTime::Endless,
+        Some(seconds) if seconds <= 0 => TolerationTime::None,
+        Some(seconds) => TolerationTime::Seconds(seconds),
     }
 }
 
@@ -222,7 +222,7 @@ mod tests {
         let conditions = pod["status"]["conditions"].as_array().expect("conditions").clone();
         let disrupted = conditions.iter().find(|one| one["type"] == "DisruptionTarget").expect("it is said why");
         assert_eq!((&disrupted["reason"], &disrupted["message"]), (&json!(DISRUPTION.0), &json!(DISRUPTION.1)));
-        assert_eq!(trial.take_notes(), ["Normal TaintManagerEviction Marking for deletion Pod default/p"]);
+        assert_eq!(trial.take_event_texts(), ["Normal TaintManagerEviction Marking for deletion Pod default/p"]);
     }
 
     #[test]
@@ -233,7 +233,7 @@ mod tests {
         trial.run_for(30);
         assert!(!is_evicted(&trial));
         taint(&mut trial, &[("m", "NoExecute")]);
-        assert_eq!(trial.take_notes(), ["Normal TaintManagerEviction Cancelling deletion of Pod default/p"]);
+        assert_eq!(trial.take_event_texts(), ["Normal TaintManagerEviction Cancelling deletion of Pod default/p"]);
         trial.run_for(100);
         assert!(!is_evicted(&trial));
         taint(&mut trial, &[("k", "NoExecute"), ("l", "NoExecute")]);
@@ -250,7 +250,7 @@ mod tests {
         trial.patch("pods", "p", json!({"metadata": {"finalizers": null}}));
         trial.delete_as("pods", "p", None, Some(0));
         trial.run_for(10);
-        assert_eq!(trial.take_notes(), ["Normal TaintManagerEviction Cancelling deletion of Pod default/p"]);
+        assert_eq!(trial.take_event_texts(), ["Normal TaintManagerEviction Cancelling deletion of Pod default/p"]);
     }
 
     #[test]
@@ -262,7 +262,7 @@ mod tests {
         taint(&mut trial, &[("k", "NoExecute")]);
         trial.run_for(2);
         assert_eq!(trial.names("pods"), ["p"]);
-        assert_eq!(trial.take_notes(), ["Normal TaintManagerEviction Marking for deletion Pod default/q"]);
+        assert_eq!(trial.take_event_texts(), ["Normal TaintManagerEviction Marking for deletion Pod default/q"]);
     }
 
     #[test]
@@ -273,7 +273,7 @@ mod tests {
         taint(&mut trial, &[("k", "NoExecute"), ("l", "NoExecute")]);
         assert!(is_evicted(&trial));
         assert_eq!(
-            trial.take_notes(),
+            trial.take_event_texts(),
             [
                 "Normal TaintManagerEviction Cancelling deletion of Pod default/p",
                 "Normal TaintManagerEviction Marking for deletion Pod default/p"
@@ -281,7 +281,7 @@ mod tests {
         );
         trial.patch("pods", "p", json!({"metadata": {"finalizers": null}}));
         trial.run();
-        assert!(trial.take_notes().is_empty(), "its time was over");
+        assert!(trial.take_event_texts().is_empty(), "its time was over");
     }
 
     #[test]
@@ -297,7 +297,7 @@ mod tests {
         assert!(!is_evicted(&trial));
         trial.delete("nodes", "n");
         trial.run_for(4);
-        assert!(!is_evicted(&trial) && trial.take_notes().is_empty());
+        assert!(!is_evicted(&trial) && trial.take_event_texts().is_empty());
         trial.run_for(1);
         assert!(is_evicted(&trial));
     }
@@ -308,9 +308,9 @@ mod tests {
             trial(json!([{"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}]));
         trial.delete("pods", "p");
         taint(&mut trial, &[("k", "NoExecute")]);
-        assert!(trial.take_notes().is_empty());
+        assert!(trial.take_event_texts().is_empty());
         trial.run_for(5);
-        assert_eq!(trial.take_notes(), ["Normal TaintManagerEviction Marking for deletion Pod default/p"]);
+        assert_eq!(trial.take_event_texts(), ["Normal TaintManagerEviction Marking for deletion Pod default/p"]);
         let conditions = trial.get("pods", "p")["status"]["conditions"].clone();
         assert_eq!(conditions[0]["reason"], DISRUPTION.0);
     }

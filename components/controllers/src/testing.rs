@@ -13,7 +13,7 @@ pub fn template(app: &str, image: &str) -> Value {
 }
 
 /// Deletes pods as soon as they are created, all at the same time of the clock; returns their number.
-pub fn take_away(trial: &mut Trial) -> usize {
+pub fn delete_new_pods(trial: &mut Trial) -> usize {
     let mut made = 0;
     for _ in 0..100 {
         trial.run();
@@ -50,7 +50,7 @@ pub fn allow(trial: &mut Trial, what: &str, number: i64) {
 }
 
 /// Terminates the namespace of all objects, so that nothing more can be created in it.
-pub fn end_namespace(trial: &mut Trial) {
+pub fn terminate_namespace(trial: &mut Trial) {
     admit_with(trial, &[]);
     trial.delete("namespaces", "default");
     admit_with(trial, &["NamespaceLifecycle"]);
@@ -77,9 +77,9 @@ pub fn all(trial: &Trial, kind: &str, pointer: &str) -> Vec<Value> {
 
 /// The Events since the last call with their counts; generated names are cut off: `Normal SuccessfulCreate Created pod:
 /// r-*`.
-pub fn told(trial: &mut Trial) -> Vec<(String, usize)> {
+pub fn event_counts(trial: &mut Trial) -> Vec<(String, usize)> {
     let mut lines: Vec<(String, usize)> = Vec::new();
-    for note in trial.take_notes() {
+    for note in trial.take_event_texts() {
         let line: Vec<String> = note.split(' ').map(cut_name).collect();
         let line = line.join(" ");
         match lines.iter_mut().find(|(known, _)| *known == line) {

@@ -35,7 +35,7 @@ impl Controller for TtlAfterFinished {
         let (Some(finished), Some(seconds)) = (finished, job.spec.ttl_seconds_after_finished) else { return plan };
         let expiry = finished.plus_seconds(seconds);
         if stamp.time < expiry && !planted(Bug::TimeIgnored) {
-            plan.again_at(expiry);
+            plan.requeue_at(expiry);
             return plan;
         }
         let owner = Subject::from(job);

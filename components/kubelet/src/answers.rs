@@ -8,41 +8,41 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use std::convert::Infallible;
 
-pub type Body = UnsyncBoxBody<Bytes, Infallible>;
-pub type Answer = Response<Body>;
+pub type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;
+pub type KubeletResponse = Response<ResponseBody>;
 
-fn made(code: StatusCode, content_type: &'static str, body: Body) -> Answer {
+fn made(code: StatusCode, content_type: &'static str, body: ResponseBody) -> KubeletResponse {
     let mut answer = Response::new(body);
     *answer.status_mut() = code;
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     answer
 }
 
-pub fn whole(text: impl Into<Bytes>) -> Body {
+pub fn whole(text: impl Into<Bytes>) -> ResponseBody {
     Full::new(text.into()).boxed_unsync()
 }
 
 /// Plain text.
-pub fn plain(code: StatusCode, text: impl Into<String>) -> Answer {
+pub fn plain(code: StatusCode, text: impl Into<String>) -> KubeletResponse {
     made(code, "text/plain; charset=utf-8", whole(text.into()))
 }
 
-pub fn json(text: String) -> Answer {
+pub fn json(text: String) -> KubeletResponse {
     made(StatusCode::OK, "application/json", whole(text))
 }
 
 /// Metrics as text.
-pub fn exposition(text: String) -> Answer {
+pub fn exposition(text: String) -> KubeletResponse {
     made(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", whole(text))
 }
 
 /// An error of the kubelet's web service, as plain text.
-pub fn fault(code: StatusCode, text: &str) -> Answer {
+pub fn fault(code: StatusCode, text: &str) -> KubeletResponse {
     made(code, "text/plain; charset=utf-8", whole(text.to_owned()))
 }
 
 /// A body of pieces that are sent as soon as they arrive.
-pub fn stream(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Answer {
+pub fn stream(pieces: impl Stream<Item = Bytes> + Send + 'static) -> KubeletResponse {
     use futures_util::StreamExt;
     let frames = pieces.map(|piece| Ok::<_, Infallible>(Frame::data(piece)));
     made(StatusCode::OK, "text/plain", StreamBody::new(frames).boxed_unsync())

@@ -2,7 +2,7 @@
 
 use holdfast_component::api::{Api, ApiError};
 use holdfast_nodes::Template;
-use holdfast_nodes::inside::{Sources, audiences, sources};
+use holdfast_nodes::environment::{Sources, audiences, sources};
 use holdfast_value::{Value, json};
 use http::{Request, header};
 use kube::client::Body;
@@ -89,7 +89,7 @@ impl Cluster {
     }
 
     /// Writes the status of a container that ended differently from its node's prediction.
-    pub async fn tell_end(&self, pod: &Value, patch: &Value) -> Result<(), String> {
+    pub async fn report_end(&self, pod: &Value, patch: &Value) -> Result<(), String> {
         let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
         let path =
             format!("/api/v1/namespaces/{}/pods/{}/status?fieldManager=kubelet", text("namespace"), text("name"));

@@ -7,8 +7,8 @@
 use crate::cluster::{Cluster, TOKENS_PERIOD, now_ms};
 use crate::journal::{Journal, Recent};
 use holdfast_nodes::course::{message, post_start, runnable};
-use holdfast_nodes::inside::{self, Sources, Volumes};
-use holdfast_shell::{MAIN, Machine, Pid, Stream, Turn};
+use holdfast_nodes::environment::{self, Sources, Volumes};
+use holdfast_shell::{MAIN, Machine, OutputStream, Pid, RunResult};
 use holdfast_value::{Value, json};
 use holdfast_world::Time;
 use std::collections::HashMap;
@@ -38,7 +38,7 @@ const SOURCES_PERIOD: Duration = Duration::from_secs(60);
 
 /// One run of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Key {
+struct RunKey {
     uid: String,
     container: String,
     restarts: i64,
@@ -48,28 +48,28 @@ struct Key {
 #[derive(Clone)]
 pub struct Containers {
     cluster: Cluster,
-    held: Arc<Mutex<HashMap<Key, Arc<Container>>>>,
+    containers: Arc<Mutex<HashMap<RunKey, Arc<ContainerRun>>>>,
     /// The shared volumes of a pod, by its UID, while one of its machines exists.
     volumes: Arc<Mutex<HashMap<String, Weak<Volumes>>>>,
     /// Permits for replays: machines are replayed one at a time.
     replays: Arc<Semaphore>,
 }
 
-pub struct Container {
+pub struct ContainerRun {
     pub pod: Value,
     pub spec: Value,
     restarts: i64,
     volumes: Arc<Volumes>,
     /// Containers that share volumes with this one: their machines live as long as this one.
-    company: Mutex<Vec<Look>>,
-    state: Mutex<State>,
+    company: Mutex<Vec<ContainerUse>>,
+    state: Mutex<RunState>,
     /// The number of events in the machine. A change wakes followers.
     happened: watch::Sender<u64>,
     wake: Notify,
     lookers: AtomicUsize,
 }
 
-pub struct State {
+pub struct RunState {
     pub machine: Machine,
     pub journal: Journal,
     /// Whether the shell runs the container's own command.
@@ -87,9 +87,9 @@ pub struct State {
 }
 
 /// A use of a container. The container is kept while this value exists.
-pub struct Look(pub Arc<Container>);
+pub struct ContainerUse(pub Arc<ContainerRun>);
 
-impl Drop for Look {
+impl Drop for ContainerUse {
     fn drop(&mut self) {
         self.0.lookers.fetch_sub(1, Ordering::Relaxed);
         self.0.wake.notify_one();
@@ -111,10 +111,10 @@ pub fn time_ms(value: &Value) -> Option<i64> {
     Time::parse(value.as_str()?).map(Time::millis)
 }
 
-impl Key {
-    fn of(pod: &Value, spec: &Value) -> Key {
+impl RunKey {
+    fn of(pod: &Value, spec: &Value) -> RunKey {
         let name = text(&spec["name"]);
-        Key {
+        RunKey {
             uid: text(&pod["metadata"]["uid"]).to_owned(),
             container: name.to_owned(),
             restarts: status(pod, name)["restartCount"].as_i64().unwrap_or(0),
@@ -124,15 +124,15 @@ impl Key {
 
 /// The volumes that the containers of a pod may write to, empty.
 fn of_all(pod: &Value) -> Volumes {
-    let all: Vec<&Value> = inside::containers(pod).map(|(_, container)| container).collect();
-    inside::volumes(pod, &all)
+    let all: Vec<&Value> = environment::containers(pod).map(|(_, container)| container).collect();
+    environment::volumes(pod, &all)
 }
 
 /// The containers that run and share volumes with this one.
 fn sharing<'p>(pod: &'p Value, spec: &'p Value) -> impl Iterator<Item = &'p Value> {
-    let own = inside::volumes(pod, &[spec]);
-    let others = inside::containers(pod).map(|(_, other)| other).filter(move |other| {
-        let shares = other["name"] != spec["name"] && !inside::shared_paths(&own, spec, other).is_empty();
+    let own = environment::volumes(pod, &[spec]);
+    let others = environment::containers(pod).map(|(_, other)| other).filter(move |other| {
+        let shares = other["name"] != spec["name"] && !environment::shared_paths(&own, spec, other).is_empty();
         shares && status(pod, text(&other["name"]))["state"]["running"].is_object()
     });
     others.take(SHARING_MAX)
@@ -140,7 +140,7 @@ fn sharing<'p>(pod: &'p Value, spec: &'p Value) -> impl Iterator<Item = &'p Valu
 
 /// The init containers that have ended and may have left files for later ones, with their start and end times.
 fn earlier_ones<'p>(pod: &'p Value, spec: &'p Value) -> impl Iterator<Item = (&'p Value, i64, i64)> {
-    let first = inside::containers(pod).filter(|(list, _)| *list == "initContainers").map(|(_, first)| first);
+    let first = environment::containers(pod).filter(|(list, _)| *list == "initContainers").map(|(_, first)| first);
     let before = first.take_while(|first| first["name"] != spec["name"]);
     let ended = before.filter(|first| first["volumeMounts"].is_array()).filter_map(|first| {
         let ended = &status(pod, text(&first["name"]))["state"]["terminated"];
@@ -153,33 +153,33 @@ fn earlier_ones<'p>(pod: &'p Value, spec: &'p Value) -> impl Iterator<Item = (&'
 impl Containers {
     pub fn new(cluster: Cluster) -> Containers {
         let replays = Arc::new(Semaphore::new(1));
-        Containers { cluster, held: Arc::default(), volumes: Arc::default(), replays }
+        Containers { cluster, containers: Arc::default(), volumes: Arc::default(), replays }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Container>>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<RunKey, Arc<ContainerRun>>> {
+        self.containers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A running container.
-    pub async fn look(&self, pod: &Value, spec: &Value) -> Result<Look, String> {
+    pub async fn acquire(&self, pod: &Value, spec: &Value) -> Result<ContainerUse, String> {
         let mut company = Vec::new();
-        if self.known(&Key::of(pod, spec)).is_none() {
+        if self.known(&RunKey::of(pod, spec)).is_none() {
             // Containers that share volumes with this container are run first, so that this container finds the files
             // that they have written.
             for other in sharing(pod, spec) {
-                if self.known(&Key::of(pod, other)).is_none() {
-                    company.extend(self.look_at(pod, other).await);
+                if self.known(&RunKey::of(pod, other)).is_none() {
+                    company.extend(self.find_or_start(pod, other).await);
                 }
             }
         }
-        let look = self.look_at(pod, spec).await?;
+        let look = self.find_or_start(pod, spec).await?;
         look.0.company.lock().unwrap_or_else(PoisonError::into_inner).extend(company);
         Ok(look)
     }
 
-    async fn look_at(&self, pod: &Value, spec: &Value) -> Result<Look, String> {
+    async fn find_or_start(&self, pod: &Value, spec: &Value) -> Result<ContainerUse, String> {
         let status = status(pod, text(&spec["name"]));
-        let key = Key::of(pod, spec);
+        let key = RunKey::of(pod, spec);
         let begin_ms = time_ms(&status["state"]["running"]["startedAt"]).ok_or("the container does not run")?;
         if let Some(known) = self.known(&key) {
             return Ok(known);
@@ -200,36 +200,42 @@ impl Containers {
             }
             if let Some(known) = held.get(&key) {
                 known.lookers.fetch_add(1, Ordering::Relaxed);
-                return Ok(Look(known.clone()));
+                return Ok(ContainerUse(known.clone()));
             }
             container.lookers.fetch_add(1, Ordering::Relaxed);
             held.insert(key.clone(), container.clone());
         }
-        tokio::spawn(self.clone().go_on(key, container.clone()));
-        Ok(Look(container))
+        tokio::spawn(self.clone().advance(key, container.clone()));
+        Ok(ContainerUse(container))
     }
 
-    fn known(&self, key: &Key) -> Option<Look> {
+    fn known(&self, key: &RunKey) -> Option<ContainerUse> {
         let held = self.lock();
         let known = held.get(key)?;
         known.lookers.fetch_add(1, Ordering::Relaxed);
-        Some(Look(known.clone()))
+        Some(ContainerUse(known.clone()))
     }
 
     /// A run of a container that has ended, if its machine still exists because commands were executed in it.
-    pub fn ended(&self, pod: &Value, name: &str, restarts: i64) -> Option<Look> {
+    pub fn ended_run(&self, pod: &Value, name: &str, restarts: i64) -> Option<ContainerUse> {
         let uid = text(&pod["metadata"]["uid"]).to_owned();
-        let known = self.known(&Key { uid, container: name.to_owned(), restarts })?;
+        let known = self.known(&RunKey { uid, container: name.to_owned(), restarts })?;
         let has_ended = known.0.lock().ended.is_some();
         has_ended.then_some(known)
     }
 
     /// The output of an ended run, made again by a replay.
-    pub async fn past(&self, pod: &Value, spec: &Value, begin_ms: i64, end_ms: i64) -> Result<Container, String> {
+    pub async fn past(&self, pod: &Value, spec: &Value, begin_ms: i64, end_ms: i64) -> Result<ContainerRun, String> {
         self.make(pod, spec, begin_ms, Some(end_ms)).await
     }
 
-    async fn make(&self, pod: &Value, spec: &Value, begin_ms: i64, end_ms: Option<i64>) -> Result<Container, String> {
+    async fn make(
+        &self,
+        pod: &Value,
+        spec: &Value,
+        begin_ms: i64,
+        end_ms: Option<i64>,
+    ) -> Result<ContainerRun, String> {
         let sources = self.cluster.sources(pod, spec, true).await;
         let _turn = self.replays.acquire().await.map_err(|error| error.to_string())?;
         let volumes = match end_ms {
@@ -247,9 +253,9 @@ impl Containers {
         let (pod, spec) = (pod.clone(), spec.clone());
         let making = tokio::task::spawn_blocking(move || {
             for (first, sources, begin_ms, end_ms) in earlier {
-                Container::replayed(pod.clone(), first, sources, volumes.clone(), begin_ms, Some(end_ms));
+                ContainerRun::replayed(pod.clone(), first, sources, volumes.clone(), begin_ms, Some(end_ms));
             }
-            Container::replayed(pod, spec, sources, volumes, begin_ms, end_ms)
+            ContainerRun::replayed(pod, spec, sources, volumes, begin_ms, end_ms)
         });
         making.await.map_err(|error| error.to_string())
     }
@@ -268,7 +274,7 @@ impl Containers {
     }
 
     /// Advances the time in a container until it is no longer used.
-    async fn go_on(self, key: Key, container: Arc<Container>) {
+    async fn advance(self, key: RunKey, container: Arc<ContainerRun>) {
         let mut looked_at = tokio::time::Instant::now();
         let mut pod_at = looked_at + POD_PERIOD;
         let mut sources_at = looked_at + SOURCES_PERIOD;
@@ -285,7 +291,7 @@ impl Containers {
             };
             if let Some(code) = ended {
                 if executed {
-                    if let Err(why) = self.tell_end(&container, code).await {
+                    if let Err(why) = self.report_end(&container, code).await {
                         tracing::debug!(why, "the end of a container was not told");
                     }
                     // The container's output is recorded nowhere else.
@@ -312,11 +318,11 @@ impl Containers {
                 }
             }
             let rest = match turn {
-                Turn::More => TURN_REST,
-                Turn::Idle { until_ms: Some(until) } => Duration::from_millis(
+                RunResult::More => TURN_REST,
+                RunResult::Idle { until_ms: Some(until) } => Duration::from_millis(
                     u64::try_from(until - now_ms()).unwrap_or(0).min(POD_PERIOD.as_millis() as u64),
                 ),
-                Turn::Idle { until_ms: None } => POD_PERIOD,
+                RunResult::Idle { until_ms: None } => POD_PERIOD,
             };
             tokio::select! {
                 () = tokio::time::sleep(rest) => {}
@@ -327,7 +333,7 @@ impl Containers {
     }
 
     /// Whether the container still runs. With `refreshes` its mounted files are updated.
-    async fn is_there(&self, container: &Container, refreshes: bool, with_tokens: bool) -> bool {
+    async fn is_there(&self, container: &ContainerRun, refreshes: bool, with_tokens: bool) -> bool {
         let meta = &container.pod["metadata"];
         let pod = match self.cluster.pod(text(&meta["namespace"]), text(&meta["name"])).await {
             Ok(Some(pod)) => pod,
@@ -351,13 +357,13 @@ impl Containers {
         let now_ms = now_ms();
         let volumes = &container.volumes;
         state.machine.with_files(|files| {
-            inside::mount(&pod, &container.spec, &sources, volumes, &json!({}), files, now_ms);
+            environment::mount(&pod, &container.spec, &sources, volumes, &json!({}), files, now_ms);
         });
         state.sources = sources;
         true
     }
 
-    async fn tell_end(&self, container: &Container, code: i32) -> Result<(), String> {
+    async fn report_end(&self, container: &ContainerRun, code: i32) -> Result<(), String> {
         let name = text(&container.spec["name"]);
         let meta = &container.pod["metadata"];
         let found = self.cluster.pod(text(&meta["namespace"]), text(&meta["name"])).await;
@@ -392,11 +398,11 @@ impl Containers {
         // The resource version makes the patch fail if the status has changed since it was read.
         let rests_on = json!({"uid": meta["uid"], "resourceVersion": pod["metadata"]["resourceVersion"]});
         let patch = json!({"metadata": rests_on, "status": {list: status}});
-        self.cluster.tell_end(&container.pod, &patch).await
+        self.cluster.report_end(&container.pod, &patch).await
     }
 }
 
-impl Container {
+impl ContainerRun {
     fn replayed(
         pod: Value,
         spec: Value,
@@ -404,9 +410,9 @@ impl Container {
         volumes: Arc<Volumes>,
         begin_ms: i64,
         end_ms: Option<i64>,
-    ) -> Container {
-        let setup = inside::setup(&pod, &spec, &sources, &volumes, &json!({}), begin_ms);
-        let words = runnable(&spec, inside::words(&spec, &setup.environment));
+    ) -> ContainerRun {
+        let setup = environment::setup(&pod, &spec, &sources, &volumes, &json!({}), begin_ms);
+        let words = runnable(&spec, environment::words(&spec, &setup.environment));
         let mut machine = Machine::new(setup, begin_ms);
         let runs = words.is_some();
         let (with_input, is_terminal) = (spec["stdin"] == true, spec["tty"] == true);
@@ -414,7 +420,7 @@ impl Container {
         machine.start(&words, runs && with_input, runs && is_terminal);
         let hook = post_start(&spec).and_then(|words| machine.start(&words, false, false));
         let restarts = status(&pod, text(&spec["name"]))["restartCount"].as_i64().unwrap_or(0);
-        let mut state = State {
+        let mut state = RunState {
             machine,
             journal: Journal::default(),
             recent: Recent::default(),
@@ -430,7 +436,7 @@ impl Container {
         if end_ms.is_some() {
             state.journal.end();
         }
-        Container {
+        ContainerRun {
             pod,
             spec,
             restarts,
@@ -443,7 +449,7 @@ impl Container {
         }
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, State> {
+    pub fn lock(&self) -> MutexGuard<'_, RunState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -457,11 +463,11 @@ impl Container {
         self.wake.notify_one();
     }
 
-    fn turn(&self) -> Turn {
+    fn turn(&self) -> RunResult {
         let (turn, has_gone) = {
             let mut state = self.lock();
             let steps = state.machine.steps();
-            let turn = state.go(now_ms(), TURN_STEPS);
+            let turn = state.run_until(now_ms(), TURN_STEPS);
             (turn, state.machine.steps() > steps || state.ended.is_some())
         };
         if has_gone {
@@ -512,7 +518,7 @@ impl Container {
 
 /// A command executed in a container. The command ends when this value is dropped.
 pub struct Executed<'a> {
-    container: &'a Container,
+    container: &'a ContainerRun,
     pub pid: Pid,
     /// The number of file changes before the command.
     changes: u64,
@@ -526,12 +532,12 @@ impl Drop for Executed<'_> {
     }
 }
 
-impl State {
+impl RunState {
     /// Runs up to `steps_max` steps at this time, and takes the output of the container's own command.
-    fn go(&mut self, now_ms: i64, steps_max: u64) -> Turn {
+    fn run_until(&mut self, now_ms: i64, steps_max: u64) -> RunResult {
         let turn = self.machine.run(now_ms, steps_max);
         let mut has_put_out = false;
-        for (stream, is_error) in [(Stream::Output, false), (Stream::Errors, true)] {
+        for (stream, is_error) in [(OutputStream::Output, false), (OutputStream::Errors, true)] {
             let bytes = self.machine.read(MAIN, stream, usize::MAX);
             has_put_out |= !bytes.is_empty();
             self.journal.put(now_ms, is_error, &bytes);
@@ -547,13 +553,13 @@ impl State {
                 self.journal.end();
             }
         }
-        if has_put_out { Turn::More } else { turn }
+        if has_put_out { RunResult::More } else { turn }
     }
 
     /// Runs the `postStart` hook, and discards its output.
     fn go_on_with_hook(&mut self) {
         let Some(pid) = self.hook else { return };
-        for stream in [Stream::Output, Stream::Errors] {
+        for stream in [OutputStream::Output, OutputStream::Errors] {
             self.machine.read(pid, stream, usize::MAX);
         }
         if self.machine.exit_code(pid).is_some() {
@@ -566,10 +572,10 @@ impl State {
     fn replay(&mut self, begin_ms: i64, now_ms: i64) {
         let mut time_ms = begin_ms.min(now_ms);
         while self.machine.steps() < REPLAY_STEPS && self.ended.is_none() {
-            match self.go(time_ms, REPLAY_STEPS / 10) {
-                Turn::More => {}
-                Turn::Idle { until_ms: Some(until) } if until <= now_ms => time_ms = until.max(time_ms),
-                Turn::Idle { .. } => return,
+            match self.run_until(time_ms, REPLAY_STEPS / 10) {
+                RunResult::More => {}
+                RunResult::Idle { until_ms: Some(until) } if until <= now_ms => time_ms = until.max(time_ms),
+                RunResult::Idle { .. } => return,
             }
         }
         if self.ended.is_none() && time_ms < now_ms {

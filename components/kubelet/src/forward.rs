@@ -1,12 +1,12 @@
 //! `/portForward`: the answers of a pod's ports. No program listens on them, so each port gives a fixed answer.
 
-use crate::answers::{Answer, fault, plain};
+use crate::answers::{KubeletResponse, fault, plain};
 use crate::remote::{Sessions, full, refused, switched};
 use crate::request::Query;
 use holdfast_nodes::course::REFUSED;
-use holdfast_nodes::{Behaviour, BehaviourSettings, inside};
+use holdfast_nodes::{Behaviour, BehaviourSettings, environment};
 use holdfast_streams::forward::{Forward, Forwards, PORTS_MAX};
-use holdfast_streams::{Limits, upgrade};
+use holdfast_streams::{ConnectionLimits, upgrade};
 use holdfast_value::Value;
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
@@ -27,21 +27,21 @@ struct Ports {
     name: String,
     uid: String,
     /// The ports in the pod's spec, each with the answer of its container. If the spec names none, all ports answer.
-    named: Vec<(u16, Said)>,
-    usual: Said,
+    named: Vec<(u16, PortAnswer)>,
+    usual: PortAnswer,
 }
 
 /// The answer of a container's ports, and the status of HTTP responses.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Said {
+struct PortAnswer {
     text: Option<String>,
     code: StatusCode,
 }
 
-impl Said {
-    fn of(behaviour: Behaviour) -> Said {
+impl PortAnswer {
+    fn of(behaviour: Behaviour) -> PortAnswer {
         let code = behaviour.answer_code.and_then(|code| StatusCode::from_u16(code).ok());
-        Said { text: behaviour.answer, code: code.unwrap_or(StatusCode::OK) }
+        PortAnswer { text: behaviour.answer, code: code.unwrap_or(StatusCode::OK) }
     }
 }
 
@@ -53,8 +53,8 @@ impl Ports {
     fn of(pod: &Value, told: &BehaviourSettings) -> Ports {
         let own = BehaviourSettings::of(pod);
         let mut named = Vec::new();
-        for (_, container) in inside::containers(pod) {
-            let answer = Said::of(Behaviour::of(container["name"].as_str().unwrap_or_default(), told, &own));
+        for (_, container) in environment::containers(pod) {
+            let answer = PortAnswer::of(Behaviour::of(container["name"].as_str().unwrap_or_default(), told, &own));
             for port in container["ports"].as_array().into_iter().flatten() {
                 named.extend(
                     port["containerPort"]
@@ -65,11 +65,11 @@ impl Ports {
             }
         }
         let meta = &pod["metadata"];
-        let usual = Said::of(Behaviour::of("", told, &own));
+        let usual = PortAnswer::of(Behaviour::of("", told, &own));
         Ports { namespace: text(&meta["namespace"]), name: text(&meta["name"]), uid: text(&meta["uid"]), named, usual }
     }
 
-    fn find(&self, port: u16) -> Result<&Said, String> {
+    fn find(&self, port: u16) -> Result<&PortAnswer, String> {
         let named = self.named.iter().find(|(named, _)| *named == port).map(|(_, said)| said);
         let said = if self.named.is_empty() { Some(&self.usual) } else { named };
         said.filter(|said| said.text.as_deref() != Some(REFUSED)).ok_or_else(|| {
@@ -88,7 +88,7 @@ pub async fn answer(
     told: &BehaviourSettings,
     pod: &Value,
     mut request: Request<Incoming>,
-) -> Answer {
+) -> KubeletResponse {
     let query = Query::of(request.uri().query());
     let given: Vec<&str> = query.all("port").iter().flat_map(|ports| ports.split(',')).collect();
     let ports: Option<Vec<u16>> = given.iter().map(|port| port.parse().ok().filter(|port| *port > 0)).collect();
@@ -99,7 +99,8 @@ pub async fn answer(
         Ok(agreed) => agreed,
         Err(refusal) => return refused(refusal),
     };
-    let has_channels = agreed.wire == upgrade::Wire::WebSocket && !agreed.protocol.starts_with(upgrade::TUNNEL);
+    let has_channels =
+        agreed.wire == upgrade::UpgradeProtocol::WebSocket && !agreed.protocol.starts_with(upgrade::TUNNEL);
     if has_channels && ports.is_empty() {
         return plain(StatusCode::BAD_REQUEST, "query parameter \"port\" is required");
     }
@@ -112,7 +113,7 @@ pub async fn answer(
     tokio::spawn(async move {
         let _place = place;
         let forwards = match upgraded.await {
-            Ok(socket) => Forwards::accept(TokioIo::new(socket), &agreed, &ports, Limits::default()).await,
+            Ok(socket) => Forwards::accept(TokioIo::new(socket), &agreed, &ports, ConnectionLimits::default()).await,
             Err(error) => return tracing::debug!(%error, "a connection was not upgraded"),
         };
         let mut forwards = match forwards {

@@ -12,7 +12,7 @@ const RECENT_BYTES_MAX: usize = 256 << 10;
 const LINE_BYTES: usize = 40;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct LogLine {
     pub time_ms: i64,
     /// Whether the line was written to stderr.
     pub is_error: bool,
@@ -22,12 +22,12 @@ pub struct Line {
 
 #[derive(Debug, Default)]
 pub struct Journal {
-    lines: VecDeque<Line>,
+    lines: VecDeque<LogLine>,
     /// How many older lines were dropped.
-    gone: u64,
+    dropped: u64,
     bytes: usize,
     /// The incomplete last line, of stdout and of stderr.
-    open: [Option<Line>; 2],
+    open: [Option<LogLine>; 2],
 }
 
 impl Journal {
@@ -35,7 +35,7 @@ impl Journal {
     pub fn put(&mut self, time_ms: i64, is_error: bool, bytes: &[u8]) {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             let open = &mut self.open[usize::from(is_error)];
-            let line = open.get_or_insert_with(|| Line { time_ms, is_error, bytes: Vec::new() });
+            let line = open.get_or_insert_with(|| LogLine { time_ms, is_error, bytes: Vec::new() });
             line.bytes.extend_from_slice(piece);
             if piece.ends_with(b"\n") || line.bytes.len() >= LINE_BYTES_MAX {
                 self.close(is_error);
@@ -51,7 +51,7 @@ impl Journal {
             && let Some(oldest) = self.lines.pop_front()
         {
             self.bytes -= oldest.bytes.len() + LINE_BYTES;
-            self.gone += 1;
+            self.dropped += 1;
         }
     }
 
@@ -62,10 +62,10 @@ impl Journal {
     }
 
     /// The lines beginning with `number`, and the number of the next line.
-    pub fn since(&self, number: u64) -> (Vec<Line>, u64) {
-        let skip = usize::try_from(number.saturating_sub(self.gone)).unwrap_or(usize::MAX);
+    pub fn since(&self, number: u64) -> (Vec<LogLine>, u64) {
+        let skip = usize::try_from(number.saturating_sub(self.dropped)).unwrap_or(usize::MAX);
         let lines = self.lines.iter().skip(skip).cloned().collect();
-        (lines, self.gone + self.lines.len() as u64)
+        (lines, self.dropped + self.lines.len() as u64)
     }
 }
 

@@ -16,4 +16,4 @@ mod request;
 mod serve;
 
 pub use cluster::Cluster;
-pub use serve::Server;
+pub use serve::NodeServer;

@@ -1,12 +1,12 @@
 //! `/containerLogs`: the output of a container.
 
-use crate::answers::{Answer, fault, stream};
+use crate::answers::{KubeletResponse, fault, stream};
 use crate::cluster::now_ms;
-use crate::containers::{Containers, Look, status, time_ms};
-use crate::journal::Line;
-use crate::request::{Query, Target};
+use crate::containers::{ContainerUse, Containers, status, time_ms};
+use crate::journal::LogLine;
+use crate::request::{ContainerTarget, Query};
 use bytes::Bytes;
-use holdfast_nodes::inside;
+use holdfast_nodes::environment;
 use holdfast_nodes::{Behaviour, BehaviourSettings, Span};
 use holdfast_value::Value;
 use holdfast_world::Time;
@@ -28,7 +28,7 @@ const TEMPLATE_BYTES_MAX: usize = 4096;
 
 /// The parameters of a log request.
 #[derive(Debug, Clone, Default)]
-pub struct Options {
+pub struct LogOptions {
     follow: bool,
     previous: bool,
     timestamps: bool,
@@ -39,9 +39,9 @@ pub struct Options {
     only_errors: Option<bool>,
 }
 
-impl Options {
+impl LogOptions {
     /// Parses a query; the error is the response to send.
-    pub fn of(query: &Query) -> Result<Options, (StatusCode, &'static str)> {
+    pub fn of(query: &Query) -> Result<LogOptions, (StatusCode, &'static str)> {
         let invalid = (StatusCode::UNPROCESSABLE_ENTITY, "{\"message\": \"Invalid request.\"}\n");
         let undecoded = (StatusCode::BAD_REQUEST, "{\"message\": \"Unable to decode query.\"}\n");
         let number = |name: &str| match query.first(name) {
@@ -75,7 +75,7 @@ impl Options {
             return Err(invalid);
         }
         let since_ms = seconds.map(|seconds| now_ms().saturating_sub(seconds.saturating_mul(1000)));
-        Ok(Options {
+        Ok(LogOptions {
             follow: query.is_set("follow"),
             previous: query.is_set("previous"),
             timestamps: query.is_set("timestamps"),
@@ -86,8 +86,8 @@ impl Options {
         })
     }
 
-    fn chosen(&self, lines: Vec<Line>) -> VecDeque<Line> {
-        let mut lines: VecDeque<Line> =
+    fn chosen(&self, lines: Vec<LogLine>) -> VecDeque<LogLine> {
+        let mut lines: VecDeque<LogLine> =
             lines.into_iter().filter(|line| self.since_ms.is_none_or(|since| line.time_ms >= since)).collect();
         while self.tail.is_some_and(|tail| lines.len() > tail) {
             lines.pop_front();
@@ -97,16 +97,16 @@ impl Options {
 }
 
 /// Sends lines of the selected streams to the reader, up to the byte limit.
-struct Writer {
+struct LogWriter {
     to: mpsc::Sender<Bytes>,
     timestamps: bool,
     left: Option<u64>,
     only_errors: Option<bool>,
 }
 
-impl Writer {
+impl LogWriter {
     /// Returns whether the reader wants more lines.
-    async fn write(&mut self, lines: impl IntoIterator<Item = Line>) -> bool {
+    async fn write(&mut self, lines: impl IntoIterator<Item = LogLine>) -> bool {
         let mut piece = Vec::new();
         let only = self.only_errors;
         for line in lines.into_iter().filter(|line| only.is_none_or(|only| line.is_error == only)) {
@@ -183,14 +183,14 @@ impl LogTemplate {
         self.begin_ms.saturating_add(number.saturating_mul(self.every_ms))
     }
 
-    fn line(&self, number: i64) -> Line {
+    fn line(&self, number: i64) -> LogLine {
         let time_ms = self.time_ms(number);
         let mut line = self.line.replace("{n}", &(number + 1).to_string()).replace("{time}", &stamp(time_ms));
         for (name, value) in &self.names {
             line = line.replace(name, value);
         }
         line.push('\n');
-        Line { time_ms, is_error: false, bytes: line.into_bytes() }
+        LogLine { time_ms, is_error: false, bytes: line.into_bytes() }
     }
 
     /// The number of lines up to the present.
@@ -205,11 +205,11 @@ pub async fn answer(
     containers: &Containers,
     told: &BehaviourSettings,
     pod: &Value,
-    target: &Target,
-    options: Options,
-) -> Answer {
+    target: &ContainerTarget,
+    options: LogOptions,
+) -> KubeletResponse {
     let name = &target.container;
-    let Some(spec) = inside::container(pod, name) else {
+    let Some(spec) = environment::container(pod, name) else {
         let why = format!("container {name:?} not found in pod {:?}", target.pod);
         return fault(StatusCode::NOT_FOUND, &why);
     };
@@ -236,20 +236,20 @@ pub async fn answer(
     // Times in a status are whole seconds, so the container may have ended up to 999 ms after the written time.
     let end_ms = end.map(|end| time_ms(end).unwrap_or(begin_ms).saturating_add(999));
     let (to, pieces) = mpsc::channel(PIECES_MAX);
-    let Options { timestamps, limit: left, only_errors, .. } = options;
-    let writer = Writer { to, timestamps, left, only_errors };
+    let LogOptions { timestamps, limit: left, only_errors, .. } = options;
+    let writer = LogWriter { to, timestamps, left, only_errors };
     let behaviour = Behaviour::of(name, told, &BehaviourSettings::of(pod));
     if let Some(template) = LogTemplate::of(&behaviour, pod, name, begin_ms, end_ms) {
         // Following ends when the container ends.
         let look = match template.end_ms {
-            None if options.follow => containers.look(pod, spec).await.ok(),
+            None if options.follow => containers.acquire(pod, spec).await.ok(),
             _ => None,
         };
         tokio::spawn(write_template(writer, template, options, look));
     } else if let Some(end_ms) = end_ms {
         let count = status["restartCount"].as_i64().unwrap_or(0);
         let is_older = is_previous && !state["waiting"].is_object();
-        let lines = match containers.ended(pod, name, if is_older { count - 1 } else { count }) {
+        let lines = match containers.ended_run(pod, name, if is_older { count - 1 } else { count }) {
             Some(look) => all_lines(&look.0, begin_ms),
             None => match containers.past(pod, spec, begin_ms, end_ms).await {
                 Ok(past) => all_lines(&past, begin_ms),
@@ -261,7 +261,7 @@ pub async fn answer(
             writer.write(options.chosen(lines)).await
         });
     } else {
-        match containers.look(pod, spec).await {
+        match containers.acquire(pod, spec).await {
             Ok(look) => _ = tokio::spawn(write_log(writer, look, begin_ms, options)),
             Err(why) => return fault(StatusCode::INTERNAL_SERVER_ERROR, &why),
         }
@@ -270,18 +270,18 @@ pub async fn answer(
 }
 
 /// A line that says that no program ran.
-fn note(container: &crate::containers::Container, unknown: Option<&str>, begin_ms: i64) -> Line {
+fn note(container: &crate::containers::ContainerRun, unknown: Option<&str>, begin_ms: i64) -> LogLine {
     let image = text(&container.spec["image"]);
     let what = match unknown {
         Some(program) => format!("the program {program:?} of image {image:?}"),
         None => format!("what image {image:?} starts"),
     };
     let line = format!("simulated by Holdfast: no container runs here, and {what} is not run\n");
-    Line { time_ms: begin_ms, is_error: true, bytes: line.into_bytes() }
+    LogLine { time_ms: begin_ms, is_error: true, bytes: line.into_bytes() }
 }
 
 /// All lines, with the note if no program ran.
-fn all_lines(container: &crate::containers::Container, begin_ms: i64) -> Vec<Line> {
+fn all_lines(container: &crate::containers::ContainerRun, begin_ms: i64) -> Vec<LogLine> {
     let state = container.lock();
     let mut lines = state.journal.since(0).0;
     if !state.runs || state.unknown.is_some() {
@@ -290,7 +290,7 @@ fn all_lines(container: &crate::containers::Container, begin_ms: i64) -> Vec<Lin
     lines
 }
 
-async fn write_log(mut writer: Writer, look: Look, begin_ms: i64, options: Options) {
+async fn write_log(mut writer: LogWriter, look: ContainerUse, begin_ms: i64, options: LogOptions) {
     let container = &look.0;
     let mut happened = container.follow();
     let mut next = container.lock().journal.since(0).1;
@@ -315,7 +315,7 @@ async fn write_log(mut writer: Writer, look: Look, begin_ms: i64, options: Optio
     }
 }
 
-async fn write_template(mut writer: Writer, template: LogTemplate, options: Options, look: Option<Look>) {
+async fn write_template(mut writer: LogWriter, template: LogTemplate, options: LogOptions, look: Option<ContainerUse>) {
     let count = template.count();
     let first = match (options.tail, options.since_ms) {
         (Some(tail), _) => count.saturating_sub(i64::try_from(tail).unwrap_or(i64::MAX)),
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        let of = |query: &str| Options::of(&Query::of(Some(query)));
+        let of = |query: &str| LogOptions::of(&Query::of(Some(query)));
         let options = of("follow=true&tailLines=5&timestamps=true&limitBytes=10").expect("options");
         assert!(options.follow && options.timestamps && options.tail == Some(5) && options.limit == Some(10));
         assert_eq!(of("stream=Stderr").expect("options").only_errors, Some(true));
@@ -380,8 +380,8 @@ mod tests {
         // A line each millisecond since 1970.
         let template = LogTemplate::of(&behaviour, &Value::Null, "c", 0, None).expect("a template");
         let (to, mut pieces) = mpsc::channel(PIECES_MAX);
-        let writer = Writer { to, timestamps: false, left: None, only_errors: None };
-        let writing = tokio::spawn(write_template(writer, template, Options::default(), None));
+        let writer = LogWriter { to, timestamps: false, left: None, only_errors: None };
+        let writing = tokio::spawn(write_template(writer, template, LogOptions::default(), None));
         let mut lines = 0;
         while let Some(piece) = pieces.recv().await {
             lines += piece.iter().filter(|byte| **byte == b'\n').count();

@@ -2,7 +2,7 @@
 
 use crate::cluster::now_ms;
 use crate::containers::{status, time_ms};
-use holdfast_nodes::{Behaviour, BehaviourSettings, Usage};
+use holdfast_nodes::{Behaviour, BehaviourSettings, ResourceUsage};
 use holdfast_value::{Value, json};
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ struct Running<'p> {
     container: &'p str,
     image: &'p str,
     began_ms: i64,
-    usage: Usage,
+    usage: ResourceUsage,
 }
 
 fn text(value: &Value) -> &str {
@@ -155,7 +155,7 @@ pub fn cadvisor(pods: &[Value], told: &BehaviourSettings) -> String {
 }
 
 /// The page `/metrics`, with only a few counts.
-pub fn own(pods: &[Value], told: &BehaviourSettings) -> String {
+pub fn process_metrics(pods: &[Value], told: &BehaviourSettings) -> String {
     let containers = running(pods, told).len();
     let pods = pods.iter().filter(|pod| pod["status"]["phase"] == "Running").count();
     format!(
@@ -174,11 +174,11 @@ pub fn summary(pods: &[Value], told: &BehaviourSettings, node: &str) -> Value {
     let cpu = |nanos: u64, seconds: f64| json!({"time": time(now), "usageNanoCores": nanos, "usageCoreNanoSeconds": (seconds * 1e9) as u64});
     let memory =
         |bytes: u64| json!({"time": time(now), "usageBytes": bytes, "workingSetBytes": bytes, "rssBytes": bytes});
-    let mut total = Usage::default();
+    let mut total = ResourceUsage::default();
     let mut seconds = 0.0;
     let mut told_pods: Vec<Value> = Vec::new();
     for of_pod in running.chunk_by(|one, other| one.uid == other.uid) {
-        let mut sum = Usage::default();
+        let mut sum = ResourceUsage::default();
         let mut pod_seconds = 0.0;
         let mut containers: Vec<Value> = Vec::new();
         for one in of_pod {
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(used["pods"].as_array().map(Vec::len), Some(1));
         assert!(cadvisor(&pods, &BehaviourSettings::default()).contains("container_cpu_usage_seconds_total{"));
         assert!(
-            own(&pods, &BehaviourSettings::default())
+            process_metrics(&pods, &BehaviourSettings::default())
                 .contains("kubelet_running_containers{container_state=\"running\"} 1")
         );
     }

@@ -1,12 +1,12 @@
 //! `/exec`, `/attach` and `/run`: commands in containers, and the live output of containers.
 
-use crate::answers::{Answer, fault, plain, whole};
-use crate::containers::{Container, Containers, Executed, Look};
-use crate::request::{Query, Target};
-use holdfast_nodes::inside;
-use holdfast_shell::{MAIN, Pid, Stream};
-use holdfast_streams::remote::{Outcome, Resizes, Session, Wanted};
-use holdfast_streams::{Limits, upgrade};
+use crate::answers::{KubeletResponse, fault, plain, whole};
+use crate::containers::{ContainerRun, ContainerUse, Containers, Executed};
+use crate::request::{ContainerTarget, Query};
+use holdfast_nodes::environment;
+use holdfast_shell::{MAIN, OutputStream, Pid};
+use holdfast_streams::remote::{CommandOutcome, CommandStreams, Resizes, Session};
+use holdfast_streams::{ConnectionLimits, upgrade};
 use holdfast_value::Value;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
@@ -50,19 +50,19 @@ impl Sessions {
 }
 
 /// The answer when there are too many sessions.
-pub fn full() -> Answer {
+pub fn full() -> KubeletResponse {
     let mut answer = plain(StatusCode::TOO_MANY_REQUESTS, "too many requests in flight");
     answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("60"));
     answer
 }
 
 /// The answer that switches protocols.
-pub fn switched(answer: Response<()>) -> Answer {
+pub fn switched(answer: Response<()>) -> KubeletResponse {
     answer.map(|()| whole(""))
 }
 
 /// A refusal of the `streams` crate as an answer.
-pub fn refused(refusal: upgrade::Refusal) -> Answer {
+pub fn refused(refusal: upgrade::Refusal) -> KubeletResponse {
     refusal.into_response().map(whole)
 }
 
@@ -71,12 +71,12 @@ fn text(value: &Value) -> &str {
 }
 
 /// The container of a request, if it runs.
-async fn find(containers: &Containers, pod: &Value, target: &Target) -> Result<Look, Answer> {
-    let Some(spec) = inside::container(pod, &target.container) else {
+async fn find(containers: &Containers, pod: &Value, target: &ContainerTarget) -> Result<ContainerUse, KubeletResponse> {
+    let Some(spec) = environment::container(pod, &target.container) else {
         let why = format!("container not found ({:?})", target.container);
         return Err(fault(StatusCode::INTERNAL_SERVER_ERROR, &why));
     };
-    let look = containers.look(pod, spec).await;
+    let look = containers.acquire(pod, spec).await;
     look.map_err(|_| {
         let why = format!("container not found ({:?})", target.container);
         fault(StatusCode::INTERNAL_SERVER_ERROR, &why)
@@ -84,8 +84,8 @@ async fn find(containers: &Containers, pod: &Value, target: &Target) -> Result<L
 }
 
 /// The streams that a query asks for; `None` if none.
-fn wanted(query: &Query) -> Option<Wanted> {
-    let wanted = Wanted {
+fn requested_streams(query: &Query) -> Option<CommandStreams> {
+    let wanted = CommandStreams {
         stdin: query.is_set("input") || query.is_set("stdin"),
         stdout: query.is_set("output") || query.is_set("stdout"),
         stderr: query.is_set("error") || query.is_set("stderr"),
@@ -99,12 +99,12 @@ pub async fn answer(
     containers: &Containers,
     sessions: &Sessions,
     pod: &Value,
-    target: &Target,
+    target: &ContainerTarget,
     command: Option<Vec<String>>,
     mut request: Request<Incoming>,
-) -> Answer {
+) -> KubeletResponse {
     let query = Query::of(request.uri().query());
-    let Some(wanted) = wanted(&query) else {
+    let Some(wanted) = requested_streams(&query) else {
         return plain(StatusCode::BAD_REQUEST, "you must specify at least 1 of stdin, stdout, stderr");
     };
     if let Some(words) = &command {
@@ -127,7 +127,7 @@ pub async fn answer(
     tokio::spawn(async move {
         let _place = place;
         let session = match upgraded.await {
-            Ok(socket) => Session::accept(TokioIo::new(socket), &agreed, wanted, Limits::default()).await,
+            Ok(socket) => Session::accept(TokioIo::new(socket), &agreed, wanted, ConnectionLimits::default()).await,
             Err(error) => return tracing::debug!(%error, "a connection was not upgraded"),
         };
         match session {
@@ -138,7 +138,7 @@ pub async fn answer(
     switched(answer)
 }
 
-async fn talk(mut session: Session, container: &Container, command: Option<Vec<String>>, wanted: Wanted) {
+async fn talk(mut session: Session, container: &ContainerRun, command: Option<Vec<String>>, wanted: CommandStreams) {
     // Terminal sizes change nothing; they are read so that the client does not block.
     let resizes = session.resize.take().map(Resizes::new);
     let resizing = tokio::spawn(async move {
@@ -168,13 +168,18 @@ async fn talk(mut session: Session, container: &Container, command: Option<Vec<S
     }
 }
 
-async fn run(session: &mut Session, container: &Container, command: Option<Vec<String>>, wanted: Wanted) -> Outcome {
+async fn run(
+    session: &mut Session,
+    container: &ContainerRun,
+    command: Option<Vec<String>>,
+    wanted: CommandStreams,
+) -> CommandOutcome {
     let Some(words) = command else {
         attached(session, container).await;
-        return Outcome::success();
+        return CommandOutcome::success();
     };
     let Some(executed) = container.execute(&words, wanted.stdin, wanted.tty) else {
-        return Outcome::failed("error executing command in container: too many processes");
+        return CommandOutcome::failed("error executing command in container: too many processes");
     };
     let is_shell = words.len() == 1 && holdfast_nodes::course::is_shell(&words[0]);
     if wanted.tty
@@ -184,16 +189,21 @@ async fn run(session: &mut Session, container: &Container, command: Option<Vec<S
         let word = "simulated by Holdfast: no container runs here; this is a shell of its own, see `docs/NODES.md`\r\n";
         _ = output.write_all(word.as_bytes()).await;
     }
-    let code = pass(session, container, executed.pid, Some(&executed)).await;
-    Outcome::exit(code, &format!("error executing command [{}], exit code {code}", words.join(" ")))
+    let code = pump_streams(session, container, executed.pid, Some(&executed)).await;
+    CommandOutcome::exit(code, &format!("error executing command [{}], exit code {code}", words.join(" ")))
 }
 
-async fn attached(session: &mut Session, container: &Container) {
-    pass(session, container, MAIN, None).await;
+async fn attached(session: &mut Session, container: &ContainerRun) {
+    pump_streams(session, container, MAIN, None).await;
 }
 
 /// Passes input and output between the client and the command until the command ends.
-async fn pass(session: &mut Session, container: &Container, pid: Pid, executed: Option<&Executed<'_>>) -> i32 {
+async fn pump_streams(
+    session: &mut Session,
+    container: &ContainerRun,
+    pid: Pid,
+    executed: Option<&Executed<'_>>,
+) -> i32 {
     let mut happened = container.follow();
     let mut seen = container.lock().recent.next();
     let (mut stdout, mut stderr) = (session.stdout.take(), session.stderr.take());
@@ -211,8 +221,8 @@ async fn pass(session: &mut Session, container: &Container, pid: Pid, executed: 
                 Some(_) => {
                     // The end is checked before the output is read, so that all output before the end is included.
                     let ended = state.machine.exit_code(pid).or(state.ended.map(|_| 137));
-                    let output = state.machine.read(pid, Stream::Output, PIECE_BYTES);
-                    let errors = state.machine.read(pid, Stream::Errors, PIECE_BYTES);
+                    let output = state.machine.read(pid, OutputStream::Output, PIECE_BYTES);
+                    let errors = state.machine.read(pid, OutputStream::Errors, PIECE_BYTES);
                     (output, errors, ended)
                 }
                 None => {
@@ -273,9 +283,9 @@ pub async fn run_whole(
     containers: &Containers,
     sessions: &Sessions,
     pod: &Value,
-    target: &Target,
+    target: &ContainerTarget,
     query: &Query,
-) -> Answer {
+) -> KubeletResponse {
     let words: Vec<String> =
         query.first("cmd").unwrap_or_default().split_whitespace().take(WORDS_MAX).map(str::to_owned).collect();
     let Some(_place) = sessions.enter() else { return full() };
@@ -294,8 +304,8 @@ pub async fn run_whole(
             let (more, ended) = {
                 let mut state = container.lock();
                 let ended = state.machine.exit_code(executed.pid).or(state.ended.map(|_| 137));
-                let mut more = state.machine.read(executed.pid, Stream::Output, PIECE_BYTES);
-                more.extend(state.machine.read(executed.pid, Stream::Errors, PIECE_BYTES));
+                let mut more = state.machine.read(executed.pid, OutputStream::Output, PIECE_BYTES);
+                more.extend(state.machine.read(executed.pid, OutputStream::Errors, PIECE_BYTES));
                 (more, ended)
             };
             let is_empty = more.is_empty();

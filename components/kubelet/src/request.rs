@@ -16,16 +16,16 @@ pub enum NodePage {
     Metrics(String),
     Stats,
     Configz,
-    Logs(Target),
-    Exec(Target),
-    Attach(Target),
-    Run(Target),
-    Forward(Target),
+    Logs(ContainerTarget),
+    Exec(ContainerTarget),
+    Attach(ContainerTarget),
+    Run(ContainerTarget),
+    Forward(ContainerTarget),
 }
 
 /// A container of a pod; `container` is empty if the path names only the pod.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Target {
+pub struct ContainerTarget {
     pub namespace: String,
     pub pod: String,
     pub uid: Option<String>,
@@ -40,10 +40,13 @@ impl NodePage {
         let target = |parts: &[&str]| {
             let text = |part: &str| part.to_owned();
             match parts {
-                [namespace, pod, container] => {
-                    Some(Target { namespace: text(namespace), pod: text(pod), uid: None, container: text(container) })
-                }
-                [namespace, pod, uid, container] => Some(Target {
+                [namespace, pod, container] => Some(ContainerTarget {
+                    namespace: text(namespace),
+                    pod: text(pod),
+                    uid: None,
+                    container: text(container),
+                }),
+                [namespace, pod, uid, container] => Some(ContainerTarget {
                     namespace: text(namespace),
                     pod: text(pod),
                     uid: Some(text(uid)),
@@ -155,7 +158,7 @@ mod tests {
 
     #[test]
     fn paths_are_understood() {
-        let target = |uid: Option<&str>, container: &str| Target {
+        let target = |uid: Option<&str>, container: &str| ContainerTarget {
             namespace: "n".into(),
             pod: "p".into(),
             uid: uid.map(str::to_owned),

@@ -1,10 +1,10 @@
 //! The listener of all simulated nodes: TLS, authentication, authorization and routing.
 
-use crate::answers::{Answer, exposition, fault, json, plain};
+use crate::answers::{KubeletResponse, exposition, fault, json, plain};
 use crate::cluster::Cluster;
 use crate::containers::Containers;
 use crate::remote::Sessions;
-use crate::request::{NodePage, Query, Target, verb};
+use crate::request::{ContainerTarget, NodePage, Query, verb};
 use crate::{forward, logs, metrics, remote};
 use holdfast_component::authorization::About;
 use holdfast_component::serving::{self, Guard};
@@ -33,7 +33,7 @@ const CONNECTIONS_MAX: usize = 4_000;
 
 /// The server of all simulated nodes in a process.
 #[derive(Clone)]
-pub struct Server {
+pub struct NodeServer {
     cluster: Cluster,
     containers: Containers,
     sessions: Sessions,
@@ -42,11 +42,11 @@ pub struct Server {
     bounds: Bounds,
 }
 
-impl Server {
-    pub fn new(cluster: Cluster, tls: Arc<LiveTls>, guard: Guard) -> Server {
+impl NodeServer {
+    pub fn new(cluster: Cluster, tls: Arc<LiveTls>, guard: Guard) -> NodeServer {
         let containers = Containers::new(cluster.clone());
         let bounds = Bounds::of_connections(CONNECTIONS_MAX);
-        Server { cluster, containers, sessions: Sessions::default(), tls, guard: Arc::new(guard), bounds }
+        NodeServer { cluster, containers, sessions: Sessions::default(), tls, guard: Arc::new(guard), bounds }
     }
 
     /// Serves connections; never ends.
@@ -93,7 +93,7 @@ impl Server {
         connection.await.map_err(|error| error.to_string())
     }
 
-    async fn answer(&self, request: Request<Incoming>, peer: Peer) -> Answer {
+    async fn answer(&self, request: Request<Incoming>, peer: Peer) -> KubeletResponse {
         let node = node_of(&request);
         let Some(user) = self.guard.authenticator.authenticate(&peer, request.headers()).await else {
             return plain(StatusCode::UNAUTHORIZED, "Unauthorized");
@@ -111,7 +111,13 @@ impl Server {
     }
 
     /// The refusal, unless the user is allowed one of the subresources.
-    async fn refusal(&self, user: &User, method: &Method, node: Option<&str>, subresources: &[&str]) -> Option<Answer> {
+    async fn refusal(
+        &self,
+        user: &User,
+        method: &Method,
+        node: Option<&str>,
+        subresources: &[&str],
+    ) -> Option<KubeletResponse> {
         let verb = verb(method);
         for subresource in subresources {
             let (name, subresource) = (node.unwrap_or_default().to_owned(), (*subresource).to_owned());
@@ -135,11 +141,11 @@ impl Server {
         Some(plain(StatusCode::FORBIDDEN, text))
     }
 
-    fn told(&self) -> &BehaviourSettings {
+    fn behaviour_settings(&self) -> &BehaviourSettings {
         &self.cluster.template.pods
     }
 
-    async fn allowed(&self, asked: NodePage, node: Option<String>, request: Request<Incoming>) -> Answer {
+    async fn allowed(&self, asked: NodePage, node: Option<String>, request: Request<Incoming>) -> KubeletResponse {
         match asked {
             NodePage::Healthz => plain(StatusCode::OK, "ok"),
             NodePage::Configz => json(configuration(&node).to_string()),
@@ -151,8 +157,10 @@ impl Server {
                 self.about(&asked, pods, node.as_deref().unwrap_or_default())
             }
             NodePage::Logs(target) => match self.pod(&target, node.as_deref()).await {
-                Ok(pod) => match logs::Options::of(&Query::of(request.uri().query())) {
-                    Ok(options) => logs::answer(&self.containers, self.told(), &pod, &target, options).await,
+                Ok(pod) => match logs::LogOptions::of(&Query::of(request.uri().query())) {
+                    Ok(options) => {
+                        logs::answer(&self.containers, self.behaviour_settings(), &pod, &target, options).await
+                    }
                     Err((code, text)) => fault(code, text),
                 },
                 Err(Some(answer)) => answer,
@@ -171,7 +179,7 @@ impl Server {
                 Err(answer) => answer.unwrap_or_else(missing),
             },
             NodePage::Forward(target) => match self.pod(&target, node.as_deref()).await {
-                Ok(pod) => forward::answer(&self.sessions, self.told(), &pod, request).await,
+                Ok(pod) => forward::answer(&self.sessions, self.behaviour_settings(), &pod, request).await,
                 Err(answer) => answer.unwrap_or_else(missing),
             },
         }
@@ -179,11 +187,11 @@ impl Server {
 
     async fn command(
         &self,
-        target: &Target,
+        target: &ContainerTarget,
         node: Option<&str>,
         command: Option<Vec<String>>,
         request: Request<Incoming>,
-    ) -> Answer {
+    ) -> KubeletResponse {
         match self.pod(target, node).await {
             Ok(pod) => remote::answer(&self.containers, &self.sessions, &pod, target, command, request).await,
             Err(answer) => answer.unwrap_or_else(missing),
@@ -191,7 +199,7 @@ impl Server {
     }
 
     /// The pod of a request, if it is on this node. `Err(None)`: the pod is on another node.
-    async fn pod(&self, target: &Target, node: Option<&str>) -> Result<Value, Option<Answer>> {
+    async fn pod(&self, target: &ContainerTarget, node: Option<&str>) -> Result<Value, Option<KubeletResponse>> {
         let pod = match self.cluster.pod(&target.namespace, &target.pod).await {
             Ok(pod) => pod.ok_or(None)?,
             Err(error) => return Err(Some(fault(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()))),
@@ -204,13 +212,13 @@ impl Server {
         if is_it && is_here { Ok(pod) } else { Err(None) }
     }
 
-    fn about(&self, asked: &NodePage, pods: Vec<Value>, node: &str) -> Answer {
-        let told = self.told();
+    fn about(&self, asked: &NodePage, pods: Vec<Value>, node: &str) -> KubeletResponse {
+        let told = self.behaviour_settings();
         match asked {
             NodePage::Metrics(what) => match what.as_str() {
                 "resource" => exposition(metrics::resource(&pods, told)),
                 "cadvisor" => exposition(metrics::cadvisor(&pods, told)),
-                "" => exposition(metrics::own(&pods, told)),
+                "" => exposition(metrics::process_metrics(&pods, told)),
                 _ => exposition(String::new()),
             },
             NodePage::Stats => json(metrics::summary(&pods, told, node).to_string()),
@@ -225,7 +233,7 @@ impl Server {
     }
 }
 
-fn missing() -> Answer {
+fn missing() -> KubeletResponse {
     fault(StatusCode::NOT_FOUND, "pod does not exist")
 }
 

@@ -15,7 +15,7 @@ pub struct Addresses {
 
 impl Addresses {
     /// Records that a pod has an address.
-    pub fn learn(&mut self, address: &str, uid: &str) {
+    pub fn record(&mut self, address: &str, uid: &str) {
         if let Ok(address) = address.parse::<Ipv4Addr>() {
             self.used.entry(address.to_bits()).or_insert_with(|| uid.into());
         }
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn no_two_pods_have_one_address() {
         let mut addresses = Addresses::default();
-        addresses.learn("10.1.0.1", "before");
+        addresses.record("10.1.0.1", "before");
         let range = Some("10.1.0.0/29");
         let got: Vec<String> = (0..5).map(|n| addresses.hand_out(range, &n.to_string())).collect();
         assert_eq!(got, ["10.1.0.2", "10.1.0.3", "10.1.0.4", "10.1.0.5", "10.1.0.6"]);

@@ -52,7 +52,7 @@ pub struct Behaviour {
     pub stop_exit_code: i64,
     /// Whether the container's `preStop` hook fails.
     pub stop_hook_failed: bool,
-    pub usage: Usage,
+    pub usage: ResourceUsage,
     /// A line of the container's log, the interval at which the line is written, and the maximum number of lines.
     pub log: Option<String>,
     pub log_every: Span,
@@ -62,12 +62,12 @@ pub struct Behaviour {
     /// The status of HTTP responses.
     pub answer_code: Option<u16>,
     /// Events about the container while it runs.
-    pub told: Vec<Telling>,
+    pub events: Vec<ContainerEvent>,
 }
 
 /// An Event about a running container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Telling {
+pub struct ContainerEvent {
     /// The time since the container's start.
     pub at_ms: i64,
     pub warning: bool,
@@ -77,16 +77,16 @@ pub struct Telling {
 
 /// The resources that a container uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct ResourceUsage {
     pub cpu_nanos: u64,
     pub memory_bytes: u64,
 }
 
-impl Usage {
+impl ResourceUsage {
     /// The default usage, as in KWOK.
-    const LITTLE: Usage = Usage { cpu_nanos: 1_000_000, memory_bytes: 1 << 20 };
+    const LITTLE: ResourceUsage = ResourceUsage { cpu_nanos: 1_000_000, memory_bytes: 1 << 20 };
 
-    pub fn add(&mut self, other: Usage) {
+    pub fn add(&mut self, other: ResourceUsage) {
         self.cpu_nanos = self.cpu_nanos.saturating_add(other.cpu_nanos);
         self.memory_bytes = self.memory_bytes.saturating_add(other.memory_bytes);
     }
@@ -105,13 +105,13 @@ impl Default for Behaviour {
             stop_for: Span::Millis(0),
             stop_exit_code: 137,
             stop_hook_failed: false,
-            usage: Usage::LITTLE,
+            usage: ResourceUsage::LITTLE,
             log: None,
             log_every: Span::Millis(1000),
             log_lines: None,
             answer: None,
             answer_code: None,
-            told: Vec::new(),
+            events: Vec::new(),
         }
     }
 }
@@ -152,7 +152,7 @@ impl BehaviourSettings {
     }
 
     /// Settings from names and values; the last value of a name counts.
-    pub fn words<'a>(words: impl Iterator<Item = (&'a str, &'a str)>) -> BehaviourSettings {
+    pub fn parse<'a>(words: impl Iterator<Item = (&'a str, &'a str)>) -> BehaviourSettings {
         BehaviourSettings(words.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
 
@@ -168,7 +168,7 @@ impl BehaviourSettings {
             let base = name.split_once('.').map_or(name.as_str(), |(base, _)| base);
             if !NAMES.contains(&base) {
                 mistakes.push(format!("{PREFIX}{name} is not known; known are {}", NAMES.join(", ")));
-            } else if !Behaviour::default().tell(base, value) {
+            } else if !Behaviour::default().apply_setting(base, value) {
                 mistakes.push(format!("{PREFIX}{name}: {value:?} is not understood"));
             }
         }
@@ -181,7 +181,7 @@ impl BehaviourSettings {
             let own = self.0.get(&format!("{name}.{container}"));
             // The container's own setting overrides the general one.
             for value in self.0.get(*name).into_iter().chain(own) {
-                behaviour.tell(name, value);
+                behaviour.apply_setting(name, value);
             }
         }
     }
@@ -197,7 +197,7 @@ impl Behaviour {
     }
 
     /// Applies a setting; returns whether it is valid.
-    fn tell(&mut self, name: &str, value: &str) -> bool {
+    fn apply_setting(&mut self, name: &str, value: &str) -> bool {
         fn put<T>(place: &mut T, value: Option<T>) -> bool {
             let understood = value.is_some();
             if let Some(value) = value {

@@ -32,14 +32,14 @@ mod behaviour;
 mod budget;
 mod command;
 pub mod course;
-pub mod inside;
+pub mod environment;
 mod jq;
 pub mod kubelet;
 pub mod metrics;
 pub mod node;
 mod nodes;
 pub mod objects;
-mod others;
+mod other_kinds;
 mod pods;
 pub mod stage;
 mod stages;
@@ -47,10 +47,10 @@ mod template;
 #[cfg(test)]
 mod trials;
 
-pub use behaviour::{Behaviour, BehaviourSettings, PREFIX, Span, Usage};
+pub use behaviour::{Behaviour, BehaviourSettings, PREFIX, ResourceUsage, Span};
 pub use node::Template;
 pub use nodes::Nodes;
-pub use others::Others;
+pub use other_kinds::OtherKinds;
 pub use pods::Pods;
 pub use stages::Reports;
 
@@ -68,7 +68,7 @@ pub fn all(template: Template, count: u32) -> Vec<Box<dyn Controller>> {
     vec![
         Box::new(Nodes::new(template.clone(), count)),
         Box::new(Pods::new(template)),
-        Box::new(Others::default()),
+        Box::new(OtherKinds::default()),
         Box::new(Reports),
     ]
 }

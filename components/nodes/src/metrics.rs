@@ -1,7 +1,7 @@
 //! The usage of simulated nodes and their pods for metrics.k8s.io: computed from annotations at each request, and never
 //! stored.
 
-use crate::behaviour::{Behaviour, BehaviourSettings, PREFIX, Usage};
+use crate::behaviour::{Behaviour, BehaviourSettings, PREFIX, ResourceUsage};
 use crate::node::{KWOK_NODE, SIMULATED, Template};
 use holdfast_core::schema::quantity;
 use holdfast_core::select::{FieldSelector, LabelSelector};
@@ -118,7 +118,7 @@ pub fn answer(
         Ok(selection) => selection,
         Err(why) => return status(400, "BadRequest", &why),
     };
-    let cluster = Cluster { state, template, selection, now };
+    let cluster = MeasuredCluster { state, template, selection, now };
     match asked {
         MetricsPath::Group => (200, group()),
         MetricsPath::Resources => (200, resources()),
@@ -227,11 +227,11 @@ impl Node {
 
 impl MeasuredPod {
     /// The usage of each running container.
-    fn usages(&self, template: &Template) -> Vec<(&str, Usage)> {
+    fn usages(&self, template: &Template) -> Vec<(&str, ResourceUsage)> {
         let annotations = &self.metadata.annotations;
         let kwok = KWOK_USAGE.iter().filter_map(|(name, word)| Some((*word, annotations.get(*name)?.as_str())));
         let own = annotations.iter().filter_map(|(name, value)| Some((name.strip_prefix(PREFIX)?, value.as_str())));
-        let told = BehaviourSettings::words(kwok.chain(own));
+        let told = BehaviourSettings::parse(kwok.chain(own));
         let sidecars = self.spec.init_containers.iter().filter(|container| container.restart_policy == "Always");
         let running = self.spec.containers.iter().chain(sidecars);
         running
@@ -244,14 +244,14 @@ impl MeasuredPod {
 }
 
 /// The state and the request's selection.
-struct Cluster<'a> {
+struct MeasuredCluster<'a> {
     state: &'a State,
     template: &'a Template,
     selection: Selection,
     now: Time,
 }
 
-impl Cluster<'_> {
+impl MeasuredCluster<'_> {
     /// The objects of a kind below a prefix, or the object of a key.
     fn objects<'s, T: DeserializeOwned>(
         &'s self,
@@ -291,7 +291,7 @@ impl Cluster<'_> {
     }
 
     fn nodes(&self, name: Option<&str>) -> Vec<Value> {
-        let mut used: BTreeMap<String, Usage> = BTreeMap::new();
+        let mut used: BTreeMap<String, ResourceUsage> = BTreeMap::new();
         for (pod, _) in self.objects::<MeasuredPod>("pods", "", None) {
             if pod.status.phase == "Running" && name.is_none_or(|name| name == pod.spec.node_name) {
                 let sum = used.entry(pod.spec.node_name.clone()).or_default();
@@ -328,9 +328,9 @@ impl Cluster<'_> {
     }
 }
 
-fn shown(usage: Usage) -> Value {
+fn shown(usage: ResourceUsage) -> Value {
     let written = |text: String| quantity::canonical(&text).unwrap_or(text);
-    let Usage { cpu_nanos, memory_bytes } = usage;
+    let ResourceUsage { cpu_nanos, memory_bytes } = usage;
     json!({"cpu": written(format!("{cpu_nanos}n")), "memory": written(format!("{}Ki", memory_bytes.div_ceil(1024)))})
 }
 

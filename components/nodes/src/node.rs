@@ -116,7 +116,7 @@ impl Template {
 
     /// Whether, with `nodes` nodes, all Events are written, and not only Events about failures. There are several such
     /// Events for each pod.
-    pub fn tells_all(&self, nodes: usize) -> bool {
+    pub fn writes_all_events(&self, nodes: usize) -> bool {
         self.events.unwrap_or(nodes <= TELLING_NODES_MAX)
     }
 

@@ -2,14 +2,14 @@
 
 use crate::node::{KWOK_NODE, SIMULATED, Template, heartbeat, host_address};
 use crate::stage::About;
-use crate::stages::{Script, Subject, Turn};
+use crate::stages::{Script, StageDecision, StagedObject};
 use crate::template::Surroundings;
 use holdfast_value::{Value, json};
 use holdfast_world::views::Condition;
 use holdfast_world::views::Node;
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Meta, Note, Plan, Refused, Resource, Seen, Stamp, Text, Time, Verb, View,
-    World,
+    Action, Change, Controller, Key, Keys, Meta, Plan, PlannedEvent, Refused, Resource, Stamp, Text, Time, Verb, View,
+    Viewed, World,
 };
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -31,18 +31,18 @@ static LEASE: LazyLock<Resource> =
 pub struct Nodes {
     template: Arc<Template>,
     count: u32,
-    beats: HashMap<Text, Beat>,
+    beats: HashMap<Text, Heartbeat>,
     script: Script,
 }
 
 /// The heartbeats of one node.
-struct Beat {
+struct Heartbeat {
     registered: bool,
     /// Whether the Events of the node's start must still be written.
     is_news: bool,
     lease_due: Time,
     /// When the node's status was last updated.
-    said: Option<Time>,
+    status_updated: Option<Time>,
 }
 
 /// Whether a Node is simulated: made by this process, or made by a user and marked as simulated.
@@ -56,15 +56,15 @@ impl Nodes {
     }
 
     /// Plays the Stages of Nodes for a node.
-    fn staged(&mut self, key: &Key, node: Seen<Node>, stamp: Stamp) -> Turn {
+    fn staged(&mut self, key: &Key, node: Viewed<Node>, stamp: Stamp) -> StageDecision {
         if self.script.is_empty() {
-            return Turn::Nobodys;
+            return StageDecision::Nobodys;
         }
         let (meta, document) = (node.meta(), node.object.document());
         let subject =
-            Subject { resource: Node::resource(), key: key.clone(), object: node.object, document: &document };
-        let around = Around { name: &meta.name, number: self.number(&meta.name), stamp };
-        self.script.turn(&subject, !node.status.conditions.is_empty(), stamp, &around)
+            StagedObject { resource: Node::resource(), key: key.clone(), object: node.object, document: &document };
+        let around = TemplateData { name: &meta.name, number: self.number(&meta.name), stamp };
+        self.script.decide(&subject, !node.status.conditions.is_empty(), stamp, &around)
     }
 
     /// The number of a node, if it should exist.
@@ -99,13 +99,13 @@ impl Nodes {
     }
 
     /// The update of a node's status, if it is due or incomplete.
-    fn status(&mut self, node: Seen<Node>, now: Time) -> Option<Action> {
+    fn status(&mut self, node: Viewed<Node>, now: Time) -> Option<Action> {
         let (due, meta) = (self.status_due(node, now), node.meta());
         let beat = self.beats.get_mut(meta.name.as_str())?;
         if due > now {
             return None;
         }
-        beat.said = Some(now);
+        beat.status_updated = Some(now);
         let document = node.object.document();
         let old = &document["status"];
         let status = if is_complete(old, self.template.port) && !node.status.conditions.is_empty() {
@@ -119,9 +119,9 @@ impl Nodes {
     }
 
     /// When the node's status is due.
-    fn status_due(&self, node: Seen<Node>, now: Time) -> Time {
+    fn status_due(&self, node: Viewed<Node>, now: Time) -> Time {
         let name = node.meta().name.as_str();
-        let Some(said) = self.beats.get(name).and_then(|beat| beat.said) else { return now };
+        let Some(said) = self.beats.get(name).and_then(|beat| beat.status_updated) else { return now };
         let ready = Condition::is_true(&node.status.conditions, "Ready");
         if ready { next_beat(name, said, STATUS_MS) } else { said.plus_millis(RENEWAL_MS) }
     }
@@ -141,7 +141,7 @@ impl Controller for Nodes {
     }
 
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
-        if self.script.learn(change) {
+        if self.script.apply_change(change) {
             world.all::<Node>().filter(|node| self.is_ours(node.meta())).for_each(|node| keys.add(node.object.key()));
         }
         if !change.is_of::<Node>() {
@@ -155,7 +155,7 @@ impl Controller for Nodes {
                 if let Some(beat) = self.beats.get_mut(&change.key.name) {
                     // A Node that was created again under its name starts from the beginning. A deleted Node is not
                     // created again here.
-                    (beat.said, beat.lease_due) = (None, Time::from_second(0));
+                    (beat.status_updated, beat.lease_due) = (None, Time::from_second(0));
                 }
             }
         }
@@ -164,15 +164,19 @@ impl Controller for Nodes {
     fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
         let mut plan = Plan::default();
         let now = stamp.time;
-        let new =
-            || Beat { registered: false, is_news: false, lease_due: lease_due(world, &key.name, now), said: None };
+        let new = || Heartbeat {
+            registered: false,
+            is_news: false,
+            lease_due: lease_due(world, &key.name, now),
+            status_updated: None,
+        };
         let beat = self.beats.entry(key.name.clone()).or_insert_with(new);
         let registered = std::mem::replace(&mut beat.registered, true);
         let Some(node) = world.get::<Node>(key) else {
             if let Some(number) = self.number(&key.name).filter(|_| !registered) {
                 plan.then(Action::new(Node::resource(), key.clone(), Verb::Create(self.template.node(number, now))));
                 if let Some(beat) = self.beats.get_mut(&key.name) {
-                    (beat.said, beat.is_news) = (Some(now), true);
+                    (beat.status_updated, beat.is_news) = (Some(now), true);
                 }
             }
             return plan;
@@ -181,22 +185,26 @@ impl Controller for Nodes {
             return plan;
         }
         if !registered && let Some(beat) = self.beats.get_mut(&key.name) {
-            beat.said = heard(node, now, self.template.port);
+            beat.status_updated = last_status_update(node, now, self.template.port);
         }
         let is_news = self.beats.get_mut(&key.name).is_some_and(|beat| std::mem::take(&mut beat.is_news));
-        let notes = if is_news && self.template.tells_all(self.count as usize) { begun(node) } else { Vec::new() };
+        let notes = if is_news && self.template.writes_all_events(self.count as usize) {
+            registration_events(node)
+        } else {
+            Vec::new()
+        };
         match self.staged(key, node, stamp) {
-            Turn::Stages(staged) => plan = staged,
-            Turn::Nobodys => {
+            StageDecision::Stages(staged) => plan = staged,
+            StageDecision::Nobodys => {
                 plan.together(self.status(node, now).into_iter().collect());
-                plan.again_at(self.status_due(node, now));
+                plan.requeue_at(self.status_due(node, now));
             }
         }
-        plan.notes.extend(notes);
-        plan.notes.extend(self.script.take_notes());
+        plan.events.extend(notes);
+        plan.events.extend(self.script.take_events());
         plan.together(self.lease(world, key, node.meta(), stamp).into_iter().collect());
         if let Some(beat) = self.beats.get(&key.name) {
-            plan.again_at(beat.lease_due);
+            plan.requeue_at(beat.lease_due);
         }
         plan
     }
@@ -210,7 +218,7 @@ impl Controller for Nodes {
             } else if matches!(action.verb, Verb::Create(_)) {
                 beat.registered = refusal.is("AlreadyExists");
             } else {
-                beat.said = None;
+                beat.status_updated = None;
             }
         }
         let Some(node) = world.object(Node::resource(), key).filter(|_| !self.script.is_empty()) else {
@@ -227,14 +235,14 @@ impl Controller for Nodes {
 }
 
 /// The Events of a node that has registered.
-fn begun(node: Seen<Node>) -> Vec<Note> {
+fn registration_events(node: Viewed<Node>) -> Vec<PlannedEvent> {
     let name = &node.meta().name;
     let states = ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeReady"];
     let states = states.map(|state| (state, format!("Node {name} status is now: {state}")));
     let told = [("Starting", "Starting kubelet.".to_owned())].into_iter().chain(states);
     let note = |(reason, message)| {
         let note = crate::stages::note(Node::resource(), node.meta(), reason, message);
-        Note { warning: false, host: name.clone(), ..note }
+        PlannedEvent { warning: false, host: name.clone(), ..note }
     };
     told.map(note).collect()
 }
@@ -257,7 +265,7 @@ fn lease_due(world: &World, name: &str, now: Time) -> Time {
 }
 
 /// When the status of a ready node was last updated, by this process or an earlier one.
-fn heard(node: Seen<Node>, now: Time, port: u16) -> Option<Time> {
+fn last_status_update(node: Viewed<Node>, now: Time, port: u16) -> Option<Time> {
     let ready = Condition::find(&node.status.conditions, "Ready").filter(|ready| ready.status == "True")?;
     ready.last_heartbeat_time.filter(|heard| *heard <= now && is_complete(&node.object.document()["status"], port))
 }
@@ -282,13 +290,13 @@ fn number_of_stranger(name: &str) -> u32 {
 }
 
 /// The data that templates of a Node's Stages can read.
-struct Around<'a> {
+struct TemplateData<'a> {
     name: &'a str,
     number: Option<u32>,
     stamp: Stamp,
 }
 
-impl Surroundings for Around<'_> {
+impl Surroundings for TemplateData<'_> {
     fn now(&self) -> String {
         self.stamp.time.0.to_string()
     }

@@ -2,18 +2,18 @@
 
 use crate::addresses::Addresses;
 use crate::course::Courses;
-use crate::kubelet::admission::{self, Rejection, Room, Taken};
+use crate::kubelet::admission::{self, NodeCapacity, PodUsage, Rejection};
 use crate::kubelet::{self, Life, NodeSide, Notice};
 use crate::node::Template;
 use crate::nodes::is_simulated;
 use crate::stage::About;
-use crate::stages::{self, Script, Subject, Turn};
+use crate::stages::{self, Script, StageDecision, StagedObject};
 use crate::template::Surroundings;
 use holdfast_value::Value;
 use holdfast_world::views::{Node, Pod};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Note, Object, Plan, Refused, Resource, Seen, Shared, Stamp, Text, Time,
-    Verb, View, World,
+    Action, Change, Controller, Interned, Key, Keys, Object, Plan, PlannedEvent, Refused, Resource, Stamp, Text, Time,
+    Verb, View, Viewed, World,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -29,7 +29,7 @@ pub struct Pods {
     script: Script,
     courses: Courses,
     /// The time up to which Events about failures of a pod's containers are written, by the pod's UID.
-    told: HashMap<Text, Time>,
+    events_until: HashMap<Text, Time>,
     /// When this process started, for templates.
     began: Option<Time>,
 }
@@ -40,7 +40,7 @@ enum Bound {
     /// The pod's kubelet has not admitted it yet.
     New,
     /// Admitted, with the node's resources that the pod uses; `None` if they were not needed yet.
-    Taken(Option<Shared<Taken>>),
+    Taken(Option<Interned<PodUsage>>),
     /// The pod has ended and uses no resources.
     Over,
 }
@@ -50,7 +50,7 @@ struct Machine {
     address: String,
     range: Option<String>,
     allocatable: Value,
-    room: Room,
+    room: NodeCapacity,
 }
 
 impl Machine {
@@ -62,7 +62,7 @@ impl Machine {
             address: internal.next().and_then(|found| found["address"].as_str()).unwrap_or_default().to_owned(),
             range: document["spec"]["podCIDR"].as_str().map(str::to_owned),
             allocatable: document["status"]["allocatable"].clone(),
-            room: Room::of(&document),
+            room: NodeCapacity::of(&document),
         }
     }
 }
@@ -76,13 +76,13 @@ impl Pods {
             addresses: RefCell::default(),
             script: Script::new(About::new("v1", "Pod")),
             courses: Courses::default(),
-            told: HashMap::new(),
+            events_until: HashMap::new(),
             began: None,
         }
     }
 
     /// Whether a pod needs no work, at any time and on any node.
-    fn is_at_rest(&self, pod: Seen<Pod>) -> bool {
+    fn is_at_rest(&self, pod: Viewed<Pod>) -> bool {
         let is_over = pod.is_finished() && !pod.meta().is_deleting();
         self.script.is_empty() && (is_over || kubelet::is_settled(pod, &self.template.pods))
     }
@@ -108,7 +108,7 @@ impl Pods {
             if gone {
                 self.addresses.get_mut().forget(&before.status.pod_ip, &before.meta().uid);
                 self.script.forget(&change.key);
-                self.told.remove(before.meta().uid.as_str());
+                self.events_until.remove(before.meta().uid.as_str());
                 let node: Text = before.spec.node_name.as_str().into();
                 if let Some(bound) = self.bound.get_mut(&node) {
                     bound.remove(&change.key);
@@ -122,7 +122,7 @@ impl Pods {
         if pod.is_finished() {
             self.addresses.get_mut().forget(&pod.status.pod_ip, &pod.meta().uid);
         } else if !pod.status.pod_ip.is_empty() {
-            self.addresses.get_mut().learn(&pod.status.pod_ip, &pod.meta().uid);
+            self.addresses.get_mut().record(&pod.status.pod_ip, &pod.meta().uid);
         }
         let node: Text = pod.spec.node_name.as_str().into();
         if self.machines.contains_key(&node) && !self.is_at_rest(pod) {
@@ -149,10 +149,10 @@ impl Pods {
         let known = |(key, bound): (&Key, &mut Bound)| {
             let Bound::Taken(taken) = bound else { return None };
             let document = || world.object(Pod::resource(), key).map(|pod| pod.document()).unwrap_or_default();
-            Some(taken.get_or_insert_with(|| Taken::by(&document())).clone())
+            Some(taken.get_or_insert_with(|| PodUsage::by(&document())).clone())
         };
-        let others: Vec<Shared<Taken>> = bound.iter_mut().filter_map(known).collect();
-        let wanted = Taken::by(pod);
+        let others: Vec<Interned<PodUsage>> = bound.iter_mut().filter_map(known).collect();
+        let wanted = PodUsage::by(pod);
         let rejection = machine.room.rejects(pod, &wanted, &others);
         if rejection.is_none() {
             bound.insert(key.clone(), Bound::Taken(Some(wanted)));
@@ -161,17 +161,17 @@ impl Pods {
     }
 
     /// The kubelet's plan for a pod.
-    fn live(&self, pod: &Value, machine: &Machine, seen: &Subject, stamp: Stamp) -> Plan {
+    fn live(&self, pod: &Value, machine: &Machine, seen: &StagedObject, stamp: Stamp) -> Plan {
         let uid = &seen.object.meta.uid;
         let place = NodeSide {
             host_ip: &machine.address,
             allocatable: &machine.allocatable,
             told: &self.template.pods,
-            tells_all: self.template.tells_all(self.machines.len()),
+            tells_all: self.template.writes_all_events(self.machines.len()),
             courses: &self.courses,
             // An earlier process has reported the failures before this process began. Statuses have whole seconds, so a
             // container that this process starts may seem to have started up to a second before the process.
-            told_until: match (self.told.get(uid.as_str()), self.began) {
+            told_until: match (self.events_until.get(uid.as_str()), self.began) {
                 (Some(until), _) => *until,
                 (None, Some(began)) => began.plus_millis(-1000),
                 (None, None) => stamp.time,
@@ -179,7 +179,7 @@ impl Pods {
         };
         let mut address = || self.addresses.borrow_mut().hand_out(machine.range.as_deref(), uid);
         let Life { status, gone, again, notices } = kubelet::live(pod, &place, stamp.time, &mut address);
-        let mut plan = Plan { again, ..Plan::default() };
+        let mut plan = Plan { requeue_at: again, ..Plan::default() };
         if let Some(patch) = status {
             plan.then(Action::new(seen.resource, seen.key.clone(), Verb::StrategicPatch(patch)).subresource("status"));
         }
@@ -189,12 +189,12 @@ impl Pods {
             plan.then(Action::new(seen.resource, seen.key.clone(), verb));
         }
         let host = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-        let note = |Notice { warning, reason, message, part }| Note {
+        let note = |Notice { warning, reason, message, part }| PlannedEvent {
             part,
             host: host.to_owned(),
             ..seen.note(warning, reason, message)
         };
-        plan.notes = notices.into_iter().map(note).collect();
+        plan.events = notices.into_iter().map(note).collect();
         plan
     }
 }
@@ -207,7 +207,7 @@ impl Controller for Pods {
     }
 
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
-        if self.script.learn(change) {
+        if self.script.apply_change(change) {
             let ours = self.bound.iter().filter(|(node, _)| self.machines.contains_key(*node));
             ours.flat_map(|(_, bound)| bound.keys()).for_each(|key| keys.add(key.clone()));
         } else if change.is_of::<Node>() {
@@ -219,7 +219,7 @@ impl Controller for Pods {
 
     fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
         let mut plan = self.planned(world, key, stamp);
-        plan.notes.extend(self.script.take_notes());
+        plan.events.extend(self.script.take_events());
         plan
     }
 
@@ -242,8 +242,9 @@ impl Pods {
         }
         let deleting = pod.meta().is_deleting();
         let document = pod.object.document();
-        let seen = Subject { resource: Pod::resource(), key: key.clone(), object: pod.object, document: &document };
-        let around = Around {
+        let seen =
+            StagedObject { resource: Pod::resource(), key: key.clone(), object: pod.object, document: &document };
+        let around = TemplateData {
             machines: &self.machines,
             addresses: &self.addresses,
             node: &pod.spec.node_name,
@@ -252,9 +253,9 @@ impl Pods {
             began,
             stamp,
         };
-        match self.script.turn(&seen, pod.status.start_time.is_some(), stamp, &around) {
+        match self.script.decide(&seen, pod.status.start_time.is_some(), stamp, &around) {
             // A pod that is being deleted ends even if no Stage says so.
-            Turn::Stages(plan) if !deleting || !plan.is_empty() || plan.again.is_some() => return plan,
+            StageDecision::Stages(plan) if !deleting || !plan.is_empty() || plan.requeue_at.is_some() => return plan,
             _ => {}
         }
         if !deleting && let Some(rejection) = self.admit(world, &document, key, node) {
@@ -263,8 +264,8 @@ impl Pods {
         match self.machines.get(node) {
             Some(machine) => {
                 let plan = self.live(&document, machine, &seen, stamp);
-                if !plan.notes.is_empty() {
-                    self.told.insert(seen.object.meta.uid.as_str().into(), stamp.time);
+                if !plan.events.is_empty() {
+                    self.events_until.insert(seen.object.meta.uid.as_str().into(), stamp.time);
                 }
                 plan
             }
@@ -274,7 +275,7 @@ impl Pods {
 }
 
 /// Fails a pod that was not admitted, with an Event.
-fn reject(seen: &Subject, rejection: &Rejection, stamp: Stamp) -> Plan {
+fn reject(seen: &StagedObject, rejection: &Rejection, stamp: Stamp) -> Plan {
     let Rejection { reason, message } = rejection;
     let host = seen.document["spec"]["nodeName"].as_str().unwrap_or_default();
     let patch = Verb::StrategicPatch(admission::rejected(seen.document, rejection, stamp.time));
@@ -285,7 +286,7 @@ fn reject(seen: &Subject, rejection: &Rejection, stamp: Stamp) -> Plan {
 }
 
 /// The data that templates of a Pod's Stages can read.
-struct Around<'a> {
+struct TemplateData<'a> {
     machines: &'a HashMap<Text, Machine>,
     addresses: &'a RefCell<Addresses>,
     node: &'a str,
@@ -295,7 +296,7 @@ struct Around<'a> {
     stamp: Stamp,
 }
 
-impl Surroundings for Around<'_> {
+impl Surroundings for TemplateData<'_> {
     fn now(&self) -> String {
         self.stamp.time.0.to_string()
     }

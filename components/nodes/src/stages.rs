@@ -2,12 +2,13 @@
 
 use crate::budget::Budget;
 use crate::jq::Query;
-use crate::stage::{About, Deed, Form, Stage, choose};
-use crate::template::{Failure, Surroundings};
+use crate::stage::{About, Deed, PatchType, Stage, choose};
+use crate::template::{RenderFailure, Surroundings};
 use holdfast_core::kinds::registry;
 use holdfast_value::{Value, json};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Meta, Note, Object, Plan, Refused, Resource, Stamp, Text, Time, Verb, World,
+    Action, Change, Controller, Key, Keys, Meta, Object, Plan, PlannedEvent, Refused, Resource, Stamp, Text, Time,
+    Verb, World,
 };
 use serde::Deserialize;
 use std::cell::RefCell;
@@ -41,15 +42,15 @@ const RESTS_KEPT: usize = 4096;
 pub struct Script {
     about: About,
     stages: BTreeMap<Text, Arc<Stage>>,
-    parts: HashMap<Key, Part>,
+    parts: HashMap<Key, ObjectState>,
     /// Stages that exceeded their budget, by Stage and namespace.
-    rests: HashMap<(Text, Text), Rest>,
+    rests: HashMap<(Text, Text), Pause>,
     /// Events about Stages.
-    notes: Vec<Note>,
+    notes: Vec<PlannedEvent>,
 }
 
 /// The pause of a Stage in one namespace: large objects of one tenant do not delay the objects of other tenants.
-struct Rest {
+struct Pause {
     until: Time,
     pause_ms: i64,
     /// The object for which the Stage exceeded its budget. That object continues without the Stage, and other objects
@@ -58,7 +59,7 @@ struct Rest {
 }
 
 /// The state of one object.
-struct Part {
+struct ObjectState {
     uid: Text,
     /// The next Stage, and when it is due.
     next: Option<(Text, Time)>,
@@ -69,7 +70,7 @@ struct Part {
     told: bool,
 }
 
-impl Part {
+impl ObjectState {
     /// When the last Stage may be played again.
     fn rests_until(&self) -> Option<Time> {
         let (_, time, _) = self.played.as_ref()?;
@@ -80,7 +81,7 @@ impl Part {
 }
 
 /// The decision of Stages about an object.
-pub enum Turn {
+pub enum StageDecision {
     /// No Stage applies, so the object behaves as if there were no Stages.
     Nobodys,
     /// Stages control the object. This is its whole plan.
@@ -94,7 +95,7 @@ impl Script {
     }
 
     /// Applies a change of a Stage. Returns whether objects must be planned again.
-    pub fn learn(&mut self, change: &Change) -> bool {
+    pub fn apply_change(&mut self, change: &Change) -> bool {
         if change.resource != resource() {
             return false;
         }
@@ -118,29 +119,35 @@ impl Script {
     }
 
     /// Plans an object by its Stages. `begun`: the object's life has already begun.
-    pub fn turn(&mut self, seen: &Subject, begun: bool, stamp: Stamp, around: &dyn Surroundings) -> Turn {
+    pub fn decide(
+        &mut self,
+        seen: &StagedObject,
+        begun: bool,
+        stamp: Stamp,
+        around: &dyn Surroundings,
+    ) -> StageDecision {
         let uid = seen.object.meta.uid.as_str();
         if self.stages.is_empty() {
             self.parts.remove(&seen.key);
-            return Turn::Nobodys;
+            return StageDecision::Nobodys;
         }
         if self.parts.get(&seen.key).is_some_and(|part| *part.uid != *uid) {
             self.parts.remove(&seen.key);
         }
         if let Some(again) = self.awaits(seen, stamp.time) {
-            return Turn::Stages(Plan { again: Some(again), ..Plan::default() });
+            return StageDecision::Stages(Plan { requeue_at: Some(again), ..Plan::default() });
         }
-        let work = Work { document: seen.document, spent: RefCell::default() };
+        let work = Evaluation { document: seen.document, spent: RefCell::default() };
         let chosen = self.next(seen, stamp, &work);
         let unknown = begun && chosen.is_none() && !self.parts.contains_key(&seen.key);
         let begun = unknown && self.may_match(seen, stamp.time, &work);
         for name in work.spent.into_inner() {
             if let Some(stage) = self.stages.get(&*name).cloned() {
-                self.rest(&stage, seen, stamp.time);
+                self.pause(&stage, seen, stamp.time);
             }
         }
         let Some((name, due)) = chosen else { return self.nobody(seen, begun) };
-        let part = self.parts.entry(seen.key.clone()).or_insert_with(|| Part {
+        let part = self.parts.entry(seen.key.clone()).or_insert_with(|| ObjectState {
             uid: uid.into(),
             next: None,
             played: None,
@@ -155,12 +162,12 @@ impl Script {
         {
             let again = part.rests_until();
             if again.is_some_and(|again| again > stamp.time) {
-                return Turn::Stages(Plan { again, ..Plan::default() });
+                return StageDecision::Stages(Plan { requeue_at: again, ..Plan::default() });
             }
         }
         if due > stamp.time {
             part.next = Some((name, due));
-            return Turn::Stages(Plan { again: Some(due), ..Plan::default() });
+            return StageDecision::Stages(Plan { requeue_at: Some(due), ..Plan::default() });
         }
         part.next = None;
         let version = &seen.object.meta.resource_version;
@@ -169,27 +176,27 @@ impl Script {
             (part.idle, part.told) = (0, false);
         }
         part.played = Some((name.clone(), stamp.time, seen.object.meta.resource_version.clone()));
-        let Some(stage) = self.stages.get(&name).cloned() else { return Turn::Nobodys };
+        let Some(stage) = self.stages.get(&name).cloned() else { return StageDecision::Nobodys };
         let mut plan = match stage.play(seen.document, around) {
             Ok(deeds) => carried_out(deeds, seen, stamp),
             Err(why) => {
-                if why == Failure::Spent {
-                    self.rest(&stage, seen, stamp.time);
+                if why == RenderFailure::Spent {
+                    self.pause(&stage, seen, stamp.time);
                 }
                 failed(&stage, seen, why)
             }
         };
-        let Some(part) = self.parts.get_mut(&seen.key) else { return Turn::Stages(plan) };
+        let Some(part) = self.parts.get_mut(&seen.key) else { return StageDecision::Stages(plan) };
         if is_idle {
             part.idle = part.idle.saturating_add(1);
             if !std::mem::replace(&mut part.told, true) && !plan.steps.is_empty() {
                 let message = format!("Stage {name} was played, and the object is as it was");
-                plan.notes.push(seen.note(true, "StageFailed", message));
+                plan.events.push(seen.note(true, "StageFailed", message));
             }
         }
         // If the Stage changes nothing, it is checked again after a while.
-        plan.again = part.rests_until();
-        Turn::Stages(plan)
+        plan.requeue_at = part.rests_until();
+        StageDecision::Stages(plan)
     }
 
     /// Reports that the server refused an effect of a Stage.
@@ -198,14 +205,14 @@ impl Script {
         let Some(part) = self.parts.get_mut(key).filter(|part| *part.uid == *meta.uid) else { return plan };
         let Some((name, ..)) = &part.played else { return plan };
         part.told = true;
-        plan.again = part.rests_until();
+        plan.requeue_at = part.rests_until();
         let told = |refused: &Refused| format!("Stage {name} cannot be played: {}", refused.refusal.message);
-        plan.notes = refused.iter().map(|refused| note(resource, meta, "StageFailed", told(refused))).collect();
+        plan.events = refused.iter().map(|refused| note(resource, meta, "StageFailed", told(refused))).collect();
         plan
     }
 
     /// The next Stage for an object, and when it is due.
-    fn next(&self, seen: &Subject, stamp: Stamp, work: &Work) -> Option<(Text, Time)> {
+    fn next(&self, seen: &StagedObject, stamp: Stamp, work: &Evaluation) -> Option<(Text, Time)> {
         let stages = || self.stages.values().filter(|stage| !self.is_resting(stage, seen, stamp.time));
         let part = self.parts.get(&seen.key);
         let kept = part.and_then(|part| part.next.clone());
@@ -219,17 +226,17 @@ impl Script {
         let due = |budget: &Budget| stage.due(seen.document, stamp.time, stamp.seed.rotate_left(32), budget);
         let due = work.of(stage, due);
         let last = part.filter(|part| part.played.as_ref().is_some_and(|(name, ..)| **name == *stage.name));
-        let due = last.and_then(Part::rests_until).map_or(due, |rested| due.max(rested));
+        let due = last.and_then(ObjectState::rests_until).map_or(due, |rested| due.max(rested));
         Some((stage.name.as_str().into(), due))
     }
 
     /// Whether any Stage can match the object, now or later.
-    fn may_match(&self, seen: &Subject, now: Time, work: &Work) -> bool {
+    fn may_match(&self, seen: &StagedObject, now: Time, work: &Evaluation) -> bool {
         let mut stages = self.stages.values().filter(|stage| !self.is_resting(stage, seen, now));
         stages.any(|stage| work.of(stage, |budget| stage.may_match(seen.document, budget).unwrap_or(false)))
     }
 
-    fn resting(&self, stage: &Stage, seen: &Subject, now: Time) -> Option<&Rest> {
+    fn resting(&self, stage: &Stage, seen: &StagedObject, now: Time) -> Option<&Pause> {
         if self.rests.is_empty() {
             return None;
         }
@@ -237,12 +244,12 @@ impl Script {
         (rest.until > now).then_some(rest)
     }
 
-    fn is_resting(&self, stage: &Stage, seen: &Subject, now: Time) -> bool {
+    fn is_resting(&self, stage: &Stage, seen: &StagedObject, now: Time) -> bool {
         self.resting(stage, seen, now).is_some()
     }
 
     /// When a paused Stage that may match this object ends its pause.
-    fn awaits(&self, seen: &Subject, now: Time) -> Option<Time> {
+    fn awaits(&self, seen: &StagedObject, now: Time) -> Option<Time> {
         let of_others = self.stages.values().filter_map(|stage| {
             let rest = self.resting(stage, seen, now).filter(|rest| rest.name != seen.key.name)?;
             stage.names(seen.document).then_some(rest.until)
@@ -251,14 +258,14 @@ impl Script {
     }
 
     /// Pauses a Stage that exceeded its budget in the object's namespace, and reports it.
-    fn rest(&mut self, stage: &Stage, seen: &Subject, now: Time) {
+    fn pause(&mut self, stage: &Stage, seen: &StagedObject, now: Time) {
         if self.rests.len() >= RESTS_KEPT {
             self.rests.retain(|_, rest| rest.until.plus_millis(REST_MAX_MS) > now);
         }
         let place = (Text::from(stage.name.as_str()), seen.key.namespace.clone());
         let before = self.rests.get(&place).filter(|rest| rest.until.plus_millis(REST_MAX_MS) > now);
         let pause_ms = before.map_or(REST_MIN_MS, |rest| (rest.pause_ms * 2).min(REST_MAX_MS));
-        let rest = Rest { until: now.plus_millis(pause_ms), pause_ms, name: seen.key.name.clone() };
+        let rest = Pause { until: now.plus_millis(pause_ms), pause_ms, name: seen.key.name.clone() };
         self.rests.insert(place, rest);
         let object = match &*seen.key.namespace {
             "" => seen.key.name.to_string(),
@@ -269,7 +276,7 @@ impl Script {
              the end",
             seen.resource.kind()
         );
-        self.notes.push(Note {
+        self.notes.push(PlannedEvent {
             resource: resource(),
             key: Key::cluster(&stage.name),
             uid: stage.uid.clone(),
@@ -283,12 +290,12 @@ impl Script {
     }
 
     /// The Events about Stages since the last call.
-    pub fn take_notes(&mut self) -> Vec<Note> {
+    pub fn take_events(&mut self) -> Vec<PlannedEvent> {
         std::mem::take(&mut self.notes)
     }
 
     /// No Stage matches: an object that Stages have controlled stays as it is.
-    fn nobody(&mut self, seen: &Subject, begun: bool) -> Turn {
+    fn nobody(&mut self, seen: &StagedObject, begun: bool) -> StageDecision {
         let led = match self.parts.get_mut(&seen.key) {
             Some(part) => {
                 part.next = None;
@@ -298,18 +305,18 @@ impl Script {
             // one of them can match it.
             None => begun,
         };
-        if led { Turn::Stages(Plan::default()) } else { Turn::Nobodys }
+        if led { StageDecision::Stages(Plan::default()) } else { StageDecision::Nobodys }
     }
 }
 
 /// The evaluation of Stages' queries for one object.
-struct Work<'a> {
+struct Evaluation<'a> {
     document: &'a Value,
     /// Stages that exceeded their budget.
     spent: RefCell<BTreeSet<String>>,
 }
 
-impl Work<'_> {
+impl Evaluation<'_> {
     fn matches(&self, stage: &Stage) -> bool {
         self.of(stage, |budget| stage.matches(self.document, budget).unwrap_or(false))
     }
@@ -326,22 +333,22 @@ impl Work<'_> {
 }
 
 /// The object for which Stages are played.
-pub struct Subject<'a> {
+pub struct StagedObject<'a> {
     pub resource: &'a Resource,
     pub key: Key,
     pub object: &'a Object,
     pub document: &'a Value,
 }
 
-impl Subject<'_> {
-    pub fn note(&self, warning: bool, reason: &'static str, message: String) -> Note {
-        Note { warning, ..note(self.resource, &self.object.meta, reason, message) }
+impl StagedObject<'_> {
+    pub fn note(&self, warning: bool, reason: &'static str, message: String) -> PlannedEvent {
+        PlannedEvent { warning, ..note(self.resource, &self.object.meta, reason, message) }
     }
 }
 
 /// A warning Event about an object.
-pub fn note(resource: &Resource, meta: &Meta, reason: &'static str, message: String) -> Note {
-    Note {
+pub fn note(resource: &Resource, meta: &Meta, reason: &'static str, message: String) -> PlannedEvent {
+    PlannedEvent {
         resource: resource.clone(),
         key: Key::new(&meta.namespace, &meta.name),
         uid: meta.uid.as_str().into(),
@@ -354,12 +361,12 @@ pub fn note(resource: &Resource, meta: &Meta, reason: &'static str, message: Str
     }
 }
 
-fn failed(stage: &Stage, seen: &Subject, why: Failure) -> Plan {
+fn failed(stage: &Stage, seen: &StagedObject, why: RenderFailure) -> Plan {
     let message = format!("Stage {} cannot be played: {why}", stage.name);
-    Plan { notes: vec![seen.note(true, "StageFailed", message)], ..Plan::default() }
+    Plan { events: vec![seen.note(true, "StageFailed", message)], ..Plan::default() }
 }
 
-fn carried_out(deeds: Vec<Deed>, seen: &Subject, stamp: Stamp) -> Plan {
+fn carried_out(deeds: Vec<Deed>, seen: &StagedObject, stamp: Stamp) -> Plan {
     let mut plan = Plan::default();
     let meta = &seen.object.meta;
     let act = |verb: Verb| Action::new(seen.resource, seen.object.key(), verb);
@@ -377,21 +384,21 @@ fn carried_out(deeds: Vec<Deed>, seen: &Subject, stamp: Stamp) -> Plan {
                 grace_seconds: Some(0),
             }),
             Deed::Patch { subresource, form, mut patch } => {
-                if form != Form::Json && patch.is_object() {
+                if form != PatchType::Json && patch.is_object() {
                     // The uid is a precondition: a later object of the same name is not patched.
                     patch["metadata"]["uid"] = meta.uid.as_str().into();
                 }
                 let verb = match form {
-                    Form::Strategic => Verb::StrategicPatch(patch),
-                    Form::Merge => Verb::MergePatch(patch),
-                    Form::Json => Verb::JsonPatch(patch),
+                    PatchType::Strategic => Verb::StrategicPatch(patch),
+                    PatchType::Merge => Verb::MergePatch(patch),
+                    PatchType::Json => Verb::JsonPatch(patch),
                 };
                 act(verb).subresource(subresource)
             }
             Deed::Apply(object) => match applied(object) {
                 Ok(action) => action,
                 Err(why) => {
-                    plan.notes.push(seen.note(true, "StageFailed", why));
+                    plan.events.push(seen.note(true, "StageFailed", why));
                     continue;
                 }
             },
@@ -419,7 +426,7 @@ static EVENTS: LazyLock<Resource> = LazyLock::new(|| Resource::new("", "v1", "ev
 
 /// An Event with any text, from a node if one is named.
 pub fn event(
-    seen: &Subject,
+    seen: &StagedObject,
     host: &str,
     warning: bool,
     reason: &str,
@@ -487,8 +494,8 @@ impl Controller for Reports {
         let mut plan = Plan::default();
         plan.then(Action::new(&resource, key.clone(), Verb::MergePatch(patch)).subresource("status"));
         if let Some(why) = why {
-            let seen = Subject { resource: &resource, key: key.clone(), object, document: &document };
-            plan.notes.push(seen.note(true, "NotUnderstood", why));
+            let seen = StagedObject { resource: &resource, key: key.clone(), object, document: &document };
+            plan.events.push(seen.note(true, "NotUnderstood", why));
         }
         plan
     }

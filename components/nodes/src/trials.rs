@@ -204,7 +204,7 @@ fn a_stage_that_always_matches_does_not_spin() {
 #[test]
 fn stages_that_are_not_understood_say_so() {
     let mut trial = cluster(1);
-    trial.take_notes();
+    trial.take_event_texts();
     trial.create(stage("good", life()[0]["spec"].clone()));
     let rows = [
         (
@@ -240,7 +240,7 @@ fn stages_that_are_not_understood_say_so() {
             "{name}: {condition}"
         );
     }
-    assert_eq!(trial.take_notes().len(), rows.len());
+    assert_eq!(trial.take_event_texts().len(), rows.len());
     trial.patch("stages.kwok.x-k8s.io", "kind", json!({"spec": {"resourceRef": {"apiGroup": "v1", "kind": "Pod"}}}));
     trial.run();
     assert_eq!(condition(&trial, "kind")["status"], "True");
@@ -272,7 +272,7 @@ fn settled_pods_are_told_from_others_without_being_read() {
     let running = trial.get("pods", "a");
     let settled = |pod: &Value, told: &crate::BehaviourSettings| {
         let mut world = World::default();
-        world.show::<Pod>();
+        world.track::<Pod>();
         let key = Key::new("default", "a");
         world.apply(Pod::resource(), key.clone(), Some(pod.to_string().into()), 1, Time::from_second(0));
         is_settled(world.get::<Pod>(&key).expect("the pod"), told)
@@ -281,7 +281,7 @@ fn settled_pods_are_told_from_others_without_being_read() {
     assert!(settled(&running, &nothing), "{running}");
     let mut resizing = running["status"]["conditions"].as_array().cloned().unwrap_or_default();
     resizing.push(json!({"type": "PodResizePending", "status": "True"}));
-    let told = crate::BehaviourSettings::words([("run-for", "30s")].into_iter());
+    let told = crate::BehaviourSettings::parse([("run-for", "30s")].into_iter());
     assert!(!settled(&running, &told), "its node's template tells how long it runs");
     for (pointer, value) in [
         ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),
@@ -371,24 +371,25 @@ fn a_pod_that_does_not_fit_its_node_fails() {
 fn what_becomes_of_containers_is_told_while_there_are_few_nodes() {
     for (template, told) in [("{}", "Pulling Pulled Created Started"), ("events: false", "")] {
         let mut trial = cluster(1);
-        trial.take_notes();
+        trial.take_event_texts();
         trial.restart(Pods::new(Arc::new(Template::parse(template).expect("a template"))));
         trial.create(pod("a", json!({})));
         trial.run();
-        let reasons: Vec<_> = trial.take_told().iter().map(|told| told.note.reason).collect();
+        let reasons: Vec<_> = trial.take_events().iter().map(|told| told.event.reason).collect();
         assert_eq!(reasons.join(" "), told, "{template}");
     }
     let mut trial = cluster(101);
-    assert!(trial.take_notes().is_empty());
+    assert!(trial.take_event_texts().is_empty());
     trial.create(pod("a", json!({})));
     trial.run();
-    assert!(trial.take_notes().is_empty());
+    assert!(trial.take_event_texts().is_empty());
 }
 
 #[test]
 fn failed_probes_are_told_when_they_fail_and_only_then() {
     let mut trial = cluster(1);
-    let unhealthy = |trial: &mut Trial| trial.take_notes().iter().filter(|told| told.contains("Unhealthy")).count();
+    let unhealthy =
+        |trial: &mut Trial| trial.take_event_texts().iter().filter(|told| told.contains("Unhealthy")).count();
     let mut ails = pod("a", json!({}));
     ails["spec"]["containers"][0] = json!({"name": "c", "image": "i", "command": ["sleep", "600"],
         "readinessProbe": {"exec": {"command": ["false"]}, "periodSeconds": 5}});
@@ -406,18 +407,18 @@ fn failed_probes_are_told_when_they_fail_and_only_then() {
 #[test]
 fn a_node_says_that_it_begins_once() {
     let mut trial = cluster(1);
-    let told = trial.take_told();
+    let told = trial.take_events();
     assert_eq!(
-        told.iter().map(|told| told.note.reason).collect::<Vec<_>>(),
+        told.iter().map(|told| told.event.reason).collect::<Vec<_>>(),
         ["Starting", "NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeReady"]
     );
     assert_eq!(
-        (told[4].note.message.as_str(), told[4].note.host.as_str()),
+        (told[4].event.message.as_str(), told[4].event.host.as_str()),
         ("Node node-0 status is now: NodeReady", "node-0")
     );
     trial.restart(Nodes::new(Arc::new(Template::default()), 1));
     trial.run_for(400);
-    assert!(trial.take_notes().is_empty());
+    assert!(trial.take_event_texts().is_empty());
 }
 
 /// A tenant's object does not delay other tenants' objects: the Stage pauses only in its namespace, and an Event
@@ -425,7 +426,7 @@ fn a_node_says_that_it_begins_once() {
 #[test]
 fn a_stage_that_is_too_much_work_says_so_and_everybody_goes_on() {
     let mut trial = cluster(1);
-    trial.take_notes();
+    trial.take_event_texts();
     let length = "(.metadata.annotations.x | split(\"\") | length)";
     let query = &format!("{length} + {length} > 10");
     let spec = |key: &str, template: &str| {
@@ -447,7 +448,7 @@ fn a_stage_that_is_too_much_work_says_so_and_everybody_goes_on() {
     trial.run_for(70);
     assert_eq!(phase(&trial, "small"), "Failed");
     assert_eq!((phase(&trial, "large").as_str(), phase(&trial, "other").as_str()), ("Running", "Running"));
-    let notes = trial.take_notes();
+    let notes = trial.take_event_texts();
     let told: Vec<&String> = notes.iter().filter(|note| note.contains("TooMuchWork")).collect();
     assert!((1..8).contains(&told.len()), "{notes:?}");
     assert!(told[0].contains("more work for Pod default/large than they may be"), "{told:?}");
@@ -463,5 +464,5 @@ fn a_stage_that_is_too_much_work_says_so_and_everybody_goes_on() {
     trial.create(with("loop", &"B".repeat(100_000)));
     trial.run_for(10);
     assert_ne!(phase(&trial, "loop"), "Failed");
-    assert!(trial.take_notes().iter().any(|note| note.contains("TooMuchWork") && note.contains("default/loop")));
+    assert!(trial.take_event_texts().iter().any(|note| note.contains("TooMuchWork") && note.contains("default/loop")));
 }

@@ -11,10 +11,10 @@ use std::sync::Arc;
 #[async_trait]
 pub trait Act: Send + Sync + 'static {
     /// Carries out one action as an actor.
-    async fn act(&self, actor: &Actor, action: &Action) -> Result<Done, Refusal>;
+    async fn act(&self, actor: &Actor, action: &Action) -> Result<ActionDone, Refusal>;
 
     /// The answer to a GET of a path, as an actor.
-    async fn ask(&self, actor: &Actor, path: &str) -> Result<Value, Refusal>;
+    async fn get(&self, actor: &Actor, path: &str) -> Result<Value, Refusal>;
 
     /// The answer to a `SubjectAccessReview`.
     async fn review(&self, actor: &Actor, review: &Value) -> Result<Value, Refusal>;
@@ -22,7 +22,7 @@ pub trait Act: Send + Sync + 'static {
 
 /// The result of an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Done {
+pub struct ActionDone {
     /// The name of the object, which the server may have generated.
     pub name: String,
     pub result: WriteResult,
@@ -49,15 +49,15 @@ impl<A: Act> Charged<A> {
 
 #[async_trait]
 impl<A: Act> Act for Charged<A> {
-    async fn act(&self, actor: &Actor, action: &Action) -> Result<Done, Refusal> {
+    async fn act(&self, actor: &Actor, action: &Action) -> Result<ActionDone, Refusal> {
         let _slot = self.slots.take(&action.key.namespace).await;
         let done = self.act.act(actor, action).await?;
         self.rates.charge(&action.key.namespace, done.bytes);
         Ok(done)
     }
 
-    async fn ask(&self, actor: &Actor, path: &str) -> Result<Value, Refusal> {
-        self.act.ask(actor, path).await
+    async fn get(&self, actor: &Actor, path: &str) -> Result<Value, Refusal> {
+        self.act.get(actor, path).await
     }
 
     async fn review(&self, actor: &Actor, review: &Value) -> Result<Value, Refusal> {

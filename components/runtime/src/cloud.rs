@@ -1,7 +1,7 @@
 //! Calls to a cloud.
 
 use async_trait::async_trait;
-use holdfast_world::cloud::{Answer, Call, Fault, Offers};
+use holdfast_world::cloud::{CloudAnswer, CloudCall, Fault, Offers};
 
 /// A provider of machines, load balancers and routes for a cluster.
 #[async_trait]
@@ -13,7 +13,7 @@ pub trait Cloud: Send + Sync + 'static {
     fn offers(&self) -> Offers;
 
     /// Carries out one call, or returns the reason of its failure. May take long.
-    async fn ask(&self, call: &Call) -> Result<Answer, Fault>;
+    async fn call(&self, call: &CloudCall) -> Result<CloudAnswer, Fault>;
 }
 
 /// The cloud for controllers that make no calls to a cloud.
@@ -29,7 +29,7 @@ impl Cloud for NoCloud {
         Offers::default()
     }
 
-    async fn ask(&self, _: &Call) -> Result<Answer, Fault> {
+    async fn call(&self, _: &CloudCall) -> Result<CloudAnswer, Fault> {
         Err(Fault::unavailable("there is no cloud"))
     }
 }

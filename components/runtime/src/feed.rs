@@ -41,12 +41,12 @@ impl News {
     }
 
     /// Applies this news to a driver.
-    pub fn tell(self, driver: &mut Driver, now: Time) {
+    pub fn apply_to(self, driver: &mut Driver, now: Time) {
         match self {
             News::Replaced { resource, objects, version } => driver.replace(&resource, objects, version, now),
-            News::Changed { resource, key, body, version } => driver.change(&resource, key, body, version, now),
+            News::Changed { resource, key, body, version } => driver.apply(&resource, key, body, version, now),
             News::Dropped(resource) => driver.drop_resource(&resource, now),
-            News::Served(served) => driver.serve(served),
+            News::Served(served) => driver.set_served(served),
             News::Reached(resource, version) => driver.reach(&resource, version),
             News::ReachedAll(version) => driver.reach_all(version),
             News::Complete => driver.complete(),

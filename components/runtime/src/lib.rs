@@ -8,10 +8,10 @@
 //! Nothing here polls: a cluster without changes causes no work.
 
 pub mod act;
-mod apart;
 mod cloud;
 pub mod feed;
 pub mod metrics;
+mod own_thread;
 pub mod rates;
 mod recorder;
 pub mod remote;
@@ -20,11 +20,11 @@ pub mod scheduling;
 mod slots;
 mod writer;
 
-pub use act::{Act, Charged, Done};
-pub use apart::apart;
+pub use act::{Act, ActionDone, Charged};
 pub use cloud::Cloud;
 pub use feed::{Feed, News};
 pub use holdfast_background::heavy;
 pub use metrics::Metrics;
+pub use own_thread::run_on_own_thread;
 pub use rates::Rates;
-pub use run::{Clock, Runtime, System};
+pub use run::{Clock, Runtime, WallClock};

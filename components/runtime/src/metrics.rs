@@ -1,6 +1,6 @@
 //! Metrics of work queues, under the names that Kubernetes' components use.
 
-use holdfast_world::Queue;
+use holdfast_world::WorkQueue;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -10,7 +10,7 @@ use prometheus_client::registry::{Metric, Registry};
 use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Name {
+struct QueueLabel {
     name: &'static str,
 }
 
@@ -22,11 +22,11 @@ struct ControllerLabels {
 
 pub struct Metrics {
     running: Family<ControllerLabels, Gauge>,
-    depth: Family<Name, Gauge>,
-    adds: Family<Name, Counter>,
-    retries: Family<Name, Counter>,
-    wait: Family<Name, Histogram>,
-    work: Family<Name, Histogram>,
+    depth: Family<QueueLabel, Gauge>,
+    adds: Family<QueueLabel, Counter>,
+    retries: Family<QueueLabel, Counter>,
+    wait: Family<QueueLabel, Histogram>,
+    work: Family<QueueLabel, Histogram>,
     rated: Counter,
 }
 
@@ -82,8 +82,8 @@ impl Metrics {
     }
 
     /// The metrics of a queue. Queues of one name share their metrics.
-    pub(crate) fn of_queue(&self, name: &'static str) -> QueueMetrics {
-        let name = Name { name };
+    pub(crate) fn queue_metrics(&self, name: &'static str) -> QueueMetrics {
+        let name = QueueLabel { name };
         QueueMetrics {
             depth: self.depth.get_or_create(&name).clone(),
             adds: self.adds.get_or_create(&name).clone(),
@@ -94,11 +94,11 @@ impl Metrics {
 
     /// Records how long a key of a queue waited before it was planned.
     pub(crate) fn waited(&self, name: &'static str, millis: i64) {
-        self.wait.get_or_create(&Name { name }).observe(millis as f64 / 1e3);
+        self.wait.get_or_create(&QueueLabel { name }).observe(millis as f64 / 1e3);
     }
 
     pub(crate) fn worked(&self, name: &'static str, duration: Duration) {
-        self.work.get_or_create(&Name { name }).observe(duration.as_secs_f64());
+        self.work.get_or_create(&QueueLabel { name }).observe(duration.as_secs_f64());
     }
 }
 
@@ -112,7 +112,7 @@ pub(crate) struct QueueMetrics {
 
 impl QueueMetrics {
     /// Reports the queue's own counts. Most queues have not changed since the last call.
-    pub(crate) fn note(&mut self, queue: &Queue) {
+    pub(crate) fn report(&mut self, queue: &WorkQueue) {
         let depth = i64::try_from(queue.depth()).unwrap_or(i64::MAX);
         let now = (depth, queue.adds(), queue.retries());
         let before = std::mem::replace(&mut self.noted, now);
@@ -140,20 +140,20 @@ mod tests {
     fn queues_of_one_name_are_counted_together_and_what_waits_in_one_that_ends_no_longer() {
         let metrics = Metrics::default();
         let told = |metrics: &Metrics| {
-            let name = Name { name: "job" };
+            let name = QueueLabel { name: "job" };
             (metrics.depth.get_or_create(&name).get(), metrics.adds.get_or_create(&name).get())
         };
-        let (mut first, mut second) = (metrics.of_queue("job"), metrics.of_queue("job"));
-        let mut queue = Queue::default();
+        let (mut first, mut second) = (metrics.queue_metrics("job"), metrics.queue_metrics("job"));
+        let mut queue = WorkQueue::default();
         queue.add(Key::cluster("a"));
         queue.add(Key::cluster("b"));
-        first.note(&queue);
-        first.note(&queue);
+        first.report(&queue);
+        first.report(&queue);
         assert_eq!(told(&metrics), (2, 2));
-        second.note(&queue);
+        second.report(&queue);
         assert_eq!(told(&metrics), (4, 4));
         queue.take("", Time::from_second(0)).expect("a key waits");
-        first.note(&queue);
+        first.report(&queue);
         assert_eq!(told(&metrics), (3, 4));
         drop(first);
         assert_eq!(told(&metrics), (2, 4));

@@ -20,7 +20,7 @@ const LATELY: Duration = Duration::from_secs(1);
 /// The namespaces of the cluster's own components. Actions for them never stop (nodes renew leases), so they do not
 /// make other namespaces wait. The names are compared as a whole, because a tenant may create a namespace with any
 /// other name.
-const OWN: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
+const SYSTEM_NAMESPACES: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
 
 /// The number of bytes written for each namespace.
 pub struct Rates {
@@ -129,7 +129,7 @@ impl Rates {
 }
 
 fn is_own(namespace: &str) -> bool {
-    namespace.is_empty() || OWN.contains(&namespace)
+    namespace.is_empty() || SYSTEM_NAMESPACES.contains(&namespace)
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! Decides which Events are written for notes, like client-go's recorder: equal Events are counted, many similar Events
-//! are combined, and floods are cut off. Pure: it returns the write for a note.
+//! Decides which Events are written for planned Events, like client-go's recorder: equal Events are counted, many similar Events
+//! are combined, and floods are cut off. Pure: it returns the write for a planned Event.
 
 use holdfast_value::{Value, json};
-use holdfast_world::{Note, Time};
+use holdfast_world::{PlannedEvent, Time};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
 
 /// Once a reason has this many different messages, one combined Event replaces all further ones.
 const SIMILAR_MAX: usize = 10;
-/// After this time without a similar note, the different messages are counted from 0 again.
+/// After this time without a similar Event, the different messages are counted from 0 again.
 const SIMILAR_MS: i64 = 600_000;
 /// How many Events about one object a source may write at once.
 const BURST: i64 = 25;
@@ -18,9 +18,9 @@ const REFILL_MS: i64 = 300_000;
 const REMEMBERED_MAX: usize = 4096;
 const COMBINED: &str = "(combined from similar events): ";
 
-/// The write for a note.
+/// The write for a planned Event.
 #[derive(Debug, PartialEq)]
-pub struct Writing {
+pub struct EventWrite {
     pub namespace: String,
     pub name: String,
     /// The whole Event, to be created if no Event of this name exists.
@@ -31,17 +31,17 @@ pub struct Writing {
 
 #[derive(Default)]
 pub struct Recorder {
-    similar: Memory<About, Similar>,
+    similar: RecentValues<EventGroup, Similar>,
     /// The written Events by source and reason, the part of the object, and the message.
-    written: Memory<(About, String, String), Known>,
-    floods: Memory<Source, Bucket>,
+    written: RecentValues<(EventGroup, String, String), WrittenEvent>,
+    floods: RecentValues<EventSource, Bucket>,
     /// A counter that makes the names of Events of one moment unique.
     count: i64,
 }
 
 /// A component and the object that it reports on.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Source {
+struct EventSource {
     component: &'static str,
     api_version: String,
     kind: String,
@@ -53,8 +53,8 @@ struct Source {
 
 /// A source with the reason of the Event.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct About {
-    source: Source,
+struct EventGroup {
+    source: EventSource,
     reason: &'static str,
 }
 
@@ -64,7 +64,7 @@ struct Similar {
 }
 
 #[derive(Clone)]
-struct Known {
+struct WrittenEvent {
     name: String,
     count: i64,
     first: Time,
@@ -76,25 +76,25 @@ struct Bucket {
 }
 
 impl Recorder {
-    /// The write for a note; `None`: the source has written too many Events.
-    pub fn record(&mut self, component: &'static str, note: &Note, now: Time) -> Option<Writing> {
-        let source = Source {
+    /// The write for a planned Event; `None`: the source has written too many Events.
+    pub fn record(&mut self, component: &'static str, planned: &PlannedEvent, now: Time) -> Option<EventWrite> {
+        let source = EventSource {
             component,
-            api_version: note.resource.api_version(),
-            kind: note.resource.kind().to_owned(),
-            namespace: note.key.namespace.to_string(),
-            name: note.key.name.to_string(),
-            uid: note.uid.to_string(),
-            warning: note.warning,
+            api_version: planned.resource.api_version(),
+            kind: planned.resource.kind().to_owned(),
+            namespace: planned.key.namespace.to_string(),
+            name: planned.key.name.to_string(),
+            uid: planned.uid.to_string(),
+            warning: planned.warning,
         };
-        let about = About { source: source.clone(), reason: note.reason };
-        let (message, known_by) = self.combine(&about, &note.message, now);
-        let known = self.observe((about, note.part.clone(), known_by), note, now);
-        self.admit(source, now).then(|| writing(component, note, &message, &known, now))
+        let about = EventGroup { source: source.clone(), reason: planned.reason };
+        let (message, known_by) = self.combine(&about, &planned.message, now);
+        let known = self.observe((about, planned.part.clone(), known_by), planned, now);
+        self.admit(source, now).then(|| writing(component, planned, &message, &known, now))
     }
 
-    /// The message to write, and the message under which it is counted: similar notes are counted together.
-    fn combine(&mut self, about: &About, message: &str, now: Time) -> (String, String) {
+    /// The message to write, and the message under which it is counted: similar Events are counted together.
+    fn combine(&mut self, about: &EventGroup, message: &str, now: Time) -> (String, String) {
         let similar = self.similar.entry(about, || Similar { messages: BTreeSet::new(), last: now });
         if now.millis_since(similar.last) > SIMILAR_MS {
             similar.messages.clear();
@@ -108,17 +108,17 @@ impl Recorder {
         (format!("{COMBINED}{message}"), String::new())
     }
 
-    fn observe(&mut self, known_by: (About, String, String), note: &Note, now: Time) -> Known {
+    fn observe(&mut self, known_by: (EventGroup, String, String), planned: &PlannedEvent, now: Time) -> WrittenEvent {
         self.count += 1;
         let nanos = now.0.as_nanosecond().saturating_add(i128::from(self.count % 1_000_000));
-        let name = || format!("{}.{:x}", note.key.name, nanos);
-        let known = self.written.entry(&known_by, || Known { name: name(), count: 0, first: now });
+        let name = || format!("{}.{:x}", planned.key.name, nanos);
+        let known = self.written.entry(&known_by, || WrittenEvent { name: name(), count: 0, first: now });
         known.count += 1;
         known.clone()
     }
 
     /// Whether the source may write one more Event about the object.
-    fn admit(&mut self, source: Source, now: Time) -> bool {
+    fn admit(&mut self, source: EventSource, now: Time) -> bool {
         let bucket = self.floods.entry(&source, || Bucket { tokens: BURST, since: now });
         let refilled = (now.millis_since(bucket.since) / REFILL_MS).max(0);
         if refilled > 0 {
@@ -131,25 +131,25 @@ impl Recorder {
     }
 }
 
-fn writing(component: &str, note: &Note, message: &str, known: &Known, now: Time) -> Writing {
+fn writing(component: &str, planned: &PlannedEvent, message: &str, known: &WrittenEvent, now: Time) -> EventWrite {
     // Events about cluster-scoped objects are in `default`.
-    let namespace = if note.key.namespace.is_empty() { "default" } else { &note.key.namespace };
+    let namespace = if planned.key.namespace.is_empty() { "default" } else { &planned.key.namespace };
     let mut involved = json!({
-        "kind": note.resource.kind(),
-        "name": &*note.key.name,
-        "uid": &*note.uid,
-        "apiVersion": note.resource.api_version(),
-        "resourceVersion": &*note.version,
+        "kind": planned.resource.kind(),
+        "name": &*planned.key.name,
+        "uid": &*planned.uid,
+        "apiVersion": planned.resource.api_version(),
+        "resourceVersion": &*planned.version,
     });
-    if !note.key.namespace.is_empty() {
-        involved["namespace"] = (*note.key.namespace).into();
+    if !planned.key.namespace.is_empty() {
+        involved["namespace"] = (*planned.key.namespace).into();
     }
-    if !note.part.is_empty() {
-        involved["fieldPath"] = note.part.as_str().into();
+    if !planned.part.is_empty() {
+        involved["fieldPath"] = planned.part.as_str().into();
     }
     let mut source = json!({"component": component});
-    if !note.host.is_empty() {
-        source["host"] = note.host.as_str().into();
+    if !planned.host.is_empty() {
+        source["host"] = planned.host.as_str().into();
     }
     let last = now.to_string();
     let event = json!({
@@ -157,35 +157,35 @@ fn writing(component: &str, note: &Note, message: &str, known: &Known, now: Time
         "kind": "Event",
         "metadata": {"name": known.name, "namespace": namespace},
         "involvedObject": involved,
-        "reason": note.reason,
+        "reason": planned.reason,
         "message": message,
         "source": source,
         "firstTimestamp": known.first.to_string(),
         "lastTimestamp": last,
         "count": known.count,
-        "type": if note.warning { "Warning" } else { "Normal" },
+        "type": if planned.warning { "Warning" } else { "Normal" },
         "reportingComponent": component,
-        "reportingInstance": note.host,
+        "reportingInstance": planned.host,
     });
     let patch = (known.count > 1).then(|| json!({"count": known.count, "lastTimestamp": last, "message": message}));
-    Writing { namespace: namespace.to_owned(), name: known.name.clone(), event, patch }
+    EventWrite { namespace: namespace.to_owned(), name: known.name.clone(), event, patch }
 }
 
 /// The values of the most recently used keys.
-struct Memory<K, V> {
+struct RecentValues<K, V> {
     values: HashMap<K, (V, u64)>,
     /// The keys in the order of their use. An entry whose key was used again later is skipped when it is the oldest.
     used: VecDeque<(K, u64)>,
     clock: u64,
 }
 
-impl<K, V> Default for Memory<K, V> {
-    fn default() -> Memory<K, V> {
-        Memory { values: HashMap::new(), used: VecDeque::new(), clock: 0 }
+impl<K, V> Default for RecentValues<K, V> {
+    fn default() -> RecentValues<K, V> {
+        RecentValues { values: HashMap::new(), used: VecDeque::new(), clock: 0 }
     }
 }
 
-impl<K: Clone + Eq + Hash, V> Memory<K, V> {
+impl<K: Clone + Eq + Hash, V> RecentValues<K, V> {
     fn entry(&mut self, key: &K, new: impl FnOnce() -> V) -> &mut V {
         self.clock += 1;
         let clock = self.clock;
@@ -207,8 +207,8 @@ mod tests {
     use super::*;
     use holdfast_world::{Key, Resource};
 
-    fn note(name: &str, message: &str) -> Note {
-        Note {
+    fn planned(name: &str, message: &str) -> PlannedEvent {
+        PlannedEvent {
             resource: Resource::new("apps", "v1", "replicasets", "ReplicaSet", true),
             key: Key::new("shop", name),
             uid: "u1".into(),
@@ -228,22 +228,23 @@ mod tests {
     #[test]
     fn equal_notes_are_counted() {
         let mut recorder = Recorder::default();
-        let first = recorder.record("replicaset-controller", &note("web", "Created"), at(0)).expect("an Event");
+        let first = recorder.record("replicaset-controller", &planned("web", "Created"), at(0)).expect("an Event");
         assert_eq!((first.event["count"].as_i64(), &first.patch), (Some(1), &None));
         assert_eq!(first.event["involvedObject"]["resourceVersion"], "7");
-        let second = recorder.record("replicaset-controller", &note("web", "Created"), at(5)).expect("an Event");
+        let second = recorder.record("replicaset-controller", &planned("web", "Created"), at(5)).expect("an Event");
         assert_eq!(second.name, first.name);
         let patch = json!({"count": 2, "lastTimestamp": at(5).to_string(), "message": "Created"});
         assert_eq!(second.patch, Some(patch));
         assert_eq!(second.event["firstTimestamp"], at(0).to_string());
-        let other = recorder.record("replicaset-controller", &note("web", "Deleted"), at(5)).expect("an Event");
+        let other = recorder.record("replicaset-controller", &planned("web", "Deleted"), at(5)).expect("an Event");
         assert_ne!(other.name, first.name);
     }
 
     #[test]
     fn parts_of_an_object_are_told_apart_and_nodes_named() {
         let mut recorder = Recorder::default();
-        let of = |part: &str| Note { part: part.to_owned(), host: "node-0".into(), ..note("web", "Started") };
+        let of =
+            |part: &str| PlannedEvent { part: part.to_owned(), host: "node-0".into(), ..planned("web", "Started") };
         let [first, second] = ["spec.containers{a}", "spec.containers{b}"]
             .map(|part| recorder.record("kubelet", &of(part), at(0)).expect("an Event"));
         assert_ne!(first.name, second.name);
@@ -256,13 +257,13 @@ mod tests {
     fn many_alike_are_combined() {
         let mut recorder = Recorder::default();
         let messages: Vec<String> = (0..12)
-            .filter_map(|number| recorder.record("c", &note("web", &format!("Created pod: {number}")), at(0)))
+            .filter_map(|number| recorder.record("c", &planned("web", &format!("Created pod: {number}")), at(0)))
             .map(|writing| format!("{} {}", writing.event["count"], writing.event["message"].as_str().expect("text")))
             .collect();
         assert_eq!(messages[8], "1 Created pod: 8");
         assert_eq!(messages[9], "1 (combined from similar events): Created pod: 9");
         assert_eq!(messages[11], "3 (combined from similar events): Created pod: 11");
-        let later = recorder.record("c", &note("web", "Created pod: 12"), at(601)).expect("an Event");
+        let later = recorder.record("c", &planned("web", "Created pod: 12"), at(601)).expect("an Event");
         assert_eq!(later.event["message"], "Created pod: 12");
     }
 
@@ -270,8 +271,8 @@ mod tests {
     fn a_flood_is_cut_off_and_trickles_on() {
         let mut recorder = Recorder::default();
         let mut written = |count: usize, second: i64| {
-            let note = |_: &usize| recorder.record("c", &note("web", "again"), at(second)).is_some();
-            (0..count).filter(note).count()
+            let planned = |_: &usize| recorder.record("c", &planned("web", "again"), at(second)).is_some();
+            (0..count).filter(planned).count()
         };
         assert_eq!(written(40, 0), 25);
         assert_eq!(written(5, 299), 0);
@@ -280,7 +281,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_bounded() {
-        let mut memory: Memory<usize, usize> = Memory::default();
+        let mut memory: RecentValues<usize, usize> = RecentValues::default();
         for number in 0..3 * REMEMBERED_MAX {
             *memory.entry(&number, || 0) += 1;
             *memory.entry(&0, || 0) += 1;

@@ -5,14 +5,14 @@ use crate::metrics::{Metrics, QueueMetrics};
 use crate::rates::Rates;
 use crate::slots::Slots;
 use crate::writer::EventWriter;
-use crate::{Act, Cloud, Feed, News, apart, heavy};
+use crate::{Act, Cloud, Feed, News, heavy, run_on_own_thread};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use holdfast_value::Value;
-use holdfast_world::cloud::{Answer, Call, Fault};
+use holdfast_world::cloud::{CloudAnswer, CloudCall, Fault};
 use holdfast_world::{
-    Action, Actor, Controller, Driver, FinishedPlan, Key, NextPlan, Note, Outcome, Plan, Refusal, Refused, Resource,
-    Stamp, Step, Task, Time, Written,
+    Action, ActionResult, Actor, Controller, Driver, FinishedPlan, Key, NextPlan, ParallelActions, Plan, PlannedEvent,
+    Refusal, Refused, Resource, Stamp, Task, TaskOutcome, Time,
 };
 use jiff::Timestamp;
 use std::collections::HashMap;
@@ -40,9 +40,9 @@ pub trait Clock: Send + Sync + 'static {
 
 /// The system's clock.
 #[derive(Debug, Default)]
-pub struct System;
+pub struct WallClock;
 
-impl Clock for System {
+impl Clock for WallClock {
     fn stamp(&self) -> Stamp {
         use std::hash::{BuildHasher, RandomState};
         Stamp { time: Time(Timestamp::now()), seed: RandomState::new().hash_one(0u8) }
@@ -52,14 +52,14 @@ impl Clock for System {
 /// Controllers, and the parts that run them.
 pub struct Runtime {
     driver: Driver,
-    crew: Vec<Crew>,
+    controllers: Vec<ControllerIdentity>,
     act: Arc<dyn Act>,
     cloud: Arc<dyn Cloud>,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     pace: Pace,
     /// The runtime that carries out actions, if plans are made on another thread.
-    apart: Option<Handle>,
+    action_runtime: Option<Handle>,
     /// When a forbidden write was last logged, by controller and resource.
     forbidden: HashMap<(usize, Resource), Time>,
 }
@@ -73,7 +73,7 @@ struct Pace {
 }
 
 /// The names and the user of a controller: in metrics, as an actor, in Events.
-struct Crew {
+struct ControllerIdentity {
     name: &'static str,
     queue: &'static str,
     component: &'static str,
@@ -82,36 +82,36 @@ struct Crew {
 }
 
 /// The keys of running tasks, which are planned again if the task panics.
-type Lost = HashMap<tokio::task::Id, (usize, Key)>;
+type TaskKeys = HashMap<tokio::task::Id, (usize, Key)>;
 
 /// The running tasks, and the work that waits for them.
-struct Going {
-    carrying: JoinSet<Carried>,
-    lost: Lost,
+struct RunningTasks {
+    carrying: JoinSet<CarriedOut>,
+    task_keys: TaskKeys,
     /// Plans that are being made in the background.
-    beside: JoinSet<FinishedPlan>,
+    background: JoinSet<FinishedPlan>,
     /// The maximum number of plans in the background: half of the processors are left for other work.
-    beside_max: usize,
+    background_max: usize,
     /// Results for controllers that are making a plan in the background.
-    waiting: Vec<Carried>,
+    waiting: Vec<CarriedOut>,
     events: EventWriter,
     /// The runtime for all work except planning.
-    hands: Handle,
+    io_runtime: Handle,
 }
 
 /// A plan that was carried out, at least in part.
-struct Carried {
+struct CarriedOut {
     member: usize,
     key: Key,
-    written: Vec<Written>,
+    written: Vec<ActionResult>,
     refused: Vec<Refused>,
-    told: Vec<Note>,
-    again: Option<Time>,
+    events: Vec<PlannedEvent>,
+    requeue_at: Option<Time>,
     since: Instant,
     /// The answers to the plan's GETs.
     answers: Vec<(String, Result<Value, Refusal>)>,
     reviews: Vec<(Value, Result<Value, Refusal>)>,
-    calls: Vec<(Call, Result<Answer, Fault>)>,
+    calls: Vec<(CloudCall, Result<CloudAnswer, Fault>)>,
     unready: bool,
     /// Whether this plan is the plan from [`Controller::refused`], whose refusals are not handled again.
     is_last: bool,
@@ -121,9 +121,9 @@ impl Runtime {
     pub fn new(act: Arc<dyn Act>, clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Runtime {
         let rates = Arc::<Rates>::default();
         let pace = Pace { slots: Slots::new(ACTIONS_MAX, rates.clone()), rates, metrics: metrics.clone() };
-        let (driver, crew, forbidden) = (Driver::new(), Vec::new(), HashMap::new());
+        let (driver, controllers, forbidden) = (Driver::new(), Vec::new(), HashMap::new());
         let cloud = Arc::new(NoCloud);
-        Runtime { driver, crew, act, cloud, clock, metrics, pace, apart: None, forbidden }
+        Runtime { driver, controllers, act, cloud, clock, metrics, pace, action_runtime: None, forbidden }
     }
 
     /// Lets controllers call this cloud.
@@ -143,8 +143,8 @@ impl Runtime {
     pub fn add(&mut self, controller: Box<dyn Controller>, actor: Actor, workers: usize) {
         let (name, queue, component) = (controller.name(), controller.queue(), controller.component());
         self.metrics.runs(name, controller.manager());
-        let counted = self.metrics.of_queue(queue);
-        self.crew.push(Crew { name, queue, component, actor, counted });
+        let counted = self.metrics.queue_metrics(queue);
+        self.controllers.push(ControllerIdentity { name, queue, component, actor, counted });
         let back_off = controller.back_off();
         self.driver.add(controller, workers, back_off);
     }
@@ -160,75 +160,77 @@ impl Runtime {
 
     /// Like [`Runtime::run`], with planning on a thread of its own, so that long plans do not delay other tasks of the
     /// caller's thread. The feed must not use sockets.
-    pub async fn run_apart(mut self, feed: impl Feed) {
-        self.apart = Some(Handle::current());
-        apart("controllers", move || self.run_until(feed, std::future::pending())).await;
+    pub async fn run_on_own_thread(mut self, feed: impl Feed) {
+        self.action_runtime = Some(Handle::current());
+        run_on_own_thread("controllers", move || self.run_until(feed, std::future::pending())).await;
     }
 
     /// Runs until `end`. Then the running actions are finished, and no new plans are made.
     pub async fn run_until(mut self, mut feed: impl Feed, end: impl Future<Output = ()>) {
         let mut end = std::pin::pin!(end);
         let mut ending = false;
-        let hands = self.apart.clone().unwrap_or_else(Handle::current);
-        let mut going = Going {
+        let io_runtime = self.action_runtime.clone().unwrap_or_else(Handle::current);
+        let mut running = RunningTasks {
             carrying: JoinSet::new(),
-            lost: HashMap::new(),
-            beside: JoinSet::new(),
-            beside_max: std::thread::available_parallelism().map_or(1, NonZero::get).div_ceil(2),
+            task_keys: HashMap::new(),
+            background: JoinSet::new(),
+            background_max: std::thread::available_parallelism().map_or(1, NonZero::get).div_ceil(2),
             waiting: Vec::new(),
-            events: EventWriter::start(self.act.clone(), &hands),
-            hands,
+            events: EventWriter::start(self.act.clone(), &io_runtime),
+            io_runtime,
         };
-        while !(ending && going.is_empty()) {
+        while !(ending && running.is_empty()) {
             if !ending {
-                self.plan_some(&mut going);
+                self.plan_some(&mut running);
             }
-            for (member, crew) in self.crew.iter_mut().enumerate() {
-                crew.counted.note(self.driver.queue(member));
+            for (member, controller) in self.controllers.iter_mut().enumerate() {
+                controller.counted.report(self.driver.queue(member));
             }
             let now = self.now();
-            let ready = !ending && self.driver.can_take(going.places(), now);
+            let ready = !ending && self.driver.has_next(running.background_slots(), now);
             let sleep = if ready { Duration::ZERO } else { self.until_next() };
             tokio::select! {
-                Some(carried) = going.carrying.join_next_with_id() => self.finish(carried, &mut going),
-                Some(back) = going.beside.join_next() => self.finish_background(back, &mut going),
-                news = feed.next() => self.hear(news, &mut feed),
+                Some(carried) = running.carrying.join_next_with_id() => self.finish(carried, &mut running),
+                Some(back) = running.background.join_next() => self.finish_background(back, &mut running),
+                news = feed.next() => self.receive(news, &mut feed),
                 () = &mut end, if !ending => ending = true,
                 () = tokio::time::sleep(sleep) => {}
             }
             // All results and news that have arrived are handled before the next plan, so that a controller with few
             // keys does not wait for one plan of another controller per result.
             for _ in 0..ANSWERS_AT_ONCE {
-                let Some(carried) = going.carrying.try_join_next_with_id() else { break };
-                self.finish(carried, &mut going);
+                let Some(carried) = running.carrying.try_join_next_with_id() else { break };
+                self.finish(carried, &mut running);
             }
-            while let Some(back) = going.beside.try_join_next() {
-                self.finish_background(back, &mut going);
+            while let Some(back) = running.background.try_join_next() {
+                self.finish_background(back, &mut running);
             }
             if let Some(news) = feed.next().now_or_never() {
-                self.hear(news, &mut feed);
+                self.receive(news, &mut feed);
             }
         }
     }
 
     /// Makes plans up to a limit of work, and starts carrying them out.
-    fn plan_some(&mut self, going: &mut Going) {
+    fn plan_some(&mut self, running: &mut RunningTasks) {
         let mut work = 0;
         while work < WORK_AT_ONCE {
             let clock = self.clock.clone();
-            match self.driver.take_or_background(|| clock.stamp(), going.places()) {
+            match self.driver.next_plan(|| clock.stamp(), running.background_slots()) {
                 Some(NextPlan::Task(task)) => {
                     work += task.work;
-                    self.begin(task, going);
+                    self.begin(task, running);
                 }
-                Some(NextPlan::Background(beside)) => _ = going.beside.spawn_blocking_on(|| beside.run(), &going.hands),
+                Some(NextPlan::Background(background)) => {
+                    _ = running.background.spawn_blocking_on(|| background.run(), &running.io_runtime)
+                }
                 None => break,
             }
         }
     }
 
     /// Handles the end of a plan in the background, and gets its controller back.
-    fn finish_background(&mut self, back: Result<FinishedPlan, JoinError>, going: &mut Going) {
+    fn finish_background(&mut self, back: Result<FinishedPlan, JoinError>, running: &mut RunningTasks) {
         let back = match back {
             Ok(back) => back,
             // Panics in plans are caught, so such a task ends early only when the process ends.
@@ -236,41 +238,41 @@ impl Runtime {
         };
         let task = self.driver.finish_background(back, self.now());
         if let Some(task) = task {
-            self.begin(task, going);
+            self.begin(task, running);
         }
-        for carried in std::mem::take(&mut going.waiting) {
-            self.conclude(carried, going);
+        for carried in std::mem::take(&mut running.waiting) {
+            self.finish_carried(carried, running);
         }
     }
 
     /// Begins to carry out a plan.
-    fn begin(&mut self, task: Task, going: &mut Going) {
-        let (member, key) = (task.member, task.key);
-        let Crew { name, queue, component, actor, .. } = &self.crew[member];
+    fn begin(&mut self, task: Task, running: &mut RunningTasks) {
+        let (member, key) = (task.controller_index, task.key);
+        let ControllerIdentity { name, queue, component, actor, .. } = &self.controllers[member];
         self.metrics.waited(queue, task.waited_ms);
-        if task.plan.unready && !task.plan.left.is_empty() {
-            tracing::debug!(controller = name, %key, left = ?task.plan.left, "a plan is not ready");
+        if task.plan.unready && !task.plan.skipped.is_empty() {
+            tracing::debug!(controller = name, %key, left = ?task.plan.skipped, "a plan is not ready");
         }
-        going.events.tell_all(actor, component, &task.plan.notes, self.now());
+        running.events.write_all(actor, component, &task.plan.events, self.now());
         if task.plan.is_idle() {
-            let Plan { again, unready, .. } = task.plan;
-            let outcome = Outcome { failed: unready, again, ..Outcome::default() };
-            return self.driver.done(member, key, outcome, self.now());
+            let Plan { requeue_at, unready, .. } = task.plan;
+            let outcome = TaskOutcome { failed: unready, requeue_at, ..TaskOutcome::default() };
+            return self.driver.finish(member, key, outcome, self.now());
         }
-        self.carry_out(going, (member, key), task.plan, None);
+        self.carry_out(running, (member, key), task.plan, None);
     }
 
-    fn hear(&mut self, news: Vec<News>, feed: &mut impl Feed) {
+    fn receive(&mut self, news: Vec<News>, feed: &mut impl Feed) {
         let now = self.now();
         let is_heavy = news.iter().any(News::is_heavy);
         let driver = &mut self.driver;
-        let tell = move || news.into_iter().for_each(|news| news.tell(driver, now));
+        let tell = move || news.into_iter().for_each(|news| news.apply_to(driver, now));
         if is_heavy {
             heavy(tell)
         } else {
             tell()
         }
-        self.driver.settle();
+        self.driver.release_written();
         feed.set_extra_kinds(self.driver.extra_kinds());
     }
 
@@ -285,15 +287,21 @@ impl Runtime {
         Duration::from_millis(u64::try_from(millis).unwrap_or(0)).min(SLEEP_MAX)
     }
 
-    fn carry_out(&self, going: &mut Going, (member, key): (usize, Key), plan: Plan, before: Option<Carried>) {
+    fn carry_out(
+        &self,
+        running: &mut RunningTasks,
+        (member, key): (usize, Key),
+        plan: Plan,
+        before: Option<CarriedOut>,
+    ) {
         let is_last = before.is_some();
-        let carried = before.unwrap_or_else(|| Carried {
+        let carried = before.unwrap_or_else(|| CarriedOut {
             member,
             key: key.clone(),
             written: Vec::new(),
             refused: Vec::new(),
-            told: Vec::new(),
-            again: None,
+            events: Vec::new(),
+            requeue_at: None,
             answers: Vec::new(),
             reviews: Vec::new(),
             calls: Vec::new(),
@@ -301,53 +309,53 @@ impl Runtime {
             since: Instant::now(),
             is_last,
         });
-        let again = carried.again.into_iter().chain(plan.again).min();
-        let carried = Carried { again, is_last, ..carried };
+        let requeue_at = carried.requeue_at.into_iter().chain(plan.requeue_at).min();
+        let carried = CarriedOut { requeue_at, is_last, ..carried };
         let (act, cloud) = (self.act.clone(), self.cloud.clone());
-        let (actor, pace) = (self.crew[member].actor.clone(), self.pace.clone());
+        let (actor, pace) = (self.controllers[member].actor.clone(), self.pace.clone());
         let work = carry_out((act, cloud), actor, pace, plan, carried);
-        let id = going.carrying.spawn_on(work, &going.hands).id();
-        going.lost.insert(id, (member, key));
+        let id = running.carrying.spawn_on(work, &running.io_runtime).id();
+        running.task_keys.insert(id, (member, key));
     }
 
     /// Handles the result of a plan.
-    fn finish(&mut self, carried: Result<(tokio::task::Id, Carried), JoinError>, going: &mut Going) {
+    fn finish(&mut self, carried: Result<(tokio::task::Id, CarriedOut), JoinError>, running: &mut RunningTasks) {
         let id = carried.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
-        let known = going.lost.remove(&id);
+        let known = running.task_keys.remove(&id);
         match carried {
-            Ok((_, carried)) => self.conclude(carried, going),
+            Ok((_, carried)) => self.finish_carried(carried, running),
             // The task has panicked: the key is planned again.
             Err(_) => {
                 if let Some((member, key)) = known {
-                    self.driver.done(member, key, Outcome { failed: true, ..Outcome::default() }, self.now());
+                    self.driver.finish(member, key, TaskOutcome { failed: true, ..TaskOutcome::default() }, self.now());
                 }
             }
         }
     }
 
-    fn conclude(&mut self, mut carried: Carried, going: &mut Going) {
+    fn finish_carried(&mut self, mut carried: CarriedOut, running: &mut RunningTasks) {
         if carried.is_for_controller() && self.driver.is_in_background(carried.member) {
-            return going.waiting.push(carried);
+            return running.waiting.push(carried);
         }
         let now = self.now();
         let (member, key) = (carried.member, carried.key.clone());
-        let Crew { name, queue, component, actor, .. } = &self.crew[member];
-        going.events.tell_all(actor, component, &std::mem::take(&mut carried.told), now);
-        if carried.is_to_be_told() {
+        let ControllerIdentity { name, queue, component, actor, .. } = &self.controllers[member];
+        running.events.write_all(actor, component, &std::mem::take(&mut carried.events), now);
+        if carried.has_new_refusals() {
             for Refused { action, refusal } in &carried.refused {
                 tracing::debug!(controller = name, %key, ?action.resource, action = %action.key, refusal = %refusal.message,
                     "an action was refused");
             }
             let after = self.driver.refused(member, &key, &carried.refused, self.clock.stamp());
             // A refusal that an Event reports need not be logged, too.
-            if after.notes.is_empty() {
-                tell_of_forbidden(name, member, &carried.refused, &mut self.forbidden, now);
+            if after.events.is_empty() {
+                log_forbidden(name, member, &carried.refused, &mut self.forbidden, now);
             }
-            going.events.tell_all(actor, component, &after.notes, now);
-            return self.carry_out(going, (member, key), after, Some(carried));
+            running.events.write_all(actor, component, &after.events, now);
+            return self.carry_out(running, (member, key), after, Some(carried));
         }
         self.metrics.worked(queue, carried.since.elapsed());
-        let Carried { written, refused, answers, reviews, calls, unready, mut again, .. } = carried;
+        let CarriedOut { written, refused, answers, reviews, calls, unready, requeue_at: mut again, .. } = carried;
         let asked = !answers.is_empty() || !reviews.is_empty() || !calls.is_empty();
         for (call, answer) in calls {
             self.driver.called(member, &key, &call, answer, now);
@@ -363,35 +371,40 @@ impl Runtime {
         }
         let failed = unready || !refused.is_empty();
         let refused = refused.iter().any(|refused| !refused.refusal.is_stale());
-        self.driver.done(member, key, Outcome { written, failed, refused, asked, again }, now);
+        self.driver.finish(
+            member,
+            key,
+            TaskOutcome { written, failed, refused, awaits_answers: asked, requeue_at: again },
+            now,
+        );
     }
 }
 
-impl Carried {
+impl CarriedOut {
     /// Whether [`Controller::refused`] must handle the refusals.
-    fn is_to_be_told(&self) -> bool {
+    fn has_new_refusals(&self) -> bool {
         !self.refused.is_empty() && !self.is_last
     }
 
     fn is_for_controller(&self) -> bool {
         let was_answered = !self.answers.is_empty() || !self.reviews.is_empty() || !self.calls.is_empty();
-        self.is_to_be_told() || was_answered
+        self.has_new_refusals() || was_answered
     }
 }
 
-impl Going {
+impl RunningTasks {
     fn is_empty(&self) -> bool {
-        self.carrying.is_empty() && self.beside.is_empty()
+        self.carrying.is_empty() && self.background.is_empty()
     }
 
     /// How many more plans may be made in the background.
-    fn places(&self) -> usize {
-        self.beside_max.saturating_sub(self.beside.len())
+    fn background_slots(&self) -> usize {
+        self.background_max.saturating_sub(self.background.len())
     }
 }
 
 /// Logs writes that a controller has no permission for. A person who waits for them would otherwise not learn of it.
-fn tell_of_forbidden(
+fn log_forbidden(
     controller: &str,
     member: usize,
     refused: &[Refused],
@@ -417,10 +430,10 @@ async fn carry_out(
     actor: Actor,
     pace: Pace,
     plan: Plan,
-    mut carried: Carried,
-) -> Carried {
+    mut carried: CarriedOut,
+) -> CarriedOut {
     carried.calls = join_all(plan.calls.into_iter().map(async |call| {
-        let answer = cloud.ask(&call).await.and_then(|answer| call.judge(answer));
+        let answer = cloud.call(&call).await.and_then(|answer| call.check_answer(answer));
         (call, answer)
     }))
     .await;
@@ -428,8 +441,8 @@ async fn carry_out(
         let answer = act.review(&actor, &review).await;
         carried.reviews.push((review, answer));
     }
-    for path in plan.asks {
-        let answer = act.ask(&actor, &path).await;
+    for path in plan.gets {
+        let answer = act.get(&actor, &path).await;
         carried.answers.push((path, answer));
     }
     for step in plan.steps {
@@ -437,10 +450,10 @@ async fn carry_out(
         for (action, done) in carry_out_step(&act, &actor, &pace, &carried.key, step).await {
             match done {
                 Ok(done) => {
-                    let Action { resource, key, told, .. } = action;
-                    carried.told.extend(told.map(|note| note.naming(&done.name)));
+                    let Action { resource, key, event: told, .. } = action;
+                    carried.events.extend(told.map(|planned| planned.with_object_name(&done.name)));
                     let key = Key { namespace: key.namespace, name: done.name.as_str().into() };
-                    carried.written.push(Written { resource, key, result: done.result });
+                    carried.written.push(ActionResult { resource, key, result: done.result });
                 }
                 Err(refusal) => refused.push(Refused { action, refusal }),
             }
@@ -453,12 +466,18 @@ async fn carry_out(
     carried
 }
 
-type Tried = (Action, Result<crate::Done, Refusal>);
+type ActionOutcome = (Action, Result<crate::ActionDone, Refusal>);
 
 /// Carries out the actions of a step at the same time; the results are in the order of the actions.
-async fn carry_out_step(act: &Arc<dyn Act>, actor: &Actor, pace: &Pace, key: &Key, step: Step) -> Vec<Tried> {
+async fn carry_out_step(
+    act: &Arc<dyn Act>,
+    actor: &Actor,
+    pace: &Pace,
+    key: &Key,
+    step: ParallelActions,
+) -> Vec<ActionOutcome> {
     if let [action] = step.as_slice() {
-        let done = one(act, actor, pace, key, action).await;
+        let done = carry_out_action(act, actor, pace, key, action).await;
         return step.into_iter().zip([done]).collect();
     }
     let mut trying = JoinSet::new();
@@ -466,11 +485,11 @@ async fn carry_out_step(act: &Arc<dyn Act>, actor: &Actor, pace: &Pace, key: &Ke
     for (place, action) in step.into_iter().enumerate() {
         let (act, actor, pace, key) = (act.clone(), actor.clone(), pace.clone(), key.clone());
         trying.spawn(async move {
-            let done = one(&act, &actor, &pace, &key, &action).await;
+            let done = carry_out_action(&act, &actor, &pace, &key, &action).await;
             (place, (action, done))
         });
     }
-    let mut tried: Vec<Option<Tried>> = (0..count).map(|_| None).collect();
+    let mut tried: Vec<Option<ActionOutcome>> = (0..count).map(|_| None).collect();
     while let Some(done) = trying.join_next().await {
         match done {
             Ok((place, done)) => tried[place] = Some(done),
@@ -482,13 +501,13 @@ async fn carry_out_step(act: &Arc<dyn Act>, actor: &Actor, pace: &Pace, key: &Ke
 
 /// Carries out an action of a key's plan, once its namespace's rate and a slot allow it. An action on a cluster-scoped
 /// object counts for the namespace of the key.
-async fn one(
+async fn carry_out_action(
     act: &Arc<dyn Act>,
     actor: &Actor,
     pace: &Pace,
     key: &Key,
     action: &Action,
-) -> Result<crate::Done, Refusal> {
+) -> Result<crate::ActionDone, Refusal> {
     let namespace = if action.key.namespace.is_empty() { &key.namespace } else { &action.key.namespace };
     let expected = action.json_bytes();
     let wait = pace.rates.charge(namespace, expected);

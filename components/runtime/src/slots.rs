@@ -16,16 +16,16 @@ const FEW: usize = 16;
 /// Slots for concurrent actions. A namespace has at most as many slots as are free for all other namespaces together,
 /// so that a further namespace finds a slot.
 pub(crate) struct Slots {
-    state: Mutex<State>,
+    state: Mutex<SlotState>,
     /// Knows whether other namespaces are active.
     rates: Arc<Rates>,
 }
 
-struct State {
+struct SlotState {
     free: usize,
     taken: HashMap<Text, usize>,
     /// The waiting actions of each namespace, oldest first. No queue is empty.
-    lines: HashMap<Text, VecDeque<oneshot::Sender<Slot>>>,
+    waiting: HashMap<Text, VecDeque<oneshot::Sender<Slot>>>,
     /// The namespaces with waiting actions, in the order of their turns.
     turns: VecDeque<Text>,
 }
@@ -38,8 +38,12 @@ pub(crate) struct Slot {
 
 impl Slots {
     pub(crate) fn new(count: usize, rates: Arc<Rates>) -> Arc<Slots> {
-        let state =
-            Mutex::new(State { free: count, taken: HashMap::new(), lines: HashMap::new(), turns: VecDeque::new() });
+        let state = Mutex::new(SlotState {
+            free: count,
+            taken: HashMap::new(),
+            waiting: HashMap::new(),
+            turns: VecDeque::new(),
+        });
         Arc::new(Slots { state, rates })
     }
 
@@ -52,7 +56,7 @@ impl Slots {
                 return self.slot(&mut state, namespace);
             }
             let (sender, waiting) = oneshot::channel();
-            let line = state.lines.entry(namespace.clone()).or_default();
+            let line = state.waiting.entry(namespace.clone()).or_default();
             line.push_back(sender);
             if line.len() == 1 {
                 state.turns.push_back(namespace.clone());
@@ -66,23 +70,23 @@ impl Slots {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SlotState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn may_take(&self, state: &State, namespace: &Text) -> bool {
+    fn may_take(&self, state: &SlotState, namespace: &Text) -> bool {
         let taken = state.taken.get(namespace).copied().unwrap_or(0);
         state.free > 0 && taken <= state.free && (taken < FEW || !self.rates.acts_for_others(namespace))
     }
 
-    fn slot(self: &Arc<Slots>, state: &mut State, namespace: &Text) -> Slot {
+    fn slot(self: &Arc<Slots>, state: &mut SlotState, namespace: &Text) -> Slot {
         state.free -= 1;
         *state.taken.entry(namespace.clone()).or_default() += 1;
         Slot { slots: self.clone(), namespace: namespace.clone() }
     }
 
     /// Gives free slots to waiting actions: one slot to each namespace, and then again from the first namespace.
-    fn give(self: &Arc<Slots>) {
+    fn hand_out(self: &Arc<Slots>) {
         let mut given = Vec::new();
         {
             let mut state = self.state();
@@ -90,7 +94,7 @@ impl Slots {
             // Without a free slot the loop ends, so that it does not visit every waiting namespace.
             while state.free > 0 && passed < state.turns.len() {
                 let Some(namespace) = state.turns.pop_front() else { break };
-                let Some(mut line) = state.lines.remove(&namespace) else { continue };
+                let Some(mut line) = state.waiting.remove(&namespace) else { continue };
                 passed += 1;
                 if self.may_take(&state, &namespace) {
                     // Senders whose receiver is gone are skipped.
@@ -103,7 +107,7 @@ impl Slots {
                     passed = 0;
                 }
                 if !line.is_empty() {
-                    state.lines.insert(namespace.clone(), line);
+                    state.waiting.insert(namespace.clone(), line);
                     state.turns.push_back(namespace);
                 }
             }
@@ -113,9 +117,9 @@ impl Slots {
     }
 }
 
-impl State {
+impl SlotState {
     fn waits(&self, namespace: &Text) -> bool {
-        self.lines.contains_key(namespace)
+        self.waiting.contains_key(namespace)
     }
 }
 
@@ -130,11 +134,11 @@ impl Drop for Slot {
                     state.taken.remove(&self.namespace);
                 }
             }
-            if state.lines.is_empty() {
+            if state.waiting.is_empty() {
                 return;
             }
         }
-        self.slots.give();
+        self.slots.hand_out();
     }
 }
 
@@ -177,7 +181,7 @@ mod tests {
             drop(waits.await.expect("each has its turn"));
         }
         assert_eq!(slots.state().free, 9);
-        assert!(slots.state().taken.is_empty() && slots.state().lines.is_empty());
+        assert!(slots.state().taken.is_empty() && slots.state().waiting.is_empty());
     }
 
     #[tokio::test]
@@ -211,7 +215,7 @@ mod tests {
         let first = waiting[0].as_mut().now_or_never();
         assert!(first.is_some());
         assert_eq!(order(&slots).len(), 999);
-        assert_eq!(slots.state().lines.len(), 999);
+        assert_eq!(slots.state().waiting.len(), 999);
     }
 
     #[tokio::test]

@@ -3,8 +3,8 @@
 //! place, so that it cannot take all places.
 
 use crate::Act;
-use crate::recorder::{Recorder, Writing};
-use holdfast_world::{Action, Actor, Key, Note, Refusal, Resource, Time, Verb};
+use crate::recorder::{EventWrite, Recorder};
+use holdfast_world::{Action, Actor, Key, PlannedEvent, Refusal, Resource, Time, Verb};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -24,39 +24,39 @@ static EVENTS: LazyLock<Resource> = LazyLock::new(|| Resource::new("", "v1", "ev
 
 pub(crate) struct EventWriter {
     recorder: Recorder,
-    lanes: Vec<mpsc::Sender<(Actor, Writing)>>,
-    waiting: Arc<Mutex<Waiting>>,
+    lanes: Vec<mpsc::Sender<(Actor, EventWrite)>>,
+    waiting: Arc<Mutex<PendingEvents>>,
 }
 
 /// How many Events wait to be written.
 #[derive(Default)]
-struct Waiting {
+struct PendingEvents {
     all: usize,
-    of: HashMap<String, usize>,
+    by_namespace: HashMap<String, usize>,
 }
 
-impl Waiting {
+impl PendingEvents {
     /// Reserves room for one more Event of a namespace; `false`: there is no room.
     fn begin(&mut self, namespace: &str) -> bool {
-        let of = self.of.get(namespace).copied().unwrap_or(0);
+        let of = self.by_namespace.get(namespace).copied().unwrap_or(0);
         if self.all >= WAITING_MAX || of > WAITING_MAX - self.all {
             return false;
         }
         self.all += 1;
-        self.of.insert(namespace.to_owned(), of + 1);
+        self.by_namespace.insert(namespace.to_owned(), of + 1);
         true
     }
 
     fn end(&mut self, namespace: &str) {
         self.all -= 1;
-        match self.of.get_mut(namespace) {
+        match self.by_namespace.get_mut(namespace) {
             Some(of) if *of > 1 => *of -= 1,
-            _ => _ = self.of.remove(namespace),
+            _ => _ = self.by_namespace.remove(namespace),
         }
     }
 }
 
-fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
+fn lock(waiting: &Mutex<PendingEvents>) -> MutexGuard<'_, PendingEvents> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -73,9 +73,9 @@ impl EventWriter {
         EventWriter { recorder: Recorder::default(), lanes, waiting }
     }
 
-    pub(crate) fn tell_all(&mut self, actor: &Actor, component: &'static str, notes: &[Note], now: Time) {
-        for note in notes {
-            let Some(writing) = self.recorder.record(component, note, now) else { continue };
+    pub(crate) fn write_all(&mut self, actor: &Actor, component: &'static str, events: &[PlannedEvent], now: Time) {
+        for planned in events {
+            let Some(writing) = self.recorder.record(component, planned, now) else { continue };
             let lane = BuildHasherDefault::<DefaultHasher>::new().hash_one(&writing.name) as usize % LANES;
             let namespace = writing.namespace.clone();
             let has_room = lock(&self.waiting).begin(&namespace);
@@ -84,13 +84,17 @@ impl EventWriter {
                 lock(&self.waiting).end(&namespace);
             }
             if !is_sent {
-                tracing::debug!(reason = note.reason, "too many Events wait to be written: one is dropped");
+                tracing::debug!(reason = planned.reason, "too many Events wait to be written: one is dropped");
             }
         }
     }
 }
 
-async fn write_all(act: Arc<dyn Act>, mut events: mpsc::Receiver<(Actor, Writing)>, waiting: Arc<Mutex<Waiting>>) {
+async fn write_all(
+    act: Arc<dyn Act>,
+    mut events: mpsc::Receiver<(Actor, EventWrite)>,
+    waiting: Arc<Mutex<PendingEvents>>,
+) {
     while let Some((actor, writing)) = events.recv().await {
         lock(&waiting).end(&writing.namespace);
         for _ in 0..TRIES_MAX {
@@ -110,8 +114,8 @@ async fn write_all(act: Arc<dyn Act>, mut events: mpsc::Receiver<(Actor, Writing
     }
 }
 
-async fn write(act: &Arc<dyn Act>, actor: &Actor, writing: &Writing) -> Result<(), Refusal> {
-    let Writing { namespace, name, event, patch } = writing;
+async fn write(act: &Arc<dyn Act>, actor: &Actor, writing: &EventWrite) -> Result<(), Refusal> {
+    let EventWrite { namespace, name, event, patch } = writing;
     if let Some(patch) = patch {
         let action = Action::new(&EVENTS, Key::new(namespace, name), Verb::StrategicPatch(patch.clone()));
         match act.act(actor, &action).await {
@@ -130,12 +134,12 @@ mod tests {
 
     #[test]
     fn events_of_one_namespace_leave_room_for_those_of_others() {
-        let mut waiting = Waiting::default();
+        let mut waiting = PendingEvents::default();
         let taken = (0..10 * WAITING_MAX).filter(|_| waiting.begin("many")).count();
         assert_eq!(taken, WAITING_MAX / 2 + 1);
         assert!(waiting.begin("few") && waiting.begin("few"));
         (0..taken).for_each(|_| waiting.end("many"));
         (0..2).for_each(|_| waiting.end("few"));
-        assert!(waiting.all == 0 && waiting.of.is_empty());
+        assert!(waiting.all == 0 && waiting.by_namespace.is_empty());
     }
 }

@@ -8,13 +8,13 @@ pub fn evaluate(text: &str, look_up: &dyn Fn(&str) -> String) -> Result<i64, Str
     if text.len() > BYTES_MAX {
         return Err("arithmetic expression is too long".into());
     }
-    let mut reader = Reader { text: text.as_bytes(), at: 0, look_up, depth: 0 };
+    let mut reader = ExpressionReader { text: text.as_bytes(), at: 0, look_up, depth: 0 };
     let value = reader.choice()?;
     reader.blanks();
     if reader.at < reader.text.len() { Err("arithmetic syntax error".into()) } else { Ok(value) }
 }
 
-struct Reader<'a> {
+struct ExpressionReader<'a> {
     text: &'a [u8],
     at: usize,
     look_up: &'a dyn Fn(&str) -> String,
@@ -35,7 +35,7 @@ const LEVELS: [&[&str]; 10] = [
     &["*", "/", "%"],
 ];
 
-impl Reader<'_> {
+impl ExpressionReader<'_> {
     fn blanks(&mut self) {
         while self.text.get(self.at).is_some_and(u8::is_ascii_whitespace) {
             self.at += 1;

@@ -3,8 +3,8 @@
 use crate::arithmetic;
 use crate::files::absolute;
 use crate::pattern::{is_pattern, literal, matches, plain};
-use crate::shell::{Done, Later, Shell, Stop, WHOLE_BYTES_MAX};
-use crate::syntax::{Change, Part, Word};
+use crate::shell::{Shell, ShellFuture, ShellResult, Stop, WHOLE_BYTES_MAX};
+use crate::syntax::{Change, Word, WordPart};
 
 /// The maximum number of words of a command.
 const WORDS_MAX: usize = 20_000;
@@ -13,7 +13,7 @@ const CUT_BYTES_MAX: usize = 4096;
 
 /// How a word is expanded.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
+enum Expansion {
     /// The result may be several words.
     Split,
     Whole,
@@ -21,16 +21,16 @@ enum Mode {
 }
 
 /// The resulting words. Each is kept as a pattern in which quoted characters are escaped.
-struct Fields {
-    mode: Mode,
+struct ExpandedFields {
+    mode: Expansion,
     words: Vec<String>,
     current: Option<String>,
     bytes: usize,
 }
 
-impl Fields {
-    fn new(mode: Mode) -> Fields {
-        Fields { mode, words: Vec::new(), current: None, bytes: 0 }
+impl ExpandedFields {
+    fn new(mode: Expansion) -> ExpandedFields {
+        ExpandedFields { mode, words: Vec::new(), current: None, bytes: 0 }
     }
 
     fn push(&mut self, pattern: &str) {
@@ -49,9 +49,9 @@ impl Fields {
     /// Adds unquoted text of a variable or a command.
     fn bare(&mut self, text: &str, separators: &str) {
         match self.mode {
-            Mode::Whole => self.quoted(text),
-            Mode::Pattern => self.push(&text.replace('\\', "\\\\")),
-            Mode::Split => {
+            Expansion::Whole => self.quoted(text),
+            Expansion::Pattern => self.push(&text.replace('\\', "\\\\")),
+            Expansion::Split => {
                 let is_separator = |c: char| separators.contains(c);
                 let mut word = String::new();
                 for c in text.chars() {
@@ -84,8 +84,8 @@ impl Fields {
 
 impl Shell {
     /// Expands words to words.
-    pub async fn words(&mut self, words: &[Word]) -> Done<Vec<String>> {
-        let mut fields = Fields::new(Mode::Split);
+    pub async fn words(&mut self, words: &[Word]) -> ShellResult<Vec<String>> {
+        let mut fields = ExpandedFields::new(Expansion::Split);
         for word in words {
             self.expand(word, &mut fields).await?;
             fields.cut();
@@ -106,15 +106,15 @@ impl Shell {
     }
 
     /// Expands a word to a single text.
-    pub async fn single(&mut self, word: &Word) -> Done<String> {
-        let mut fields = Fields::new(Mode::Whole);
+    pub async fn single(&mut self, word: &Word) -> ShellResult<String> {
+        let mut fields = ExpandedFields::new(Expansion::Whole);
         self.expand(word, &mut fields).await?;
         Ok(plain(&fields.current.unwrap_or_default()))
     }
 
     /// Expands a word to a pattern.
-    pub async fn pattern(&mut self, word: &Word) -> Done<String> {
-        let mut fields = Fields::new(Mode::Pattern);
+    pub async fn pattern(&mut self, word: &Word) -> ShellResult<String> {
+        let mut fields = ExpandedFields::new(Expansion::Pattern);
         self.expand(word, &mut fields).await?;
         Ok(fields.current.unwrap_or_default())
     }
@@ -123,21 +123,21 @@ impl Shell {
         self.value("IFS").unwrap_or(" \t\n").to_owned()
     }
 
-    fn expand<'a>(&'a mut self, word: &'a [Part], fields: &'a mut Fields) -> Later<'a, ()> {
+    fn expand<'a>(&'a mut self, word: &'a [WordPart], fields: &'a mut ExpandedFields) -> ShellFuture<'a, ()> {
         Box::pin(async move {
             for part in word {
                 match part {
-                    Part::Text(text) => fields.push(text),
-                    Part::Quoted(text) => fields.quoted(text),
-                    Part::Tilde => {
+                    WordPart::Text(text) => fields.push(text),
+                    WordPart::Quoted(text) => fields.quoted(text),
+                    WordPart::Tilde => {
                         let home = self.value("HOME").unwrap_or("/root").to_owned();
                         fields.quoted(&home);
                     }
-                    Part::Output { script, is_quoted } => {
+                    WordPart::Output { script, is_quoted } => {
                         let text = self.output_of(script).await?;
                         self.add(fields, &text, *is_quoted);
                     }
-                    Part::Number { expression, is_quoted } => {
+                    WordPart::Number { expression, is_quoted } => {
                         let expression = self.single(expression).await?;
                         let look_up = |name: &str| self.value(name).unwrap_or_default().to_owned();
                         match arithmetic::evaluate(&expression, &look_up) {
@@ -145,7 +145,7 @@ impl Shell {
                             Err(why) => return self.fails(&format!("sh: {why}")).await,
                         }
                     }
-                    Part::Variable { name, change, is_quoted } => {
+                    WordPart::Variable { name, change, is_quoted } => {
                         self.variable(name, change, *is_quoted, fields).await?;
                     }
                 }
@@ -157,13 +157,13 @@ impl Shell {
         })
     }
 
-    async fn fails(&mut self, why: &str) -> Done<()> {
+    async fn fails(&mut self, why: &str) -> ShellResult<()> {
         self.complain(why).await?;
         self.status = 2;
         Err(Stop::Exit(2))
     }
 
-    fn add(&self, fields: &mut Fields, text: &str, is_quoted: bool) {
+    fn add(&self, fields: &mut ExpandedFields, text: &str, is_quoted: bool) {
         if is_quoted {
             fields.quoted(text);
         } else {
@@ -191,8 +191,14 @@ impl Shell {
         }
     }
 
-    async fn variable(&mut self, name: &str, change: &Change, is_quoted: bool, fields: &mut Fields) -> Done<()> {
-        if name == "@" && *change == Change::None && fields.mode == Mode::Split {
+    async fn variable(
+        &mut self,
+        name: &str,
+        change: &Change,
+        is_quoted: bool,
+        fields: &mut ExpandedFields,
+    ) -> ShellResult<()> {
+        if name == "@" && *change == Change::None && fields.mode == Expansion::Split {
             let arguments = self.arguments.clone();
             for (at, argument) in arguments.iter().enumerate() {
                 if at > 0 {
@@ -248,7 +254,7 @@ impl Shell {
         Ok(())
     }
 
-    async fn instead(&mut self, word: &Word, is_quoted: bool, fields: &mut Fields) -> Done<()> {
+    async fn instead(&mut self, word: &Word, is_quoted: bool, fields: &mut ExpandedFields) -> ShellResult<()> {
         if is_quoted {
             let text = self.single(word).await?;
             fields.quoted(&text);
@@ -257,7 +263,7 @@ impl Shell {
         for part in word {
             match part {
                 // This text is treated like a variable's value.
-                Part::Text(text) => self.add(fields, text, false),
+                WordPart::Text(text) => self.add(fields, text, false),
                 other => self.expand(std::slice::from_ref(other), fields).await?,
             }
         }

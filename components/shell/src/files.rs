@@ -1,9 +1,9 @@
 //! The simulated file system: folders and files in memory, bounded, with shared volumes mounted in it.
 
 pub use crate::tree::{BUSY, EXISTS, FULL, IS_FOLDER, MISSING, NO_FOLDER, NOT_EMPTY, READ_ONLY, TOO_LONG};
-pub use crate::tree::{Entry, Trouble, Volume};
+pub use crate::tree::{TreeEntry, Trouble, Volume};
 
-use crate::tree::{Room, Tree, parent};
+use crate::tree::{GrowthLimit, Tree, parent};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ const PATH_BYTES_MAX: usize = 4096;
 
 /// Folders and files by their paths.
 #[derive(Debug, Clone)]
-pub struct Files {
+pub struct FileSystem {
     own: Tree,
     /// Mounted volumes.
     volumes: Vec<Mounted>,
@@ -52,10 +52,10 @@ impl Mounted {
     }
 }
 
-impl Default for Files {
+impl Default for FileSystem {
     /// The folders that most images have.
-    fn default() -> Files {
-        let mut files = Files { own: Tree::default(), volumes: Vec::new(), read_only: Vec::new(), closed: None };
+    fn default() -> FileSystem {
+        let mut files = FileSystem { own: Tree::default(), volumes: Vec::new(), read_only: Vec::new(), closed: None };
         for folder in ["/bin", "/dev", "/etc", "/home", "/root", "/run", "/tmp", "/usr/bin", "/var/log", "/var/run"] {
             let _ = files.make_folders(folder, 0);
         }
@@ -83,7 +83,7 @@ pub fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 
-impl Files {
+impl FileSystem {
     /// The number of writes since the file system was made.
     pub fn changes(&self) -> u64 {
         self.own.changes + self.volumes.iter().map(|mounted| mounted.volume.lock().changes).sum::<u64>()
@@ -94,9 +94,9 @@ impl Files {
         self.own.bytes() + self.volumes.iter().map(|mounted| mounted.volume.lock().bytes()).sum::<usize>()
     }
 
-    fn room(&self) -> Room {
+    fn room(&self) -> GrowthLimit {
         let count = self.own.count() + self.volumes.iter().map(|mounted| mounted.volume.lock().count()).sum::<usize>();
-        Room { entries: ENTRIES_MAX.saturating_sub(count), bytes: BYTES_MAX.saturating_sub(self.bytes()) }
+        GrowthLimit { entries: ENTRIES_MAX.saturating_sub(count), bytes: BYTES_MAX.saturating_sub(self.bytes()) }
     }
 
     /// Calls `look` for a path in the volume that contains it, or in the container's own tree.
@@ -107,7 +107,7 @@ impl Files {
         }
     }
 
-    fn change<T>(&mut self, path: &str, change: impl FnOnce(&mut Tree, &str, Room) -> T) -> T {
+    fn change<T>(&mut self, path: &str, change: impl FnOnce(&mut Tree, &str, GrowthLimit) -> T) -> T {
         let room = self.room();
         match self.mounted(path) {
             Some((mounted, inner)) => change(&mut mounted.volume.lock(), &inner, room),
@@ -120,7 +120,7 @@ impl Files {
         within.max_by_key(|(mounted, _)| mounted.path.len())
     }
 
-    pub fn entry(&self, path: &str) -> Option<Entry> {
+    pub fn entry(&self, path: &str) -> Option<TreeEntry> {
         self.at(path, |tree, path| tree.entry(path).cloned())
     }
 
@@ -130,7 +130,7 @@ impl Files {
 
     pub fn read(&self, path: &str) -> Result<Arc<Vec<u8>>, Trouble> {
         match self.entry(path) {
-            Some(Entry { content: Some(content), .. }) => Ok(content),
+            Some(TreeEntry { content: Some(content), .. }) => Ok(content),
             Some(_) => Err(IS_FOLDER),
             None if self.entry(parent(path)).is_some_and(|entry| entry.content.is_some()) => Err(NO_FOLDER),
             None => Err(MISSING),
@@ -184,7 +184,7 @@ impl Files {
     }
 
     /// Makes a change by the kubelet, which can write to all paths.
-    fn as_kubelet<T>(&mut self, change: impl FnOnce(&mut Files) -> T) -> T {
+    fn as_kubelet<T>(&mut self, change: impl FnOnce(&mut FileSystem) -> T) -> T {
         let closed = self.closed.take();
         let changed = change(self);
         self.closed = closed;
@@ -228,7 +228,7 @@ impl Files {
         while at < path.len() {
             at = path[at + 1..].find('/').map_or(path.len(), |slash| at + 1 + slash);
             match self.entry(&path[..at]) {
-                Some(Entry { content: None, .. }) => {}
+                Some(TreeEntry { content: None, .. }) => {}
                 Some(_) => return Err(NO_FOLDER),
                 None => self.make_folder(&path[..at], now_ms)?,
             }
@@ -259,7 +259,7 @@ impl Files {
     pub fn remove_folder(&mut self, path: &str) -> Result<(), Trouble> {
         match self.entry(path) {
             None => Err(MISSING),
-            Some(Entry { content: Some(_), .. }) => Err(NO_FOLDER),
+            Some(TreeEntry { content: Some(_), .. }) => Err(NO_FOLDER),
             Some(_) if !self.names(path).is_empty() => Err(NOT_EMPTY),
             Some(_) => self.remove(path, true),
         }
@@ -321,7 +321,7 @@ impl Files {
         for inside in self.below(&path) {
             self.change(&inside, |tree, inside, _| tree.remove(inside));
         }
-        let mut whole = Files { own: Tree::default(), volumes: Vec::new(), read_only: Vec::new(), closed: None };
+        let mut whole = FileSystem { own: Tree::default(), volumes: Vec::new(), read_only: Vec::new(), closed: None };
         whole.volumes.push(Mounted { path: String::new(), folder: "/".to_owned(), volume: volume.clone() });
         _ = whole.make_folders(&folder, now_ms);
         if is_read_only {
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_closed_root_leaves_volumes_and_one_file_open() {
-        let mut files = Files::default();
+        let mut files = FileSystem::default();
         let pair = |text: &str| (text.as_bytes().to_vec(), 0o644);
         let settings = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), pair(name))).collect();
         files.mount("/etc/settings", &settings(&["a", "b"]), true, 1).expect("there is room");
@@ -387,7 +387,7 @@ mod tests {
 
     #[test]
     fn files_are_bounded() {
-        let mut files = Files::default();
+        let mut files = FileSystem::default();
         let big = vec![0; BYTES_MAX / 2];
         files.write("/tmp/a", big.clone(), 0).expect("there is room");
         assert_eq!(files.write("/tmp/b", big.clone(), 0), Err(FULL));
@@ -402,7 +402,7 @@ mod tests {
 
     #[test]
     fn mounts_are_read_only_and_replaced() {
-        let mut files = Files::default();
+        let mut files = FileSystem::default();
         let content = |pairs: &[(&str, &str)]| {
             pairs.iter().map(|(name, text)| ((*name).to_owned(), (text.as_bytes().to_vec(), 0o644))).collect()
         };
@@ -418,7 +418,7 @@ mod tests {
 
     #[test]
     fn volumes_are_shared() {
-        let (volume, [mut one, mut other]) = (Volume::default(), [Files::default(), Files::default()]);
+        let (volume, [mut one, mut other]) = (Volume::default(), [FileSystem::default(), FileSystem::default()]);
         one.mount_volume("/data", &volume, "", false, 0);
         other.mount_volume("/mnt/x", &volume, "", true, 0);
         one.write("/data/a", b"1".to_vec(), 5).expect("written");
@@ -431,7 +431,7 @@ mod tests {
         one.remove("/data/d", true).expect("removed");
         assert_eq!(other.below("/mnt/x"), ["/mnt/x/a"]);
         // This mounts only a folder of the volume.
-        let mut part = Files::default();
+        let mut part = FileSystem::default();
         part.mount_volume("/p", &volume, "sub/y", false, 0);
         part.write("/p/z", b"2".to_vec(), 6).expect("written");
         assert_eq!(one.read("/data/sub/y/z").map(|read| read.to_vec()), Ok(b"2".to_vec()));

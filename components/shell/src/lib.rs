@@ -20,7 +20,7 @@ mod time;
 mod tree;
 
 pub use commands::sleep_millis;
-pub use machine::{Machine, Stream, Turn};
+pub use machine::{Machine, OutputStream, RunResult};
 pub use pipe::PIPE_BYTES_MAX;
 pub use system::{MAIN, Pid, Setup, Signal};
 

@@ -1,10 +1,10 @@
 //! The processes of one container and their scheduling. Each step of each process is counted, and processes run only in
 //! [`Machine::run`].
 
-use crate::files::Files;
-use crate::pipe::{Found, Reader, Writer, pipe};
+use crate::files::FileSystem;
+use crate::pipe::{PipeReader, PipeWriter, ReadResult, pipe};
 use crate::shell::{Input, Shell};
-use crate::system::{Life, Pid, Process, Setup, Shared, Signal, System};
+use crate::system::{Life, Pid, Process, Setup, SharedSystem, Signal, System};
 use crate::terminal::Terminal;
 use std::collections::BTreeMap;
 use std::task::{Context, Poll, Waker};
@@ -14,15 +14,15 @@ const SLICE_STEPS: u64 = 200;
 
 /// The caller's ends of a command's streams.
 struct Ends {
-    input: Option<Writer>,
-    output: Reader,
-    errors: Reader,
+    input: Option<PipeWriter>,
+    output: PipeReader,
+    errors: PipeReader,
     terminal: Option<Terminal>,
 }
 
 /// The result of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
+pub enum RunResult {
     /// Further steps can run at once.
     More,
     /// No step can run before that time, unless input is written or output is read.
@@ -31,14 +31,14 @@ pub enum Turn {
 
 /// An output stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stream {
+pub enum OutputStream {
     Output,
     Errors,
 }
 
 /// The processes and files of one container.
 pub struct Machine {
-    shared: Shared,
+    shared: SharedSystem,
     lives: BTreeMap<Pid, Life>,
     ends: BTreeMap<Pid, Ends>,
     setup: Setup,
@@ -46,7 +46,7 @@ pub struct Machine {
 
 impl Machine {
     pub fn new(mut setup: Setup, now_ms: i64) -> Machine {
-        let shared = Shared::new(std::mem::take(&mut setup.files), now_ms);
+        let shared = SharedSystem::new(std::mem::take(&mut setup.files), now_ms);
         Machine { shared, lives: BTreeMap::new(), ends: BTreeMap::new(), setup }
     }
 
@@ -107,14 +107,14 @@ impl Machine {
     }
 
     /// Takes at most `bytes_max` bytes of a command's output.
-    pub fn read(&mut self, pid: Pid, stream: Stream, bytes_max: usize) -> Vec<u8> {
+    pub fn read(&mut self, pid: Pid, stream: OutputStream, bytes_max: usize) -> Vec<u8> {
         let Some(ends) = self.ends.get_mut(&pid) else { return Vec::new() };
-        let reader = if stream == Stream::Output { &ends.output } else { &ends.errors };
+        let reader = if stream == OutputStream::Output { &ends.output } else { &ends.errors };
         let mut bytes = match (stream, &mut ends.terminal) {
-            (Stream::Output, Some(terminal)) => terminal.echo(),
+            (OutputStream::Output, Some(terminal)) => terminal.echo(),
             _ => Vec::new(),
         };
-        if let Found::Bytes(more) = reader.take(bytes_max, false) {
+        if let ReadResult::Bytes(more) = reader.take(bytes_max, false) {
             match &ends.terminal {
                 Some(_) => bytes.extend(crate::terminal::shown(&more)),
                 None => bytes.extend(more),
@@ -141,7 +141,7 @@ impl Machine {
                     }
                 }
             }
-            system.begun.retain(|(begun, _)| !gone.contains(begun));
+            system.starting.retain(|(begun, _)| !gone.contains(begun));
             system.processes.retain(|known, _| !gone.contains(known));
         }
         self.lives.retain(|known, _| !gone.contains(known));
@@ -163,12 +163,12 @@ impl Machine {
         self.shared.lock().steps
     }
 
-    pub fn with_files<T>(&mut self, look: impl FnOnce(&mut Files) -> T) -> T {
+    pub fn with_files<T>(&mut self, look: impl FnOnce(&mut FileSystem) -> T) -> T {
         look(&mut self.shared.lock().files)
     }
 
     /// Runs the processes at this time, for at most `steps_max` steps.
-    pub fn run(&mut self, now_ms: i64, steps_max: u64) -> Turn {
+    pub fn run(&mut self, now_ms: i64, steps_max: u64) -> RunResult {
         let begin = {
             let mut system = self.shared.lock();
             system.now_ms = system.now_ms.max(now_ms);
@@ -181,19 +181,19 @@ impl Machine {
                 system.steps
             };
             if before - begin >= steps_max {
-                return Turn::More;
+                return RunResult::More;
             }
             self.round(steps_max - (before - begin));
             let system = self.shared.lock();
-            if system.steps == before && system.begun.is_empty() {
-                return Turn::Idle { until_ms: system.wake_ms };
+            if system.steps == before && system.starting.is_empty() {
+                return RunResult::Idle { until_ms: system.wake_ms };
             }
         }
     }
 
     /// Gives each process a turn.
     fn round(&mut self, steps_max: u64) {
-        let begun = std::mem::take(&mut self.shared.lock().begun);
+        let begun = std::mem::take(&mut self.shared.lock().starting);
         self.lives.extend(begun);
         let mut context = Context::from_waker(Waker::noop());
         let mut ended = Vec::new();

@@ -1,6 +1,8 @@
 //! Parses scripts.
 
-use crate::syntax::{Chain, Change, Command, List, Part, Pipeline, Redirection, Target, What, Word};
+use crate::syntax::{
+    Chain, Change, Command, CommandKind, List, Pipeline, Redirection, RedirectionTarget, Word, WordPart,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -16,10 +18,10 @@ pub enum Fault {
     Syntax(String),
 }
 
-type Read<T> = Result<T, Fault>;
+type Parsed<T> = Result<T, Fault>;
 
 /// Parses a whole script.
-pub fn script(text: &str) -> Read<List> {
+pub fn script(text: &str) -> Parsed<List> {
     if text.len() > SCRIPT_BYTES_MAX {
         return Err(Fault::Syntax("script is too long".into()));
     }
@@ -32,7 +34,7 @@ pub fn script(text: &str) -> Read<List> {
 }
 
 /// Parses the text of a here-document in which variables are expanded.
-fn quoted_text(text: String, depth: u32) -> Read<Word> {
+fn quoted_text(text: String, depth: u32) -> Parsed<Word> {
     let mut parser = Parser { text: text.chars().collect(), at: 0, jumps: BTreeMap::new(), depth };
     let mut word = Word::new();
     parser.quoted(None, &mut word)?;
@@ -127,12 +129,12 @@ impl Parser {
         is_there
     }
 
-    fn needs_word(&mut self, word: &str) -> Read<()> {
+    fn needs_word(&mut self, word: &str) -> Parsed<()> {
         self.lines();
         if self.takes_word(word) { Ok(()) } else { Err(self.unexpected()) }
     }
 
-    fn deeper<T>(&mut self, read: impl FnOnce(&mut Parser) -> Read<T>) -> Read<T> {
+    fn deeper<T>(&mut self, read: impl FnOnce(&mut Parser) -> Parsed<T>) -> Parsed<T> {
         if self.depth >= DEPTH_MAX {
             return Err(Fault::Syntax("commands are nested too deeply".into()));
         }
@@ -143,7 +145,7 @@ impl Parser {
     }
 
     /// Parses commands up to one of these words, a bracket, or the end.
-    fn list(&mut self, ends: &[&str]) -> Read<List> {
+    fn list(&mut self, ends: &[&str]) -> Parsed<List> {
         let mut list = Vec::new();
         loop {
             self.lines();
@@ -171,12 +173,12 @@ impl Parser {
     }
 
     /// Like [`Parser::list`], with at least one command.
-    fn body(&mut self, ends: &[&str]) -> Read<List> {
+    fn body(&mut self, ends: &[&str]) -> Parsed<List> {
         let list = self.deeper(|parser| parser.list(ends))?;
         if list.is_empty() { Err(self.unexpected()) } else { Ok(list) }
     }
 
-    fn chain(&mut self) -> Read<Chain> {
+    fn chain(&mut self) -> Parsed<Chain> {
         let first = self.pipeline()?;
         let mut rest = Vec::new();
         loop {
@@ -191,7 +193,7 @@ impl Parser {
         }
     }
 
-    fn pipeline(&mut self) -> Read<Pipeline> {
+    fn pipeline(&mut self) -> Parsed<Pipeline> {
         let is_negated = self.takes_word("!");
         let mut commands = Vec::new();
         loop {
@@ -205,7 +207,7 @@ impl Parser {
         }
     }
 
-    fn command(&mut self) -> Read<Command> {
+    fn command(&mut self) -> Parsed<Command> {
         self.blanks();
         if self.peek() == Some('(') {
             self.next();
@@ -214,7 +216,7 @@ impl Parser {
             if !self.takes(")") {
                 return Err(self.unexpected());
             }
-            return self.with_redirections(What::Subshell(list));
+            return self.with_redirections(CommandKind::Subshell(list));
         }
         let bare = self.bare();
         if !RESERVED.contains(&bare.as_str()) {
@@ -225,13 +227,13 @@ impl Parser {
             "{" => {
                 let list = self.body(&["}"])?;
                 self.needs_word("}")?;
-                What::Group(list)
+                CommandKind::Group(list)
             }
             "if" => self.conditions()?,
             "for" => self.each()?,
             "while" | "until" => {
                 let condition = self.body(&["do"])?;
-                What::While { until: bare == "until", condition, body: self.loop_body()? }
+                CommandKind::While { until: bare == "until", condition, body: self.loop_body()? }
             }
             "case" => self.case()?,
             _ => {
@@ -242,18 +244,18 @@ impl Parser {
         self.with_redirections(what)
     }
 
-    fn with_redirections(&mut self, what: What) -> Read<Command> {
+    fn with_redirections(&mut self, what: CommandKind) -> Parsed<Command> {
         let mut redirections = Vec::new();
         loop {
             self.blanks();
             match self.redirection()? {
                 Some(redirection) => redirections.push(redirection),
-                None => return Ok(Command { what, redirections }),
+                None => return Ok(Command { kind: what, redirections }),
             }
         }
     }
 
-    fn conditions(&mut self) -> Read<What> {
+    fn conditions(&mut self) -> Parsed<CommandKind> {
         let mut conditions = Vec::new();
         loop {
             let condition = self.body(&["then"])?;
@@ -265,18 +267,18 @@ impl Parser {
             }
             let otherwise = if self.takes_word("else") { Some(self.body(&["fi"])?) } else { None };
             self.needs_word("fi")?;
-            return Ok(What::If(conditions, otherwise));
+            return Ok(CommandKind::If(conditions, otherwise));
         }
     }
 
-    fn loop_body(&mut self) -> Read<List> {
+    fn loop_body(&mut self) -> Parsed<List> {
         self.needs_word("do")?;
         let body = self.body(&["done"])?;
         self.needs_word("done")?;
         Ok(body)
     }
 
-    fn each(&mut self) -> Read<What> {
+    fn each(&mut self) -> Parsed<CommandKind> {
         self.blanks();
         let name = self.bare();
         if !is_name(&name) {
@@ -298,10 +300,10 @@ impl Parser {
         }
         self.blanks();
         self.takes(";");
-        Ok(What::For { name, words, body: self.loop_body()? })
+        Ok(CommandKind::For { name, words, body: self.loop_body()? })
     }
 
-    fn case(&mut self) -> Read<What> {
+    fn case(&mut self) -> Parsed<CommandKind> {
         self.blanks();
         let word = self.word()?;
         self.needs_word("in")?;
@@ -309,7 +311,7 @@ impl Parser {
         loop {
             self.lines();
             if self.takes_word("esac") {
-                return Ok(What::Case { word, arms });
+                return Ok(CommandKind::Case { word, arms });
             }
             self.takes("(");
             let mut patterns = Vec::new();
@@ -334,7 +336,7 @@ impl Parser {
         }
     }
 
-    fn simple(&mut self) -> Read<Command> {
+    fn simple(&mut self) -> Parsed<Command> {
         let (mut assignments, mut words, mut redirections) = (Vec::new(), Vec::<Word>::new(), Vec::new());
         loop {
             self.blanks();
@@ -346,7 +348,7 @@ impl Parser {
                 None | Some('\n' | ';' | '&' | '|' | ')') => break,
                 Some('(') => {
                     let [word] = &words[..] else { return Err(self.unexpected()) };
-                    let [Part::Text(name)] = &word[..] else { return Err(self.unexpected()) };
+                    let [WordPart::Text(name)] = &word[..] else { return Err(self.unexpected()) };
                     let name = name.clone();
                     self.next();
                     self.blanks();
@@ -355,7 +357,7 @@ impl Parser {
                     }
                     self.lines();
                     let body = Arc::new(self.deeper(Parser::command)?);
-                    return Ok(Command { what: What::Function { name, body }, redirections });
+                    return Ok(Command { kind: CommandKind::Function { name, body }, redirections });
                 }
                 Some(_) => {}
             }
@@ -368,10 +370,10 @@ impl Parser {
         if assignments.is_empty() && words.is_empty() && redirections.is_empty() {
             return Err(self.unexpected());
         }
-        Ok(Command { what: What::Simple { assignments, words }, redirections })
+        Ok(Command { kind: CommandKind::Simple { assignments, words }, redirections })
     }
 
-    fn redirection(&mut self) -> Read<Option<Redirection>> {
+    fn redirection(&mut self) -> Parsed<Option<Redirection>> {
         let digit = self.peek().and_then(|c| c.to_digit(10)).filter(|_| matches!(self.ahead(1), Some('<' | '>')));
         if digit.is_some() {
             self.at += 1;
@@ -386,28 +388,28 @@ impl Parser {
             ('<', Some('<')) => {
                 self.next();
                 let tabs = self.takes("-");
-                Target::Text(self.here(tabs)?)
+                RedirectionTarget::Text(self.here(tabs)?)
             }
             (_, Some('&')) => {
                 self.next();
-                Target::Same(self.target()?)
+                RedirectionTarget::Same(self.target()?)
             }
             ('>', Some('>')) => {
                 self.next();
-                Target::Append(self.target()?)
+                RedirectionTarget::Append(self.target()?)
             }
             ('>', other) => {
                 if other == Some('|') {
                     self.next();
                 }
-                Target::Write(self.target()?)
+                RedirectionTarget::Write(self.target()?)
             }
-            _ => Target::Read(self.target()?),
+            _ => RedirectionTarget::Read(self.target()?),
         };
         Ok(Some(Redirection { number, what }))
     }
 
-    fn target(&mut self) -> Read<Word> {
+    fn target(&mut self) -> Parsed<Word> {
         self.blanks();
         match self.peek() {
             None | Some('\n' | ';' | '&' | '|' | ')' | '(' | '<' | '>') => Err(self.unexpected()),
@@ -416,13 +418,13 @@ impl Parser {
     }
 
     /// Parses a here-document: its text starts after this line.
-    fn here(&mut self, tabs: bool) -> Read<Word> {
+    fn here(&mut self, tabs: bool) -> Parsed<Word> {
         let mark = self.target()?;
-        let is_plain = mark.iter().any(|part| matches!(part, Part::Quoted(_)));
+        let is_plain = mark.iter().any(|part| matches!(part, WordPart::Quoted(_)));
         let mark: String = mark
             .iter()
             .map(|part| match part {
-                Part::Text(text) | Part::Quoted(text) => text.as_str(),
+                WordPart::Text(text) | WordPart::Quoted(text) => text.as_str(),
                 _ => "",
             })
             .collect();
@@ -445,14 +447,14 @@ impl Parser {
             text.push('\n');
         }
         self.jumps.insert(line_end, at);
-        if is_plain { Ok(vec![Part::Quoted(text)]) } else { quoted_text(text, self.depth) }
+        if is_plain { Ok(vec![WordPart::Quoted(text)]) } else { quoted_text(text, self.depth) }
     }
 
-    fn word(&mut self) -> Read<Word> {
+    fn word(&mut self) -> Parsed<Word> {
         let mut word = Word::new();
         if self.peek() == Some('~') && matches!(self.ahead(1), None | Some('/' | ' ' | '\n' | ';')) {
             self.next();
-            word.push(Part::Tilde);
+            word.push(WordPart::Tilde);
         }
         while let Some(next) = self.peek() {
             match next {
@@ -462,22 +464,22 @@ impl Parser {
                 }
                 '"' => {
                     self.next();
-                    word.push(Part::Quoted(String::new()));
+                    word.push(WordPart::Quoted(String::new()));
                     self.quoted(Some('"'), &mut word)?;
                 }
                 '\\' => {
                     self.next();
                     match self.next().ok_or(Fault::Incomplete)? {
                         '\n' => {}
-                        other => word.push(Part::Quoted(other.into())),
+                        other => word.push(WordPart::Quoted(other.into())),
                     }
                 }
                 '$' | '`' => self.dollar(false, &mut word)?,
                 other => {
                     self.next();
                     match word.last_mut() {
-                        Some(Part::Text(text)) => text.push(other),
-                        _ => word.push(Part::Text(other.into())),
+                        Some(WordPart::Text(text)) => text.push(other),
+                        _ => word.push(WordPart::Text(other.into())),
                     }
                 }
             }
@@ -486,22 +488,22 @@ impl Parser {
     }
 
     /// Parses text in single quotes, in which no character is special.
-    fn single_quoted(&mut self) -> Read<Part> {
+    fn single_quoted(&mut self) -> Parsed<WordPart> {
         self.next();
         let mut text = String::new();
         loop {
             match self.next().ok_or(Fault::Incomplete)? {
-                '\'' => return Ok(Part::Quoted(text)),
+                '\'' => return Ok(WordPart::Quoted(text)),
                 other => text.push(other),
             }
         }
     }
 
     /// Parses text in which only `$`, `` ` `` and `\` are special, up to its end.
-    fn quoted(&mut self, end: Option<char>, word: &mut Word) -> Read<()> {
+    fn quoted(&mut self, end: Option<char>, word: &mut Word) -> Parsed<()> {
         let push = |word: &mut Word, c: char| match word.last_mut() {
-            Some(Part::Quoted(text)) => text.push(c),
-            _ => word.push(Part::Quoted(c.into())),
+            Some(WordPart::Quoted(text)) => text.push(c),
+            _ => word.push(WordPart::Quoted(c.into())),
         };
         loop {
             match (self.peek(), end) {
@@ -531,7 +533,7 @@ impl Parser {
         }
     }
 
-    fn dollar(&mut self, is_quoted: bool, word: &mut Word) -> Read<()> {
+    fn dollar(&mut self, is_quoted: bool, word: &mut Word) -> Parsed<()> {
         if self.peek() == Some('`') {
             self.next();
             let mut inner = String::new();
@@ -547,7 +549,7 @@ impl Parser {
                     Parser { text: inner.chars().collect(), at: 0, jumps: BTreeMap::new(), depth: parser.depth };
                 inner.list(&[])
             })?;
-            word.push(Part::Output { script, is_quoted });
+            word.push(WordPart::Output { script, is_quoted });
             return Ok(());
         }
         self.next();
@@ -555,7 +557,7 @@ impl Parser {
             Some('(') if self.ahead(1) == Some('(') => {
                 self.at += 2;
                 let expression = self.deeper(Parser::arithmetic)?;
-                Part::Number { expression, is_quoted }
+                WordPart::Number { expression, is_quoted }
             }
             Some('(') => {
                 self.next();
@@ -564,7 +566,7 @@ impl Parser {
                 if !self.takes(")") {
                     return Err(self.unexpected());
                 }
-                Part::Output { script, is_quoted }
+                WordPart::Output { script, is_quoted }
             }
             Some('{') => {
                 self.next();
@@ -576,20 +578,20 @@ impl Parser {
                     name.push(c);
                     self.at += 1;
                 }
-                Part::Variable { name, change: Change::None, is_quoted }
+                WordPart::Variable { name, change: Change::None, is_quoted }
             }
             Some(c) if c.is_ascii_digit() || "@*#?$!-".contains(c) => {
                 self.next();
-                Part::Variable { name: c.into(), change: Change::None, is_quoted }
+                WordPart::Variable { name: c.into(), change: Change::None, is_quoted }
             }
-            _ => Part::Quoted("$".into()),
+            _ => WordPart::Quoted("$".into()),
         };
         word.push(part);
         Ok(())
     }
 
     /// Parses an expression up to `))`.
-    fn arithmetic(&mut self) -> Read<Word> {
+    fn arithmetic(&mut self) -> Parsed<Word> {
         let (mut word, mut open) = (Word::new(), 0usize);
         loop {
             match self.peek().ok_or(Fault::Incomplete)? {
@@ -607,15 +609,15 @@ impl Parser {
                     };
                     self.next();
                     match word.last_mut() {
-                        Some(Part::Quoted(text)) => text.push(c),
-                        _ => word.push(Part::Quoted(c.into())),
+                        Some(WordPart::Quoted(text)) => text.push(c),
+                        _ => word.push(WordPart::Quoted(c.into())),
                     }
                 }
             }
         }
     }
 
-    fn braced(&mut self, is_quoted: bool) -> Read<Part> {
+    fn braced(&mut self, is_quoted: bool) -> Parsed<WordPart> {
         let is_length = self.peek() == Some('#') && self.ahead(1) != Some('}');
         if is_length {
             self.next();
@@ -638,7 +640,7 @@ impl Parser {
         }
         if self.takes("}") {
             let change = if is_length { Change::Length } else { Change::None };
-            return Ok(Part::Variable { name, change, is_quoted });
+            return Ok(WordPart::Variable { name, change, is_quoted });
         }
         let or_empty = self.takes(":");
         let sign = self.next().ok_or(Fault::Incomplete)?;
@@ -653,10 +655,10 @@ impl Parser {
             }
             _ => return Err(Fault::Syntax("syntax error: bad substitution".into())),
         };
-        Ok(Part::Variable { name, change, is_quoted })
+        Ok(WordPart::Variable { name, change, is_quoted })
     }
 
-    fn until_brace(&mut self) -> Read<Word> {
+    fn until_brace(&mut self) -> Parsed<Word> {
         let mut word = Word::new();
         loop {
             match self.peek().ok_or(Fault::Incomplete)? {
@@ -669,19 +671,19 @@ impl Parser {
                 }
                 '"' => {
                     self.next();
-                    word.push(Part::Quoted(String::new()));
+                    word.push(WordPart::Quoted(String::new()));
                     self.quoted(Some('"'), &mut word)?;
                 }
                 '\\' => {
                     self.next();
-                    word.push(Part::Quoted(self.next().ok_or(Fault::Incomplete)?.into()));
+                    word.push(WordPart::Quoted(self.next().ok_or(Fault::Incomplete)?.into()));
                 }
                 '$' | '`' => self.dollar(false, &mut word)?,
                 c => {
                     self.next();
                     match word.last_mut() {
-                        Some(Part::Text(text)) => text.push(c),
-                        _ => word.push(Part::Text(c.into())),
+                        Some(WordPart::Text(text)) => text.push(c),
+                        _ => word.push(WordPart::Text(c.into())),
                     }
                 }
             }
@@ -691,12 +693,12 @@ impl Parser {
 
 /// Splits `NAME=…` at the start of a command.
 fn assignment(word: &Word) -> Option<(String, Word)> {
-    let Some(Part::Text(text)) = word.first() else { return None };
+    let Some(WordPart::Text(text)) = word.first() else { return None };
     let (name, value) = text.split_once('=')?;
     if !is_name(name) {
         return None;
     }
-    let first = (!value.is_empty()).then(|| Part::Text(value.to_owned()));
+    let first = (!value.is_empty()).then(|| WordPart::Text(value.to_owned()));
     Some((name.to_owned(), first.into_iter().chain(word[1..].iter().cloned()).collect()))
 }
 

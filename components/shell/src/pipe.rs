@@ -14,44 +14,44 @@ struct Pipe {
 }
 
 #[derive(Debug)]
-pub struct Reader(Arc<Mutex<Pipe>>);
+pub struct PipeReader(Arc<Mutex<Pipe>>);
 
 #[derive(Debug)]
-pub struct Writer(Arc<Mutex<Pipe>>);
+pub struct PipeWriter(Arc<Mutex<Pipe>>);
 
 /// The result of reading.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum ReadResult {
     Bytes(Vec<u8>),
     NothingYet,
     End,
 }
 
-pub fn pipe() -> (Writer, Reader) {
+pub fn pipe() -> (PipeWriter, PipeReader) {
     let pipe = Arc::new(Mutex::new(Pipe { readers: 1, writers: 1, ..Pipe::default() }));
-    (Writer(pipe.clone()), Reader(pipe))
+    (PipeWriter(pipe.clone()), PipeReader(pipe))
 }
 
 fn lock(pipe: &Mutex<Pipe>) -> MutexGuard<'_, Pipe> {
     pipe.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Reader {
+impl PipeReader {
     /// Takes at most `bytes_max` bytes; with `line`, not beyond the end of a line.
-    pub fn take(&self, bytes_max: usize, line: bool) -> Found {
+    pub fn take(&self, bytes_max: usize, line: bool) -> ReadResult {
         let mut pipe = lock(&self.0);
         if pipe.bytes.is_empty() {
-            return if pipe.writers == 0 { Found::End } else { Found::NothingYet };
+            return if pipe.writers == 0 { ReadResult::End } else { ReadResult::NothingYet };
         }
         let mut count = pipe.bytes.len().min(bytes_max);
         if line && let Some(end) = pipe.bytes.iter().take(count).position(|byte| *byte == b'\n') {
             count = end + 1;
         }
-        Found::Bytes(pipe.bytes.drain(..count).collect())
+        ReadResult::Bytes(pipe.bytes.drain(..count).collect())
     }
 }
 
-impl Writer {
+impl PipeWriter {
     /// Writes as many bytes as fit; `None` if the reader has gone.
     pub fn put(&self, bytes: &[u8]) -> Option<usize> {
         let mut pipe = lock(&self.0);
@@ -86,5 +86,5 @@ macro_rules! ends {
     };
 }
 
-ends!(Reader, readers);
-ends!(Writer, writers);
+ends!(PipeReader, readers);
+ends!(PipeWriter, writers);

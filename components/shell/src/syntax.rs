@@ -23,12 +23,12 @@ pub struct Pipeline {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Command {
-    pub what: What,
+    pub kind: CommandKind,
     pub redirections: Vec<Redirection>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum What {
+pub enum CommandKind {
     Simple {
         assignments: Vec<(String, Word)>,
         words: Vec<Word>,
@@ -59,10 +59,10 @@ pub enum What {
 }
 
 /// A word consists of adjacent parts.
-pub type Word = Vec<Part>;
+pub type Word = Vec<WordPart>;
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Part {
+pub enum WordPart {
     Text(String),
     Quoted(String),
     /// A home directory.
@@ -104,11 +104,11 @@ pub enum Change {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Redirection {
     pub number: u8,
-    pub what: Target,
+    pub what: RedirectionTarget,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Target {
+pub enum RedirectionTarget {
     Read(Word),
     Write(Word),
     Append(Word),

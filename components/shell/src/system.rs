@@ -1,7 +1,7 @@
 //! State that the processes of one container share: their table, the files, the time, and the steps of a turn.
 
-use crate::files::Files;
-use crate::pipe::Writer;
+use crate::files::FileSystem;
+use crate::pipe::PipeWriter;
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ pub const MAIN: Pid = 1;
 /// The initial state of a container.
 #[derive(Debug, Clone, Default)]
 pub struct Setup {
-    pub files: Files,
+    pub files: FileSystem,
     pub environment: BTreeMap<String, String>,
     /// The working directory.
     pub folder: String,
@@ -74,14 +74,14 @@ pub struct System {
     pub steps: u64,
     /// When the next sleeping process wakes.
     pub wake_ms: Option<i64>,
-    pub files: Files,
+    pub files: FileSystem,
     pub processes: BTreeMap<Pid, Process>,
-    pub begun: Vec<(Pid, Life)>,
+    pub starting: Vec<(Pid, Life)>,
     next_pid: Pid,
     /// A program that the container's own command called and that is unknown.
     pub unknown: Option<String>,
     /// The output and error streams of the container's own command.
-    pub log: Option<(Writer, Writer)>,
+    pub log: Option<(PipeWriter, PipeWriter)>,
 }
 
 /// The part of a process that other processes see.
@@ -96,18 +96,18 @@ pub struct Process {
 
 /// A process's reference to the shared state.
 #[derive(Clone)]
-pub struct Shared(Arc<Mutex<System>>);
+pub struct SharedSystem(Arc<Mutex<System>>);
 
-impl Shared {
-    pub fn new(files: Files, now_ms: i64) -> Shared {
-        Shared(Arc::new(Mutex::new(System {
+impl SharedSystem {
+    pub fn new(files: FileSystem, now_ms: i64) -> SharedSystem {
+        SharedSystem(Arc::new(Mutex::new(System {
             now_ms,
             slice: 0,
             steps: 0,
             wake_ms: None,
             files,
             processes: BTreeMap::new(),
-            begun: Vec::new(),
+            starting: Vec::new(),
             next_pid: MAIN,
             unknown: None,
             log: None,
@@ -153,7 +153,7 @@ impl Shared {
             pid
         };
         let life = life(pid);
-        self.lock().begun.push((pid, life));
+        self.lock().starting.push((pid, life));
         Some(pid)
     }
 
@@ -167,7 +167,7 @@ impl Shared {
 
     /// Whether calling an unknown program fails with an error. It does not in the container's own command: the
     /// behaviour of the program is unknown, so the process sleeps forever.
-    pub fn knows_not(&self, pid: Pid, program: &str) -> bool {
+    pub fn fails_unknown(&self, pid: Pid, program: &str) -> bool {
         let mut system = self.lock();
         let is_own = system.processes.get(&pid).is_some_and(|process| process.is_own);
         if is_own {

@@ -19,7 +19,7 @@ pub const TOO_LONG: Trouble = Trouble("File name too long");
 pub const BUSY: Trouble = Trouble("Device or resource busy");
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct TreeEntry {
     /// The content of a file; `None` for a folder.
     pub content: Option<Arc<Vec<u8>>>,
     pub mode: u32,
@@ -32,7 +32,7 @@ const ENTRY_BYTES: usize = 64;
 /// A tree of folders and files.
 #[derive(Debug, Clone)]
 pub struct Tree {
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, TreeEntry>,
     bytes: usize,
     /// The number of writes.
     pub changes: u64,
@@ -41,19 +41,19 @@ pub struct Tree {
 impl Default for Tree {
     /// An empty root folder.
     fn default() -> Tree {
-        let root = Entry { content: None, mode: 0o755, changed_ms: 0 };
+        let root = TreeEntry { content: None, mode: 0o755, changed_ms: 0 };
         Tree { entries: BTreeMap::from([("/".to_owned(), root)]), bytes: 0, changes: 0 }
     }
 }
 
 /// How much a tree may still grow.
 #[derive(Debug, Clone, Copy)]
-pub struct Room {
+pub struct GrowthLimit {
     pub entries: usize,
     pub bytes: usize,
 }
 
-fn size(path: &str, entry: &Entry) -> usize {
+fn size(path: &str, entry: &TreeEntry) -> usize {
     ENTRY_BYTES + path.len() + entry.content.as_ref().map_or(0, |content| content.len())
 }
 
@@ -73,7 +73,7 @@ impl Tree {
         self.entries.len()
     }
 
-    pub fn entry(&self, path: &str) -> Option<&Entry> {
+    pub fn entry(&self, path: &str) -> Option<&TreeEntry> {
         self.entries.get(path)
     }
 
@@ -86,13 +86,13 @@ impl Tree {
 
     pub fn needs_folder(&self, path: &str) -> Result<(), Trouble> {
         match self.entries.get(path) {
-            Some(Entry { content: None, .. }) => Ok(()),
+            Some(TreeEntry { content: None, .. }) => Ok(()),
             Some(_) => Err(NO_FOLDER),
             None => Err(MISSING),
         }
     }
 
-    fn put(&mut self, path: &str, entry: Entry, room: Room) -> Result<(), Trouble> {
+    fn put(&mut self, path: &str, entry: TreeEntry, room: GrowthLimit) -> Result<(), Trouble> {
         let old = self.entries.get(path).map_or(0, |old| size(path, old));
         let new = size(path, &entry);
         if new > old && new - old > room.bytes || old == 0 && room.entries == 0 {
@@ -111,10 +111,10 @@ impl Tree {
         content: Vec<u8>,
         mode: Option<u32>,
         now_ms: i64,
-        room: Room,
+        room: GrowthLimit,
     ) -> Result<(), Trouble> {
         let known = match self.entries.get(path) {
-            Some(Entry { content: None, .. }) => return Err(IS_FOLDER),
+            Some(TreeEntry { content: None, .. }) => return Err(IS_FOLDER),
             Some(entry) => Some(entry.mode),
             None => {
                 self.needs_folder(parent(path))?;
@@ -122,12 +122,12 @@ impl Tree {
             }
         };
         let mode = mode.or(known).unwrap_or(0o644);
-        self.put(path, Entry { content: Some(Arc::new(content)), mode, changed_ms: now_ms }, room)
+        self.put(path, TreeEntry { content: Some(Arc::new(content)), mode, changed_ms: now_ms }, room)
     }
 
     /// Appends to a file; returns false if there is no such file.
-    pub fn append(&mut self, path: &str, more: &[u8], now_ms: i64, room: Room) -> Result<bool, Trouble> {
-        let Some(Entry { content: Some(content), changed_ms, .. }) = self.entries.get_mut(path) else {
+    pub fn append(&mut self, path: &str, more: &[u8], now_ms: i64, room: GrowthLimit) -> Result<bool, Trouble> {
+        let Some(TreeEntry { content: Some(content), changed_ms, .. }) = self.entries.get_mut(path) else {
             return Ok(false);
         };
         if more.len() > room.bytes {
@@ -147,9 +147,9 @@ impl Tree {
         Ok(())
     }
 
-    pub fn make_folder(&mut self, path: &str, now_ms: i64, room: Room) -> Result<(), Trouble> {
+    pub fn make_folder(&mut self, path: &str, now_ms: i64, room: GrowthLimit) -> Result<(), Trouble> {
         self.needs_folder(parent(path))?;
-        self.put(path, Entry { content: None, mode: 0o755, changed_ms: now_ms }, room)
+        self.put(path, TreeEntry { content: None, mode: 0o755, changed_ms: now_ms }, room)
     }
 
     /// Removes one entry, except the root.

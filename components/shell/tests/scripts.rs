@@ -1,13 +1,13 @@
 //! The output and the exit status of scripts.
 
-use holdfast_shell::files::Files;
-use holdfast_shell::{MAIN, Machine, Pid, Setup, Signal, Stream, Turn};
+use holdfast_shell::files::FileSystem;
+use holdfast_shell::{MAIN, Machine, OutputStream, Pid, RunResult, Setup, Signal};
 use std::collections::BTreeMap;
 
 const BEGIN_MS: i64 = 1_795_985_684_000;
 
 fn setup() -> Setup {
-    let mut files = Files::default();
+    let mut files = FileSystem::default();
     let content = |pairs: &[(&str, &str)]| -> BTreeMap<String, (Vec<u8>, u32)> {
         pairs.iter().map(|(name, text)| ((*name).to_owned(), (text.as_bytes().to_vec(), 0o644))).collect()
     };
@@ -43,16 +43,16 @@ fn drive(machine: &mut Machine, pid: Pid, input: &[u8], steps_max: u64) -> Ran {
             machine.end_input(pid);
         }
         let turn = machine.run(now, 10_000);
-        output.extend(machine.read(pid, Stream::Output, usize::MAX));
-        errors.extend(machine.read(pid, Stream::Errors, usize::MAX));
+        output.extend(machine.read(pid, OutputStream::Output, usize::MAX));
+        errors.extend(machine.read(pid, OutputStream::Errors, usize::MAX));
         code = machine.exit_code(pid);
         if code.is_some() {
             break;
         }
         match turn {
-            Turn::Idle { until_ms: Some(until) } if until > now => now = until,
-            Turn::Idle { .. } if at < input.len() => {}
-            Turn::Idle { until_ms: None } => break,
+            RunResult::Idle { until_ms: Some(until) } if until > now => now = until,
+            RunResult::Idle { .. } if at < input.len() => {}
+            RunResult::Idle { until_ms: None } => break,
             _ => {}
         }
     }
@@ -222,11 +222,11 @@ fn an_exec_and_the_containers_own_command_share_files() {
     let words = |script: &str| vec!["sh".to_owned(), "-c".to_owned(), script.to_owned()];
     let main = machine.start(&words("while [ ! -f /tmp/go ]; do sleep 1; done; exit 5"), false, false).expect("begun");
     assert_eq!(main, MAIN);
-    assert_eq!(machine.run(BEGIN_MS, 1000), Turn::Idle { until_ms: Some(BEGIN_MS + 1000) });
+    assert_eq!(machine.run(BEGIN_MS, 1000), RunResult::Idle { until_ms: Some(BEGIN_MS + 1000) });
     let exec = machine.start(&words("touch /tmp/go; echo log > /proc/1/fd/1"), false, false).expect("begun");
     machine.run(BEGIN_MS + 10, 1000);
     assert_eq!(machine.exit_code(exec), Some(0));
-    assert_eq!(machine.read(MAIN, Stream::Output, 100), b"log\n");
+    assert_eq!(machine.read(MAIN, OutputStream::Output, 100), b"log\n");
     machine.run(BEGIN_MS + 1000, 1000);
     assert_eq!(machine.exit_code(MAIN), Some(5));
 }
@@ -242,7 +242,7 @@ fn a_command_that_is_forgotten_leaves_nothing() {
         machine.run(BEGIN_MS, 1000);
         machine.forget(pid);
     }
-    assert_eq!(machine.run(BEGIN_MS, 1000), Turn::Idle { until_ms: None });
+    assert_eq!(machine.run(BEGIN_MS, 1000), RunResult::Idle { until_ms: None });
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn signals_reach_traps() {
         machine.run(BEGIN_MS, 1000);
         machine.signal(MAIN, Signal::Term);
         machine.run(BEGIN_MS, 1000);
-        (machine.exit_code(MAIN), machine.read(MAIN, Stream::Output, 100))
+        (machine.exit_code(MAIN), machine.read(MAIN, OutputStream::Output, 100))
     };
     assert_eq!(begin("trap 'echo term; exit 3' TERM; sleep 100"), (Some(3), b"term\n".to_vec()));
     assert_eq!(begin("trap 'echo term' TERM; sleep 100; echo after"), (Some(0), b"term\nafter\n".to_vec()));
@@ -270,7 +270,7 @@ fn a_terminal_is_talked_to() {
     machine.run(BEGIN_MS, 1000);
     machine.write(shell, b"\x03exit 4\r");
     machine.run(BEGIN_MS, 1000);
-    let shown = String::from_utf8(machine.read(shell, Stream::Output, 10_000)).expect("text");
+    let shown = String::from_utf8(machine.read(shell, OutputStream::Output, 10_000)).expect("text");
     assert!(shown.contains("hello\r\n") && shown.contains("/ # "), "{shown:?}");
     assert_eq!(machine.exit_code(shell), Some(4));
 }

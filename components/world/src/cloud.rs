@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// The cluster for which a call is made: its `--cluster-name`, and the uid of its namespace `kube-system`. The uid
 /// distinguishes two clusters of one name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Cluster {
+pub struct ClusterRef {
     pub name: String,
     pub uid: String,
 }
@@ -29,45 +29,45 @@ pub struct Offers {
 
 /// One request to a cloud.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Call {
+pub enum CloudCall {
     /// Reads the instance of a node.
     Instance {
-        cluster: Cluster,
+        cluster: ClusterRef,
         node: NodeRef,
     },
     /// Reads the zone of a node's instance, for clouds whose instances do not contain their zone.
     Zone {
-        cluster: Cluster,
+        cluster: ClusterRef,
         node: NodeRef,
     },
     /// Creates a load balancer, or changes it to match `wanted`.
     EnsureBalancer {
-        cluster: Cluster,
-        wanted: Arc<Wanted>,
+        cluster: ClusterRef,
+        wanted: Arc<BalancerSpec>,
         hosts: Arc<[Host]>,
     },
     /// Replaces the hosts of a load balancer, and leaves its other properties unchanged.
     UpdateHosts {
-        cluster: Cluster,
-        wanted: Arc<Wanted>,
+        cluster: ClusterRef,
+        wanted: Arc<BalancerSpec>,
         hosts: Arc<[Host]>,
     },
     /// Deletes a load balancer with all its parts.
     DeleteBalancer {
-        cluster: Cluster,
+        cluster: ClusterRef,
         name: String,
         service: ServiceRef,
     },
     /// Lists all routes of the cluster's network, including other clusters' routes.
     Routes {
-        cluster: Cluster,
+        cluster: ClusterRef,
     },
     CreateRoute {
-        cluster: Cluster,
+        cluster: ClusterRef,
         route: Route,
     },
     DeleteRoute {
-        cluster: Cluster,
+        cluster: ClusterRef,
         route: Route,
     },
     /// Lists the clusters that have objects in this cloud.
@@ -76,12 +76,12 @@ pub enum Call {
 
 /// A cloud's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum CloudAnswer {
     Instance(Instance),
     Zone(Zone),
     Balancer(Balancer),
     Routes(Vec<Route>),
-    Clusters(Vec<Cluster>),
+    Clusters(Vec<ClusterRef>),
     Done,
 }
 
@@ -106,7 +106,7 @@ pub struct Instance {
     pub provider_id: String,
     pub kind: String,
     pub zone: Zone,
-    pub addresses: Vec<Address>,
+    pub addresses: Vec<NodeAddress>,
     /// Additional labels for the instance's node.
     pub labels: BTreeMap<String, String>,
     pub is_shut_down: bool,
@@ -120,7 +120,7 @@ pub struct Zone {
 
 /// An address of a node, with its type as Kubernetes names it: `InternalIP`, `ExternalIP`, `Hostname` …
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Address {
+pub struct NodeAddress {
     #[serde(rename = "type", default)]
     pub kind: String,
     #[serde(default)]
@@ -129,7 +129,7 @@ pub struct Address {
 
 /// A load balancer as a Service wants it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct BalancerSpec {
     /// The load balancer's name in the cloud.
     pub name: String,
     pub service: ServiceRef,
@@ -165,7 +165,7 @@ pub struct Port {
 pub struct Host {
     pub node: NodeRef,
     pub zone: String,
-    pub addresses: Vec<Address>,
+    pub addresses: Vec<NodeAddress>,
 }
 
 /// A load balancer as it is in the cloud.
@@ -173,7 +173,7 @@ pub struct Host {
 pub struct Balancer {
     pub name: String,
     /// The cluster to which the load balancer belongs.
-    pub cluster: Cluster,
+    pub cluster: ClusterRef,
     pub ingress: Vec<Ingress>,
 }
 
@@ -200,7 +200,7 @@ pub struct IngressPort {
 pub struct Route {
     pub name: String,
     /// The cluster to which the route belongs. The cluster's name is empty if it is unknown.
-    pub cluster: Cluster,
+    pub cluster: ClusterRef,
     pub node: String,
     pub destination: String,
     /// Whether traffic to this destination is dropped because its node no longer exists.
@@ -210,14 +210,14 @@ pub struct Route {
 /// Why a call failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    pub why: Why,
+    pub reason: FaultReason,
     pub message: String,
     /// The time after which the cloud wants the call to be repeated.
     pub retry_millis: Option<i64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
+pub enum FaultReason {
     /// The object does not exist, and the cloud is sure of it.
     NotFound,
     /// The cloud does not offer this part.
@@ -234,37 +234,37 @@ pub enum Why {
     Unavailable,
 }
 
-impl Why {
-    pub const ALL: [(Why, &'static str); 7] = [
-        (Why::NotFound, "NotFound"),
-        (Why::NotOffered, "NotOffered"),
-        (Why::Elsewhere, "Elsewhere"),
-        (Why::Invalid, "Invalid"),
-        (Why::Conflict, "Conflict"),
-        (Why::Exhausted, "Exhausted"),
-        (Why::Unavailable, "Unavailable"),
+impl FaultReason {
+    pub const ALL: [(FaultReason, &'static str); 7] = [
+        (FaultReason::NotFound, "NotFound"),
+        (FaultReason::NotOffered, "NotOffered"),
+        (FaultReason::Elsewhere, "Elsewhere"),
+        (FaultReason::Invalid, "Invalid"),
+        (FaultReason::Conflict, "Conflict"),
+        (FaultReason::Exhausted, "Exhausted"),
+        (FaultReason::Unavailable, "Unavailable"),
     ];
 
     pub fn as_str(self) -> &'static str {
-        Why::ALL.iter().find(|(why, _)| *why == self).map_or("Unavailable", |(_, word)| word)
+        FaultReason::ALL.iter().find(|(why, _)| *why == self).map_or("Unavailable", |(_, word)| word)
     }
 
-    pub fn of(word: &str) -> Option<Why> {
-        Why::ALL.iter().find(|(_, known)| *known == word).map(|(why, _)| *why)
+    pub fn of(word: &str) -> Option<FaultReason> {
+        FaultReason::ALL.iter().find(|(_, known)| *known == word).map(|(why, _)| *why)
     }
 }
 
 impl Fault {
-    pub fn new(why: Why, message: impl Into<String>) -> Fault {
-        Fault { why, message: message.into(), retry_millis: None }
+    pub fn new(why: FaultReason, message: impl Into<String>) -> Fault {
+        Fault { reason: why, message: message.into(), retry_millis: None }
     }
 
     pub fn unavailable(message: impl Into<String>) -> Fault {
-        Fault::new(Why::Unavailable, message)
+        Fault::new(FaultReason::Unavailable, message)
     }
 
-    pub fn is(&self, why: Why) -> bool {
-        self.why == why
+    pub fn is(&self, why: FaultReason) -> bool {
+        self.reason == why
     }
 }
 
@@ -274,57 +274,60 @@ impl fmt::Display for Fault {
     }
 }
 
-impl Call {
+impl CloudCall {
     /// The call's name in messages and metrics.
     pub fn method(&self) -> &'static str {
         match self {
-            Call::Instance { .. } => "Instance",
-            Call::Zone { .. } => "Zone",
-            Call::EnsureBalancer { .. } => "EnsureBalancer",
-            Call::UpdateHosts { .. } => "UpdateHosts",
-            Call::DeleteBalancer { .. } => "DeleteBalancer",
-            Call::Routes { .. } => "Routes",
-            Call::CreateRoute { .. } => "CreateRoute",
-            Call::DeleteRoute { .. } => "DeleteRoute",
-            Call::Clusters => "Clusters",
+            CloudCall::Instance { .. } => "Instance",
+            CloudCall::Zone { .. } => "Zone",
+            CloudCall::EnsureBalancer { .. } => "EnsureBalancer",
+            CloudCall::UpdateHosts { .. } => "UpdateHosts",
+            CloudCall::DeleteBalancer { .. } => "DeleteBalancer",
+            CloudCall::Routes { .. } => "Routes",
+            CloudCall::CreateRoute { .. } => "CreateRoute",
+            CloudCall::DeleteRoute { .. } => "DeleteRoute",
+            CloudCall::Clusters => "Clusters",
         }
     }
 
     /// The cluster for which the call is made; `None` if the call is about all clusters.
-    pub fn cluster(&self) -> Option<&Cluster> {
+    pub fn cluster(&self) -> Option<&ClusterRef> {
         match self {
-            Call::Instance { cluster, .. }
-            | Call::Zone { cluster, .. }
-            | Call::EnsureBalancer { cluster, .. }
-            | Call::UpdateHosts { cluster, .. }
-            | Call::DeleteBalancer { cluster, .. }
-            | Call::Routes { cluster }
-            | Call::CreateRoute { cluster, .. }
-            | Call::DeleteRoute { cluster, .. } => Some(cluster),
-            Call::Clusters => None,
+            CloudCall::Instance { cluster, .. }
+            | CloudCall::Zone { cluster, .. }
+            | CloudCall::EnsureBalancer { cluster, .. }
+            | CloudCall::UpdateHosts { cluster, .. }
+            | CloudCall::DeleteBalancer { cluster, .. }
+            | CloudCall::Routes { cluster }
+            | CloudCall::CreateRoute { cluster, .. }
+            | CloudCall::DeleteRoute { cluster, .. } => Some(cluster),
+            CloudCall::Clusters => None,
         }
     }
 
     /// Whether the call changes nothing.
     pub fn is_read(&self) -> bool {
-        matches!(self, Call::Instance { .. } | Call::Zone { .. } | Call::Routes { .. } | Call::Clusters)
+        matches!(
+            self,
+            CloudCall::Instance { .. } | CloudCall::Zone { .. } | CloudCall::Routes { .. } | CloudCall::Clusters
+        )
     }
 
     /// The answer, or a fault if it is not an answer to this call.
-    pub fn judge(&self, answer: Answer) -> Result<Answer, Fault> {
+    pub fn check_answer(&self, answer: CloudAnswer) -> Result<CloudAnswer, Fault> {
         let fits = match (self, &answer) {
-            (Call::Instance { .. }, Answer::Instance(_))
-            | (Call::Zone { .. }, Answer::Zone(_))
-            | (Call::Routes { .. }, Answer::Routes(_))
-            | (Call::Clusters, Answer::Clusters(_))
+            (CloudCall::Instance { .. }, CloudAnswer::Instance(_))
+            | (CloudCall::Zone { .. }, CloudAnswer::Zone(_))
+            | (CloudCall::Routes { .. }, CloudAnswer::Routes(_))
+            | (CloudCall::Clusters, CloudAnswer::Clusters(_))
             | (
-                Call::UpdateHosts { .. }
-                | Call::DeleteBalancer { .. }
-                | Call::CreateRoute { .. }
-                | Call::DeleteRoute { .. },
-                Answer::Done,
+                CloudCall::UpdateHosts { .. }
+                | CloudCall::DeleteBalancer { .. }
+                | CloudCall::CreateRoute { .. }
+                | CloudCall::DeleteRoute { .. },
+                CloudAnswer::Done,
             ) => true,
-            (Call::EnsureBalancer { cluster, wanted, .. }, Answer::Balancer(balancer)) => {
+            (CloudCall::EnsureBalancer { cluster, wanted, .. }, CloudAnswer::Balancer(balancer)) => {
                 if balancer.cluster != *cluster || balancer.name != wanted.name {
                     let (theirs, ours) = (&balancer.cluster, cluster);
                     return Err(Fault::unavailable(format!(

@@ -1,6 +1,6 @@
 //! The trait of controllers: a controller is notified of changes, and returns a plan for each key.
 
-use crate::cloud::{Answer, Call, Fault};
+use crate::cloud::{CloudAnswer, CloudCall, Fault};
 use crate::{BackOff, Change, Key, Plan, Refusal, Refused, Resource, Text, Time, World};
 use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -141,7 +141,7 @@ pub trait Controller: Send {
     fn reviewed(&mut self, _key: &Key, _review: &Value, _answer: Result<Value, Refusal>) {}
 
     /// Receives the result of a call that the plan for `key` made to a cloud.
-    fn called(&mut self, _key: &Key, _call: &Call, _answer: Result<Answer, Fault>, _now: Time) {}
+    fn called(&mut self, _key: &Key, _call: &CloudCall, _answer: Result<CloudAnswer, Fault>, _now: Time) {}
 
     /// Plans Events and actions for a step of which some actions were refused. The key is planned again in any case,
     /// with a longer wait after each failure.

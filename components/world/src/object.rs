@@ -1,6 +1,6 @@
 //! One object as components see it: its metadata, its view, and its bytes.
 
-use crate::{List, Shared, Time, View, shared, work};
+use crate::{Interned, InternedList, Time, View, interned, work};
 use holdfast_core::object::Body;
 use holdfast_value::Value;
 use serde::{Deserialize, Deserializer};
@@ -22,7 +22,7 @@ pub struct Key {
 
 impl Key {
     pub fn new(namespace: &str, name: &str) -> Key {
-        Key { namespace: shared::text(namespace), name: name.into() }
+        Key { namespace: interned::text(namespace), name: name.into() }
     }
 
     /// The key of a cluster-scoped object.
@@ -71,14 +71,14 @@ pub struct Meta {
     pub creation_timestamp: Option<Time>,
     pub deletion_timestamp: Option<Time>,
     pub deletion_grace_period_seconds: Option<i64>,
-    #[serde(deserialize_with = "shared::alike")]
-    pub labels: Shared<BTreeMap<String, String>>,
+    #[serde(deserialize_with = "interned::deserialize_interned")]
+    pub labels: Interned<BTreeMap<String, String>>,
     #[serde(deserialize_with = "or_default")]
-    pub annotations: Shared<BTreeMap<String, String>>,
-    #[serde(deserialize_with = "shared::alike")]
-    pub owner_references: List<Owner>,
-    #[serde(deserialize_with = "shared::alike")]
-    pub finalizers: List<String>,
+    pub annotations: Interned<BTreeMap<String, String>>,
+    #[serde(deserialize_with = "interned::deserialize_interned")]
+    pub owner_references: InternedList<OwnerReference>,
+    #[serde(deserialize_with = "interned::deserialize_interned")]
+    pub finalizers: InternedList<String>,
 }
 
 impl Meta {
@@ -87,7 +87,7 @@ impl Meta {
     }
 
     /// The owner that manages the object; there is at most one.
-    pub fn controller(&self) -> Option<&Owner> {
+    pub fn controller(&self) -> Option<&OwnerReference> {
         self.owner_references.iter().find(|owner| owner.controller)
     }
 
@@ -111,7 +111,7 @@ impl Meta {
 /// A reference to an owner.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Owner {
+pub struct OwnerReference {
     pub api_version: String,
     pub kind: String,
     pub name: String,
@@ -130,7 +130,7 @@ pub fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(dese
 pub struct Object {
     pub meta: Meta,
     /// When this version was received, by the clock of the caller that feeds the world.
-    pub seen: Time,
+    pub received_at: Time,
     /// The object's JSON in the version that its [`crate::Resource`] names. Other owners of the object share it.
     pub body: Body,
     pub(crate) view: Box<dyn Any + Send + Sync>,

@@ -8,29 +8,29 @@ use std::sync::Arc;
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Plan {
     /// The steps are carried out one after the other, up to the first with a refused action.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ParallelActions>,
     /// Events for people. They are written even if there are no actions.
-    pub notes: Vec<Note>,
+    pub events: Vec<PlannedEvent>,
     /// When to plan this key again without a change.
-    pub again: Option<Time>,
-    /// Paths that must be read with GET before anything can be planned. A plan with `asks` has no steps: the key is
+    pub requeue_at: Option<Time>,
+    /// Paths that must be read with GET before anything can be planned. A plan with `gets` has no steps: the key is
     /// planned again as soon as the controller has received all answers.
-    pub asks: Vec<String>,
-    /// Bodies of `SubjectAccessReview`s. As with `asks`, a plan with reviews has no steps, and the key is planned again
+    pub gets: Vec<String>,
+    /// Bodies of `SubjectAccessReview`s. As with `gets`, a plan with reviews has no steps, and the key is planned again
     /// after [`crate::Controller::reviewed`].
     pub reviews: Vec<Value>,
-    /// Calls to a cloud, all made at once. As with `asks`, a plan with calls has no steps, and the key is planned again
+    /// Calls to a cloud, all made at once. As with `gets`, a plan with calls has no steps, and the key is planned again
     /// after [`crate::Controller::called`].
-    pub calls: Vec<cloud::Call>,
+    pub calls: Vec<cloud::CloudCall>,
     /// Whether some work cannot be done yet, though nothing was refused. The key is planned again, with a longer wait
     /// each time.
     pub unready: bool,
     /// The reasons why expected work was not done, for logs and tests.
-    pub left: Vec<String>,
+    pub skipped: Vec<String>,
 }
 
 /// Actions that do not depend on each other: they are carried out at the same time.
-pub type Step = Vec<Action>;
+pub type ParallelActions = Vec<Action>;
 
 /// One request. It contains its preconditions: a version in the body or the patch, a uid or a version to delete.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,7 +48,7 @@ pub struct Action {
     pub manager: Option<&'static str>,
     /// An Event to be written once the action is done; `{name}` in the message becomes the object's name, which the
     /// server may have generated.
-    pub told: Option<Note>,
+    pub event: Option<PlannedEvent>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -58,7 +58,7 @@ pub enum Verb {
     /// Replaces the object; its `metadata.resourceVersion` is the version that the plan is based on.
     Update(Value),
     /// Replaces the object by the same object with another status.
-    UpdateStatus(Restated),
+    UpdateStatus(StatusUpdate),
     /// A JSON merge patch; `metadata.resourceVersion` or `metadata.uid` in it is a precondition.
     MergePatch(Value),
     StrategicPatch(Value),
@@ -77,12 +77,12 @@ pub enum Verb {
 /// An object with another status. The document is made only when it is sent, because for a large object that takes
 /// longer than the rest of a plan.
 #[derive(Debug, Clone)]
-pub struct Restated {
+pub struct StatusUpdate {
     pub object: Arc<Object>,
     pub status: Value,
 }
 
-impl Restated {
+impl StatusUpdate {
     pub fn document(&self) -> Value {
         let mut document = self.object.document();
         document["status"] = self.status.clone();
@@ -90,8 +90,8 @@ impl Restated {
     }
 }
 
-impl PartialEq for Restated {
-    fn eq(&self, other: &Restated) -> bool {
+impl PartialEq for StatusUpdate {
+    fn eq(&self, other: &StatusUpdate) -> bool {
         self.object.body == other.object.body && self.status == other.status
     }
 }
@@ -121,7 +121,7 @@ pub enum Propagation {
 
 /// An Event about an object, for people. Equal Events are counted together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Note {
+pub struct PlannedEvent {
     pub resource: Resource,
     pub key: Key,
     pub uid: Text,
@@ -181,21 +181,21 @@ impl Refusal {
     }
 }
 
-impl Note {
-    /// The note with `{name}` in its message replaced.
-    pub fn naming(self, name: &str) -> Note {
-        Note { message: self.message.replace("{name}", name), ..self }
+impl PlannedEvent {
+    /// The Event with `{name}` in its message replaced.
+    pub fn with_object_name(self, name: &str) -> PlannedEvent {
+        PlannedEvent { message: self.message.replace("{name}", name), ..self }
     }
 }
 
 impl Plan {
     pub fn is_empty(&self) -> bool {
-        self.is_idle() && self.notes.is_empty()
+        self.is_idle() && self.events.is_empty()
     }
 
-    /// Whether the plan has no actions and no requests for answers. It may have notes.
+    /// Whether the plan has no actions and no requests for answers. It may have Events.
     pub fn is_idle(&self) -> bool {
-        let asks_nothing = self.asks.is_empty() && self.reviews.is_empty() && self.calls.is_empty();
+        let asks_nothing = self.gets.is_empty() && self.reviews.is_empty() && self.calls.is_empty();
         asks_nothing && self.steps.iter().all(Vec::is_empty)
     }
 
@@ -212,15 +212,15 @@ impl Plan {
     }
 
     /// Plans the key again at this time, or at an earlier one that was set already.
-    pub fn again_at(&mut self, time: Time) {
-        self.again = Some(self.again.map_or(time, |known| known.min(time)));
+    pub fn requeue_at(&mut self, time: Time) {
+        self.requeue_at = Some(self.requeue_at.map_or(time, |known| known.min(time)));
     }
 }
 
 impl Action {
     pub fn new(resource: &Resource, key: Key, verb: Verb) -> Action {
         let (absent, manager, told) = Default::default();
-        Action { resource: resource.clone(), key, subresource: "", verb, absent, manager, told }
+        Action { resource: resource.clone(), key, subresource: "", verb, absent, manager, event: told }
     }
 
     pub fn subresource(self, subresource: &'static str) -> Action {
@@ -250,8 +250,8 @@ impl Action {
         }
     }
 
-    pub fn told(self, note: Note) -> Action {
-        Action { told: Some(note), ..self }
+    pub fn with_event(self, event: PlannedEvent) -> Action {
+        Action { event: Some(event), ..self }
     }
 }
 

@@ -55,14 +55,14 @@ impl Paces {
 }
 
 #[derive(Debug, Default)]
-pub struct Queue {
+pub struct WorkQueue {
     back_off: BackOff,
     /// The keys that may be taken, oldest first, by namespace; no namespace has an empty queue.
     ready: HashMap<Text, VecDeque<Key>>,
     /// The keys in `ready`, each with the time at which it was added.
     waiting: HashMap<Key, Time>,
     /// Namespaces whose queue became non-empty since the last [`Self::wake`], oldest first.
-    begun: Vec<Text>,
+    newly_nonempty: Vec<Text>,
     /// The newest time that a caller has passed.
     now: Option<Time>,
     /// Keys that are being planned or acted on; `true` if the key was added again since.
@@ -77,9 +77,9 @@ pub struct Queue {
     retries: u64,
 }
 
-impl Queue {
-    pub fn new(back_off: BackOff) -> Queue {
-        Queue { back_off, ..Queue::default() }
+impl WorkQueue {
+    pub fn new(back_off: BackOff) -> WorkQueue {
+        WorkQueue { back_off, ..WorkQueue::default() }
     }
 
     /// Adds a key to be planned as soon as possible. Returns `true` if the key was not already waiting.
@@ -95,7 +95,7 @@ impl Queue {
         match self.ready.get_mut(&key.namespace) {
             Some(line) => line.push_back(key),
             None => {
-                self.begun.push(key.namespace.clone());
+                self.newly_nonempty.push(key.namespace.clone());
                 self.ready.insert(key.namespace.clone(), VecDeque::from([key]));
             }
         }
@@ -152,7 +152,7 @@ impl Queue {
             self.times.remove(&key);
             self.add(key);
         }
-        std::mem::take(&mut self.begun)
+        std::mem::take(&mut self.newly_nonempty)
     }
 
     /// Takes the next key of a namespace; returns it with the milliseconds that it has waited. The key is busy until
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_key_waits_once_and_is_taken_by_one() {
-        let mut queue = Queue::default();
+        let mut queue = WorkQueue::default();
         assert!(queue.add(key("a")));
         assert!(!queue.add(key("a")));
         queue.add(key("b"));
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn the_earliest_time_counts() {
-        let mut queue = Queue::default();
+        let mut queue = WorkQueue::default();
         queue.add_at(key("a"), at(20));
         queue.add_at(key("a"), at(10));
         queue.add_at(key("a"), at(30));
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn changes_of_a_moment_are_answered_together() {
-        let mut queue = Queue::default();
+        let mut queue = WorkQueue::default();
         for second in [0, 1, 2] {
             let mut keys = Keys::default();
             keys.add_after(key("a"), 2000);
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn failures_wait_longer_each_time_up_to_a_bound() {
-        let mut queue = Queue::default();
+        let mut queue = WorkQueue::default();
         let mut waits = Vec::new();
         for _ in 0..70 {
             queue.fail(key("a"), at(0), false);
@@ -281,14 +281,14 @@ mod tests {
     }
 
     /// The next key of the only namespace of these tests.
-    fn take(queue: &mut Queue, now: Time) -> Option<Key> {
+    fn take(queue: &mut WorkQueue, now: Time) -> Option<Key> {
         queue.wake(now);
         queue.take("default", now).map(|(key, _)| key)
     }
 
     #[test]
     fn each_namespace_has_its_line() {
-        let mut queue = Queue::default();
+        let mut queue = WorkQueue::default();
         for name in ["a", "b"] {
             queue.add(Key::new("one", name));
         }
@@ -304,7 +304,7 @@ mod tests {
 
     /// Plans every key for a minute; each plan is refused, or each is stale. Returns the number of plans.
     fn tries_in_a_minute(keys: usize, was_refused: bool) -> usize {
-        let mut queue = Queue::default();
+        let mut queue = WorkQueue::default();
         (0..keys).for_each(|number| _ = queue.add(key(&number.to_string())));
         let (mut tries, mut now) = (0, at(1000));
         while now < at(1060) {
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn refusals_in_one_namespace_keep_no_other_waiting() {
-        let mut queue = Queue::default();
+        let mut queue = WorkQueue::default();
         (0..10_000).for_each(|number| _ = queue.fail(key(&number.to_string()), at(1000), true));
         let (other, long) = (Key::new("other", "a"), Key::new("default", "last"));
         queue.fail(other.clone(), at(1000), true);

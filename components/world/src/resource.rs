@@ -1,14 +1,14 @@
 //! Identifies a resource: group, version and plural, as in paths.
 
 use crate::Meta;
-use crate::view::KeptView;
+use crate::view::AnyView;
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// Decodes an object's JSON to its metadata and view.
-pub(crate) type Decode = fn(&[u8]) -> Option<(Meta, KeptView)>;
+pub(crate) type Decode = fn(&[u8]) -> Option<(Meta, AnyView)>;
 
 /// A resource of the API in one version, and the view of its objects.
 ///

@@ -1,6 +1,6 @@
 //! Label selectors, and indexes to find the objects that they select.
 
-use crate::{Meta, Object, Seen, Text, View, World};
+use crate::{Meta, Object, Text, View, Viewed, World};
 use foldhash::quality::FixedState;
 use holdfast_core::object::stored::Raw;
 use holdfast_core::select::{LabelSelector, Operator, Requirement};
@@ -17,7 +17,7 @@ const LABELS: &str = "labels";
 
 /// The index value of all objects of a namespace, whatever their labels.
 fn everywhere(namespace: &str) -> Text {
-    place(namespace, "", "")
+    index_value(namespace, "", "")
 }
 
 /// The maximum number of values of a label that are looked up in the index. With more, reading all objects of the
@@ -42,7 +42,7 @@ struct Compiled {
     /// How many of the tests need the label to be present.
     needed: usize,
     /// The text from which the selector was parsed.
-    written: Option<(Form, Box<str>)>,
+    written: Option<(SelectorForm, Box<str>)>,
 }
 
 /// All requirements of one label together.
@@ -138,7 +138,7 @@ impl Compiled {
 
 /// How a selector is written in an object.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Form {
+enum SelectorForm {
     /// `{matchLabels, matchExpressions}`; null selects nothing.
     Object,
     /// Plain labels, all of which must be present; no labels select nothing.
@@ -147,16 +147,16 @@ enum Form {
 
 /// The selectors that exist, by the hash of their text, so that equal selectors are parsed and stored once.
 #[derive(Default)]
-struct Held {
+struct CompiledSelectors {
     selectors: HashMap<u64, Weak<Compiled>>,
     /// At this number of entries, entries of selectors that no longer exist are dropped.
     most: usize,
 }
 
-static HELD: LazyLock<Mutex<Held>> = LazyLock::new(Mutex::default);
+static COMPILED: LazyLock<Mutex<CompiledSelectors>> = LazyLock::new(Mutex::default);
 
-impl Held {
-    fn find(&self, place: u64, form: Form, text: &str) -> Option<Arc<Compiled>> {
+impl CompiledSelectors {
+    fn find(&self, place: u64, form: SelectorForm, text: &str) -> Option<Arc<Compiled>> {
         let known = self.selectors.get(&place)?.upgrade()?;
         known.written.as_ref().is_some_and(|(of, written)| *of == form && **written == *text).then_some(known)
     }
@@ -171,17 +171,17 @@ impl Held {
 }
 
 /// Parses a selector from JSON.
-fn read<'de, D: Deserializer<'de>>(deserializer: D, form: Form) -> Result<Selector, D::Error> {
+fn read<'de, D: Deserializer<'de>>(deserializer: D, form: SelectorForm) -> Result<Selector, D::Error> {
     let Raw(text) = Raw::deserialize(deserializer)?;
     let place = FixedState::default().hash_one((form, text));
-    let held = || HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    let held = || COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = held().find(place, form, text) {
         return Ok(Selector(known));
     }
     let value: Value = serde_json::from_str(text).map_err(D::Error::custom)?;
     let selector = match form {
-        Form::Object => LabelSelector::from_object(&value),
-        Form::Labels => {
+        SelectorForm::Object => LabelSelector::from_object(&value),
+        SelectorForm::Labels => {
             let labels = value.as_object().filter(|labels| !labels.is_empty());
             Ok(labels.map_or_else(LabelSelector::nothing, LabelSelector::from_labels))
         }
@@ -245,9 +245,9 @@ impl Selector {
 
     /// The values in [`LABELS`] under which selected objects are indexed; `None`: any object of the namespace may be
     /// selected.
-    fn places(&self, namespace: &str) -> Option<BTreeSet<Text>> {
+    fn index_values(&self, namespace: &str) -> Option<BTreeSet<Text>> {
         let (label, values) = self.pinned()?;
-        Some(values.iter().map(|value| place(namespace, label, value)).collect())
+        Some(values.iter().map(|value| index_value(namespace, label, value)).collect())
     }
 }
 
@@ -280,46 +280,46 @@ impl fmt::Display for Selector {
 
 impl<'de> Deserialize<'de> for Selector {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Selector, D::Error> {
-        read(deserializer, Form::Object)
+        read(deserializer, SelectorForm::Object)
     }
 }
 
 /// Deserializes a selector that is written as plain labels, as in Services.
 pub fn of_labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Selector, D::Error> {
-    read(deserializer, Form::Labels)
+    read(deserializer, SelectorForm::Labels)
 }
 
-fn place(namespace: &str, label: &str, value: &str) -> Text {
+fn index_value(namespace: &str, label: &str, value: &str) -> Text {
     // Called for each label of each object: this takes a tenth of the time of `format!`.
     [namespace, "/", label, "=", value].concat().into()
 }
 
-fn places_of_labels(object: &Object) -> Vec<Text> {
+fn index_values_of_labels(object: &Object) -> Vec<Text> {
     let labels = object.meta.labels.iter();
-    labels.map(|(label, value)| place(&object.meta.namespace, label, value)).collect()
+    labels.map(|(label, value)| index_value(&object.meta.namespace, label, value)).collect()
 }
 
 impl World {
     /// Indexes objects of a kind by their labels, so that [`World::select`] reads only objects that may be selected.
     pub fn index_labels<V: View>(&mut self) {
-        self.index::<V>(LABELS, places_of_labels);
+        self.index::<V>(LABELS, index_values_of_labels);
     }
 
     /// The objects of a namespace that a selector selects, by name. Neighbours that share their labels, such as pods of
     /// one template, are tested once.
-    pub fn select<'a, V: View>(&'a self, namespace: &str, selector: &Selector) -> Vec<Seen<'a, V>> {
+    pub fn select<'a, V: View>(&'a self, namespace: &str, selector: &Selector) -> Vec<Viewed<'a, V>> {
         if selector.is_nothing() {
             return Vec::new();
         }
         let mut last: Option<(&Meta, bool)> = None;
-        let mut selected = |seen: &Seen<'a, V>| {
+        let mut selected = |seen: &Viewed<'a, V>| {
             let meta = seen.meta();
             let known = last.filter(|(last, _)| last.labels.is_same(&meta.labels)).map(|(_, selected)| selected);
             let is_selected = known.unwrap_or_else(|| selector.matches(meta));
             last = Some((meta, is_selected));
             is_selected
         };
-        match selector.places(namespace) {
+        match selector.index_values(namespace) {
             Some(places) => {
                 let found = places.iter().flat_map(|place| self.indexed::<V>(LABELS, place));
                 let mut found: Vec<_> = found.filter(|seen| selected(seen)).collect();
@@ -337,12 +337,12 @@ impl World {
         index: &'static str,
         meta: &Meta,
         selector: impl Fn(&'a V) -> &'a Selector,
-    ) -> Vec<Seen<'a, V>> {
-        if self.finds_nothing::<V>(index) {
+    ) -> Vec<Viewed<'a, V>> {
+        if self.index_is_empty::<V>(index) {
             return Vec::new();
         }
         let mut tested: HashMap<*const Compiled, bool> = HashMap::new();
-        let mut selects = |seen: &Seen<'a, V>| {
+        let mut selects = |seen: &Viewed<'a, V>| {
             let selector = selector(seen.view);
             *tested.entry(Arc::as_ptr(&selector.0)).or_insert_with(|| selector.matches(meta))
         };
@@ -356,15 +356,15 @@ impl World {
         index: &'static str,
         namespace: &str,
         selector: &Selector,
-    ) -> impl Iterator<Item = Seen<'a, V>> + use<'a, V> {
-        let places = if self.finds_nothing::<V>(index) { Vec::new() } else { selected_places(namespace, selector) };
+    ) -> impl Iterator<Item = Viewed<'a, V>> + use<'a, V> {
+        let places = if self.index_is_empty::<V>(index) { Vec::new() } else { selected_places(namespace, selector) };
         places.into_iter().flat_map(move |place| self.indexed::<V>(index, &place))
     }
 }
 
 /// The index values under which selectors find an object: one for each of its labels, and one for its whole namespace.
 pub fn labelled_places(meta: &Meta) -> Vec<Text> {
-    let labels = meta.labels.iter().map(|(label, value)| place(&meta.namespace, label, value));
+    let labels = meta.labels.iter().map(|(label, value)| index_value(&meta.namespace, label, value));
     labels.chain([everywhere(&meta.namespace)]).collect()
 }
 
@@ -374,7 +374,7 @@ pub fn selected_places(namespace: &str, selector: &Selector) -> Vec<Text> {
     if selector.is_nothing() {
         return Vec::new();
     }
-    match selector.places(namespace) {
+    match selector.index_values(namespace) {
         Some(places) => places.into_iter().collect(),
         None => vec![everywhere(namespace)],
     }
@@ -462,14 +462,14 @@ mod tests {
         for number in 0..10_000 {
             read(&format!(r#"{{"matchLabels": {{"a": "{number}"}}}}"#));
         }
-        assert!(HELD.lock().expect("nobody panics").selectors.len() < 5_000, "nobody holds them");
+        assert!(COMPILED.lock().expect("nobody panics").selectors.len() < 5_000, "nobody holds them");
     }
 
     #[test]
     fn equal_selectors_are_found_by_what_they_select() {
         let mut world = World::default();
-        world.show::<Pod>();
-        world.show::<Service>();
+        world.track::<Pod>();
+        world.track::<Service>();
         world.index_labels::<Pod>();
         world.index::<Service>("selectors", |object| match object.view::<Service>() {
             Some(service) => selected_places(&object.meta.namespace, &service.spec.selector),

@@ -6,11 +6,11 @@
 //! ever planned is planned once more, and the plan must have no steps: a plan that was carried out leaves nothing to
 //! do.
 
-use crate::cloud::{Answer, Call, Fault};
+use crate::cloud::{CloudAnswer, CloudCall, Fault};
 use crate::request::{self, Actor};
 use crate::{
-    Action, Controller, Driver, ExtraKinds, Key, Note, Outcome, Plan, Refusal, Refused, Resource, Stamp, Task, Text,
-    Time, Verb, World,
+    Action, Controller, Driver, ExtraKinds, Key, Plan, PlannedEvent, Refusal, Refused, Resource, Stamp, Task,
+    TaskOutcome, Text, Time, Verb, World,
 };
 use holdfast_core::apply::apply;
 use holdfast_core::authz::User;
@@ -31,7 +31,7 @@ const START_SECOND: i64 = 1_795_255_200;
 const PLANS_MAX: usize = 4_000;
 
 /// The function that answers calls to a cloud.
-pub type Cloud = Box<dyn FnMut(&Call, Time) -> Result<Answer, Fault>>;
+pub type Cloud = Box<dyn FnMut(&CloudCall, Time) -> Result<CloudAnswer, Fault>>;
 
 /// A cluster with its controllers.
 pub struct Trial {
@@ -39,9 +39,9 @@ pub struct Trial {
     pub settings: Settings,
     now: Time,
     requests: u64,
-    members: Vec<Member>,
+    members: Vec<TrialController>,
     /// Events of controllers, oldest first.
-    told: Vec<TrialEvent>,
+    events: Vec<TrialEvent>,
     /// Refusals of controllers' actions, oldest first.
     refused: Vec<Refused>,
     user: Actor,
@@ -62,11 +62,11 @@ pub struct Trial {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrialEvent {
     pub component: &'static str,
-    pub note: Note,
+    pub event: PlannedEvent,
 }
 
 /// One controller and its own world.
-struct Member {
+struct TrialController {
     driver: Driver,
     actor: Actor,
     resources: Vec<Resource>,
@@ -90,7 +90,7 @@ impl Trial {
             now: Time::from_second(START_SECOND),
             requests: 0,
             members: Vec::new(),
-            told: Vec::new(),
+            events: Vec::new(),
             refused: Vec::new(),
             user: Actor { user: Arc::new(User::new("jane", &["system:masters"])), field_manager: "jane" },
             answers: BTreeMap::new(),
@@ -112,10 +112,10 @@ impl Trial {
     }
 
     pub fn add(&mut self, controller: Box<dyn Controller>) {
-        let mut member = Member::new(controller);
+        let mut member = TrialController::new(controller);
         for (id, _) in self.state.registry.iter() {
             for (key, entry) in self.state.scan(id, "", None) {
-                member.see(&self.state, id, key, Some(entry), self.now);
+                member.notify(&self.state, id, key, Some(entry), self.now);
             }
         }
         member.driver.complete();
@@ -179,7 +179,7 @@ impl Trial {
                 if member.driver.queue(0).is_failing(key) {
                     continue;
                 }
-                let plan = member.driver.rehearse(0, key, Stamp { time: self.now, seed: 0 });
+                let plan = member.driver.preview(0, key, Stamp { time: self.now, seed: 0 });
                 let name = member.driver.controller(0).name();
                 assert!(plan.steps.iter().all(Vec::is_empty), "{name} is not done with {key}: {:#?}", plan.steps);
             }
@@ -191,7 +191,7 @@ impl Trial {
     pub fn step(&mut self) -> bool {
         self.define();
         let stamp = self.stamp();
-        let next = |(index, member): (usize, &mut Member)| Some((index, member.driver.take(|| stamp)?));
+        let next = |(index, member): (usize, &mut TrialController)| Some((index, member.driver.next_task(|| stamp)?));
         let Some((index, task)) = self.members.iter_mut().enumerate().find_map(next) else { return false };
         let Task { key, plan, .. } = task;
         self.members[index].known.insert(key.clone());
@@ -199,24 +199,25 @@ impl Trial {
             self.review(index, &key, &plan.reviews);
             return true;
         }
-        if !plan.asks.is_empty() {
-            self.answer(index, &key, plan.asks);
+        if !plan.gets.is_empty() {
+            self.answer(index, &key, plan.gets);
             return true;
         }
         if !plan.calls.is_empty() {
             self.call(index, &key, plan);
             return true;
         }
-        let (mut again, unready) = (plan.again, plan.unready);
+        let (mut again, unready) = (plan.requeue_at, plan.unready);
         let refused = self.carry_out(index, plan);
         if !refused.is_empty() {
             let stamp = self.stamp();
             let after = self.members[index].driver.refused(0, &key, &refused, stamp);
-            again = again.into_iter().chain(after.again).min();
+            again = again.into_iter().chain(after.requeue_at).min();
             self.carry_out(index, after);
         }
-        let outcome = Outcome { failed: unready || !refused.is_empty(), again, ..Outcome::default() };
-        self.members[index].driver.done(0, key, outcome, self.now);
+        let outcome =
+            TaskOutcome { failed: unready || !refused.is_empty(), requeue_at: again, ..TaskOutcome::default() };
+        self.members[index].driver.finish(0, key, outcome, self.now);
         true
     }
 
@@ -232,8 +233,8 @@ impl Trial {
             answer["status"] = json!({"allowed": (self.allows)(review)});
             self.members[index].driver.reviewed(0, key, review, Ok(answer));
         }
-        let outcome = Outcome { asked: true, again: Some(self.now), ..Outcome::default() };
-        self.members[index].driver.done(0, key.clone(), outcome, self.now);
+        let outcome = TaskOutcome { awaits_answers: true, requeue_at: Some(self.now), ..TaskOutcome::default() };
+        self.members[index].driver.finish(0, key.clone(), outcome, self.now);
     }
 
     /// Answers a controller's GETs, so that the key is planned again.
@@ -242,8 +243,8 @@ impl Trial {
             let answer = self.answers.get(&path).cloned().map_or_else(|| self.read(&path), Ok);
             self.members[index].driver.answered(0, key, &path, answer);
         }
-        let outcome = Outcome { asked: true, again: Some(self.now), ..Outcome::default() };
-        self.members[index].driver.done(0, key.clone(), outcome, self.now);
+        let outcome = TaskOutcome { awaits_answers: true, requeue_at: Some(self.now), ..TaskOutcome::default() };
+        self.members[index].driver.finish(0, key.clone(), outcome, self.now);
     }
 
     /// Makes a plan's calls to the cloud, and passes the answers to the controller.
@@ -251,15 +252,18 @@ impl Trial {
         let now = self.now;
         for call in std::mem::take(&mut plan.calls) {
             let none = || Err(Fault::unavailable("there is no cloud"));
-            let answer =
-                self.cloud.as_mut().map_or_else(none, |cloud| cloud(&call, now)).and_then(|answer| call.judge(answer));
+            let answer = self
+                .cloud
+                .as_mut()
+                .map_or_else(none, |cloud| cloud(&call, now))
+                .and_then(|answer| call.check_answer(answer));
             self.members[index].driver.called(0, key, &call, answer, now);
         }
         self.carry_out(index, plan);
-        self.members[index].driver.done(
+        self.members[index].driver.finish(
             0,
             key.clone(),
-            Outcome { asked: true, again: Some(now), ..Outcome::default() },
+            TaskOutcome { awaits_answers: true, requeue_at: Some(now), ..TaskOutcome::default() },
             now,
         );
     }
@@ -268,15 +272,16 @@ impl Trial {
     fn carry_out(&mut self, index: usize, plan: Plan) -> Vec<Refused> {
         let member = &self.members[index];
         let (component, actor) = (member.driver.controller(0).component(), member.actor.clone());
-        self.told.extend(plan.notes.into_iter().map(|note| TrialEvent { component, note }));
+        self.events.extend(plan.events.into_iter().map(|event| TrialEvent { component, event }));
         for step in plan.steps {
             let mut refused = Vec::new();
             for action in step {
                 match self.act(&action, &actor) {
                     Ok(object) => {
                         let name = object["metadata"]["name"].as_str().unwrap_or(&action.key.name).to_owned();
-                        let told = action.told.map(|note| TrialEvent { component, note: note.naming(&name) });
-                        self.told.extend(told);
+                        let told =
+                            action.event.map(|event| TrialEvent { component, event: event.with_object_name(&name) });
+                        self.events.extend(told);
                     }
                     Err(refusal) => refused.push(Refused { action, refusal }),
                 }
@@ -344,7 +349,7 @@ impl Trial {
 
     #[track_caller]
     pub fn patch_part(&mut self, kind: &str, name: &str, subresource: &'static str, patch: Value) -> Value {
-        let (resource, key) = self.place(kind, name);
+        let (resource, key) = self.locate(kind, name);
         let action = Action::new(&resource, key, Verb::MergePatch(patch)).subresource(subresource);
         self.user_acts(action).unwrap_or_else(|refusal| panic!("{refusal:?}"))
     }
@@ -363,7 +368,7 @@ impl Trial {
         propagation: Option<crate::Propagation>,
         grace_seconds: Option<i64>,
     ) {
-        let (resource, key) = self.place(kind, name);
+        let (resource, key) = self.locate(kind, name);
         let verb = Verb::Delete { uid: None, version: None, propagation, grace_seconds };
         self.user_acts(Action::new(&resource, key, verb)).unwrap_or_else(|refusal| panic!("{refusal:?}"));
     }
@@ -377,7 +382,7 @@ impl Trial {
     /// The object; null if it does not exist.
     #[track_caller]
     pub fn get(&self, kind: &str, name: &str) -> Value {
-        let (resource, key) = self.place(kind, name);
+        let (resource, key) = self.locate(kind, name);
         let (id, version) = self.find(&resource);
         let found = request::find(&self.state, &resource, &key);
         found.map(|(_, entry)| entry.document_in(self.state.kind(id), version)).unwrap_or_default()
@@ -400,17 +405,17 @@ impl Trial {
     }
 
     /// The Events of controllers since the last call: `Normal SuccessfulCreate Created pod: web-1`.
-    pub fn take_notes(&mut self) -> Vec<String> {
+    pub fn take_event_texts(&mut self) -> Vec<String> {
         let line = |told: TrialEvent| {
-            let Note { warning, reason, message, .. } = told.note;
+            let PlannedEvent { warning, reason, message, .. } = told.event;
             format!("{} {reason} {message}", if warning { "Warning" } else { "Normal" })
         };
-        std::mem::take(&mut self.told).into_iter().map(line).collect()
+        std::mem::take(&mut self.events).into_iter().map(line).collect()
     }
 
     /// Like [`Trial::take_notes`], with all fields.
-    pub fn take_told(&mut self) -> Vec<TrialEvent> {
-        std::mem::take(&mut self.told)
+    pub fn take_events(&mut self) -> Vec<TrialEvent> {
+        std::mem::take(&mut self.events)
     }
 
     /// The refusals of controllers' actions since the last call.
@@ -419,7 +424,7 @@ impl Trial {
     }
 
     #[track_caller]
-    fn place(&self, kind: &str, name: &str) -> (Resource, Key) {
+    fn locate(&self, kind: &str, name: &str) -> (Resource, Key) {
         let resource = self.resource(kind);
         let key = match (resource.namespaced(), name.split_once('/')) {
             (false, _) => Key::cluster(name),
@@ -524,7 +529,7 @@ impl Trial {
             apply(&mut self.state, &change);
             let entry = (!change.deleted).then_some(&change.entry);
             for member in &mut self.members {
-                member.see(&self.state, change.kind, &change.key, entry, self.now);
+                member.notify(&self.state, change.kind, &change.key, entry, self.now);
             }
             entries.push(change.entry.clone());
             self.changes.iter_mut().for_each(|changes| changes.push(change.clone()));
@@ -538,22 +543,22 @@ impl Trial {
     }
 }
 
-impl Member {
-    fn new(controller: Box<dyn Controller>) -> Member {
+impl TrialController {
+    fn new(controller: Box<dyn Controller>) -> TrialController {
         let (actor, resources) = (Actor::of(controller.as_ref()), controller.resources());
         let (mut driver, back_off) = (Driver::new(), controller.back_off());
         driver.add(controller, 1, back_off);
-        Member { driver, actor, resources, known: BTreeSet::new(), revision: None }
+        TrialController { driver, actor, resources, known: BTreeSet::new(), revision: None }
     }
 
     /// Notifies the controller of an object's new state; `None`: it was deleted.
-    fn see(&mut self, state: &State, id: KindId, key: &str, entry: Option<&Arc<Entry>>, now: Time) {
+    fn notify(&mut self, state: &State, id: KindId, key: &str, entry: Option<&Arc<Entry>>, now: Time) {
         self.show(state);
         let Some((resource, version)) = self.resource_of(state, id) else { return };
         let (namespace, name) = meta::split_key(key);
         let key = Key::new(namespace.unwrap_or_default(), name);
         let body = entry.map(|entry| entry.body_in(state.kind(id), version));
-        self.driver.change(&resource, key, body, state.offset.0, now);
+        self.driver.apply(&resource, key, body, state.offset.0, now);
     }
 
     /// Reports the existing kinds to a controller with extra kinds.
@@ -561,7 +566,7 @@ impl Member {
         let revision = Some(state.registry.revision());
         if self.driver.extra_kinds() != ExtraKinds::None && self.revision != revision {
             self.revision = revision;
-            self.driver.serve(request::served(&state.registry));
+            self.driver.set_served(request::served(&state.registry));
             for (_, kind) in state.registry.iter().filter(|(_, kind)| kind.stored) {
                 self.driver.reach(&request::resource_of(kind), 0);
             }
@@ -621,7 +626,7 @@ mod tests {
                     "metadata": {"generateName": format!("{}-", key.name), "ownerReferences": [owner]},
                     "spec": {"containers": [{"name": "c", "image": "i"}]},
                 });
-                let note = Note {
+                let planned = PlannedEvent {
                     resource: Pod::resource().clone(),
                     key: key.clone(),
                     uid: pod.meta().uid.as_str().into(),
@@ -633,11 +638,11 @@ mod tests {
                     host: String::new(),
                 };
                 let create = Verb::Create(body);
-                plan.then(Action::new(Pod::resource(), Key::new(&key.namespace, ""), create).told(note));
+                plan.then(Action::new(Pod::resource(), Key::new(&key.namespace, ""), create).with_event(planned));
             }
             let old = pod.meta().creation_timestamp.expect("a time").plus_seconds(60);
             match old <= stamp.time {
-                false => plan.again_at(old),
+                false => plan.requeue_at(old),
                 true if pod.meta().annotation("old").is_none() => {
                     let version = &pod.meta().resource_version;
                     let patch = json!({"metadata": {"resourceVersion": version, "annotations": {"old": "yes"}}});
@@ -667,7 +672,7 @@ mod tests {
         assert_eq!(twin["spec"]["restartPolicy"], "Always", "the core fills in defaults");
         assert_eq!(twin["metadata"]["managedFields"][0]["manager"], "kube-controller-manager");
         let name = twin["metadata"]["name"].as_str().expect("a name");
-        assert_eq!(trial.take_notes(), [format!("Normal Twin Created {name}")]);
+        assert_eq!(trial.take_event_texts(), [format!("Normal Twin Created {name}")]);
         trial.run_for(59);
         assert_eq!(trial.get("pods", "a")["metadata"]["annotations"], Value::Null);
         trial.run_for(1);

@@ -17,16 +17,16 @@ pub trait View: DeserializeOwned + Any + Send + Sync {
 }
 
 /// A view of any kind.
-pub(crate) type KeptView = Box<dyn Any + Send + Sync>;
+pub(crate) type AnyView = Box<dyn Any + Send + Sync>;
 
 /// Decodes the metadata of an object and its view. The JSON of other servers may be formatted differently than stored
 /// objects, so a slower parser is used if the fast one fails. An object whose view cannot be decoded has only its
 /// metadata.
-pub(crate) fn decode<V: View>(bytes: &[u8]) -> Option<(Meta, KeptView)> {
+pub(crate) fn decode<V: View>(bytes: &[u8]) -> Option<(Meta, AnyView)> {
     if let Ok((meta, view)) = stored::read_apart::<Meta, V>(bytes) {
         return Some((meta, Box::new(view)));
     }
-    let view: KeptView = match serde_json::from_slice::<V>(bytes) {
+    let view: AnyView = match serde_json::from_slice::<V>(bytes) {
         Ok(view) => Box::new(view),
         Err(_) => Box::new(()),
     };
@@ -35,7 +35,7 @@ pub(crate) fn decode<V: View>(bytes: &[u8]) -> Option<(Meta, KeptView)> {
 
 /// Decodes only the part of the metadata that links objects, for resources that no controller has in
 /// [`Controller::resources`](crate::Controller::resources).
-pub(crate) fn none(bytes: &[u8]) -> Option<(Meta, KeptView)> {
+pub(crate) fn decode_meta_only(bytes: &[u8]) -> Option<(Meta, AnyView)> {
     let (labels, annotations) = Default::default();
     Some((Meta { labels, annotations, ..meta(bytes)? }, Box::new(())))
 }
@@ -52,14 +52,14 @@ fn meta(bytes: &[u8]) -> Option<Meta> {
 
 /// An object with its view. It dereferences to the view, whose fields can be read directly: `pod.spec.node_name`.
 #[derive(Debug)]
-pub struct Seen<'a, V> {
+pub struct Viewed<'a, V> {
     pub object: &'a Arc<Object>,
     pub view: &'a V,
 }
 
-impl<'a, V: View> Seen<'a, V> {
-    pub fn of(object: &'a Arc<Object>) -> Option<Seen<'a, V>> {
-        Some(Seen { view: object.view()?, object })
+impl<'a, V: View> Viewed<'a, V> {
+    pub fn of(object: &'a Arc<Object>) -> Option<Viewed<'a, V>> {
+        Some(Viewed { view: object.view()?, object })
     }
 
     pub fn meta(&self) -> &'a Meta {
@@ -67,15 +67,15 @@ impl<'a, V: View> Seen<'a, V> {
     }
 }
 
-impl<V> Clone for Seen<'_, V> {
+impl<V> Clone for Viewed<'_, V> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<V> Copy for Seen<'_, V> {}
+impl<V> Copy for Viewed<'_, V> {}
 
-impl<V> Deref for Seen<'_, V> {
+impl<V> Deref for Viewed<'_, V> {
     type Target = V;
 
     fn deref(&self) -> &V {

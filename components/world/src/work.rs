@@ -15,7 +15,7 @@ const BYTES: usize = 256;
 
 /// Why work ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum WorkAborted {
     /// The work exceeded its limit.
     TooMuch,
     Panicked,
@@ -28,7 +28,7 @@ pub fn count(units: u64) {
     if done > END.get() {
         END.set(u64::MAX);
         // `resume_unwind` does not call the panic hook: this unwinding is expected, and is caught in [`up_to`].
-        resume_unwind(Box::new(Ended::TooMuch));
+        resume_unwind(Box::new(WorkAborted::TooMuch));
     }
 }
 
@@ -38,12 +38,12 @@ pub fn count_bytes(bytes: usize) {
 }
 
 /// Does work up to a limit; returns its result and the units that it took.
-pub fn up_to<T>(units: u64, work: impl FnOnce() -> T) -> (Result<T, Ended>, u64) {
+pub fn limited<T>(units: u64, work: impl FnOnce() -> T) -> (Result<T, WorkAborted>, u64) {
     let before = DONE.get();
     END.set(before.saturating_add(units));
     let worked = catch_unwind(AssertUnwindSafe(work));
     END.set(u64::MAX);
-    let why = |panic: Box<dyn std::any::Any + Send>| panic.downcast_ref().copied().unwrap_or(Ended::Panicked);
+    let why = |panic: Box<dyn std::any::Any + Send>| panic.downcast_ref().copied().unwrap_or(WorkAborted::Panicked);
     (worked.map_err(why), DONE.get() - before)
 }
 
@@ -53,9 +53,9 @@ mod tests {
 
     #[test]
     fn work_is_counted_and_ends_at_its_bound() {
-        assert_eq!(up_to(100, || (0..10).for_each(|_| count(10))), (Ok(()), 100));
-        assert_eq!(up_to(100, || (0..u64::MAX).for_each(|_| count(10))), (Err(Ended::TooMuch), 110));
+        assert_eq!(limited(100, || (0..10).for_each(|_| count(10))), (Ok(()), 100));
+        assert_eq!(limited(100, || (0..u64::MAX).for_each(|_| count(10))), (Err(WorkAborted::TooMuch), 110));
         count(1_000_000);
-        assert_eq!(up_to(100, || count_bytes(7 * BYTES)), (Ok(()), 7));
+        assert_eq!(limited(100, || count_bytes(7 * BYTES)), (Ok(()), 7));
     }
 }

@@ -1,7 +1,7 @@
 //! The objects that a component sees, at one version of the cluster, with indexes.
 
 use crate::resource::Decode;
-use crate::view::Seen;
+use crate::view::Viewed;
 use crate::{Key, Object, Resource, Text, Time, View, view, work};
 use holdfast_core::object::Body;
 use imbl::{OrdMap, OrdSet};
@@ -61,12 +61,12 @@ pub struct Change {
 
 impl Change {
     /// The object before the change, if it is of this kind.
-    pub fn before<V: View>(&self) -> Option<Seen<'_, V>> {
-        Seen::of(self.before.as_ref()?)
+    pub fn before<V: View>(&self) -> Option<Viewed<'_, V>> {
+        Viewed::of(self.before.as_ref()?)
     }
 
-    pub fn after<V: View>(&self) -> Option<Seen<'_, V>> {
-        Seen::of(self.after.as_ref()?)
+    pub fn after<V: View>(&self) -> Option<Viewed<'_, V>> {
+        Viewed::of(self.after.as_ref()?)
     }
 
     /// The newest state of the object: after the change, or before it if the object was deleted.
@@ -84,9 +84,9 @@ fn decode(view: Option<Decode>, body: Body, seen: Time) -> Option<Object> {
     let bytes = body.bytes();
     let (meta, view) = match view {
         Some(decode) => decode(&bytes)?,
-        None => view::none(&bytes)?,
+        None => view::decode_meta_only(&bytes)?,
     };
-    Some(Object { meta, seen, body, view })
+    Some(Object { meta, received_at: seen, body, view })
 }
 
 /// The minimum number of objects for which another thread is used.
@@ -118,12 +118,12 @@ fn decode_all(view: Option<Decode>, objects: &[(Key, Body, u64)], seen: Time) ->
 
 impl World {
     /// Makes the world contain objects of this kind, with their view. Called before any object is applied.
-    pub fn show<V: View>(&mut self) {
-        self.show_resource(V::resource());
+    pub fn track<V: View>(&mut self) {
+        self.track_resource(V::resource());
     }
 
     /// Like [`World::show`], for a resource: with its view, or with the metadata alone if it has none.
-    pub fn show_resource(&mut self, resource: &Resource) {
+    pub fn track_resource(&mut self, resource: &Resource) {
         if let Some(decode) = resource.decode() {
             self.decoders.insert(resource.clone(), decode);
         }
@@ -131,7 +131,7 @@ impl World {
     }
 
     /// Whether the world contains objects of this resource.
-    pub fn shows(&self, resource: &Resource) -> bool {
+    pub fn tracks(&self, resource: &Resource) -> bool {
         self.collections.contains_key(resource)
     }
 
@@ -147,7 +147,7 @@ impl World {
     pub fn apply(&mut self, resource: &Resource, key: Key, body: Option<Body>, version: u64, seen: Time) -> Change {
         let after = body.and_then(|body| decode(self.decoders.get(resource).copied(), body, seen)).map(Arc::new);
         let before = self.collection(resource).objects.get(&key).cloned();
-        self.place(resource, &key, before.as_ref(), after.as_ref());
+        self.update_indexes(resource, &key, before.as_ref(), after.as_ref());
         let collection = self.collection(resource);
         collection.version = collection.version.max(version);
         match &after {
@@ -189,7 +189,7 @@ impl World {
         let decoded = decode_all(self.decoders.get(resource).copied(), &objects, seen);
         let mut changes = Vec::with_capacity(objects.len());
         for ((key, ..), after) in objects.into_iter().zip(decoded) {
-            self.place(resource, &key, None, after.as_ref());
+            self.update_indexes(resource, &key, None, after.as_ref());
             changes.push(Change { resource: resource.clone(), key, before: None, after });
         }
         let there = changes.iter().filter_map(|change| Some((change.key.clone(), change.after.clone()?)));
@@ -198,12 +198,12 @@ impl World {
     }
 
     /// Removes a resource whose objects no longer exist.
-    pub fn hide(&mut self, resource: &Resource) {
+    pub fn untrack(&mut self, resource: &Resource) {
         self.collections.remove(resource);
     }
 
     /// Sets which kinds are served in which versions. Until then every kind counts as served in all versions.
-    pub fn serve(&mut self, served: Served) {
+    pub fn set_served(&mut self, served: Served) {
         self.served = Some(Arc::new(served));
     }
 
@@ -222,10 +222,16 @@ impl World {
 
     /// Updates the indexes for a change of an object. Values that are equal before and after are not touched, because
     /// most changes are changes of a status.
-    fn place(&mut self, resource: &Resource, key: &Key, before: Option<&Arc<Object>>, after: Option<&Arc<Object>>) {
+    fn update_indexes(
+        &mut self,
+        resource: &Resource,
+        key: &Key,
+        before: Option<&Arc<Object>>,
+        after: Option<&Arc<Object>>,
+    ) {
         let here = || (resource.clone(), key.clone());
         let uid = |side: Option<&Arc<Object>>| side.map(|object| Text::from(object.meta.uid.as_str()));
-        changed(uid(before), uid(after), |uid, is_there| match is_there {
+        report_changed(uid(before), uid(after), |uid, is_there| match is_there {
             true => _ = self.uids.insert(uid, here()),
             false if self.uids.get(&uid) == Some(&here()) => _ = self.uids.remove(&uid),
             false => {}
@@ -252,7 +258,9 @@ impl World {
         }
         for Index { indexer, found, .. } in self.indexes.get_mut(resource).into_iter().flatten() {
             let values = |side: Option<&Arc<Object>>| side.map_or_else(Vec::new, |object| indexer(object));
-            changed(values(before), values(after), |value, is_there| put(found, value, key.clone(), is_there));
+            report_changed(values(before), values(after), |value, is_there| {
+                update_index(found, value, key.clone(), is_there)
+            });
         }
     }
 
@@ -274,8 +282,8 @@ impl World {
         collection.version = collection.version.max(version);
     }
 
-    pub fn get<V: View>(&self, key: &Key) -> Option<Seen<'_, V>> {
-        Seen::of(self.object(V::resource(), key)?)
+    pub fn get<V: View>(&self, key: &Key) -> Option<Viewed<'_, V>> {
+        Viewed::of(self.object(V::resource(), key)?)
     }
 
     pub fn object(&self, resource: &Resource, key: &Key) -> Option<&Arc<Object>> {
@@ -294,8 +302,8 @@ impl World {
     }
 
     /// All objects of a kind, by key.
-    pub fn all<V: View>(&self) -> impl Iterator<Item = Seen<'_, V>> {
-        self.objects(V::resource()).filter_map(Seen::of)
+    pub fn all<V: View>(&self) -> impl Iterator<Item = Viewed<'_, V>> {
+        self.objects(V::resource()).filter_map(Viewed::of)
     }
 
     pub fn objects(&self, resource: &Resource) -> impl Iterator<Item = &Arc<Object>> {
@@ -304,8 +312,8 @@ impl World {
     }
 
     /// The objects of a kind in one namespace, by name.
-    pub fn in_namespace<V: View>(&self, namespace: &str) -> impl Iterator<Item = Seen<'_, V>> {
-        self.objects_in(V::resource(), namespace).filter_map(Seen::of)
+    pub fn in_namespace<V: View>(&self, namespace: &str) -> impl Iterator<Item = Viewed<'_, V>> {
+        self.objects_in(V::resource(), namespace).filter_map(Viewed::of)
     }
 
     /// The objects of a resource in one namespace, by name.
@@ -336,18 +344,22 @@ impl World {
     }
 
     /// The objects of a kind that have the owner with this uid.
-    pub fn owned<V: View>(&self, uid: &str) -> impl Iterator<Item = Seen<'_, V>> {
-        self.owned_by(uid).filter_map(|(_, object)| Seen::of(object))
+    pub fn owned<V: View>(&self, uid: &str) -> impl Iterator<Item = Viewed<'_, V>> {
+        self.owned_by(uid).filter_map(|(_, object)| Viewed::of(object))
     }
 
     /// The objects of a kind that an index has under a value.
-    pub fn indexed<V: View>(&self, index: &'static str, value: &str) -> impl Iterator<Item = Seen<'_, V>> + use<'_, V> {
+    pub fn indexed<V: View>(
+        &self,
+        index: &'static str,
+        value: &str,
+    ) -> impl Iterator<Item = Viewed<'_, V>> + use<'_, V> {
         let keys = self.index_of::<V>(index).and_then(|index| index.found.get(value));
         keys.into_iter().flatten().filter_map(|key| self.get(key))
     }
 
     /// Whether an index is empty.
-    pub(crate) fn finds_nothing<V: View>(&self, index: &'static str) -> bool {
+    pub(crate) fn index_is_empty<V: View>(&self, index: &'static str) -> bool {
         self.index_of::<V>(index).is_none_or(|index| index.found.is_empty())
     }
 
@@ -357,14 +369,14 @@ impl World {
 }
 
 /// If both sides differ, reports each value of `before` as removed and then each value of `after` as added.
-fn changed<I: IntoIterator<Item = Text> + PartialEq>(before: I, after: I, mut tell: impl FnMut(Text, bool)) {
+fn report_changed<I: IntoIterator<Item = Text> + PartialEq>(before: I, after: I, mut tell: impl FnMut(Text, bool)) {
     if before != after {
         before.into_iter().for_each(|was| tell(was, false));
         after.into_iter().for_each(|is| tell(is, true));
     }
 }
 
-fn put(found: &mut OrdMap<Text, OrdSet<Key>>, value: Text, key: Key, is_there: bool) {
+fn update_index(found: &mut OrdMap<Text, OrdSet<Key>>, value: Text, key: Key, is_there: bool) {
     if is_there {
         found.entry(value).or_default().insert(key);
     } else if let Some(keys) = found.get_mut(&value) {
@@ -394,8 +406,8 @@ mod tests {
         for count in [0, 1, SHARE_MIN - 1, SHARE_MIN, SHARE_MIN + 1, 2 * SHARE_MIN + 7] {
             let (resource, now) = (Pod::resource(), Time::from_second(0));
             let (mut whole, mut single) = (World::default(), World::default());
-            whole.show::<Pod>();
-            single.show::<Pod>();
+            whole.track::<Pod>();
+            single.track::<Pod>();
             let news = whole.replace(resource, (0..count).map(pod).collect(), 7, now);
             let twin: Vec<_> = (0..count)
                 .map(pod)

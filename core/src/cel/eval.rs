@@ -28,10 +28,10 @@ pub struct Machine<'m, 'a> {
     pub budget: &'m mut Budget,
 }
 
-type Outcome<'a> = Result<Value<'a>, EvalError>;
+type EvalResult<'a> = Result<Value<'a>, EvalError>;
 
 impl<'a> Machine<'_, 'a> {
-    pub fn eval(&mut self, node: &'a Node) -> Outcome<'a> {
+    pub fn eval(&mut self, node: &'a Node) -> EvalResult<'a> {
         match &node.kind {
             Kind::Literal(literal) => literal_value(literal, node),
             Kind::Name { .. } | Kind::Index { .. } | Kind::Select { .. } | Kind::Conditional(_) => self.path(node),
@@ -50,7 +50,7 @@ impl<'a> Machine<'_, 'a> {
 
     /// Evaluates a whole path. The path costs one unit in addition to its steps, unless it starts with a conditional
     /// (`c ? a : b`).
-    fn path(&mut self, node: &'a Node) -> Outcome<'a> {
+    fn path(&mut self, node: &'a Node) -> EvalResult<'a> {
         if let Kind::Select { operand, field, mode: Select::Test } = &node.kind {
             let value = self.follow_operand(operand)?;
             self.root_cost(operand)?;
@@ -75,7 +75,7 @@ impl<'a> Machine<'_, 'a> {
     }
 
     /// Evaluates the steps of a path, without the unit for the whole path.
-    fn follow(&mut self, node: &'a Node) -> Outcome<'a> {
+    fn follow(&mut self, node: &'a Node) -> EvalResult<'a> {
         match &node.kind {
             Kind::Name { place: Place::Variable(number), .. } => Ok(self.variables[*number].clone()),
             Kind::Name { place: Place::Local(number), .. } => Ok(self.locals[*number].clone()),
@@ -97,11 +97,11 @@ impl<'a> Machine<'_, 'a> {
         }
     }
 
-    fn follow_operand(&mut self, operand: &'a Node) -> Outcome<'a> {
+    fn follow_operand(&mut self, operand: &'a Node) -> EvalResult<'a> {
         if operand.kind.is_path() { self.follow(operand) } else { self.eval(operand) }
     }
 
-    fn follow_index(&mut self, operand: &'a Node, index: &'a Node, optional: bool) -> Outcome<'a> {
+    fn follow_index(&mut self, operand: &'a Node, index: &'a Node, optional: bool) -> EvalResult<'a> {
         let value = self.follow_operand(operand)?;
         let key = self.follow_operand(index)?;
         if !matches!(index.kind, Kind::Conditional(_)) {
@@ -110,7 +110,7 @@ impl<'a> Machine<'_, 'a> {
         at(value, key, optional)
     }
 
-    fn call(&mut self, call: &'a Call) -> Outcome<'a> {
+    fn call(&mut self, call: &'a Call) -> EvalResult<'a> {
         match call.arguments.as_slice() {
             [only] => {
                 let arguments = [self.eval(only)?];
@@ -138,7 +138,7 @@ impl<'a> Machine<'_, 'a> {
         }
     }
 
-    fn apply(&mut self, call: &'a Call, arguments: &[Value<'a>]) -> Outcome<'a> {
+    fn apply(&mut self, call: &'a Call, arguments: &[Value<'a>]) -> EvalResult<'a> {
         if let (Some(pattern), [Value::String(text), _]) = (&call.pattern, arguments) {
             let matched = Value::Bool(pattern.is_match(text));
             let cost = functions::pattern_cost(arguments, &matched);
@@ -179,7 +179,7 @@ impl<'a> Machine<'_, 'a> {
         self.with_fuel(|fuel| equal(a, b, fuel))
     }
 
-    fn is_in(&mut self, value: &Value<'a>, list: &Value<'a>) -> Outcome<'a> {
+    fn is_in(&mut self, value: &Value<'a>, list: &Value<'a>) -> EvalResult<'a> {
         self.with_fuel(|fuel| {
             for item in list.items() {
                 if equal(value, &item?, fuel)? {
@@ -199,7 +199,7 @@ impl<'a> Machine<'_, 'a> {
     }
 
     /// If one side decides the result, an error of the other side is ignored.
-    fn logic(&mut self, and: bool, operands: &'a [Node; 2]) -> Outcome<'a> {
+    fn logic(&mut self, and: bool, operands: &'a [Node; 2]) -> EvalResult<'a> {
         let [left, right] = operands;
         let left = self.eval(left);
         match &left {
@@ -217,7 +217,7 @@ impl<'a> Machine<'_, 'a> {
         }
     }
 
-    fn list(&mut self, items: &'a [Item]) -> Outcome<'a> {
+    fn list(&mut self, items: &'a [Item]) -> EvalResult<'a> {
         let mut values = Vec::with_capacity(items.len());
         for item in items {
             let value = self.eval(&item.node)?;
@@ -232,7 +232,7 @@ impl<'a> Machine<'_, 'a> {
         Ok(Value::list(values))
     }
 
-    fn map(&mut self, entries: &'a [Entry]) -> Outcome<'a> {
+    fn map(&mut self, entries: &'a [Entry]) -> EvalResult<'a> {
         let mut map = BTreeMap::new();
         for entry in entries {
             let key = self.eval(&entry.key)?;
@@ -249,7 +249,7 @@ impl<'a> Machine<'_, 'a> {
         Ok(Value::map(map))
     }
 
-    fn fold(&mut self, fold: &'a Fold) -> Outcome<'a> {
+    fn fold(&mut self, fold: &'a Fold) -> EvalResult<'a> {
         let range = self.eval(&fold.range)?;
         self.budget.spend(work::keys(&range))?;
         let outer = self.locals.len();
@@ -261,7 +261,7 @@ impl<'a> Machine<'_, 'a> {
         Ok(result)
     }
 
-    fn fold_over(&mut self, fold: &'a Fold, range: &Value<'a>) -> Outcome<'a> {
+    fn fold_over(&mut self, fold: &'a Fold, range: &Value<'a>) -> EvalResult<'a> {
         let outer = self.locals.len();
         let mut state = State::of(fold.kind);
         let mut step = |machine: &mut Self, key: Option<Value<'a>>, value: Value<'a>| {
@@ -373,7 +373,7 @@ impl<'a> Machine<'_, 'a> {
     }
 
     #[inline(never)]
-    fn message(&mut self, name: &str, fields: &'a [MessageField]) -> Outcome<'a> {
+    fn message(&mut self, name: &str, fields: &'a [MessageField]) -> EvalResult<'a> {
         let mut written = Vec::new();
         for field in fields {
             match (field.optional, self.eval(&field.node)?) {
@@ -389,7 +389,7 @@ impl<'a> Machine<'_, 'a> {
 
     /// If entries have the same key, the last one counts.
     #[inline(never)]
-    fn constant(&mut self, constant: &'a Constant) -> Outcome<'a> {
+    fn constant(&mut self, constant: &'a Constant) -> EvalResult<'a> {
         match constant {
             Constant::List(items) => {
                 self.budget.spend(work::items(items.len()))?;
@@ -408,7 +408,7 @@ impl<'a> Machine<'_, 'a> {
     }
 
     #[inline(never)]
-    fn bind(&mut self, bind: &'a Bind) -> Outcome<'a> {
+    fn bind(&mut self, bind: &'a Bind) -> EvalResult<'a> {
         let value = self.eval(&bind.value)?;
         self.locals.push(value);
         let body = self.eval(&bind.body);
@@ -418,7 +418,7 @@ impl<'a> Machine<'_, 'a> {
 
     /// cel-go evaluates the target twice, to test its presence and for the value. Here the target is evaluated once and
     /// its cost is counted twice.
-    fn optional_map(&mut self, map: &'a OptionalMap) -> Outcome<'a> {
+    fn optional_map(&mut self, map: &'a OptionalMap) -> EvalResult<'a> {
         let before = self.budget.left;
         let target = self.eval(&map.target)?;
         let cost = before - self.budget.left;
@@ -496,7 +496,7 @@ fn no_optional(value: &Value<'_>) -> EvalError {
     EvalError::new(format!("cannot initialize optional list element from non-optional value {}", ty.value_name()))
 }
 
-fn literal_value<'a>(literal: &'a Literal, node: &'a Node) -> Outcome<'a> {
+fn literal_value<'a>(literal: &'a Literal, node: &'a Node) -> EvalResult<'a> {
     Ok(match literal {
         Literal::Null => Value::Null,
         Literal::Bool(value) => Value::Bool(*value),

@@ -4,7 +4,7 @@ use super::functions;
 use super::types::Type;
 use super::value::{EvalError, Value};
 
-type Outcome<'a> = Result<Value<'a>, EvalError>;
+type EvalResult<'a> = Result<Value<'a>, EvalError>;
 
 fn missing(name: &str) -> EvalError {
     EvalError::new(format!("no such key: {name}"))
@@ -15,7 +15,7 @@ fn find<'a>(value: &Value<'a>, field: &str) -> Result<Option<Value<'a>>, EvalErr
 }
 
 /// Selects a field. After an optional, all further steps of the path result in optionals.
-pub fn select<'a>(value: &Value<'a>, field: &str, optional: bool) -> Outcome<'a> {
+pub fn select<'a>(value: &Value<'a>, field: &str, optional: bool) -> EvalResult<'a> {
     let value = match value {
         Value::Optional(None) => return Ok(Value::Optional(None)),
         Value::Optional(Some(inner)) => return Ok(as_optional(find(inner, field)?)),
@@ -54,7 +54,7 @@ pub fn test(value: &Value<'_>, field: &str) -> Result<bool, EvalError> {
     }
 }
 
-pub fn at<'a>(value: Value<'a>, key: Value<'a>, optional: bool) -> Outcome<'a> {
+pub fn at<'a>(value: Value<'a>, key: Value<'a>, optional: bool) -> EvalResult<'a> {
     let (container, optional) = match value {
         Value::Optional(None) => return Ok(Value::Optional(None)),
         Value::Optional(Some(inner)) => ((*inner).clone(), true),

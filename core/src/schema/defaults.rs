@@ -82,7 +82,7 @@ struct Plan {
     /// struct, its own fields are filled when the walk visits it.
     zeros: Vec<Shown>,
     /// The fields that contain messages with defaults or zeros, ordered by name.
-    descend: Vec<Inner>,
+    descend: Vec<NestedField>,
 }
 
 /// A field that is always shown, with its zero.
@@ -96,7 +96,7 @@ struct Shown {
 }
 
 /// A field that contains messages.
-struct Inner {
+struct NestedField {
     field: String,
     message: MessageId,
     shape: Shape,
@@ -166,7 +166,7 @@ impl Defaults {
         for (plan, message) in plans.iter_mut().zip(&schema.messages) {
             for field in message.fields.iter().filter(|field| !is_own_metadata(message, field)) {
                 if let Some(id) = inner(field).filter(|id| active[id.0 as usize]) {
-                    plan.descend.push(Inner { field: field.json.clone(), message: id, shape: field.shape });
+                    plan.descend.push(NestedField { field: field.json.clone(), message: id, shape: field.shape });
                 }
             }
             plan.descend.sort_unstable_by(|a, b| a.field.cmp(&b.field));
@@ -229,7 +229,7 @@ impl Defaults {
                 }
             }
         }
-        let mut fill = |inner: &Inner, value: &mut Value| {
+        let mut fill = |inner: &NestedField, value: &mut Value| {
             let stored = stored.and_then(|stored| stored.get(&inner.field));
             inner.each(value, stored, |message, value, stored| self.fill(message, value, stored, zeros_only, room))
         };
@@ -251,7 +251,7 @@ impl Defaults {
     }
 }
 
-impl Inner {
+impl NestedField {
     /// Calls `visit` for the messages in the field.
     fn each(
         &self,

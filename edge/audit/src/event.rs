@@ -87,12 +87,12 @@ pub struct Event {
     pub request_received_timestamp: Timestamp,
     pub stage_timestamp: Timestamp,
     pub annotations: BTreeMap<String, String>,
-    pub(crate) known: Known,
+    pub(crate) known: RequestFields,
 }
 
 /// The part that all lines of a request share; it is serialized once.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Known(OnceLock<(Vec<u8>, String)>);
+pub(crate) struct RequestFields(OnceLock<(Vec<u8>, String)>);
 
 /// The end of a request.
 #[derive(Debug, Clone, PartialEq)]
@@ -105,7 +105,7 @@ pub struct ResponseStatus {
 impl ResponseStatus {
     fn write_json(&self, out: &mut Vec<u8>) {
         let told = |field: &str| self.status.as_ref().and_then(|status| status.get(field));
-        let mut fields = Fields::begin(out);
+        let mut fields = JsonFields::begin(out);
         match told("metadata") {
             Some(metadata) => fields.value(field!("metadata"), metadata),
             None => fields.field(field!("metadata")).extend_from_slice(b"{}"),
@@ -145,7 +145,7 @@ pub struct ObjectReference {
 
 impl ObjectReference {
     fn write_json(&self, out: &mut Vec<u8>) {
-        let mut fields = Fields::begin(out);
+        let mut fields = JsonFields::begin(out);
         fields.text_if_any(field!("resource"), &self.resource);
         fields.text_if_any(field!("namespace"), &self.namespace);
         fields.text_if_any(field!("name"), &self.name);
@@ -159,15 +159,15 @@ impl ObjectReference {
 }
 
 /// A JSON object that is being written. Field names and constants of the server need no escaping.
-struct Fields<'a> {
+struct JsonFields<'a> {
     out: &'a mut Vec<u8>,
     first: bool,
 }
 
-impl<'a> Fields<'a> {
-    fn begin(out: &'a mut Vec<u8>) -> Fields<'a> {
+impl<'a> JsonFields<'a> {
+    fn begin(out: &'a mut Vec<u8>) -> JsonFields<'a> {
         out.push(b'{');
-        Fields { out, first: true }
+        JsonFields { out, first: true }
     }
 
     /// Begins a field, and returns the buffer for its value.
@@ -238,12 +238,12 @@ fn list<T>(out: &mut Vec<u8>, items: &[T], write: impl Fn(&mut Vec<u8>, &T)) {
 
 /// A user in an event.
 fn write_user(out: &mut Vec<u8>, user: &User) {
-    let mut fields = Fields::begin(out);
+    let mut fields = JsonFields::begin(out);
     fields.text_if_any(field!("username"), &user.name);
     fields.text_if_any(field!("uid"), &user.uid);
     fields.texts_if_any(field!("groups"), &user.groups);
     if !user.extra.is_empty() {
-        let mut extra = Fields::begin(fields.field(field!("extra")));
+        let mut extra = JsonFields::begin(fields.field(field!("extra")));
         for (key, values) in &user.extra {
             list(extra.named(key), values, |out, value| string(out, value));
         }
@@ -264,7 +264,7 @@ impl Event {
     /// Writes the event as JSON. The code is written by hand, because every request has two events, and derived code
     /// would take three times as long.
     fn write_json(&self, out: &mut Vec<u8>) {
-        let mut fields = Fields::begin(out);
+        let mut fields = JsonFields::begin(out);
         fields.word(field!("kind"), self.kind);
         fields.word(field!("apiVersion"), self.api_version);
         fields.word(field!("level"), self.level.as_str());
@@ -296,7 +296,7 @@ impl Event {
             false => fields.word(field!("stageTimestamp"), &rfc3339_micros(self.stage_timestamp)),
         }
         if !self.annotations.is_empty() {
-            let mut annotations = Fields::begin(fields.field(field!("annotations")));
+            let mut annotations = JsonFields::begin(fields.field(field!("annotations")));
             for (key, value) in &self.annotations {
                 string(annotations.named(key), value);
             }
@@ -307,7 +307,7 @@ impl Event {
 
     /// The fields about the request, its user and its origin: a JSON object without its closing brace.
     fn write_request(&self, out: &mut Vec<u8>) {
-        let mut fields = Fields::begin(out);
+        let mut fields = JsonFields::begin(out);
         fields.text(field!("requestURI"), &self.request_uri);
         fields.word(field!("verb"), self.verb);
         write_user(fields.field(field!("user")), &self.user);
@@ -315,7 +315,7 @@ impl Event {
             write_user(fields.field(field!("impersonatedUser")), user);
         }
         if let Some(by) = &self.authentication_metadata {
-            let mut inner = Fields::begin(fields.field(field!("authenticationMetadata")));
+            let mut inner = JsonFields::begin(fields.field(field!("authenticationMetadata")));
             inner.word(field!("impersonationConstraint"), by.constraint);
             inner.end();
         }
@@ -386,7 +386,7 @@ impl Event {
             request_received_timestamp: Timestamp::UNIX_EPOCH,
             stage_timestamp: Timestamp::UNIX_EPOCH,
             annotations: BTreeMap::new(),
-            known: Known::default(),
+            known: RequestFields::default(),
         }
     }
 }

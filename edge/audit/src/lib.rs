@@ -13,4 +13,4 @@ pub use backend::{Backend, Mode};
 pub use event::{Event, Level, ObjectReference, Stage};
 pub use latency::Spent;
 pub use policy::{Policy, RequestTarget, Ruling, Subject};
-pub use trail::{Auditor, Begun, Counts, Deadline, Ended, NotStored, Trail};
+pub use trail::{AuditCounts, Auditor, Begun, Deadline, NotStored, RequestEnd, Trail};

@@ -76,7 +76,7 @@ pub struct Ruling {
 impl Ruling {
     const NOTHING: Ruling = Ruling { level: Level::None, omitted: Vec::new(), omit_managed_fields: false };
 
-    pub fn tells(&self, stage: Stage) -> bool {
+    pub fn records(&self, stage: Stage) -> bool {
         self.level != Level::None && !self.omitted.contains(&stage)
     }
 }
@@ -333,8 +333,8 @@ mod tests {
         let (policy, _) = Policy::read(text).expect("a policy");
         let user = User::new("a", &[]);
         let ruling = policy.judge(Subject { user: &user, verb: "get", asked: RequestTarget::Path("/") });
-        assert!(!ruling.tells(Stage::RequestReceived) && !ruling.tells(Stage::Panic));
-        assert!(ruling.tells(Stage::ResponseComplete) && !ruling.omit_managed_fields);
+        assert!(!ruling.records(Stage::RequestReceived) && !ruling.records(Stage::Panic));
+        assert!(ruling.records(Stage::ResponseComplete) && !ruling.omit_managed_fields);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The trail of one request records an event at each stage of the request.
 
-use crate::event::{Impersonation, Known, ResponseStatus};
+use crate::event::{Impersonation, RequestFields, ResponseStatus};
 use crate::latency::{Latencies, SLOW};
 use crate::{Backend, Event, Level, ObjectReference, Policy, Ruling, Spent, Stage, Subject};
 use futures_util::future::join_all;
@@ -22,12 +22,12 @@ const AGENT_BYTES_MAX: usize = 1024;
 pub struct Auditor {
     policy: Policy,
     backends: Vec<Backend>,
-    counts: Counts,
+    counts: AuditCounts,
 }
 
 /// Counts of events and requests.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct AuditCounts {
     events: AtomicU64,
     rejected: AtomicU64,
     /// Requests by the level that the policy gave them.
@@ -57,12 +57,12 @@ pub struct Begun {
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline {
     pub at: Instant,
-    pub ended: fn() -> Ended,
+    pub ended: fn() -> RequestEnd,
 }
 
 /// The end of a request.
 #[derive(Debug, Clone, Default)]
-pub struct Ended {
+pub struct RequestEnd {
     pub code: u16,
     /// The `Status` in the response, if there is one.
     pub status: Option<Value>,
@@ -87,11 +87,11 @@ pub struct Trail {
     name: Option<Box<dyn FnOnce() -> String + Send + Sync>>,
     /// Finds the uid and the version in the client's object.
     reference: Option<Box<dyn FnOnce() -> (String, String) + Send + Sync>>,
-    state: State,
+    state: TrailState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum TrailState {
     Open,
     Started,
     Ended,
@@ -99,7 +99,7 @@ enum State {
 
 impl Auditor {
     pub fn new(policy: Policy, backends: Vec<Backend>) -> Arc<Auditor> {
-        Arc::new(Auditor { policy, backends, counts: Counts::default() })
+        Arc::new(Auditor { policy, backends, counts: AuditCounts::default() })
     }
 
     /// Records the arrival of a request; `None` if the policy omits the request.
@@ -112,24 +112,24 @@ impl Auditor {
         if trail.tell(Stage::RequestReceived).await.is_err() {
             self.counts.rejected.fetch_add(1, Ordering::Relaxed);
             // A request that is refused at its arrival has no further event.
-            trail.state = State::Ended;
+            trail.state = TrailState::Ended;
             return Err(NotStored);
         }
         Ok(Some(trail))
     }
 
     /// Records a request that could not be authenticated. Such a request ends at once.
-    pub async fn turn_away(
+    pub async fn record_unauthenticated(
         self: &Arc<Self>,
         ruling: Ruling,
         begun: impl FnOnce() -> Begun,
         annotations: &Annotations,
-        ended: Ended,
+        ended: RequestEnd,
     ) {
         let Some(mut trail) = self.trail(ruling, begun) else { return };
         trail.annotate_all(annotations);
         trail.answer(ended);
-        trail.state = State::Ended;
+        trail.state = TrailState::Ended;
         _ = trail.tell(Stage::ResponseStarted).await;
     }
 
@@ -172,12 +172,12 @@ impl Auditor {
             request_received_timestamp: received,
             stage_timestamp: received,
             annotations: BTreeMap::new(),
-            known: Known::default(),
+            known: RequestFields::default(),
         };
         let mut latencies = Latencies::default();
         latencies.add(Spent::Authentication, authentication);
         let auditor = self.clone();
-        let (name, reference, state) = (None, None, State::Open);
+        let (name, reference, state) = (None, None, TrailState::Open);
         Some(Trail { auditor, ruling, event, latencies, deadline, lasts, name, reference, state })
     }
 
@@ -230,7 +230,7 @@ impl Auditor {
         self.counts.events.fetch_add(1, Ordering::Relaxed);
         let mut outcome = Ok(());
         for backend in &self.backends {
-            if backend.take(event, may_wait).await.is_err() && backend.is_strict() {
+            if backend.accept(event, may_wait).await.is_err() && backend.is_strict() {
                 outcome = Err(NotStored);
             }
         }
@@ -253,7 +253,7 @@ impl Trail {
     pub fn impersonates(&mut self, user: &Arc<User>, constraint: Option<&'static str>) {
         self.event.impersonated_user = Some(user.clone());
         self.event.authentication_metadata = constraint.map(|constraint| Impersonation { constraint });
-        self.event.known = Known::default();
+        self.event.known = RequestFields::default();
     }
 
     /// Adds an annotation, unless the key exists.
@@ -312,26 +312,26 @@ impl Trail {
     }
 
     /// Records that a long-running response has begun. The response lasts until the trail is dropped.
-    pub async fn start(&mut self, ended: Ended) {
+    pub async fn start(&mut self, ended: RequestEnd) {
         self.answer(ended);
-        self.state = State::Started;
+        self.state = TrailState::Started;
         _ = self.tell(Stage::ResponseStarted).await;
     }
 
-    pub async fn end(mut self, ended: Ended) {
+    pub async fn end(mut self, ended: RequestEnd) {
         self.answer(ended);
-        self.state = State::Ended;
+        self.state = TrailState::Ended;
         _ = self.tell(Stage::ResponseComplete).await;
     }
 
     /// Records that the server has panicked.
-    pub async fn panic(mut self, ended: Ended) {
+    pub async fn panic(mut self, ended: RequestEnd) {
         self.answer(ended);
-        self.state = State::Ended;
+        self.state = TrailState::Ended;
         _ = self.tell(Stage::Panic).await;
     }
 
-    fn answer(&mut self, ended: Ended) {
+    fn answer(&mut self, ended: RequestEnd) {
         self.event.response_status = Some(ResponseStatus { code: ended.code, status: ended.status });
         if self.wants_response() {
             self.event.response_object = ended.object.map(|object| Arc::new(self.shown(object)));
@@ -346,7 +346,7 @@ impl Trail {
     }
 
     async fn tell(&mut self, stage: Stage) -> Result<(), NotStored> {
-        if !self.ruling.tells(stage) {
+        if !self.ruling.records(stage) {
             return Ok(());
         }
         self.reach(stage);
@@ -354,7 +354,7 @@ impl Trail {
         // line.
         let ends_before_answer = || {
             let ends = [Stage::ResponseComplete, Stage::Panic];
-            !self.lasts && ends.into_iter().all(|stage| self.ruling.tells(stage))
+            !self.lasts && ends.into_iter().all(|stage| self.ruling.records(stage))
         };
         let may_wait = stage == Stage::RequestReceived && ends_before_answer();
         self.auditor.tell(&self.event, may_wait).await
@@ -375,14 +375,14 @@ impl Trail {
             event.stage_timestamp = Timestamp::now();
         }
         let total = event.stage_timestamp.duration_since(event.request_received_timestamp).unsigned_abs();
-        if stage == Stage::ResponseComplete && self.state != State::Started && total > SLOW {
+        if stage == Stage::ResponseComplete && self.state != TrailState::Started && total > SLOW {
             event.annotations.extend(self.latencies.annotations(total));
         }
     }
 
     /// The event of a stage, for storing later; `None` if the stage is omitted.
-    fn told(&mut self, stage: Stage) -> Option<Event> {
-        if !self.ruling.tells(stage) {
+    fn stage_event(&mut self, stage: Stage) -> Option<Event> {
+        if !self.ruling.records(stage) {
             return None;
         }
         self.reach(stage);
@@ -394,25 +394,25 @@ impl Drop for Trail {
     fn drop(&mut self) {
         let mut begun = None;
         match self.state {
-            State::Ended => return,
-            State::Started => {}
-            State::Open => {
+            TrailState::Ended => return,
+            TrailState::Started => {}
+            TrailState::Open => {
                 let ended = match self.deadline.filter(|deadline| deadline.at <= Instant::now()) {
                     Some(deadline) => (deadline.ended)(),
                     None => {
                         let status = holdfast_value::json!({
                             "metadata": {}, "status": "Success", "message": "Connection closed early",
                         });
-                        Ended { code: 200, status: Some(status), object: None }
+                        RequestEnd { code: 200, status: Some(status), object: None }
                     }
                 };
                 self.answer(ended);
                 // A long-running request must have as many started events as ended ones, because monitoring counts
                 // both.
-                begun = if self.lasts { self.told(Stage::ResponseStarted) } else { None };
+                begun = if self.lasts { self.stage_event(Stage::ResponseStarted) } else { None };
             }
         }
-        let ended = self.told(Stage::ResponseComplete);
+        let ended = self.stage_event(Stage::ResponseComplete);
         let auditor = self.auditor.clone();
         // A runtime that has ended has no more connections, and the events are lost.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -489,7 +489,7 @@ mod tests {
         let path = folder.path().join("audit.log");
         let mut trail = auditor(&path).begin(ruling(&[]), begun).await.expect("it is told of").expect("a trail");
         trail.impersonates(&Arc::new(User::new("joe", &[])), None);
-        trail.end(Ended { code: 200, ..Ended::default() }).await;
+        trail.end(RequestEnd { code: 200, ..RequestEnd::default() }).await;
         let lines = lines(&path);
         let told = |field: &str| lines.iter().map(|line| line[field].clone()).collect::<Vec<_>>();
         assert_eq!(told("stage"), ["RequestReceived", "ResponseComplete"]);

@@ -1,7 +1,7 @@
 //! The configured issuers, from the options for one issuer or from a file that is read again while the server runs.
 
 use crate::metrics::Metrics;
-use crate::oidc::claims::{Expression, Mapping, Rules, Source};
+use crate::oidc::claims::{Expression, Mapping, Rules, TextSource};
 use crate::oidc::{Issuer, Settings};
 use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
@@ -46,7 +46,7 @@ pub struct Anonymous {
 
 /// The server's own settings. A configuration must be compatible with them.
 #[derive(Debug, Clone, Default)]
-pub struct Server {
+pub struct ServerAuthentication {
     /// The issuers of the server's own service account tokens. A configuration must not name them as issuers of JWTs.
     pub own_issuers: Vec<String>,
     /// The dialers for issuers that name an egress; `None` if no issuer may name one.
@@ -55,7 +55,7 @@ pub struct Server {
 
 impl Configuration {
     /// Parses a document in YAML or JSON; all errors are returned at once.
-    pub fn read(text: &str, server: &Server) -> Result<Configuration, Vec<String>> {
+    pub fn read(text: &str, server: &ServerAuthentication) -> Result<Configuration, Vec<String>> {
         let document: Value = serde_yaml_ng::from_str(text).map_err(|error| vec![error.to_string()])?;
         let faults = Faults::default();
         let configuration = Reader::new(&document, "", &faults).map(|reader| read(&reader, server));
@@ -66,7 +66,7 @@ impl Configuration {
     }
 }
 
-fn read(reader: &Reader<'_>, server: &Server) -> Configuration {
+fn read(reader: &Reader<'_>, server: &ServerAuthentication) -> Configuration {
     let (kind, version) = (reader.text("kind").unwrap_or(""), reader.text("apiVersion").unwrap_or(""));
     let known = version.strip_prefix(GROUP).and_then(|rest| rest.strip_prefix('/'));
     if kind != "AuthenticationConfiguration" || !known.is_some_and(|known| VERSIONS.contains(&known)) {
@@ -102,7 +102,7 @@ fn anonymous(reader: &Reader<'_>) -> Option<Anonymous> {
     Some(Anonymous { enabled, paths })
 }
 
-fn issuer(one: &Reader<'_>, server: &Server) -> Option<Settings> {
+fn issuer(one: &Reader<'_>, server: &ServerAuthentication) -> Option<Settings> {
     let Some(issuer) = one.child("issuer") else {
         one.required("issuer", "");
         return None;
@@ -138,7 +138,7 @@ fn issuer(one: &Reader<'_>, server: &Server) -> Option<Settings> {
 }
 
 /// The dialer for connections to the issuer.
-fn dialer(issuer: &Reader<'_>, server: &Server) -> Dialer {
+fn dialer(issuer: &Reader<'_>, server: &ServerAuthentication) -> Dialer {
     let egress = issuer.text("egressSelectorType").unwrap_or("");
     if egress.is_empty() {
         return Dialer::Direct;
@@ -208,7 +208,7 @@ fn audiences(issuer: &Reader<'_>) -> Vec<String> {
 /// The mapping, whether its user name comes from an e-mail address, and whether an expression checks that the address
 /// is verified.
 fn mapping(one: &Reader<'_>) -> (Mapping, bool, bool) {
-    let nobody = Source::Claim { name: String::new(), prefix: String::new() };
+    let nobody = TextSource::Claim { name: String::new(), prefix: String::new() };
     let empty = |username| Mapping { username, groups: None, uid: None, extra: Vec::new() };
     let Some(mappings) = one.child("claimMappings") else {
         one.required("claimMappings.username", "claim or expression is required");
@@ -239,7 +239,7 @@ fn mentions(text: &str, path: &str) -> bool {
     })
 }
 
-fn source(own: &Reader<'_>, types: &[Type], prefixed: bool, written: &mut Vec<String>) -> Option<Source> {
+fn source(own: &Reader<'_>, types: &[Type], prefixed: bool, written: &mut Vec<String>) -> Option<TextSource> {
     let (claim, expression) = (own.text("claim").unwrap_or(""), own.text("expression").unwrap_or(""));
     let prefix = if prefixed { own.text("prefix") } else { None };
     match (claim, expression) {
@@ -263,7 +263,7 @@ fn source(own: &Reader<'_>, types: &[Type], prefixed: bool, written: &mut Vec<St
             }
             written.push(text.to_owned());
             match Expression::over_claims(text, types) {
-                Ok(expression) => Some(Source::Expression(expression)),
+                Ok(expression) => Some(TextSource::Expression(expression)),
                 Err(why) => {
                     own.invalid("expression", format!("{text:?}"), &why);
                     None
@@ -277,7 +277,7 @@ fn source(own: &Reader<'_>, types: &[Type], prefixed: bool, written: &mut Vec<St
                     "prefix is required when claim is set. It can be set to an empty string to disable prefixing",
                 );
             }
-            Some(Source::Claim { name: name.to_owned(), prefix: prefix.unwrap_or("").to_owned() })
+            Some(TextSource::Claim { name: name.to_owned(), prefix: prefix.unwrap_or("").to_owned() })
         }
         _ => {
             own.invalid("", "\"\"", "claim and expression can't both be set");
@@ -419,7 +419,13 @@ impl Issuers {
     }
 
     /// Reads the configuration file again whenever it changes. `text` is the content that is in effect.
-    pub async fn follow(self: Arc<Self>, file: PathBuf, text: String, anonymous: Option<Anonymous>, server: Server) {
+    pub async fn follow(
+        self: Arc<Self>,
+        file: PathBuf,
+        text: String,
+        anonymous: Option<Anonymous>,
+        server: ServerAuthentication,
+    ) {
         let mut file = Followed::new("authentication configuration", file, text, PERIOD, self.metrics.reloads.clone());
         loop {
             let text = file.changed().await;
@@ -427,7 +433,12 @@ impl Issuers {
         }
     }
 
-    async fn take(&self, text: &str, anonymous: &Option<Anonymous>, server: &Server) -> Result<(), String> {
+    async fn take(
+        &self,
+        text: &str,
+        anonymous: &Option<Anonymous>,
+        server: &ServerAuthentication,
+    ) -> Result<(), String> {
         let configuration = Configuration::read(text, server).map_err(|faults| faults.join(", "))?;
         if configuration.anonymous != *anonymous {
             return Err("anonymous cannot change while the server runs".into());
@@ -470,7 +481,8 @@ mod tests {
 
     #[test]
     fn claims_become_a_user() {
-        let configuration = Configuration::read(&document(GOOD), &Server::default()).expect("it is right");
+        let configuration =
+            Configuration::read(&document(GOOD), &ServerAuthentication::default()).expect("it is right");
         let issuer = &configuration.issuers[0];
         let user = |claims: Value| issuer.mapping.user(&claims, &issuer.rules);
         let good = json!({"sub": "s", "team": "blue", "level": 3, "roles": ["r1", "r2"], "tenant": "acme", "jti": "j"});
@@ -507,7 +519,7 @@ mod tests {
     #[test]
     fn all_that_is_wrong_is_told_at_once() {
         let wrong = "- issuer: {url: http://i, audiences: [a, a], odd: 1}\n  claimMappings:\n    username: {claim: sub}\n    groups: {claim: g, expression: claims.g}\n    extra: [{key: k8s.io/x, valueExpression: 'claims.('}]\n- issuer: {url: https://own, discoveryURL: https://own/, audiences: []}\n  claimMappings: {username: {expression: claims.email}}\n  claimValidationRules: [{expression: '1'}]\n";
-        let own = Server { own_issuers: vec!["https://own".into()], egress: None };
+        let own = ServerAuthentication { own_issuers: vec!["https://own".into()], egress: None };
         let told = Configuration::read(&document(wrong), &own).expect_err("it is wrong");
         for part in [
             "jwt[0].issuer.url: Invalid value: \"http://i\": URL scheme must be https",
@@ -538,7 +550,7 @@ mod tests {
             "apiVersion: {GROUP}/v1\nkind: AuthenticationConfiguration\nanonymous: {{enabled: false, conditions: [{{path: /x}}]}}"
         );
         assert!(
-            Configuration::read(&anonymous, &Server::default()).expect_err("it is wrong")[0]
+            Configuration::read(&anonymous, &ServerAuthentication::default()).expect_err("it is wrong")[0]
                 .contains("enabled should be set to true")
         );
     }

@@ -7,8 +7,8 @@
 pub mod configuration;
 pub mod metrics;
 pub mod oidc;
-mod others;
+mod verifier_chain;
 pub mod webhook;
 
 pub use metrics::Metrics;
-pub use others::{Agnostic, Others};
+pub use verifier_chain::{Agnostic, VerifierChain};

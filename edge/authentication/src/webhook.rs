@@ -1,13 +1,13 @@
 //! The token webhook of `--authentication-token-webhook-config-file`.
 
-use crate::others::key;
+use crate::verifier_chain::key;
 use anyhow::{Result, anyhow};
 use futures_util::future::BoxFuture;
 use holdfast_component::authentication::user_of;
 use holdfast_edge::Cache;
 use holdfast_outbound::Dialer;
 use holdfast_outbound::kubeconfig::Posting;
-use holdfast_outbound::reviews::Version;
+use holdfast_outbound::reviews::ReviewVersion;
 use holdfast_service::{Elsewhere, Reviewed};
 use holdfast_value::{Value, json};
 use std::path::Path;
@@ -29,7 +29,7 @@ const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 
 pub struct Webhook {
     posting: Posting,
-    version: Version,
+    version: ReviewVersion,
     cache_time: Duration,
     /// The audiences of a token if the webhook returns none.
     audiences: Vec<String>,
@@ -57,7 +57,7 @@ impl Webhook {
     /// The webhook is the server in the current context of a kubeconfig. `audiences` are the API's own audiences.
     pub fn new(
         kubeconfig: &Path,
-        version: Version,
+        version: ReviewVersion,
         cache_time: Duration,
         dialer: &Dialer,
         audiences: Vec<String>,
@@ -67,13 +67,13 @@ impl Webhook {
 
     /// Uses another API server as the webhook. Components authenticate their clients in this way.
     pub fn of_api_server(kubeconfig: &Path, dialer: &Dialer, audiences: Vec<String>) -> Result<Webhook> {
-        Webhook::at(kubeconfig, REVIEWS, Version::V1, DELEGATED, dialer, audiences)
+        Webhook::at(kubeconfig, REVIEWS, ReviewVersion::V1, DELEGATED, dialer, audiences)
     }
 
     fn at(
         file: &Path,
         path: &str,
-        version: Version,
+        version: ReviewVersion,
         cache_time: Duration,
         dialer: &Dialer,
         audiences: Vec<String>,
@@ -180,7 +180,8 @@ mod tests {
         let kubeconfig = json!({"current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "h"}}],
             "clusters": [{"name": "h", "cluster": {"server": server}}]});
         std::fs::write(&file, kubeconfig.to_string()).expect("written");
-        let webhook = Webhook::new(&file, Version::V1, Duration::ZERO, &Dialer::Direct, vec![]).expect("a webhook");
+        let webhook =
+            Webhook::new(&file, ReviewVersion::V1, Duration::ZERO, &Dialer::Direct, vec![]).expect("a webhook");
         let began = Instant::now();
         let refused = webhook.ask("token", &[]).await.expect_err("there is no answer");
         assert!(refused.ends_with("connect: connection refused"), "{refused}");

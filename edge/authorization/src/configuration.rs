@@ -5,7 +5,7 @@ use holdfast_core::authz::chain::Mode;
 use holdfast_core::authz::webhook::{Condition, OnFailure, Webhook};
 use holdfast_core::object::names;
 use holdfast_core::object::reader::{Faults, Reader};
-use holdfast_outbound::reviews::Version;
+use holdfast_outbound::reviews::ReviewVersion;
 use holdfast_value::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -69,17 +69,17 @@ fn read(reader: &Reader<'_>) -> Vec<Authorizer> {
     if list.len() > AUTHORIZERS_MAX {
         reader.fault("authorizers", format!("Too many: {}: must have at most {AUTHORIZERS_MAX} items", list.len()));
     }
-    let mut seen = Seen::default();
+    let mut seen = UsedNames::default();
     list.iter().take(AUTHORIZERS_MAX).filter_map(|one| authorizer(one, &mut seen)).collect()
 }
 
 #[derive(Default)]
-struct Seen {
+struct UsedNames {
     modes: BTreeSet<Mode>,
     names: BTreeSet<String>,
 }
 
-fn authorizer(one: &Reader<'_>, seen: &mut Seen) -> Option<Authorizer> {
+fn authorizer(one: &Reader<'_>, seen: &mut UsedNames) -> Option<Authorizer> {
     let (kind, name) = (one.text("type").unwrap_or(""), one.text("name").unwrap_or(""));
     let webhook = one.child("webhook");
     let Some(mode) = Mode::named(kind) else {
@@ -111,7 +111,7 @@ fn authorizer(one: &Reader<'_>, seen: &mut Seen) -> Option<Authorizer> {
     }
 }
 
-fn check_name(one: &Reader<'_>, mode: Mode, name: &str, seen: &mut Seen) {
+fn check_name(one: &Reader<'_>, mode: Mode, name: &str, seen: &mut UsedNames) {
     if name.is_empty() {
         return one.required("name", "");
     }
@@ -146,7 +146,7 @@ fn webhook_of(own: &Reader<'_>, name: &str) -> Option<Authorizer> {
     let allowed = kept(own, "authorizedTTL", "cacheAuthorizedRequests", ALLOWED_TIME);
     let other = kept(own, "unauthorizedTTL", "cacheUnauthorizedRequests", OTHER_TIME);
     let version = own.text("subjectAccessReviewVersion").unwrap_or("");
-    let parsed = Version::parse("webhook", version).ok();
+    let parsed = ReviewVersion::parse("webhook", version).ok();
     match version {
         "" => own.required("subjectAccessReviewVersion", ""),
         other if parsed.is_none() => not_supported(own, "subjectAccessReviewVersion", other, &["v1", "v1beta1"]),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// The result of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CallResult {
     Success,
     Failed,
     /// The webhook failed, so other authorizers decide.
@@ -55,12 +55,12 @@ impl Metrics {
         Metrics { registry, evaluations, durations, failed_open, reloads }
     }
 
-    pub fn asked(&self, webhook: &str, outcome: Outcome, took: Duration) {
-        let result = if outcome == Outcome::Success { "success" } else { "error" };
+    pub fn count_call(&self, webhook: &str, outcome: CallResult, took: Duration) {
+        let result = if outcome == CallResult::Success { "success" } else { "error" };
         let labels = CallLabels { name: webhook.to_owned(), result };
         self.evaluations.get_or_create(&labels).inc();
         self.durations.get_or_create(&labels).observe(took.as_secs_f64());
-        if outcome == Outcome::FailedOpen {
+        if outcome == CallResult::FailedOpen {
             self.failed_open.get_or_create(&labels).inc();
         }
     }

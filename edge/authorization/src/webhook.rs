@@ -1,6 +1,6 @@
 //! Authorization webhooks: servers that decide which requests users may make.
 
-use crate::metrics::{Metrics, Outcome};
+use crate::metrics::{CallResult, Metrics};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -9,7 +9,7 @@ use holdfast_core::object::duration;
 use holdfast_edge::{Cache, Trouble};
 use holdfast_outbound::Dialer;
 use holdfast_outbound::kubeconfig::Posting;
-use holdfast_outbound::reviews::Version;
+use holdfast_outbound::reviews::ReviewVersion;
 use holdfast_service::Authorities;
 use holdfast_value::{Value, json};
 use sha2::{Digest, Sha256};
@@ -32,7 +32,7 @@ pub struct Connection {
     pub kubeconfig: PathBuf,
     /// The path after the URL in the kubeconfig.
     pub path: &'static str,
-    pub version: Version,
+    pub version: ReviewVersion,
     pub timeout: Duration,
     /// How long an allowing answer is cached; zero for not at all.
     pub allowed_time: Duration,
@@ -71,11 +71,11 @@ impl Webhook {
         let review = self.review(&question.spec)?;
         let answer = self.post(&review).await.and_then(|body| understand(&body));
         let outcome = match &answer {
-            Ok(_) => Outcome::Success,
-            Err(_) if self.connection.on_failure == OnFailure::NoOpinion => Outcome::FailedOpen,
-            Err(_) => Outcome::Failed,
+            Ok(_) => CallResult::Success,
+            Err(_) if self.connection.on_failure == OnFailure::NoOpinion => CallResult::FailedOpen,
+            Err(_) => CallResult::Failed,
         };
-        metrics.asked(&self.name, outcome, asked.elapsed());
+        metrics.count_call(&self.name, outcome, asked.elapsed());
         match &answer {
             Ok(opinion) => {
                 let times = &self.connection;
@@ -101,7 +101,7 @@ impl Webhook {
     fn review(&self, spec: &str) -> Result<Bytes, String> {
         let mut spec: Value = serde_json::from_str(spec).map_err(|error| error.to_string())?;
         let version = self.connection.version;
-        if version == Version::V1Beta1
+        if version == ReviewVersion::V1Beta1
             && let Some(groups) = spec.as_object_mut().and_then(|spec| spec.remove("groups"))
         {
             // The older version uses another name for the field with the groups.

@@ -11,13 +11,13 @@ const ENTRIES_MAX: usize = 4096;
 
 /// A cache of the most recently used answers.
 pub struct Cache<K, V> {
-    kept: Mutex<Kept<K, V>>,
+    kept: Mutex<Entries<K, V>>,
     /// The maximum number of answers.
     most: usize,
 }
 
-struct Kept<K, V> {
-    entries: HashMap<K, Entry<V>>,
+struct Entries<K, V> {
+    entries: HashMap<K, CacheEntry<V>>,
     /// Keys by the number of their last use.
     by_use: BTreeMap<u64, K>,
     /// For each user, the keys in `by_use` of the user's answers.
@@ -25,7 +25,7 @@ struct Kept<K, V> {
     uses: u64,
 }
 
-struct Entry<V> {
+struct CacheEntry<V> {
     value: V,
     until: Instant,
     user: String,
@@ -43,10 +43,10 @@ impl<K, V> Cache<K, V> {
     /// user can displace the answers of all others.
     pub fn of(most: usize) -> Cache<K, V> {
         let (entries, by_use, of_users) = (HashMap::new(), BTreeMap::new(), HashMap::new());
-        Cache { kept: Mutex::new(Kept { entries, by_use, of_users, uses: 0 }), most }
+        Cache { kept: Mutex::new(Entries { entries, by_use, of_users, uses: 0 }), most }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept<K, V>> {
+    fn lock(&self) -> MutexGuard<'_, Entries<K, V>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -61,7 +61,7 @@ impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
         let (key, entry) = kept.forget(key)?;
         let value = is_valid.then(|| entry.value.clone());
         if is_valid {
-            kept.keep(key, entry);
+            kept.insert(key, entry);
         }
         value
     }
@@ -80,14 +80,14 @@ impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
         if let Some(oldest) = oldest.and_then(|oldest| kept.by_use.get(&oldest).cloned()) {
             kept.forget(&oldest);
         }
-        kept.keep(key, Entry { value, until, user: user.to_owned(), used: 0 });
+        kept.insert(key, CacheEntry { value, until, user: user.to_owned(), used: 0 });
     }
 }
 
-impl<K: Eq + Hash + Clone, V> Kept<K, V> {
-    fn keep(&mut self, key: K, entry: Entry<V>) {
+impl<K: Eq + Hash + Clone, V> Entries<K, V> {
+    fn insert(&mut self, key: K, entry: CacheEntry<V>) {
         self.uses += 1;
-        let entry = Entry { used: self.uses, ..entry };
+        let entry = CacheEntry { used: self.uses, ..entry };
         self.by_use.insert(entry.used, key.clone());
         match self.of_users.get_mut(&entry.user) {
             Some(own) => {
@@ -100,7 +100,7 @@ impl<K: Eq + Hash + Clone, V> Kept<K, V> {
         self.entries.insert(key, entry);
     }
 
-    fn forget<Q: Eq + Hash + ?Sized>(&mut self, key: &Q) -> Option<(K, Entry<V>)>
+    fn forget<Q: Eq + Hash + ?Sized>(&mut self, key: &Q) -> Option<(K, CacheEntry<V>)>
     where
         K: Borrow<Q>,
     {

@@ -23,10 +23,10 @@ const CACHE_SIZE: i64 = 1000;
 
 /// A parsed EncryptionConfiguration. It contains keys, so it has no `Debug`.
 pub struct Configuration {
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<ResourceEntry>,
 }
 
-pub(crate) struct Entry {
+pub(crate) struct ResourceEntry {
     pub resources: Vec<Pattern>,
     pub providers: Vec<Provider>,
 }
@@ -111,7 +111,7 @@ impl Configuration {
     }
 }
 
-fn read(reader: &Reader<'_>, may_use_kms_v1: bool) -> Vec<Entry> {
+fn read(reader: &Reader<'_>, may_use_kms_v1: bool) -> Vec<ResourceEntry> {
     let (kind, version) = (reader.text("kind").unwrap_or(""), reader.text("apiVersion").unwrap_or(""));
     if !KINDS.contains(&(version, kind)) {
         reader.fault("", format!("no kind {kind:?} is registered for version {version:?}"));
@@ -134,7 +134,7 @@ fn read(reader: &Reader<'_>, may_use_kms_v1: bool) -> Vec<Entry> {
         }
         let providers =
             providers.iter().filter_map(|provider| self::provider(provider, may_use_kms_v1, &mut names)).collect();
-        entries.push(Entry { resources, providers });
+        entries.push(ResourceEntry { resources, providers });
     }
     entries
 }

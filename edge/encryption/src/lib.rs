@@ -19,7 +19,7 @@ mod metrics;
 mod sealed;
 
 pub use configuration::Configuration;
-pub use keyring::{Keyring, Patient};
+pub use keyring::{Keyring, OfflineKeyring};
 pub use live::{Follow, Live};
 pub use locked::{Locked, LockedValue};
 pub use sealed::SealedLog;

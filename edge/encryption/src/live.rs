@@ -98,12 +98,12 @@ impl Live {
         let mut file = Followed::new("encryption config", file, text, PERIOD, self.metrics.reloads.clone());
         loop {
             let text = file.changed().await;
-            file.applied(&self.take(&text, may_use_kms_v1).await);
+            file.applied(&self.apply(&text, may_use_kms_v1).await);
         }
     }
 
     /// Applies a configuration, if all of its plug-ins are healthy.
-    async fn take(&self, text: &str, may_use_kms_v1: bool) -> Result<(), String> {
+    async fn apply(&self, text: &str, may_use_kms_v1: bool) -> Result<(), String> {
         let keyring = keyring(text, may_use_kms_v1, &self.metrics).map_err(|faults| faults.join(", "))?;
         for kms in keyring.kms() {
             kms.check().await.map_err(|why| format!("{}: {why}", kms.name()))?;

@@ -12,12 +12,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The direction of a transformation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     ToStorage,
     FromStorage,
 }
 
-impl Way {
+impl Direction {
     fn as_str(self) -> &'static str {
         match self {
             Self::ToStorage => "to_storage",
@@ -27,7 +27,7 @@ impl Way {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Operation {
+struct OperationLabels {
     resource: String,
     transformation_type: &'static str,
     transformer_prefix: String,
@@ -41,14 +41,14 @@ struct Transformed {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Call {
+struct CallLabels {
     provider_name: String,
     method_name: &'static str,
     grpc_status_code: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Key {
+struct KeyIdLabels {
     transformation_type: &'static str,
     provider_name: String,
     key_id_hash: String,
@@ -75,16 +75,16 @@ type Seconds = Gauge<f64, AtomicU64>;
 
 pub struct Metrics {
     registry: Registry,
-    operations: Family<Operation, Counter>,
+    operations: Family<OperationLabels, Counter>,
     durations: Family<Transformed, Histogram>,
     misses: Counter,
     made: Histogram,
     unmade: Counter,
     fill: Seconds,
     sources: Family<Provider, Gauge>,
-    calls: Family<Call, Histogram>,
-    keys: Family<Key, Counter>,
-    keys_at: Family<Key, Seconds>,
+    calls: Family<CallLabels, Histogram>,
+    keys: Family<KeyIdLabels, Counter>,
+    keys_at: Family<KeyIdLabels, Seconds>,
     told_at: Family<KeyLabels, Seconds>,
     invalid: Family<Invalid, Counter>,
     /// Reloads of the configuration file.
@@ -142,11 +142,12 @@ impl Metrics {
         self
     }
 
-    pub fn transformed(&self, way: Way, resource: &str, prefix: &str, ok: bool, took: Duration) {
+    pub fn transformed(&self, way: Direction, resource: &str, prefix: &str, ok: bool, took: Duration) {
         let (way, prefix) = (way.as_str(), prefix.to_owned());
         let status = if ok { "OK" } else { "failed" };
         let resource = resource.to_owned();
-        let operation = Operation { resource, transformation_type: way, transformer_prefix: prefix.clone(), status };
+        let operation =
+            OperationLabels { resource, transformation_type: way, transformer_prefix: prefix.clone(), status };
         self.operations.get_or_create(&operation).inc();
         let transformed = Transformed { transformation_type: way, transformer_prefix: prefix };
         self.durations.get_or_create(&transformed).observe(took.as_secs_f64());
@@ -171,13 +172,13 @@ impl Metrics {
     }
 
     pub fn called(&self, provider: &str, method: &'static str, code: &'static str, took: Duration) {
-        let call = Call { provider_name: provider.to_owned(), method_name: method, grpc_status_code: code };
+        let call = CallLabels { provider_name: provider.to_owned(), method_name: method, grpc_status_code: code };
         self.calls.get_or_create(&call).observe(took.as_secs_f64());
     }
 
-    pub fn used(&self, way: Way, provider: &str, key_id: &str) {
+    pub fn used(&self, way: Direction, provider: &str, key_id: &str) {
         let transformation_type = way.as_str();
-        let key = Key { transformation_type, provider_name: provider.to_owned(), key_id_hash: hash(key_id) };
+        let key = KeyIdLabels { transformation_type, provider_name: provider.to_owned(), key_id_hash: hash(key_id) };
         self.keys.get_or_create(&key).inc();
         self.keys_at.get_or_create(&key).set(now());
     }

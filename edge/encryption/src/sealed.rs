@@ -21,7 +21,7 @@ impl<L: ?Sized> SealedLog<L> {
     }
 
     /// The log below, with encrypted values.
-    pub fn kept(&self) -> &Arc<L> {
+    pub fn inner(&self) -> &Arc<L> {
         &self.log
     }
 

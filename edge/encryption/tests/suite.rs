@@ -75,12 +75,12 @@ mod in_memory {
         }
 
         fn reopened(self) -> Self {
-            InMemory::over(self.0.kept().survivor())
+            InMemory::over(self.0.inner().survivor())
         }
 
         fn append_as_other(&self, records: &[Record]) -> bool {
             let seal = |record: &Record| self.1.keyring().seal(record.clone()).expect("it is encrypted");
-            self.0.kept().append_as_other(&records.iter().map(seal).collect::<Vec<_>>());
+            self.0.inner().append_as_other(&records.iter().map(seal).collect::<Vec<_>>());
             true
         }
     }

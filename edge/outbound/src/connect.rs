@@ -2,10 +2,10 @@
 
 use crate::Resolver;
 use crate::egress::Dialer;
+use crate::error_texts::DialError;
 use crate::identity::Identity;
 use crate::trust::TlsTrust;
 use crate::wire::{ServerTls, Wire, either, shown};
-use crate::words::DialError;
 use holdfast_engine::Engine;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
@@ -98,14 +98,14 @@ impl Connector {
             return Ok(Link::Plain(stream));
         }
         let tls = if http2 { self.tls.speaking(&[b"h2", b"http/1.1"]) } else { self.tls.speaking(&[b"http/1.1"]) };
-        tls.speak(stream).await.map(|stream| Link::Tls(Box::new(stream)))
+        tls.handshake(stream).await.map(|stream| Link::Tls(Box::new(stream)))
     }
 }
 
 impl Service<http::Uri> for Connector {
-    type Response = Stream;
+    type Response = PooledStream;
     type Error = DialError;
-    type Future = Pin<Box<dyn Future<Output = Result<Stream, DialError>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<PooledStream, DialError>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), DialError>> {
         Poll::Ready(Ok(()))
@@ -113,9 +113,9 @@ impl Service<http::Uri> for Connector {
 
     fn call(&mut self, url: http::Uri) -> Self::Future {
         let connector = self.clone();
-        Box::pin(
-            async move { connector.connect(&url, connector.http2).await.map(|stream| Stream(TokioIo::new(stream))) },
-        )
+        Box::pin(async move {
+            connector.connect(&url, connector.http2).await.map(|stream| PooledStream(TokioIo::new(stream)))
+        })
     }
 }
 
@@ -138,9 +138,9 @@ impl Link {
 either!(Link: Tls, Plain, Inside);
 
 /// A connection that reports to the pool whether it negotiated HTTP/2.
-pub struct Stream(TokioIo<Link>);
+pub struct PooledStream(TokioIo<Link>);
 
-impl Connection for Stream {
+impl Connection for PooledStream {
     fn connected(&self) -> Connected {
         let connected = Connected::new();
         match self.0.inner().speaks_http2() {
@@ -150,13 +150,13 @@ impl Connection for Stream {
     }
 }
 
-impl Read for Stream {
+impl Read for PooledStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_read(cx, buffer)
     }
 }
 
-impl Write for Stream {
+impl Write for PooledStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(cx, bytes)
     }

@@ -1,6 +1,6 @@
 //! Calls conversion webhooks and admission webhooks.
 
-use crate::{Credentials, Endpoint, Outbound, ServerAddress, TlsTrust, Users, cleaned, cleaned_url, deadline};
+use crate::{CallTarget, Credentials, Outbound, ServerAddress, TlsTrust, Users, cleaned, cleaned_url, deadline};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_core::Refusal;
@@ -21,7 +21,7 @@ const PORT: u16 = 443;
 
 /// The credentials for mutating and for validating webhooks; `None` without a kubeconfig.
 #[derive(Clone, Default)]
-pub struct Speakers {
+pub struct WebhookCredentials {
     pub mutating: Option<Arc<Users>>,
     pub validating: Option<Arc<Users>>,
 }
@@ -30,11 +30,11 @@ pub struct Speakers {
 pub struct Webhooks {
     engine: Weak<Engine>,
     outbound: Weak<Outbound>,
-    speakers: Speakers,
+    speakers: WebhookCredentials,
 }
 
 impl Webhooks {
-    pub fn new(engine: &Arc<Engine>, outbound: &Arc<Outbound>, speakers: Speakers) -> Webhooks {
+    pub fn new(engine: &Arc<Engine>, outbound: &Arc<Outbound>, speakers: WebhookCredentials) -> Webhooks {
         Webhooks { engine: Arc::downgrade(engine), outbound: Arc::downgrade(outbound), speakers }
     }
 
@@ -53,17 +53,17 @@ impl Webhooks {
 }
 
 /// The endpoint of a webhook, from its `clientConfig`.
-fn endpoint(config: &Value) -> Result<Endpoint, String> {
+fn endpoint(config: &Value) -> Result<CallTarget, String> {
     let bundle = config["caBundle"].as_str().unwrap_or_default();
     let authorities = STANDARD.decode(bundle).map_err(|error| format!("the caBundle is not base64: {error}"))?;
     let trust = TlsTrust { authorities, insecure: false, identified: false };
     if let Some(url) = config["url"].as_str() {
-        return Ok(Endpoint { place: ServerAddress::Url(cleaned_url(url)?), trust });
+        return Ok(CallTarget { place: ServerAddress::Url(cleaned_url(url)?), trust });
     }
     let service = &config["service"];
     let text = |field: &str| service[field].as_str().unwrap_or_default();
     let port = service["port"].as_u64().and_then(|port| u16::try_from(port).ok()).unwrap_or(PORT);
-    Ok(Endpoint::service(text("namespace"), text("name"), port, &cleaned(text("path")), trust))
+    Ok(CallTarget::service(text("namespace"), text("name"), port, &cleaned(text("path")), trust))
 }
 
 /// The value of the timeout in the query of a webhook's URL: seconds, rounded up.
@@ -72,7 +72,7 @@ fn whole_seconds(patience: Duration) -> u64 {
 }
 
 /// The credentials for the server of an endpoint.
-fn speaker<'a>(users: &'a Users, target: &Endpoint) -> Option<&'a Credentials> {
+fn speaker<'a>(users: &'a Users, target: &CallTarget) -> Option<&'a Credentials> {
     let found = match &target.place {
         ServerAddress::Url(url) => users.speaking_to(url.host().unwrap_or_default(), url.port_u16().unwrap_or(PORT)),
         ServerAddress::Service { port, .. } => users.speaking_to(&target.server_name(), *port),

@@ -1,7 +1,7 @@
 //! The routes of connections out of this server: direct, or through the proxies of an EgressSelectorConfiguration.
 
+use crate::error_texts::DialError;
 use crate::wire::{ServerTls, Wire, dial, shown};
-use crate::words::DialError;
 use crate::{IDLE_MAX, Identity, TlsTrust, konnectivity};
 use holdfast_core::object::reader::{Faults, Reader};
 use holdfast_value::Value;
@@ -77,7 +77,7 @@ impl Proxy {
                     Err(refused) => Err(refused),
                 };
                 let why = |error| {
-                    let why = crate::words::of_connect(&error);
+                    let why = crate::error_texts::of_connect(&error);
                     DialError(format!("dial unix {}: {why}", path.display()))
                 };
                 dialled.map(Wire::Unix).map_err(why)
@@ -87,7 +87,7 @@ impl Proxy {
                 wire.keep_alive(IDLE_MAX);
                 match tls {
                     None => Ok(wire),
-                    Some(tls) => tls.speak(wire).await.map(|spoken| Wire::Tls(Box::new(spoken))),
+                    Some(tls) => tls.handshake(wire).await.map(|spoken| Wire::Tls(Box::new(spoken))),
                 }
             }
         }

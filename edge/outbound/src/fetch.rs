@@ -1,7 +1,7 @@
 //! Fetches one document from one server.
 
 use crate::connect::Connector;
-use crate::{BoxError, Dialer, OutboundError, TlsTrust, collect, words};
+use crate::{BoxError, Dialer, OutboundError, TlsTrust, collect, error_texts};
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, HeaderValue, USER_AGENT};
 use http::{Request, StatusCode, Uri};
@@ -42,7 +42,7 @@ pub async fn fetch(
             request.headers_mut().insert(AUTHORIZATION, value);
         }
         let client = Client::builder(TokioExecutor::new()).build(connector);
-        let (parts, body) = client.request(request).await.map_err(words::of_client)?.into_parts();
+        let (parts, body) = client.request(request).await.map_err(error_texts::of_client)?.into_parts();
         Ok((parts.status, collect(body, BYTES_MAX).await?))
     };
     tokio::time::timeout(timeout, call).await.unwrap_or(Err(OutboundError::TimedOut))

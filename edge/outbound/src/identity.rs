@@ -15,12 +15,12 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// A client certificate with its key.
 pub struct Identity {
-    shown: Arc<Shown>,
-    files: Option<Files>,
+    shown: Arc<PresentedCertificate>,
+    files: Option<CertificateFiles>,
     generation: AtomicU64,
 }
 
-struct Files {
+struct CertificateFiles {
     certificate: PathBuf,
     key: PathBuf,
     stamps: Mutex<[Option<Stamp>; 2]>,
@@ -28,7 +28,7 @@ struct Files {
 
 /// The certificate for the next connection.
 #[derive(Debug)]
-struct Shown(RwLock<Arc<CertifiedKey>>);
+struct PresentedCertificate(RwLock<Arc<CertifiedKey>>);
 
 /// Two identities are equal if they are the same object. The content of their files does not matter.
 impl PartialEq for Identity {
@@ -59,13 +59,14 @@ impl Identity {
 
     /// An identity that can change with its files: [`look`](Self::look) reads them again.
     pub fn of_files(certificate: &Path, key: &Path) -> Result<Identity, String> {
-        let files = Files { certificate: certificate.to_owned(), key: key.to_owned(), stamps: Mutex::default() };
+        let files =
+            CertificateFiles { certificate: certificate.to_owned(), key: key.to_owned(), stamps: Mutex::default() };
         *files.stamps.lock().unwrap_or_else(PoisonError::into_inner) = files.stamps_now();
         Ok(Identity::new(files.read()?, Some(files)))
     }
 
-    fn new(certified: CertifiedKey, files: Option<Files>) -> Identity {
-        let shown = Arc::new(Shown(RwLock::new(Arc::new(certified))));
+    fn new(certified: CertifiedKey, files: Option<CertificateFiles>) -> Identity {
+        let shown = Arc::new(PresentedCertificate(RwLock::new(Arc::new(certified))));
         Identity { shown, files, generation: AtomicU64::new(0) }
     }
 
@@ -85,7 +86,7 @@ impl Identity {
     }
 
     /// Reads the files if they have changed. If they cannot be read, the old certificate stays.
-    pub fn look(&self) {
+    pub fn reload_if_changed(&self) {
         let Some(files) = &self.files else { return };
         let mut stamps = files.stamps.lock().unwrap_or_else(PoisonError::into_inner);
         let now = files.stamps_now();
@@ -111,7 +112,7 @@ impl Identity {
     }
 }
 
-impl Files {
+impl CertificateFiles {
     fn stamps_now(&self) -> [Option<Stamp>; 2] {
         [stamp(&self.certificate), stamp(&self.key)]
     }
@@ -127,7 +128,7 @@ struct Looking(Arc<Identity>);
 
 impl ResolvesClientCert for Looking {
     fn resolve(&self, hints: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        self.0.look();
+        self.0.reload_if_changed();
         self.0.shown.resolve(hints, schemes)
     }
 
@@ -136,7 +137,7 @@ impl ResolvesClientCert for Looking {
     }
 }
 
-impl ResolvesClientCert for Shown {
+impl ResolvesClientCert for PresentedCertificate {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         Some(self.0.read().unwrap_or_else(PoisonError::into_inner).clone())
     }
@@ -156,7 +157,7 @@ fn certified(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_tls::made::self_signed;
+    use holdfast_tls::generated::self_signed;
 
     #[test]
     fn the_certificate_follows_its_files_and_broken_ones_change_nothing() {
@@ -172,14 +173,14 @@ mod tests {
         write("first");
         let identity = Identity::of_files(&certificate, &key).expect("it is read");
         let first = shown(&identity);
-        identity.look();
+        identity.reload_if_changed();
         assert!(Arc::ptr_eq(&first, &shown(&identity)) && identity.generation() == 0, "nothing has changed");
         write("second.example.com");
-        identity.look();
+        identity.reload_if_changed();
         let second = shown(&identity);
         assert!(first.cert != second.cert && identity.generation() == 1);
         std::fs::write(&certificate, "nonsense").expect("it is written");
-        identity.look();
+        identity.reload_if_changed();
         assert!(Arc::ptr_eq(&second, &shown(&identity)) && identity.generation() == 1);
         std::fs::remove_dir_all(&folder).expect("it is removed");
     }

@@ -1,7 +1,7 @@
 //! Connections through a konnectivity server. Each is a stream of gRPC messages on a separate HTTP/2 connection.
 
+use crate::error_texts::DialError;
 use crate::wire::Wire;
-use crate::words::DialError;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use h2::client::ResponseFuture;
 use h2::{RecvStream, SendStream};

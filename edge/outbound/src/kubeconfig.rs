@@ -4,7 +4,7 @@ use crate::connect::Connector;
 use crate::credentials::{Credentials, named, pem};
 use crate::egress::Dialer;
 use crate::trace::Calling;
-use crate::{ANSWER_BYTES_MAX, BoxError, OutBody, OutboundError, TlsTrust, cleaned_url, collect, words};
+use crate::{ANSWER_BYTES_MAX, BoxError, OutBody, OutboundError, TlsTrust, cleaned_url, collect, error_texts};
 use bytes::Bytes;
 use holdfast_value::Value;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
@@ -114,11 +114,11 @@ impl Posting {
         let call = async {
             let mut request = self.request(&url, body).map_err(unsaid)?;
             let mut calling = Calling::begin(&mut request);
-            let response = self.client.request(request).await.map_err(words::of_client).map_err(unsaid)?;
+            let response = self.client.request(request).await.map_err(error_texts::of_client).map_err(unsaid)?;
             let (parts, body) = response.into_parts();
             crate::followed(&mut calling, parts.status);
             let body = collect(body, ANSWER_BYTES_MAX).await.map_err(unsaid)?;
-            words::of_answer(&parts, body).map_err(|error| {
+            error_texts::of_answer(&parts, body).map_err(|error| {
                 let told = parts.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
                 let retry_after = told.and_then(|text| text.parse().ok()).map(Duration::from_secs);
                 PostFault { error, retry_after }

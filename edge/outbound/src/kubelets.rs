@@ -7,7 +7,7 @@
 use crate::connect::{INSIDE_BYTES, Link};
 use crate::egress::Dialer;
 use crate::wire::{ServerTls, shown};
-use crate::{IDLE_MAX, Identity, OutBody, TlsTrust, words};
+use crate::{IDLE_MAX, Identity, OutBody, TlsTrust, error_texts};
 use holdfast_core::kinds::{Machine, is_global};
 use http::header::{HOST, HeaderValue};
 use http::{Request, Response};
@@ -161,7 +161,7 @@ impl Kubelets {
     fn tls(&self, host: &str, is_insecure: bool) -> Result<ServerTls, String> {
         let Settings { authorities, identity, .. } = &self.settings;
         if let Some(identity) = identity {
-            identity.look();
+            identity.reload_if_changed();
         }
         let read = |path: &Path| std::fs::read(path).map_err(|error| format!("open {}: {error}", path.display()));
         let authorities = authorities.as_deref().filter(|_| !is_insecure).map(read).transpose()?.unwrap_or_default();
@@ -244,7 +244,7 @@ impl Kubelets {
         match tls {
             None => Ok(Link::Plain(wire)),
             Some(tls) => {
-                let spoken = tls.speak(wire).await;
+                let spoken = tls.handshake(wire).await;
                 spoken.map(|stream| Link::Tls(Box::new(stream))).map_err(|error| Unreached::NotDialled(error.0))
             }
         }
@@ -300,7 +300,7 @@ pub async fn send(
         let host = HeaderValue::from_str(host).map_err(|error| Unreached::Unanswered(error.to_string()))?;
         request.headers_mut().insert(HOST, host);
     }
-    let failed = |error: hyper::Error| Unreached::Unanswered(words::of_hyper(&error));
+    let failed = |error: hyper::Error| Unreached::Unanswered(error_texts::of_hyper(&error));
     let asking = async {
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(link)).await.map_err(failed)?;

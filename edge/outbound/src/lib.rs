@@ -9,6 +9,7 @@ pub mod conversion;
 mod credentials;
 pub mod deadline;
 mod egress;
+mod error_texts;
 mod fetch;
 mod identity;
 mod konnectivity;
@@ -18,7 +19,6 @@ pub mod reviews;
 pub mod trace;
 pub mod trust;
 mod wire;
-mod words;
 
 use bytes::Bytes;
 use connect::Connector;
@@ -58,7 +58,7 @@ pub type OutBody = UnsyncBoxBody<Bytes, BoxError>;
 
 /// The target of a call, and the trusted authorities.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct CallTarget {
     pub place: ServerAddress,
     pub trust: TlsTrust,
 }
@@ -117,14 +117,14 @@ pub(crate) fn cleaned_url(url: &str) -> Result<Uri, String> {
     Uri::from_parts(parts).map_err(|error| unreadable(error.to_string()))
 }
 
-impl Endpoint {
-    pub fn service(namespace: &str, name: &str, port: u16, path: &str, trust: TlsTrust) -> Endpoint {
+impl CallTarget {
+    pub fn service(namespace: &str, name: &str, port: u16, path: &str, trust: TlsTrust) -> CallTarget {
         let (namespace, name, path) = (namespace.to_owned(), name.to_owned(), path.to_owned());
-        Endpoint { place: ServerAddress::Service { namespace, name, port, path }, trust }
+        CallTarget { place: ServerAddress::Service { namespace, name, port, path }, trust }
     }
 
     /// The same endpoint with a query.
-    pub fn asking(self, query: &str) -> Result<Endpoint, String> {
+    pub fn asking(self, query: &str) -> Result<CallTarget, String> {
         let place = match self.place {
             ServerAddress::Url(url) => {
                 let text = url.to_string();
@@ -135,7 +135,7 @@ impl Endpoint {
                 ServerAddress::Service { namespace, name, port, path: format!("{path}?{query}") }
             }
         };
-        Ok(Endpoint { place, ..self })
+        Ok(CallTarget { place, ..self })
     }
 
     /// The URL for messages.
@@ -167,12 +167,12 @@ pub struct Outbound {
     resolver: Arc<Resolver>,
     identity: Option<Arc<Identity>>,
     clients: Mutex<HashMap<Profile, Client<Connector, OutBody>>>,
-    inside: Insiders,
+    inside: InProcessServices,
     egress: Egress,
 }
 
 /// The Services for which this process answers itself, by namespace and name. They need no Service objects.
-pub type Insiders = HashMap<(String, String), Inside>;
+pub type InProcessServices = HashMap<(String, String), Inside>;
 
 /// Finds the addresses of Services.
 pub(crate) struct Resolver {
@@ -210,7 +210,7 @@ impl Outbound {
         slices: Arc<RwLock<Slices>>,
         routing: Routing,
         identity: Option<Arc<Identity>>,
-        inside: Insiders,
+        inside: InProcessServices,
     ) -> Outbound {
         let resolver = Arc::new(Resolver { engine, slices, routing });
         Outbound { resolver, identity, clients: Mutex::default(), inside, egress: Egress::default() }
@@ -234,7 +234,7 @@ impl Outbound {
     /// there are any.
     pub async fn post_json(
         &self,
-        target: &Endpoint,
+        target: &CallTarget,
         user: Option<&Credentials>,
         pieces: Vec<Bytes>,
         timeout: Duration,
@@ -270,7 +270,7 @@ impl Outbound {
                 .client(target, target.shares_connections(), service, identity)?
                 .request(request)
                 .await
-                .map_err(words::of_client)?;
+                .map_err(error_texts::of_client)?;
             followed(&mut calling, response.status());
             // The trace span ends when the whole answer is read.
             Ok((response.into_parts(), calling))
@@ -278,14 +278,14 @@ impl Outbound {
         let begun = tokio::time::timeout_at(deadline, call).await;
         let ((parts, body), _calling) = begun.unwrap_or(Err(OutboundError::TimedOut)).map_err(said)?;
         let body = tokio::time::timeout_at(deadline, collect(body, ANSWER_BYTES_MAX)).await;
-        let body = body.unwrap_or(Err(OutboundError::TimedOut)).map_err(words::of_body)?;
-        words::of_answer(&parts, body)
+        let body = body.unwrap_or(Err(OutboundError::TimedOut)).map_err(error_texts::of_body)?;
+        error_texts::of_answer(&parts, body)
     }
 
     /// Gets a whole document. The target's path and the headers identify it. Redirects are returned like other answers.
     pub async fn get(
         &self,
-        target: &Endpoint,
+        target: &CallTarget,
         headers: HeaderMap,
         timeout: Duration,
     ) -> Result<Response<Bytes>, OutboundError> {
@@ -302,12 +302,12 @@ impl Outbound {
     /// request.
     pub async fn forward(
         &self,
-        target: &Endpoint,
+        target: &CallTarget,
         mut request: Request<OutBody>,
     ) -> Result<Response<Incoming>, OutboundError> {
         *request.uri_mut() = self.located(target)?;
         let mut calling = Calling::begin(&mut request);
-        let response = self.client(target, true, None, None)?.request(request).await.map_err(words::of_client)?;
+        let response = self.client(target, true, None, None)?.request(request).await.map_err(error_texts::of_client)?;
         followed(&mut calling, response.status());
         Ok(response)
     }
@@ -315,7 +315,7 @@ impl Outbound {
     /// Forwards a request that upgrades to another protocol, over a separate connection.
     pub async fn upgrade(
         &self,
-        target: &Endpoint,
+        target: &CallTarget,
         mut request: Request<OutBody>,
     ) -> Result<Response<Incoming>, OutboundError> {
         let url = self.located(target)?;
@@ -332,7 +332,7 @@ impl Outbound {
         if let Ok(host) = HeaderValue::from_str(&host) {
             request.headers_mut().insert(http::header::HOST, host);
         }
-        let failed = |error: hyper::Error| OutboundError::Unanswered(words::of_hyper(&error));
+        let failed = |error: hyper::Error| OutboundError::Unanswered(error_texts::of_hyper(&error));
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
         tokio::spawn(async move {
@@ -346,17 +346,17 @@ impl Outbound {
     }
 
     /// The URL of a call with the Service's address, for messages.
-    pub fn shown(&self, target: &Endpoint) -> Result<String, OutboundError> {
+    pub fn shown(&self, target: &CallTarget) -> Result<String, OutboundError> {
         self.located(target).map(|url| url.to_string())
     }
 
     /// The host and port of a call.
-    pub fn host(&self, target: &Endpoint) -> Result<String, OutboundError> {
+    pub fn host(&self, target: &CallTarget) -> Result<String, OutboundError> {
         self.located(target).map(|url| url.authority().map(|host| host.to_string()).unwrap_or_default())
     }
 
     /// The URL of this call with the address to dial.
-    fn located(&self, target: &Endpoint) -> Result<Uri, OutboundError> {
+    fn located(&self, target: &CallTarget) -> Result<Uri, OutboundError> {
         match &target.place {
             ServerAddress::Url(url) => Ok(url.clone()),
             ServerAddress::Service { namespace, name, port, path } => {
@@ -373,7 +373,7 @@ impl Outbound {
 
     fn client(
         &self,
-        target: &Endpoint,
+        target: &CallTarget,
         http2: bool,
         service: Option<(String, String, u16)>,
         identity: Option<Arc<Identity>>,
@@ -405,7 +405,7 @@ impl Outbound {
 
     fn connector(
         &self,
-        target: &Endpoint,
+        target: &CallTarget,
         service: Option<(String, String, u16)>,
         identity: Option<&Identity>,
     ) -> Result<Connector, OutboundError> {
@@ -434,7 +434,7 @@ fn followed(calling: &mut Option<Calling>, status: StatusCode) {
 async fn collect(body: Incoming, bytes_max: usize) -> Result<Bytes, OutboundError> {
     let collected = Limited::new(body, bytes_max).collect().await;
     collected.map(|body| body.to_bytes()).map_err(|error| {
-        OutboundError::Unanswered(error.downcast_ref().map_or_else(|| error.to_string(), words::of_hyper))
+        OutboundError::Unanswered(error.downcast_ref().map_or_else(|| error.to_string(), error_texts::of_hyper))
     })
 }
 

@@ -1,8 +1,8 @@
 //! The bytes of one connection: dials a name or an address, and speaks TLS over the connection.
 
+use crate::error_texts::{self, DialError};
 use crate::identity::Identity;
 use crate::trust::{ServerVerifier, TlsTrust};
-use crate::words::{self, DialError};
 use holdfast_tls::suites;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -63,10 +63,13 @@ impl ServerTls {
         tls
     }
 
-    pub(crate) async fn speak<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S) -> Result<TlsStream<S>, DialError> {
+    pub(crate) async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+    ) -> Result<TlsStream<S>, DialError> {
         let handshake = TlsConnector::from(self.config.clone()).connect(self.name.clone(), stream);
         match tokio::time::timeout(HANDSHAKE_MAX, handshake).await {
-            Ok(spoken) => spoken.map_err(|error| DialError(words::of_handshake(&error))),
+            Ok(spoken) => spoken.map_err(|error| DialError(error_texts::of_handshake(&error))),
             Err(_) => Err(DialError("net/http: TLS handshake timeout".into())),
         }
     }
@@ -83,7 +86,7 @@ pub(crate) async fn dial(host: &str, port: u16) -> Result<TcpStream, DialError> 
                 return Ok(stream);
             }
             Err(error) => {
-                let error = format!("dial tcp {address}: {}", words::of_connect(&error));
+                let error = format!("dial tcp {address}: {}", error_texts::of_connect(&error));
                 first.get_or_insert(error);
             }
         }

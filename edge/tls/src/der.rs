@@ -48,7 +48,7 @@ fn split(bytes: &[u8]) -> Option<(Element<'_>, &[u8])> {
 }
 
 /// An element with this content.
-pub fn made(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+pub fn encode(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     let digits = length.to_be_bytes();
     let digits = &digits[digits.iter().take_while(|digit| **digit == 0).count()..];
@@ -72,13 +72,13 @@ mod tests {
     fn what_is_made_is_read_back() {
         for length in [0, 1, 0x7f, 0x80, 0xff, 0x100, 0x1_0000] {
             let content = vec![7; length];
-            let whole = made(OCTET_STRING, &[&content]);
+            let whole = encode(OCTET_STRING, &[&content]);
             let twice = [whole.as_slice(), &whole].concat();
             let found: Vec<Element> = elements(&twice).collect();
             assert_eq!(found.len(), 2, "{length}");
             assert!(found.iter().all(|found| found.content == content && found.whole == whole));
         }
-        assert_eq!(sequence(&made(SEQUENCE, &[b"a", b"b"])), Some(&b"ab"[..]));
+        assert_eq!(sequence(&encode(SEQUENCE, &[b"a", b"b"])), Some(&b"ab"[..]));
     }
 
     #[test]

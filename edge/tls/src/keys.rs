@@ -52,19 +52,19 @@ pub fn in_sec1(key: &PrivateKeyDer) -> Option<Vec<u8>> {
     let mut inner = der::elements(der::sequence(inner.content)?);
     let (version, secret) = (inner.next()?, inner.next()?);
     let rest: Vec<&[u8]> = inner.filter(|part| part.tag != CONTEXT_0).map(|part| part.whole).collect();
-    let curve = der::made(CONTEXT_0, &[curve.whole]);
-    Some(der::made(SEQUENCE, &[&[version.whole, secret.whole, &curve], &rest[..]].concat()))
+    let curve = der::encode(CONTEXT_0, &[curve.whole]);
+    Some(der::encode(SEQUENCE, &[&[version.whole, secret.whole, &curve], &rest[..]].concat()))
 }
 
 fn wrapped(algorithm: &[u8], parameters: &[u8], key: &[u8]) -> PrivatePkcs8KeyDer<'static> {
-    let version = der::made(INTEGER, &[&[0]]);
-    let algorithm = der::made(SEQUENCE, &[&der::made(OBJECT_IDENTIFIER, &[algorithm]), parameters]);
-    der::made(SEQUENCE, &[&version, &algorithm, &der::made(OCTET_STRING, &[key])]).into()
+    let version = der::encode(INTEGER, &[&[0]]);
+    let algorithm = der::encode(SEQUENCE, &[&der::encode(OBJECT_IDENTIFIER, &[algorithm]), parameters]);
+    der::encode(SEQUENCE, &[&version, &algorithm, &der::encode(OCTET_STRING, &[key])]).into()
 }
 
 /// The kind of a public key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum KeyKind {
     Rsa,
     P256,
     P384,
@@ -74,15 +74,15 @@ const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
 const P384: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x22];
 
 /// A public key as a SubjectPublicKeyInfo. An RSA key is given as PKCS #1, a key on a curve as its point.
-pub fn public_info(kind: Kind, key: &[u8]) -> Vec<u8> {
+pub fn public_info(kind: KeyKind, key: &[u8]) -> Vec<u8> {
     let (algorithm, parameters) = match kind {
-        Kind::Rsa => (RSA, NULL.to_vec()),
-        Kind::P256 => (ELLIPTIC, der::made(OBJECT_IDENTIFIER, &[P256])),
-        Kind::P384 => (ELLIPTIC, der::made(OBJECT_IDENTIFIER, &[P384])),
+        KeyKind::Rsa => (RSA, NULL.to_vec()),
+        KeyKind::P256 => (ELLIPTIC, der::encode(OBJECT_IDENTIFIER, &[P256])),
+        KeyKind::P384 => (ELLIPTIC, der::encode(OBJECT_IDENTIFIER, &[P384])),
     };
-    let algorithm = der::made(SEQUENCE, &[&der::made(OBJECT_IDENTIFIER, &[algorithm]), &parameters]);
+    let algorithm = der::encode(SEQUENCE, &[&der::encode(OBJECT_IDENTIFIER, &[algorithm]), &parameters]);
     // The zero byte says that all bits of the last byte are used.
-    der::made(SEQUENCE, &[&algorithm, &der::made(BIT_STRING, &[&[0], key])])
+    der::encode(SEQUENCE, &[&algorithm, &der::encode(BIT_STRING, &[&[0], key])])
 }
 
 /// The curve that a SEC 1 key names.

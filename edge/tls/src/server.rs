@@ -32,7 +32,7 @@ pub enum Pem {
 
 /// The settings of a TLS server.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct TlsOptions {
     pub certificate: Pem,
     pub key: Pem,
     /// Pairs of certificate and key, each as `CERT,KEY[:DOMAINS]`.
@@ -69,7 +69,7 @@ impl Tls {
         Tls { config, by_address: BTreeMap::new(), verifier }
     }
 
-    pub fn new(options: &Options) -> Result<Tls, String> {
+    pub fn new(options: &TlsOptions) -> Result<Tls, String> {
         let mut faults = Vec::new();
         let mut provider = rustls::crypto::ring::default_provider();
         faults.extend(keep_suites(&mut provider, &options.cipher_suites));
@@ -142,7 +142,7 @@ impl Tls {
 pub struct LiveTls {
     current: ArcSwap<Tls>,
     /// The options and the stamps of the files; `None` if the TLS side never changes.
-    made_of: Mutex<Option<(Options, Vec<Option<Stamp>>)>>,
+    made_of: Mutex<Option<(TlsOptions, Vec<Option<Stamp>>)>>,
     /// The error if the current content of the files is not used.
     pub trouble: Trouble,
     /// The number of times the files were read again, and the number of failures.
@@ -161,7 +161,7 @@ impl From<Tls> for LiveTls {
 }
 
 impl LiveTls {
-    pub fn new(options: Options) -> Result<LiveTls, String> {
+    pub fn new(options: TlsOptions) -> Result<LiveTls, String> {
         let stamps = options.stamps();
         let tls = Tls::new(&options)?;
         let unserved = suites::unserved(&options.cipher_suites);
@@ -171,7 +171,7 @@ impl LiveTls {
         Ok(LiveTls::made_of(tls, Some((options, stamps))))
     }
 
-    fn made_of(tls: Tls, made_of: Option<(Options, Vec<Option<Stamp>>)>) -> LiveTls {
+    fn made_of(tls: Tls, made_of: Option<(TlsOptions, Vec<Option<Stamp>>)>) -> LiveTls {
         let (current, made_of) = (ArcSwap::from_pointee(tls), Mutex::new(made_of));
         let (reloads, failures) = (AtomicU64::new(0), AtomicU64::new(0));
         LiveTls { current, made_of, trouble: Trouble::default(), reloads, failures }
@@ -196,7 +196,7 @@ impl LiveTls {
     }
 
     /// Checks whether a file has changed, and applies the new content.
-    pub fn look(&self) {
+    pub fn reload_if_changed(&self) {
         let mut made_of = self.made_of.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((options, stamps)) = made_of.as_mut() else { return };
         let now = options.stamps();
@@ -218,7 +218,7 @@ impl LiveTls {
     }
 
     /// Changes the options, unless the result would be unusable.
-    pub fn change(&self, change: impl FnOnce(&mut Options)) -> Result<(), String> {
+    pub fn change(&self, change: impl FnOnce(&mut TlsOptions)) -> Result<(), String> {
         let mut made_of = self.made_of.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((options, stamps)) = made_of.as_mut() else { return Ok(()) };
         let mut changed = options.clone();
@@ -230,7 +230,7 @@ impl LiveTls {
     }
 }
 
-impl Options {
+impl TlsOptions {
     /// The current stamp of each file.
     fn stamps(&self) -> Vec<Option<Stamp>> {
         let own = [&self.certificate, &self.key].into_iter();
@@ -425,10 +425,10 @@ fn names_in(certificate: &CertificateDer) -> Result<Vec<String>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::made::self_signed;
+    use crate::generated::self_signed;
 
-    fn options(folder: &Path) -> Options {
-        Options {
+    fn options(folder: &Path) -> TlsOptions {
+        TlsOptions {
             certificate: Pem::File(folder.join("tls.crt")),
             key: Pem::File(folder.join("tls.key")),
             named: Vec::new(),
@@ -455,14 +455,14 @@ mod tests {
         write(folder.path(), "first");
         let live = LiveTls::new(options(folder.path())).expect("it is made");
         let first = live.current();
-        live.look();
+        live.reload_if_changed();
         assert!(Arc::ptr_eq(&first, &live.current()), "nothing has changed");
         write(folder.path(), "second.example.com");
-        live.look();
+        live.reload_if_changed();
         let second = live.current();
         assert!(!Arc::ptr_eq(&first, &second));
         std::fs::write(folder.path().join("tls.crt"), "nonsense").expect("it is written");
-        live.look();
+        live.reload_if_changed();
         assert!(Arc::ptr_eq(&second, &live.current()), "what cannot be read changes nothing");
     }
 

@@ -21,7 +21,7 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use crossbeam::channel::Receiver;
 use futures_util::future::select_all;
-use holdfast_background::aside;
+use holdfast_background::run_low_priority;
 use holdfast_core::Refusal;
 use holdfast_core::admission::Call;
 use holdfast_core::authz::Mode;
@@ -344,7 +344,7 @@ impl Engine {
     /// Otherwise it waits for the user's turn and runs on a thread of its own.
     pub async fn by_size<T: Send>(&self, user: &str, bytes: usize, work: impl FnOnce() -> T + Send) -> T {
         match self.large.turn(user, bytes).await {
-            Some(_place) => aside(work),
+            Some(_place) => run_low_priority(work),
             None => work(),
         }
     }

@@ -24,7 +24,7 @@ pub fn heavy<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// Like [`heavy`], on a thread of lower priority.
-pub fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+pub fn run_low_priority<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(|| on_another_thread(work)),
         _ => work(),
@@ -88,12 +88,12 @@ mod tests {
     #[test]
     fn others_go_on_meanwhile() {
         ends_after_another_task(heavy);
-        ends_after_another_task(aside);
+        ends_after_another_task(run_low_priority);
     }
 
     #[tokio::test]
     async fn it_is_done_where_there_is_one_thread_alone() {
-        assert_eq!((heavy(|| 7), aside(|| 8)), (7, 8));
+        assert_eq!((heavy(|| 7), run_low_priority(|| 8)), (7, 8));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -101,7 +101,7 @@ mod tests {
         let niceness = || rustix::process::getpriority_process(None).expect("it can be asked");
         let before = niceness();
         let nicer = (before + NICER).min(19);
-        assert_eq!((aside(niceness), niceness()), (nicer, before));
+        assert_eq!((run_low_priority(niceness), niceness()), (nicer, before));
     }
 
     /// A thread inherits the niceness of the thread that starts it.
@@ -110,7 +110,7 @@ mod tests {
         let niceness = || rustix::process::getpriority_process(None).expect("it can be asked");
         let nicer = (niceness() + NICER).min(19);
         let background = runtime().expect("a runtime");
-        let asked = background.spawn(async move { (niceness(), aside(niceness), heavy(niceness)) });
+        let asked = background.spawn(async move { (niceness(), run_low_priority(niceness), heavy(niceness)) });
         assert_eq!(background.block_on(asked).expect("no panic"), (nicer, nicer, nicer));
         let blocking =
             background.block_on(background.spawn(async move { tokio::task::spawn_blocking(niceness).await }));
@@ -119,7 +119,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn a_panic_is_the_askers() {
-        let asked = tokio::spawn(async { aside(|| panic!("broken work")) });
+        let asked = tokio::spawn(async { run_low_priority(|| panic!("broken work")) });
         assert!(asked.await.expect_err("it panicked").is_panic());
     }
 }

@@ -3,8 +3,8 @@
 //! A file that is written whole is first made under a random name in the same folder, private to its owner, and then
 //! renamed over the previous file. A link of this user with that name is replaced, never followed.
 
-pub use crate::way::check;
-use crate::way::{check_around, check_found, check_place, find, refused};
+pub use crate::resolve::check;
+use crate::resolve::{check_around, check_found, check_place, find, refused};
 use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{Error, ErrorKind, Result, Write};
@@ -21,14 +21,14 @@ pub enum Readers {
 
 /// How files are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Writing {
+pub enum WriteMode {
     /// Synced, so that they survive a power cut.
     Synced,
     /// Not synced, for a folder that is removed with its process.
     Unsynced,
 }
 
-impl Writing {
+impl WriteMode {
     /// Writes a file whole or not at all.
     pub fn file(self, path: &Path, text: &str, readers: Readers) -> Result<()> {
         let mode = match readers {
@@ -42,7 +42,7 @@ impl Writing {
             // The umask may have reduced the permissions with which the file was made.
             file.as_file().set_permissions(Permissions::from_mode(mode))?;
             file.write_all(text.as_bytes())?;
-            if self == Writing::Synced {
+            if self == WriteMode::Synced {
                 file.as_file().sync_all()?;
             }
             file.persist(path).map(drop).map_err(|error| error.error)
@@ -144,9 +144,9 @@ mod tests {
         std::fs::write(&elsewhere, "theirs").expect("written");
         std::fs::write(&secret, "old").expect("written");
         std::fs::set_permissions(&secret, Permissions::from_mode(0o666)).expect("set");
-        Writing::Synced.file(&secret, "new", Readers::Owner).expect("written");
+        WriteMode::Synced.file(&secret, "new", Readers::Owner).expect("written");
         assert_eq!((mode(&secret), std::fs::read_to_string(&secret).expect("text").as_str()), (0o600, "new"));
-        Writing::Unsynced.file(&secret, "shown", Readers::Everybody).expect("written");
+        WriteMode::Unsynced.file(&secret, "shown", Readers::Everybody).expect("written");
         assert_eq!(mode(&secret), 0o644);
 
         // Links are not followed: at the path of the file, and at the temporary path of earlier releases.
@@ -154,7 +154,7 @@ mod tests {
         std::fs::remove_file(&secret).expect("removed");
         symlink(&elsewhere, &secret).expect("a link");
         symlink(&elsewhere, &prepared).expect("a link");
-        Writing::Synced.file(&secret, "key", Readers::Owner).expect("written");
+        WriteMode::Synced.file(&secret, "key", Readers::Owner).expect("written");
         assert_eq!(std::fs::read_to_string(&elsewhere).expect("text"), "theirs");
         assert!(secret.symlink_metadata().expect("a file").is_file());
         assert_eq!(mode(&secret), 0o600);

@@ -2,7 +2,7 @@
 //!
 //! Their permissions must not depend on the umask of the process, nor on who made the folder first.
 
-use crate::way::{End, check, check_around, check_found, find, own_user};
+use crate::resolve::{PathEnd, check, check_around, check_found, find, own_user};
 use rustix::fs::{Mode, OFlags, mkdirat, openat};
 use rustix::io::Errno;
 use std::fs::Permissions;
@@ -44,7 +44,7 @@ pub fn make_missing(folder: &Path) -> Result<()> {
 
 /// Makes the missing folders, private to their owner. If another user makes a folder first, that folder is used, and
 /// the caller must check it.
-fn make(end: &End) -> Result<()> {
+fn make(end: &PathEnd) -> Result<()> {
     let owner = Mode::from_raw_mode(OWNER);
     let opened = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut above = None;

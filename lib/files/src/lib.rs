@@ -6,7 +6,7 @@
 
 pub mod file;
 pub mod folder;
+pub mod resolve;
 pub mod trouble;
-pub mod way;
 
-pub use way::{check, check_owner, check_place, check_socket, complaint};
+pub use resolve::{check, check_owner, check_place, check_socket, complaint};

@@ -28,7 +28,7 @@ pub struct Head {
 /// The result of a block's fields.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "it is taken apart where it is made")]
-pub enum Outcome {
+pub enum BlockOutcome {
     /// A request, and the length of its body if that is announced.
     Request(Request<()>, Option<u64>),
     /// A CONNECT request for a tunnel.
@@ -56,29 +56,29 @@ impl Head {
     }
 
     /// `is_end`: no body follows.
-    pub fn finish(mut self, is_end: bool) -> Outcome {
+    pub fn finish(mut self, is_end: bool) -> BlockOutcome {
         if self.room.is_none() {
-            return Outcome::TooLarge;
+            return BlockOutcome::TooLarge;
         }
         if is_end && self.announced.is_some_and(|length| length > 0) {
             self.flaw.get_or_insert("a body was announced, and there is none");
         }
         let method = match (self.method, self.flaw) {
-            (_, Some(flaw)) => return Outcome::Malformed(flaw),
-            (None, _) => return Outcome::Malformed("there is no :method"),
+            (_, Some(flaw)) => return BlockOutcome::Malformed(flaw),
+            (None, _) => return BlockOutcome::Malformed("there is no :method"),
             (Some(Method::CONNECT), _) => {
                 return match (&self.scheme, &self.path, &self.authority) {
-                    (None, None, Some(_)) => Outcome::Connect,
-                    _ => Outcome::Malformed("CONNECT has an authority, and neither scheme nor path"),
+                    (None, None, Some(_)) => BlockOutcome::Connect,
+                    _ => BlockOutcome::Malformed("CONNECT has an authority, and neither scheme nor path"),
                 };
             }
             (Some(method), _) => method,
         };
         let (Some(scheme), Some(path)) = (self.scheme, self.path) else {
-            return Outcome::Malformed("there is no :scheme, or no :path");
+            return BlockOutcome::Malformed("there is no :scheme, or no :path");
         };
         if path == "*" && method != Method::OPTIONS {
-            return Outcome::Malformed("only OPTIONS may ask about all of a server");
+            return BlockOutcome::Malformed("only OPTIONS may ask about all of a server");
         }
         if self.has_cookies {
             join_cookies(&mut self.headers);
@@ -87,13 +87,13 @@ impl Head {
         parts.scheme = self.authority.is_some().then_some(scheme);
         parts.authority = self.authority;
         parts.path_and_query = Some(path);
-        let Ok(uri) = Uri::from_parts(parts) else { return Outcome::Malformed("no URI") };
+        let Ok(uri) = Uri::from_parts(parts) else { return BlockOutcome::Malformed("no URI") };
         let mut request = Request::new(());
         *request.method_mut() = method;
         *request.uri_mut() = uri;
         *request.version_mut() = Version::HTTP_2;
         *request.headers_mut() = self.headers;
-        Outcome::Request(request, self.announced)
+        BlockOutcome::Request(request, self.announced)
     }
 
     fn pseudo(&mut self, name: Pseudo, value: Bytes) -> Result<(), &'static str> {

@@ -19,7 +19,7 @@ mod reason;
 mod settings;
 mod stream;
 
-pub use connection::{Answer, Connection, Event};
+pub use connection::{Connection, Event, ResponseHead};
 pub use limits::Limits;
 pub use reason::Reason;
 pub use stream::StreamId;

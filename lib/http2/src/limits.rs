@@ -33,13 +33,13 @@ const RESETS_MAX: u32 = 64;
 
 /// Counts of useless frames from the client.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct UselessFrames {
     idle: u32,
     mistakes: u32,
     resets: u32,
 }
 
-impl Counts {
+impl UselessFrames {
     /// Counts a frame that advances no request.
     pub fn idle(&mut self) -> Result<(), Fault> {
         self.idle += 1;

@@ -1,11 +1,11 @@
 //! Port forwarding: connections to ports of a pod, over SPDY (also tunnelled in a WebSocket) or as channels of a
 //! WebSocket.
 
-use crate::pipe::{Reader, Writer};
-use crate::spdy::{Headers, Incoming, Spdy, Stream};
-use crate::upgrade::{Agreed, TUNNEL, Wire};
-use crate::websocket::{Form, Open, Tunnel, channels};
-use crate::{Limits, Output, Socket};
+use crate::pipe::{StreamReader, StreamWriter};
+use crate::spdy::{Headers, Incoming, Spdy, SpdyStream};
+use crate::upgrade::{Agreed, TUNNEL, UpgradeProtocol};
+use crate::websocket::{MessageForm, Open, Tunnel, channels};
+use crate::{ConnectionLimits, Output, Socket};
 use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
@@ -26,11 +26,11 @@ pub const PORTS_MAX: usize = 127;
 
 /// The connections that a client requests.
 pub struct Forwards {
-    kind: Kind,
+    kind: ForwardProtocol,
     closed: CancellationToken,
 }
 
-enum Kind {
+enum ForwardProtocol {
     Spdy {
         _spdy: Spdy,
         incoming: Incoming,
@@ -45,7 +45,7 @@ enum Kind {
 /// The first stream of a connection.
 struct Half {
     is_error: bool,
-    stream: Stream,
+    stream: SpdyStream,
     port: u16,
     until: Instant,
 }
@@ -73,8 +73,8 @@ impl Forward {
 pub struct Data(Wires);
 
 enum Wires {
-    Stream(Stream),
-    Channel(Reader, Writer<Message>),
+    Stream(SpdyStream),
+    Channel(StreamReader, StreamWriter<Message>),
 }
 
 impl AsyncRead for Data {
@@ -113,18 +113,23 @@ impl AsyncWrite for Data {
 
 impl Forwards {
     /// Accepts an upgraded connection. `ports` are the ports in the request; only a WebSocket with channels needs them.
-    pub async fn accept<S: Socket>(socket: S, agreed: &Agreed, ports: &[u16], limits: Limits) -> io::Result<Forwards> {
+    pub async fn accept<S: Socket>(
+        socket: S,
+        agreed: &Agreed,
+        ports: &[u16],
+        limits: ConnectionLimits,
+    ) -> io::Result<Forwards> {
         match agreed.wire {
-            Wire::Spdy => Ok(Forwards::over_spdy(socket, limits)),
-            Wire::WebSocket if agreed.protocol.starts_with(TUNNEL) => {
+            UpgradeProtocol::Spdy => Ok(Forwards::over_spdy(socket, limits)),
+            UpgradeProtocol::WebSocket if agreed.protocol.starts_with(TUNNEL) => {
                 Ok(Forwards::over_spdy(Tunnel::server(socket).await, limits))
             }
-            Wire::WebSocket => {
+            UpgradeProtocol::WebSocket => {
                 if ports.is_empty() || ports.len() > PORTS_MAX {
                     let why = format!("between 1 and {PORTS_MAX} ports can be forwarded, not {}", ports.len());
                     return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
                 }
-                let (mut channels, started) = channels(socket, Form::of(&agreed.protocol), limits).await;
+                let (mut channels, started) = channels(socket, MessageForm::of(&agreed.protocol), limits).await;
                 let mut streams = Vec::new();
                 for (port, channel) in ports.iter().zip((0..).step_by(2)) {
                     let mut data = channels.write(channel);
@@ -136,22 +141,22 @@ impl Forwards {
                 }
                 let closed = channels.closed();
                 let open = Arc::new(started.run(channels));
-                let forward = |(port, data, error): (_, _, Writer<Message>)| Forward {
+                let forward = |(port, data, error): (_, _, StreamWriter<Message>)| Forward {
                     port,
                     data,
                     error: Box::new(error),
                     _open: Some(open.clone()),
                 };
                 let forwards: Vec<Forward> = streams.into_iter().map(forward).collect();
-                Ok(Forwards { kind: Kind::WebSocket { forwards: forwards.into_iter() }, closed })
+                Ok(Forwards { kind: ForwardProtocol::WebSocket { forwards: forwards.into_iter() }, closed })
             }
         }
     }
 
-    fn over_spdy<S: Socket>(socket: S, limits: Limits) -> Forwards {
+    fn over_spdy<S: Socket>(socket: S, limits: ConnectionLimits) -> Forwards {
         let (spdy, incoming) = Spdy::server(socket, limits);
         let closed = spdy.closed();
-        Forwards { kind: Kind::Spdy { _spdy: spdy, incoming, pairs: HashMap::new() }, closed }
+        Forwards { kind: ForwardProtocol::Spdy { _spdy: spdy, incoming, pairs: HashMap::new() }, closed }
     }
 
     /// Cancelled when the client has disconnected.
@@ -162,14 +167,14 @@ impl Forwards {
     /// The next connection that the client requests; `None` when it has disconnected.
     pub async fn next(&mut self) -> Option<Forward> {
         match &mut self.kind {
-            Kind::WebSocket { forwards } => match forwards.next() {
+            ForwardProtocol::WebSocket { forwards } => match forwards.next() {
                 Some(forward) => Some(forward),
                 None => {
                     self.closed.cancelled().await;
                     None
                 }
             },
-            Kind::Spdy { incoming, pairs, .. } => loop {
+            ForwardProtocol::Spdy { incoming, pairs, .. } => loop {
                 let first = pairs.values().map(|half| half.until).min();
                 let asked = tokio::select! {
                     asked = incoming.next() => asked?,
@@ -220,7 +225,7 @@ fn understood(headers: &Headers, id: u32) -> Option<(String, bool, u16)> {
 }
 
 /// Opens a connection to a port, as a client.
-pub async fn connect(spdy: &Spdy, port: u16, request: &str) -> io::Result<(Stream, Stream)> {
+pub async fn connect(spdy: &Spdy, port: u16, request: &str) -> io::Result<(SpdyStream, SpdyStream)> {
     let headers =
         |kind: &str| Headers::new().with("streamtype", kind).with("port", port.to_string()).with("requestid", request);
     let mut error = spdy.open(headers("error")).await?;

@@ -50,7 +50,7 @@ pub mod spdy;
 pub mod upgrade;
 pub mod websocket;
 
-pub use spdy::Limits;
+pub use spdy::ConnectionLimits;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 

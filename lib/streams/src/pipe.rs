@@ -18,14 +18,14 @@ const PIECE_COST: usize = 64;
 
 /// A byte limit shared by all pieces of one connection.
 #[derive(Clone)]
-pub struct Room {
+pub struct ByteBudget {
     semaphore: Arc<Semaphore>,
     bytes: u32,
 }
 
-impl Room {
-    pub fn new(bytes: u32) -> Room {
-        Room { semaphore: Arc::new(Semaphore::new(bytes.try_into().unwrap_or(Semaphore::MAX_PERMITS))), bytes }
+impl ByteBudget {
+    pub fn new(bytes: u32) -> ByteBudget {
+        ByteBudget { semaphore: Arc::new(Semaphore::new(bytes.try_into().unwrap_or(Semaphore::MAX_PERMITS))), bytes }
     }
 
     fn cost(&self, bytes: usize) -> u32 {
@@ -56,13 +56,13 @@ enum Arrived {
 #[derive(Clone)]
 pub struct Feeder {
     queue: UnboundedSender<Arrived>,
-    room: Room,
+    room: ByteBudget,
 }
 
 impl Feeder {
-    pub fn new(room: &Room) -> (Feeder, Reader) {
+    pub fn new(room: &ByteBudget) -> (Feeder, StreamReader) {
         let (queue, arrived) = unbounded_channel();
-        let reader = Reader { arrived, piece: None, ended: false };
+        let reader = StreamReader { arrived, piece: None, ended: false };
         (Feeder { queue, room: room.clone() }, reader)
     }
 
@@ -89,13 +89,13 @@ impl Feeder {
 }
 
 /// Reads the data that arrives for one stream.
-pub struct Reader {
+pub struct StreamReader {
     arrived: UnboundedReceiver<Arrived>,
     piece: Option<(Bytes, OwnedSemaphorePermit)>,
     ended: bool,
 }
 
-impl AsyncRead for Reader {
+impl AsyncRead for StreamReader {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, output: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let reader = self.get_mut();
         while !reader.ended && output.remaining() > 0 {
@@ -134,7 +134,7 @@ impl<T> Outgoing<T> {
 /// The queue of a connection's outgoing items. The connection stays open while an outbox exists.
 pub struct Outbox<T> {
     queue: UnboundedSender<Outgoing<T>>,
-    room: Room,
+    room: ByteBudget,
     unused: CancellationToken,
     /// Cancels the token when the last outbox is dropped.
     users: Arc<DropGuard>,
@@ -148,7 +148,7 @@ impl<T> Clone for Outbox<T> {
 }
 
 impl<T> Outbox<T> {
-    pub fn new(room: &Room) -> (Outbox<T>, UnboundedReceiver<Outgoing<T>>) {
+    pub fn new(room: &ByteBudget) -> (Outbox<T>, UnboundedReceiver<Outgoing<T>>) {
         let (queue, outgoing) = unbounded_channel();
         let unused = CancellationToken::new();
         let users = Arc::new(unused.clone().drop_guard());
@@ -170,7 +170,7 @@ impl<T> Outbox<T> {
         _ = self.push(what, Some(room));
     }
 
-    pub fn room(&self) -> &Room {
+    pub fn room(&self) -> &ByteBudget {
         &self.room
     }
 
@@ -204,7 +204,7 @@ impl<T> Outbox<T> {
 
 pub struct WeakOutbox<T> {
     queue: WeakUnboundedSender<Outgoing<T>>,
-    room: Room,
+    room: ByteBudget,
     unused: CancellationToken,
     users: Weak<DropGuard>,
 }
@@ -220,7 +220,7 @@ impl<T> WeakOutbox<T> {
 type Wrap<T> = Box<dyn Fn(&[u8]) -> T + Send + Sync>;
 
 /// Writes to one stream. Written data is queued, and the connection sends it.
-pub struct Writer<T> {
+pub struct StreamWriter<T> {
     outbox: Outbox<T>,
     room: PollSemaphore,
     wrap: Wrap<T>,
@@ -228,10 +228,14 @@ pub struct Writer<T> {
     end: Option<T>,
 }
 
-impl<T: Unpin> Writer<T> {
-    pub fn new(outbox: Outbox<T>, end: Option<T>, wrap: impl Fn(&[u8]) -> T + Send + Sync + 'static) -> Writer<T> {
+impl<T: Unpin> StreamWriter<T> {
+    pub fn new(
+        outbox: Outbox<T>,
+        end: Option<T>,
+        wrap: impl Fn(&[u8]) -> T + Send + Sync + 'static,
+    ) -> StreamWriter<T> {
         let room = PollSemaphore::new(outbox.room.semaphore.clone());
-        Writer { outbox, room, wrap: Box::new(wrap), end }
+        StreamWriter { outbox, room, wrap: Box::new(wrap), end }
     }
 
     /// Drops the writer without ending the stream.
@@ -240,7 +244,7 @@ impl<T: Unpin> Writer<T> {
     }
 }
 
-impl<T: Unpin> AsyncWrite for Writer<T> {
+impl<T: Unpin> AsyncWrite for StreamWriter<T> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let writer = self.get_mut();
         if bytes.is_empty() {
@@ -267,7 +271,7 @@ impl<T: Unpin> AsyncWrite for Writer<T> {
 }
 
 /// Dropping a writer ends the stream.
-impl<T> Drop for Writer<T> {
+impl<T> Drop for StreamWriter<T> {
     fn drop(&mut self) {
         if let Some(end) = self.end.take() {
             self.outbox.send_now(end);

@@ -2,10 +2,10 @@
 //!
 //! [`Session`] is the side that runs the command. [`Remote`] is the side that requests it, over SPDY.
 
-use crate::spdy::{Headers, Incoming, Spdy, Stream};
-use crate::upgrade::{Agreed, Wire};
-use crate::websocket::{Form, Open, channels};
-use crate::{Input, Limits, Output, Socket};
+use crate::spdy::{Headers, Incoming, Spdy, SpdyStream};
+use crate::upgrade::{Agreed, UpgradeProtocol};
+use crate::websocket::{MessageForm, Open, channels};
+use crate::{ConnectionLimits, Input, Output, Socket};
 use serde::Deserialize;
 use std::io;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -25,7 +25,7 @@ const RESIZE: u8 = 4;
 
 /// The streams of a command.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct CommandStreams {
     pub stdin: bool,
     pub stdout: bool,
     pub stderr: bool,
@@ -34,7 +34,7 @@ pub struct Wanted {
 
 /// The version of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Version {
+pub enum ProtocolVersion {
     V1,
     V2,
     V3,
@@ -42,64 +42,64 @@ pub enum Version {
     V5,
 }
 
-impl Version {
+impl ProtocolVersion {
     /// The version that a protocol name stands for.
-    pub fn of(protocol: &str) -> Version {
+    pub fn of(protocol: &str) -> ProtocolVersion {
         match protocol {
-            "v5.channel.k8s.io" => Version::V5,
-            "v4.channel.k8s.io" | "v4.base64.channel.k8s.io" => Version::V4,
-            "v3.channel.k8s.io" => Version::V3,
-            "v2.channel.k8s.io" => Version::V2,
-            _ => Version::V1,
+            "v5.channel.k8s.io" => ProtocolVersion::V5,
+            "v4.channel.k8s.io" | "v4.base64.channel.k8s.io" => ProtocolVersion::V4,
+            "v3.channel.k8s.io" => ProtocolVersion::V3,
+            "v2.channel.k8s.io" => ProtocolVersion::V2,
+            _ => ProtocolVersion::V1,
         }
     }
 
     /// Whether the outcome is sent as a Status rather than as a line of text.
     fn has_status(self) -> bool {
-        self >= Version::V4
+        self >= ProtocolVersion::V4
     }
 }
 
 /// The outcome of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct CommandOutcome {
     /// The text of the error, for versions before 4; `None` for a success.
     text: Option<String>,
     /// For version 4 and later: a Status.
     status: String,
 }
 
-impl Outcome {
-    pub fn success() -> Outcome {
-        Outcome { text: None, status: r#"{"metadata":{},"status":"Success"}"#.to_owned() }
+impl CommandOutcome {
+    pub fn success() -> CommandOutcome {
+        CommandOutcome { text: None, status: r#"{"metadata":{},"status":"Success"}"#.to_owned() }
     }
 
     /// The command ended with this exit code; 0 is a success. `why` is a text such as `error executing command [false],
     /// exit code 1`.
-    pub fn exit(code: i32, why: &str) -> Outcome {
+    pub fn exit(code: i32, why: &str) -> CommandOutcome {
         if code == 0 {
-            return Outcome::success();
+            return CommandOutcome::success();
         }
         let message = format!("command terminated with non-zero exit code: {why}");
         let status = serde_json::json!({
             "metadata": {}, "status": "Failure", "message": message, "reason": "NonZeroExitCode",
             "details": {"causes": [{"reason": "ExitCode", "message": code.to_string()}]},
         });
-        Outcome { text: Some(why.to_owned()), status: status.to_string() }
+        CommandOutcome { text: Some(why.to_owned()), status: status.to_string() }
     }
 
     /// The command could not be run.
-    pub fn failed(why: &str) -> Outcome {
+    pub fn failed(why: &str) -> CommandOutcome {
         let status = serde_json::json!({
             "metadata": {}, "status": "Failure", "message": format!("Internal error occurred: {why}"),
             "reason": "InternalError", "details": {"causes": [{"message": why}]}, "code": 500,
         });
-        Outcome { text: Some(why.to_owned()), status: status.to_string() }
+        CommandOutcome { text: Some(why.to_owned()), status: status.to_string() }
     }
 
     /// A Status as received, with a text for versions that have no Status.
-    pub fn status(status: String, text: Option<String>) -> Outcome {
-        Outcome { text, status }
+    pub fn status(status: String, text: Option<String>) -> CommandOutcome {
+        CommandOutcome { text, status }
     }
 }
 
@@ -111,31 +111,36 @@ pub struct Session {
     /// Sizes of the client's terminal, for [`Resizes`].
     pub resize: Option<Input>,
     error: Output,
-    version: Version,
-    held: Held,
+    version: ProtocolVersion,
+    held: KeptOpen,
 }
 
 /// Keeps the connection open.
-enum Held {
+enum KeptOpen {
     Spdy(Spdy),
     WebSocket(Open),
 }
 
 impl Session {
     /// Accepts an upgraded connection. Over SPDY this waits until the client has opened the streams.
-    pub async fn accept<S: Socket>(socket: S, agreed: &Agreed, wanted: Wanted, limits: Limits) -> io::Result<Session> {
-        let version = Version::of(&agreed.protocol);
-        let wanted = Wanted { stderr: wanted.stderr && !wanted.tty, ..wanted };
+    pub async fn accept<S: Socket>(
+        socket: S,
+        agreed: &Agreed,
+        wanted: CommandStreams,
+        limits: ConnectionLimits,
+    ) -> io::Result<Session> {
+        let version = ProtocolVersion::of(&agreed.protocol);
+        let wanted = CommandStreams { stderr: wanted.stderr && !wanted.tty, ..wanted };
         match agreed.wire {
-            Wire::Spdy => {
+            UpgradeProtocol::Spdy => {
                 let patience = limits.reply;
                 let (spdy, incoming) = Spdy::server(socket, limits);
                 let streams = timeout(patience, Streams::of_client(incoming, wanted, version)).await;
                 let late = || io::Error::new(io::ErrorKind::TimedOut, "timed out waiting for client to create streams");
                 Session::over_spdy(streams.map_err(|_| late())??, version, spdy)
             }
-            Wire::WebSocket => {
-                let (mut channels, started) = channels(socket, Form::of(&agreed.protocol), limits).await;
+            UpgradeProtocol::WebSocket => {
+                let (mut channels, started) = channels(socket, MessageForm::of(&agreed.protocol), limits).await;
                 let stdin = wanted.stdin.then(|| channels.read(STDIN));
                 let stdout = wanted.stdout.then(|| channels.write(STDOUT));
                 let stderr = wanted.stderr.then(|| channels.write(STDERR));
@@ -157,17 +162,17 @@ impl Session {
                     resize: resize.map(|stream| Box::new(stream) as Input),
                     error: Box::new(error),
                     version,
-                    held: Held::WebSocket(started.run(channels)),
+                    held: KeptOpen::WebSocket(started.run(channels)),
                 })
             }
         }
     }
 
-    fn over_spdy(streams: Streams, version: Version, spdy: Spdy) -> io::Result<Session> {
+    fn over_spdy(streams: Streams, version: ProtocolVersion, spdy: Spdy) -> io::Result<Session> {
         // Go's clients stop writing when they receive a half-close of a stream that they write. So a stream that is
         // read here is not split, and its other direction stays open.
-        let reads = |stream: Option<Stream>| stream.map(|stream| Box::new(stream) as Input);
-        let writes = |stream: Option<Stream>| stream.map(|stream| Box::new(stream.split().1) as Output);
+        let reads = |stream: Option<SpdyStream>| stream.map(|stream| Box::new(stream) as Input);
+        let writes = |stream: Option<SpdyStream>| stream.map(|stream| Box::new(stream.split().1) as Output);
         let error = writes(streams.error).ok_or(io::ErrorKind::InvalidData)?;
         Ok(Session {
             stdin: reads(streams.stdin),
@@ -176,20 +181,20 @@ impl Session {
             resize: reads(streams.resize),
             error,
             version,
-            held: Held::Spdy(spdy),
+            held: KeptOpen::Spdy(spdy),
         })
     }
 
     /// Cancelled when the client has disconnected.
     pub fn closed(&self) -> CancellationToken {
         match &self.held {
-            Held::Spdy(spdy) => spdy.closed(),
-            Held::WebSocket(open) => open.closed(),
+            KeptOpen::Spdy(spdy) => spdy.closed(),
+            KeptOpen::WebSocket(open) => open.closed(),
         }
     }
 
     /// Sends the outcome after all written output, and ends the connection.
-    pub async fn finish(mut self, outcome: &Outcome) -> io::Result<()> {
+    pub async fn finish(mut self, outcome: &CommandOutcome) -> io::Result<()> {
         self.stdout = None;
         self.stderr = None;
         let told = if self.version.has_status() { Some(&outcome.status) } else { outcome.text.as_ref() };
@@ -202,18 +207,22 @@ impl Session {
 
 #[derive(Default)]
 struct Streams {
-    error: Option<Stream>,
-    stdin: Option<Stream>,
-    stdout: Option<Stream>,
-    stderr: Option<Stream>,
-    resize: Option<Stream>,
+    error: Option<SpdyStream>,
+    stdin: Option<SpdyStream>,
+    stdout: Option<SpdyStream>,
+    stderr: Option<SpdyStream>,
+    resize: Option<SpdyStream>,
 }
 
 impl Streams {
     /// Waits until the client has opened all agreed streams. Other streams are refused.
-    async fn of_client(mut incoming: Incoming, wanted: Wanted, version: Version) -> io::Result<Streams> {
+    async fn of_client(
+        mut incoming: Incoming,
+        wanted: CommandStreams,
+        version: ProtocolVersion,
+    ) -> io::Result<Streams> {
         let mut streams = Streams::default();
-        let resizes = wanted.tty && version >= Version::V3;
+        let resizes = wanted.tty && version >= ProtocolVersion::V3;
         let flags = [wanted.stdin, wanted.stdout, wanted.stderr, resizes];
         let mut missing = 1 + flags.iter().filter(|flag| **flag).count();
         while missing > 0 {
@@ -292,9 +301,14 @@ pub struct Remote {
 
 impl Remote {
     /// Opens the streams on a connection that was upgraded to `version`.
-    pub async fn open<S: Socket>(socket: S, version: Version, wanted: Wanted, limits: Limits) -> io::Result<Remote> {
+    pub async fn open<S: Socket>(
+        socket: S,
+        version: ProtocolVersion,
+        wanted: CommandStreams,
+        limits: ConnectionLimits,
+    ) -> io::Result<Remote> {
         let (spdy, _) = Spdy::client(socket, limits);
-        let open = async |kind: &str, is_wanted: bool| -> io::Result<Option<Stream>> {
+        let open = async |kind: &str, is_wanted: bool| -> io::Result<Option<SpdyStream>> {
             if !is_wanted {
                 return Ok(None);
             }
@@ -304,11 +318,11 @@ impl Remote {
         let stdin = open("stdin", wanted.stdin).await?;
         let stdout = open("stdout", wanted.stdout).await?;
         let stderr = open("stderr", wanted.stderr && !wanted.tty).await?;
-        let resize = open("resize", wanted.tty && version >= Version::V3).await?;
+        let resize = open("resize", wanted.tty && version >= ProtocolVersion::V3).await?;
         // The server need not stop writing a stream when it receives a half-close, but it would see our side as closed.
         // So a stream that is read here is not split.
-        let reads = |stream: Option<Stream>| stream.map(|stream| Box::new(stream) as Input);
-        let writes = |stream: Option<Stream>| stream.map(|stream| Box::new(stream.split().1) as Output);
+        let reads = |stream: Option<SpdyStream>| stream.map(|stream| Box::new(stream) as Input);
+        let writes = |stream: Option<SpdyStream>| stream.map(|stream| Box::new(stream.split().1) as Output);
         Ok(Remote {
             stdin: writes(stdin),
             stdout: reads(stdout),

@@ -19,7 +19,7 @@ const PROTOCOLS_MAX: usize = 64;
 
 /// The protocol of the connection after the upgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wire {
+pub enum UpgradeProtocol {
     Spdy,
     WebSocket,
 }
@@ -27,7 +27,7 @@ pub enum Wire {
 /// The negotiated protocols.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agreed {
-    pub wire: Wire,
+    pub wire: UpgradeProtocol,
     /// The stream protocol; empty for a WebSocket that named none.
     pub protocol: String,
 }
@@ -78,7 +78,7 @@ pub const PORT_FORWARD_WEBSOCKET: &[&str] =
 pub const LOG_WEBSOCKET: &[&str] = &["", "binary.k8s.io", "base64.binary.k8s.io"];
 
 /// The protocol that the request asks for; `None` for an ordinary request.
-pub fn wire(headers: &HeaderMap) -> Option<Wire> {
+pub fn wire(headers: &HeaderMap) -> Option<UpgradeProtocol> {
     let wants = |name: &HeaderName, wanted: &str| tokens(headers, name).any(|token| token.eq_ignore_ascii_case(wanted));
     // Go's servers search for the word within a token.
     let is_upgrade = tokens(headers, &CONNECTION).any(|token| token.to_ascii_lowercase().contains("upgrade"));
@@ -86,9 +86,9 @@ pub fn wire(headers: &HeaderMap) -> Option<Wire> {
         return None;
     }
     if wants(&UPGRADE, "websocket") {
-        return Some(Wire::WebSocket);
+        return Some(UpgradeProtocol::WebSocket);
     }
-    wants(&UPGRADE, SPDY).then_some(Wire::Spdy)
+    wants(&UPGRADE, SPDY).then_some(UpgradeProtocol::Spdy)
 }
 
 /// Negotiates exec or attach.
@@ -108,8 +108,8 @@ pub fn agree(
     over_websocket: &[&'static str],
 ) -> Result<(Response<()>, Agreed), Refusal> {
     match wire(headers) {
-        Some(Wire::Spdy) => spdy(headers, over_spdy),
-        Some(Wire::WebSocket) => websocket(headers, over_websocket),
+        Some(UpgradeProtocol::Spdy) => spdy(headers, over_spdy),
+        Some(UpgradeProtocol::WebSocket) => websocket(headers, over_websocket),
         None => Err(Refusal::new(StatusCode::BAD_REQUEST, "Upgrade request required")),
     }
 }
@@ -134,7 +134,7 @@ fn spdy(headers: &HeaderMap, known: &[&'static str]) -> Result<(Response<()>, Ag
     };
     let mut response = switching(SPDY);
     response.headers_mut().insert(STREAM_PROTOCOL, HeaderValue::from_static(protocol));
-    Ok((response, Agreed { wire: Wire::Spdy, protocol: (*protocol).to_owned() }))
+    Ok((response, Agreed { wire: UpgradeProtocol::Spdy, protocol: (*protocol).to_owned() }))
 }
 
 /// The subprotocols that a WebSocket client offers, without those that carry a token.
@@ -152,7 +152,7 @@ fn websocket(headers: &HeaderMap, known: &[&'static str]) -> Result<(Response<()
         Refusal::new(StatusCode::FORBIDDEN, "unable to upgrade: the client offers no WebSocket subprotocol of ours")
     })?;
     let response = websocket_answer(headers, protocol)?;
-    Ok((response, Agreed { wire: Wire::WebSocket, protocol: (*protocol).to_owned() }))
+    Ok((response, Agreed { wire: UpgradeProtocol::WebSocket, protocol: (*protocol).to_owned() }))
 }
 
 /// The answer that switches to a WebSocket with this subprotocol.

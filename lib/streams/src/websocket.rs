@@ -1,8 +1,8 @@
 //! WebSockets in two forms: with messages whose first byte is the channel, and with a single stream of bytes.
 
 use crate::deaf::Deaf;
-use crate::pipe::{Feeder, Outbox, Outgoing, Reader, Room, Writer};
-use crate::{Limits, Socket};
+use crate::pipe::{ByteBudget, Feeder, Outbox, Outgoing, StreamReader, StreamWriter};
+use crate::{ConnectionLimits, Socket};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -39,7 +39,7 @@ fn configuration() -> WebSocketConfig {
 
 /// How a message encodes its channel and its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum MessageForm {
     /// The channel as a byte, then the bytes.
     Binary,
     /// The channel as a digit, then the bytes in base64.
@@ -48,19 +48,19 @@ pub enum Form {
     BinaryWithEnds,
 }
 
-impl Form {
+impl MessageForm {
     /// The form of a subprotocol's name.
-    pub fn of(protocol: &str) -> Form {
+    pub fn of(protocol: &str) -> MessageForm {
         match protocol {
-            "v5.channel.k8s.io" => Form::BinaryWithEnds,
-            _ if protocol.contains("base64") => Form::Base64,
-            _ => Form::Binary,
+            "v5.channel.k8s.io" => MessageForm::BinaryWithEnds,
+            _ if protocol.contains("base64") => MessageForm::Base64,
+            _ => MessageForm::Binary,
         }
     }
 
     fn message(self, channel: Option<u8>, bytes: &[u8]) -> Message {
         match self {
-            Form::Base64 => {
+            MessageForm::Base64 => {
                 let mut text = String::with_capacity(1 + bytes.len().div_ceil(3) * 4);
                 if let Some(channel) = channel {
                     text.push(char::from(b'0'.saturating_add(channel)));
@@ -68,7 +68,7 @@ impl Form {
                 STANDARD.encode_string(bytes, &mut text);
                 Message::Text(text.into())
             }
-            Form::Binary | Form::BinaryWithEnds => {
+            MessageForm::Binary | MessageForm::BinaryWithEnds => {
                 let mut message = BytesMut::with_capacity(1 + bytes.len());
                 message.extend(channel);
                 message.put_slice(bytes);
@@ -81,11 +81,11 @@ impl Form {
     fn read(self, message: Bytes) -> Result<Option<(u8, Bytes)>, MalformedMessage> {
         let Some((&first, rest)) = message.split_first() else { return Ok(None) };
         match self {
-            Form::Base64 => {
+            MessageForm::Base64 => {
                 let bytes = STANDARD.decode(rest).map_err(|_| MalformedMessage)?;
                 Ok(Some((first.wrapping_sub(b'0'), bytes.into())))
             }
-            Form::Binary | Form::BinaryWithEnds => Ok(Some((first, message.slice(1..)))),
+            MessageForm::Binary | MessageForm::BinaryWithEnds => Ok(Some((first, message.slice(1..)))),
         }
     }
 }
@@ -96,9 +96,9 @@ struct MalformedMessage;
 
 /// A WebSocket with numbered channels.
 pub struct Channels {
-    form: Form,
+    form: MessageForm,
     outbox: Outbox<Message>,
-    arrived: Room,
+    arrived: ByteBudget,
     closed: CancellationToken,
     feeders: HashMap<u8, Feeder>,
     known: Vec<u8>,
@@ -106,7 +106,7 @@ pub struct Channels {
 
 impl Channels {
     /// The reader of a channel; data arrives once [`Started::run`] was called.
-    pub fn read(&mut self, channel: u8) -> Reader {
+    pub fn read(&mut self, channel: u8) -> StreamReader {
         let (feeder, reader) = Feeder::new(&self.arrived);
         self.feeders.insert(channel, feeder);
         self.known.push(channel);
@@ -114,10 +114,10 @@ impl Channels {
     }
 
     /// The writer of a channel.
-    pub fn write(&mut self, channel: u8) -> Writer<Message> {
+    pub fn write(&mut self, channel: u8) -> StreamWriter<Message> {
         self.known.push(channel);
         let form = self.form;
-        Writer::new(self.outbox.clone(), None, move |bytes| form.message(Some(channel), bytes))
+        StreamWriter::new(self.outbox.clone(), None, move |bytes| form.message(Some(channel), bytes))
     }
 
     /// Sends an empty message on a channel. Clients wait for this message to know that the connection is open.
@@ -136,21 +136,21 @@ pub struct Started<S> {
     /// Cancelled when the other side no longer reads.
     deaf: CancellationToken,
     outgoing: UnboundedReceiver<Outgoing<Message>>,
-    room: Room,
-    limits: Limits,
+    room: ByteBudget,
+    limits: ConnectionLimits,
 }
 
 /// The server's side of an upgraded connection. Register the channels first, then call [`Started::run`].
-pub async fn channels<S: Socket>(socket: S, form: Form, limits: Limits) -> (Channels, Started<S>) {
+pub async fn channels<S: Socket>(socket: S, form: MessageForm, limits: ConnectionLimits) -> (Channels, Started<S>) {
     let deaf = CancellationToken::new();
     let socket = Deaf::new(socket, deaf.clone());
     let socket = WebSocketStream::from_raw_socket(socket, Role::Server, Some(configuration())).await;
-    let room = Room::new(limits.outgoing_bytes);
+    let room = ByteBudget::new(limits.outgoing_bytes);
     let (outbox, outgoing) = Outbox::new(&room);
     let channels = Channels {
         form,
         outbox,
-        arrived: Room::new(limits.arrived_bytes),
+        arrived: ByteBudget::new(limits.arrived_bytes),
         closed: CancellationToken::new(),
         feeders: HashMap::new(),
         known: Vec::new(),
@@ -170,19 +170,19 @@ impl<S: Socket> Started<S> {
         let weak = outbox.weak();
         let own = closed.clone();
         tokio::spawn(async move {
-            let (mut reading, mut writing) = (reading, Writing { sink, outgoing });
+            let (mut reading, mut writing) = (reading, SocketWriter { sink, outgoing });
             let end = {
                 let mut read = pin!(reading.run(&weak, &moved));
                 tokio::select! {
-                    read = &mut read => read.unwrap_or(End::Broken),
-                    written = writing.run(&moved) => written.map_or(End::Broken, |()| End::Ours),
-                    () = idle(moved.subscribe(), limits.idle) => End::Broken,
+                    read = &mut read => read.unwrap_or(ConnectionEnd::Broken),
+                    written = writing.run(&moved) => written.map_or(ConnectionEnd::Broken, |()| ConnectionEnd::Ours),
+                    () = idle(moved.subscribe(), limits.idle) => ConnectionEnd::Broken,
                     // Data that the other side sent before it stopped reading is still delivered to the readers.
                     () = deaf.cancelled() => {
                         own.cancel();
                         room.close();
                         _ = timeout(limits.drain, read).await;
-                        End::Broken
+                        ConnectionEnd::Broken
                     }
                 }
             };
@@ -192,15 +192,15 @@ impl<S: Socket> Started<S> {
             feeders.drain().for_each(|(_, feeder)| feeder.end());
             let goodbye = async {
                 match end {
-                    End::Ours => {
+                    ConnectionEnd::Ours => {
                         writing.sink.send(normal_end()).await?;
                         // Reads until the close message of the other side, which proves that it has received
                         // everything. Only then the socket closes.
                         while let Some(Ok(_)) = stream.next().await {}
                     }
                     // Sends the queued answer to the close message.
-                    End::Theirs => writing.sink.flush().await?,
-                    End::Broken => {}
+                    ConnectionEnd::Theirs => writing.sink.flush().await?,
+                    ConnectionEnd::Broken => {}
                 }
                 Ok::<_, Error>(())
             };
@@ -229,7 +229,7 @@ async fn idle(mut moved: tokio::sync::watch::Receiver<()>, limit: Duration) {
 type Moved = tokio::sync::watch::Sender<()>;
 
 /// How a connection has ended.
-enum End {
+enum ConnectionEnd {
     /// Everything is written.
     Ours,
     /// The other side has sent a close message.
@@ -245,14 +245,18 @@ struct Pong {
 
 struct Reading<S> {
     stream: SplitStream<WebSocketStream<Deaf<S>>>,
-    form: Form,
+    form: MessageForm,
     feeders: HashMap<u8, Feeder>,
     known: Vec<u8>,
     pong: Pong,
 }
 
 impl<S: Socket> Reading<S> {
-    async fn run(&mut self, outbox: &crate::pipe::WeakOutbox<Message>, moved: &Moved) -> Result<End, MalformedMessage> {
+    async fn run(
+        &mut self,
+        outbox: &crate::pipe::WeakOutbox<Message>,
+        moved: &Moved,
+    ) -> Result<ConnectionEnd, MalformedMessage> {
         while let Some(Ok(message)) = self.stream.next().await {
             _ = moved.send(());
             let bytes = match message {
@@ -262,11 +266,11 @@ impl<S: Socket> Reading<S> {
                     self.pong.payload = Some(payload);
                     continue;
                 }
-                Message::Close(_) => return Ok(End::Theirs),
+                Message::Close(_) => return Ok(ConnectionEnd::Theirs),
                 Message::Pong(_) | Message::Frame(_) => continue,
             };
             let Some((channel, bytes)) = self.form.read(bytes)? else { continue };
-            if self.form == Form::BinaryWithEnds && channel == CLOSE_CHANNEL {
+            if self.form == MessageForm::BinaryWithEnds && channel == CLOSE_CHANNEL {
                 let [ended] = bytes[..] else { return Err(MalformedMessage) };
                 if !self.known.contains(&ended) {
                     return Err(MalformedMessage);
@@ -291,16 +295,16 @@ impl<S: Socket> Reading<S> {
                 }
             }
         }
-        Ok(End::Broken)
+        Ok(ConnectionEnd::Broken)
     }
 }
 
-struct Writing<S> {
+struct SocketWriter<S> {
     sink: SplitSink<WebSocketStream<Deaf<S>>, Message>,
     outgoing: UnboundedReceiver<Outgoing<Message>>,
 }
 
-impl<S: Socket> Writing<S> {
+impl<S: Socket> SocketWriter<S> {
     async fn run(&mut self, moved: &Moved) -> Result<(), Error> {
         while let Some(first) = self.outgoing.recv().await {
             let (mut next, mut rooms) = (Some(first), Vec::new());
@@ -319,9 +323,14 @@ impl<S: Socket> Writing<S> {
 
 /// Sends one stream of bytes as a WebSocket without channels, as for logs, until the stream ends or the other side
 /// disconnects.
-pub async fn send_all<S: Socket>(socket: S, form: Form, mut source: impl AsyncRead + Unpin, limits: Limits) {
+pub async fn send_all<S: Socket>(
+    socket: S,
+    form: MessageForm,
+    mut source: impl AsyncRead + Unpin,
+    limits: ConnectionLimits,
+) {
     let (channels, started) = channels(socket, form, limits).await;
-    let mut writer = Writer::new(channels.outbox.clone(), None, move |bytes| form.message(None, bytes));
+    let mut writer = StreamWriter::new(channels.outbox.clone(), None, move |bytes| form.message(None, bytes));
     let open = started.run(channels);
     tokio::select! {
         () = open.closed.cancelled() => {}

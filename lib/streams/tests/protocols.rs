@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use holdfast_streams::forward::{Forwards, connect};
-use holdfast_streams::remote::{Outcome, Remote, Resizes, Session, Size, Version, Wanted};
+use holdfast_streams::remote::{CommandOutcome, CommandStreams, ProtocolVersion, Remote, Resizes, Session, Size};
 use holdfast_streams::spdy::{Headers, Spdy};
-use holdfast_streams::upgrade::{Agreed, Wire};
-use holdfast_streams::websocket::{Form, Tunnel, send_all};
-use holdfast_streams::{Input, Limits};
+use holdfast_streams::upgrade::{Agreed, UpgradeProtocol};
+use holdfast_streams::websocket::{MessageForm, Tunnel, send_all};
+use holdfast_streams::{ConnectionLimits, Input};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::time::timeout;
@@ -15,21 +15,21 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
-const ALL: Wanted = Wanted { stdin: true, stdout: true, stderr: true, tty: false };
+const ALL: CommandStreams = CommandStreams { stdin: true, stdout: true, stderr: true, tty: false };
 
-fn agreed(wire: Wire, protocol: &str) -> Agreed {
+fn agreed(wire: UpgradeProtocol, protocol: &str) -> Agreed {
     Agreed { wire, protocol: protocol.to_owned() }
 }
 
 /// Echoes stdin, reports it on stderr, and ends with exit code 3.
-async fn command(socket: DuplexStream, agreed: Agreed, wanted: Wanted) {
-    let mut session = Session::accept(socket, &agreed, wanted, Limits::default()).await.expect("a session");
+async fn command(socket: DuplexStream, agreed: Agreed, wanted: CommandStreams) {
+    let mut session = Session::accept(socket, &agreed, wanted, ConnectionLimits::default()).await.expect("a session");
     let (stdin, stdout, stderr) = (session.stdin.take(), session.stdout.take(), session.stderr.take());
     let (mut stdin, mut stdout, mut stderr) = (stdin.expect("in"), stdout.expect("out"), stderr.expect("err"));
     let copied = tokio::io::copy(&mut stdin, &mut stdout).await.expect("copied");
     stderr.write_all(format!("{copied} bytes").as_bytes()).await.expect("told");
     drop((stdin, stdout, stderr));
-    let outcome = Outcome::exit(3, "error executing command [false], exit code 3");
+    let outcome = CommandOutcome::exit(3, "error executing command [false], exit code 3");
     session.finish(&outcome).await.expect("finished");
 }
 
@@ -52,8 +52,9 @@ async fn commands_over_spdy_give_all_output_before_their_outcome() {
         ),
     ] {
         let (near, far) = duplex(4096);
-        let running = tokio::spawn(command(far, agreed(Wire::Spdy, protocol), ALL));
-        let remote = Remote::open(near, Version::of(protocol), ALL, Limits::default()).await.expect("streams");
+        let running = tokio::spawn(command(far, agreed(UpgradeProtocol::Spdy, protocol), ALL));
+        let remote =
+            Remote::open(near, ProtocolVersion::of(protocol), ALL, ConnectionLimits::default()).await.expect("streams");
         let mut stdin = remote.stdin.expect("stdin");
         let text = "hello ".repeat(50_000);
         let sent = text.clone();
@@ -94,7 +95,7 @@ async fn messages_and_end(socket: &mut WebSocketStream<DuplexStream>) -> (Vec<By
 #[tokio::test]
 async fn a_channel_of_version_5_can_be_ended() {
     let (near, far) = duplex(4096);
-    let running = tokio::spawn(command(far, agreed(Wire::WebSocket, "v5.channel.k8s.io"), ALL));
+    let running = tokio::spawn(command(far, agreed(UpgradeProtocol::WebSocket, "v5.channel.k8s.io"), ALL));
     let mut socket = client(near).await;
     for message in [&b"\0hello "[..], b"\x09ignored", b"", b"\0", b"\0you", b"\xff\0", b"\0late"] {
         socket.send(Message::Binary(Bytes::from_static(message))).await.expect("sent");
@@ -120,13 +121,13 @@ async fn version_4_and_those_before_it_have_no_ends() {
         ("base64.channel.k8s.io", Message::Text("0aGk=".into()), "1aGk=", "3Z29uZQ=="),
     ] {
         let (near, far) = duplex(4096);
-        let agreed = agreed(Wire::WebSocket, protocol);
+        let agreed = agreed(UpgradeProtocol::WebSocket, protocol);
         tokio::spawn(async move {
-            let mut session = Session::accept(far, &agreed, ALL, Limits::default()).await.expect("a session");
+            let mut session = Session::accept(far, &agreed, ALL, ConnectionLimits::default()).await.expect("a session");
             let mut two = [0; 2];
             session.stdin.as_mut().expect("stdin").read_exact(&mut two).await.expect("read");
             session.stdout.take().expect("stdout").write_all(&two).await.expect("written");
-            session.finish(&Outcome::failed("gone")).await.expect("finished");
+            session.finish(&CommandOutcome::failed("gone")).await.expect("finished");
         });
         let mut socket = client(near).await;
         socket.send(send).await.expect("sent");
@@ -147,11 +148,10 @@ async fn messages_that_make_no_sense_end_the_connection() {
         ("v4.channel.k8s.io", Message::Binary(Bytes::from(vec![0; 5 << 20]))),
     ] {
         let (near, far) = duplex(4096);
-        let agreed = agreed(Wire::WebSocket, protocol);
-        let session =
-            tokio::spawn(
-                async move { Session::accept(far, &agreed, ALL, Limits::default()).await.expect("a session") },
-            );
+        let agreed = agreed(UpgradeProtocol::WebSocket, protocol);
+        let session = tokio::spawn(async move {
+            Session::accept(far, &agreed, ALL, ConnectionLimits::default()).await.expect("a session")
+        });
         let mut socket = client(near).await;
         let session = session.await.expect("no panic");
         _ = timeout(Duration::from_secs(10), socket.send(message)).await.expect("not for ever");
@@ -162,8 +162,8 @@ async fn messages_that_make_no_sense_end_the_connection() {
 #[tokio::test]
 async fn pings_are_answered_though_nobody_reads_what_was_sent() {
     let (near, far) = duplex(1 << 20);
-    let agreed = agreed(Wire::WebSocket, "v5.channel.k8s.io");
-    let limits = Limits { pong: Duration::from_millis(20), ..Limits::default() };
+    let agreed = agreed(UpgradeProtocol::WebSocket, "v5.channel.k8s.io");
+    let limits = ConnectionLimits { pong: Duration::from_millis(20), ..ConnectionLimits::default() };
     let session = tokio::spawn(async move { Session::accept(far, &agreed, ALL, limits).await.expect("a session") });
     let mut socket = client(near).await;
     let _session = session.await.expect("no panic");
@@ -180,12 +180,13 @@ async fn pings_are_answered_though_nobody_reads_what_was_sent() {
 
 #[tokio::test]
 async fn sizes_of_a_terminal_come_one_by_one() {
-    let wanted = Wanted { stdin: true, stdout: true, stderr: true, tty: true };
+    let wanted = CommandStreams { stdin: true, stdout: true, stderr: true, tty: true };
     let (near, far) = duplex(4096);
     let accepting = tokio::spawn(async move {
-        Session::accept(far, &agreed(Wire::Spdy, "v4.channel.k8s.io"), wanted, Limits::default()).await
+        Session::accept(far, &agreed(UpgradeProtocol::Spdy, "v4.channel.k8s.io"), wanted, ConnectionLimits::default())
+            .await
     });
-    let remote = Remote::open(near, Version::V4, wanted, Limits::default()).await.expect("streams");
+    let remote = Remote::open(near, ProtocolVersion::V4, wanted, ConnectionLimits::default()).await.expect("streams");
     let mut session = accepting.await.expect("no panic").expect("a session");
     assert!(session.stderr.is_none() && remote.stderr.is_none(), "a terminal has one output");
     let mut resize = remote.resize.expect("a terminal has a size");
@@ -203,11 +204,12 @@ async fn sizes_of_a_terminal_come_one_by_one() {
 #[tokio::test]
 async fn sizes_of_a_closed_terminal_are_dropped() {
     const SIZE: &[u8] = b"\x04{\"Width\":80,\"Height\":24}";
-    let wanted = Wanted { stdin: true, stdout: true, stderr: false, tty: true };
+    let wanted = CommandStreams { stdin: true, stdout: true, stderr: false, tty: true };
     for protocol in ["v5.channel.k8s.io", "v4.channel.k8s.io"] {
         let (near, far) = duplex(1 << 20);
-        let agreed = agreed(Wire::WebSocket, protocol);
-        let accepting = tokio::spawn(async move { Session::accept(far, &agreed, wanted, Limits::default()).await });
+        let agreed = agreed(UpgradeProtocol::WebSocket, protocol);
+        let accepting =
+            tokio::spawn(async move { Session::accept(far, &agreed, wanted, ConnectionLimits::default()).await });
         let mut socket = client(near).await;
         let mut session = accepting.await.expect("no panic").expect("a session");
         session.resize = None;
@@ -221,9 +223,11 @@ async fn sizes_of_a_closed_terminal_are_dropped() {
         assert_eq!(&five, b"hello", "{protocol}");
     }
     let (near, far) = duplex(1 << 20);
-    let agreed = agreed(Wire::Spdy, "v4.channel.k8s.io");
-    let accepting = tokio::spawn(async move { Session::accept(far, &agreed, wanted, Limits::default()).await });
-    let mut remote = Remote::open(near, Version::V4, wanted, Limits::default()).await.expect("streams");
+    let agreed = agreed(UpgradeProtocol::Spdy, "v4.channel.k8s.io");
+    let accepting =
+        tokio::spawn(async move { Session::accept(far, &agreed, wanted, ConnectionLimits::default()).await });
+    let mut remote =
+        Remote::open(near, ProtocolVersion::V4, wanted, ConnectionLimits::default()).await.expect("streams");
     let mut session = accepting.await.expect("no panic").expect("a session");
     session.resize = None;
     let mut resize = remote.resize.take().expect("a terminal has a size");
@@ -240,10 +244,10 @@ async fn sizes_of_a_closed_terminal_are_dropped() {
 #[tokio::test]
 async fn a_client_that_opens_too_few_streams_is_not_waited_for() {
     let (near, far) = duplex(4096);
-    let (spdy, _) = Spdy::client(near, Limits::default());
+    let (spdy, _) = Spdy::client(near, ConnectionLimits::default());
     let accepting = tokio::spawn(async move {
-        let limits = Limits { reply: Duration::from_millis(500), ..Limits::default() };
-        Session::accept(far, &agreed(Wire::Spdy, "v4.channel.k8s.io"), ALL, limits).await
+        let limits = ConnectionLimits { reply: Duration::from_millis(500), ..ConnectionLimits::default() };
+        Session::accept(far, &agreed(UpgradeProtocol::Spdy, "v4.channel.k8s.io"), ALL, limits).await
     });
     let kind = |kind: &str| Headers::new().with("streamType", kind);
     let _error = spdy.open(kind("error")).await.expect("opened");
@@ -255,7 +259,7 @@ async fn a_client_that_opens_too_few_streams_is_not_waited_for() {
 
 /// Port 7 echoes; nothing listens on other ports.
 async fn ports(socket: DuplexStream, agreed: Agreed, ports: &[u16]) {
-    let mut forwards = Forwards::accept(socket, &agreed, ports, Limits::default()).await.expect("accepted");
+    let mut forwards = Forwards::accept(socket, &agreed, ports, ConnectionLimits::default()).await.expect("accepted");
     while let Some(mut forward) = forwards.next().await {
         tokio::spawn(async move {
             if forward.port != 7 {
@@ -288,8 +292,8 @@ async fn forwards(spdy: &Spdy) {
 #[tokio::test]
 async fn ports_are_forwarded_over_spdy() {
     let (near, far) = duplex(4096);
-    let serving = tokio::spawn(ports(far, agreed(Wire::Spdy, "portforward.k8s.io"), &[]));
-    let (spdy, _) = Spdy::client(near, Limits::default());
+    let serving = tokio::spawn(ports(far, agreed(UpgradeProtocol::Spdy, "portforward.k8s.io"), &[]));
+    let (spdy, _) = Spdy::client(near, ConnectionLimits::default());
     forwards(&spdy).await;
     let headers = Headers::new().with("streamType", "error").with("port", "70000");
     assert!(spdy.open(headers).await.is_err(), "no such port");
@@ -309,8 +313,8 @@ async fn ports_are_forwarded_over_spdy() {
 #[tokio::test]
 async fn ports_are_forwarded_in_a_tunnel() {
     let (near, far) = duplex(4096);
-    let serving = tokio::spawn(ports(far, agreed(Wire::WebSocket, "SPDY/3.1+portforward.k8s.io"), &[]));
-    let (spdy, _) = Spdy::client(Tunnel::client(near).await, Limits::default());
+    let serving = tokio::spawn(ports(far, agreed(UpgradeProtocol::WebSocket, "SPDY/3.1+portforward.k8s.io"), &[]));
+    let (spdy, _) = Spdy::client(Tunnel::client(near).await, ConnectionLimits::default());
     forwards(&spdy).await;
     drop(spdy);
     timeout(Duration::from_secs(30), serving).await.expect("it ends").expect("no panic");
@@ -319,7 +323,7 @@ async fn ports_are_forwarded_in_a_tunnel() {
 #[tokio::test]
 async fn a_text_message_ends_a_tunnel() {
     let (near, far) = duplex(4096);
-    let serving = tokio::spawn(ports(far, agreed(Wire::WebSocket, "SPDY/3.1+portforward.k8s.io"), &[]));
+    let serving = tokio::spawn(ports(far, agreed(UpgradeProtocol::WebSocket, "SPDY/3.1+portforward.k8s.io"), &[]));
     let mut socket = client(near).await;
     socket.send(Message::Text("x".into())).await.expect("sent");
     timeout(Duration::from_secs(30), serving).await.expect("it ends").expect("no panic");
@@ -329,8 +333,9 @@ async fn a_text_message_ends_a_tunnel() {
 async fn ports_are_forwarded_as_channels() {
     let (near, far) = duplex(4096);
     tokio::spawn(async move {
-        let agreed = agreed(Wire::WebSocket, "v4.channel.k8s.io");
-        let mut forwards = Forwards::accept(far, &agreed, &[7, 0x1234], Limits::default()).await.expect("accepted");
+        let agreed = agreed(UpgradeProtocol::WebSocket, "v4.channel.k8s.io");
+        let mut forwards =
+            Forwards::accept(far, &agreed, &[7, 0x1234], ConnectionLimits::default()).await.expect("accepted");
         let mut first = forwards.next().await.expect("the first");
         let mut five = [0; 5];
         first.data.read_exact(&mut five).await.expect("read");
@@ -355,15 +360,15 @@ async fn ports_are_forwarded_as_channels() {
     assert_eq!(all[4..], [&b"\0hello"[..], b"\x03nobody listens"]);
     assert!(matches!(socket.next().await, Some(Ok(Message::Close(_)))));
     let (_, far) = duplex(10);
-    let agreed = agreed(Wire::WebSocket, "");
-    let refused = Forwards::accept(far, &agreed, &[1; 128], Limits::default()).await.err().expect("too many");
+    let agreed = agreed(UpgradeProtocol::WebSocket, "");
+    let refused = Forwards::accept(far, &agreed, &[1; 128], ConnectionLimits::default()).await.err().expect("too many");
     assert_eq!(refused.to_string(), "between 1 and 127 ports can be forwarded, not 128");
 }
 
 #[tokio::test]
 async fn a_client_that_says_goodbye_is_answered() {
     let (near, far) = duplex(4096);
-    tokio::spawn(ports(far, agreed(Wire::WebSocket, "v4.channel.k8s.io"), &[80]));
+    tokio::spawn(ports(far, agreed(UpgradeProtocol::WebSocket, "v4.channel.k8s.io"), &[80]));
     let mut socket = client(near).await;
     socket.send(Message::Close(None)).await.expect("sent");
     let mut last = None;
@@ -382,8 +387,9 @@ async fn what_was_sent_before_the_other_side_left_is_read() {
         [("v4.channel.k8s.io", true), ("v4.channel.k8s.io", false), ("v5.channel.k8s.io", false)]
     {
         let (near, far) = duplex(1 << 20);
-        let agreed = agreed(Wire::WebSocket, protocol);
-        let accepting = tokio::spawn(async move { Session::accept(far, &agreed, ALL, Limits::default()).await });
+        let agreed = agreed(UpgradeProtocol::WebSocket, protocol);
+        let accepting =
+            tokio::spawn(async move { Session::accept(far, &agreed, ALL, ConnectionLimits::default()).await });
         let mut socket = client(near).await;
         let mut session = accepting.await.expect("no panic").expect("a session");
         let piece = Bytes::from([&[0][..], &[b'x'; 10_000]].concat());
@@ -409,9 +415,9 @@ async fn what_was_sent_before_the_other_side_left_is_read() {
 
 #[tokio::test]
 async fn logs_are_one_channel() {
-    for (form, expected) in [(Form::Binary, "a line\n"), (Form::Base64, "YSBsaW5lCg==")] {
+    for (form, expected) in [(MessageForm::Binary, "a line\n"), (MessageForm::Base64, "YSBsaW5lCg==")] {
         let (near, far) = duplex(4096);
-        let sending = tokio::spawn(send_all(far, form, &b"a line\n"[..], Limits::default()));
+        let sending = tokio::spawn(send_all(far, form, &b"a line\n"[..], ConnectionLimits::default()));
         let all = messages(&mut client(near).await).await;
         assert_eq!(all, [expected.as_bytes()]);
         sending.await.expect("no panic");

@@ -24,7 +24,7 @@ impl<'de> Deserialize<'de> for Value {
 
 impl<'de> Deserialize<'de> for Map {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Map, D::Error> {
-        deserializer.deserialize_map(Object)
+        deserializer.deserialize_map(ObjectVisitor)
     }
 }
 
@@ -94,13 +94,13 @@ impl<'de> Visitor<'de> for Any {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, from: A) -> Result<Value, A::Error> {
-        Object.visit_map(from).map(Value::Object)
+        ObjectVisitor.visit_map(from).map(Value::Object)
     }
 }
 
-struct Object;
+struct ObjectVisitor;
 
-impl<'de> Visitor<'de> for Object {
+impl<'de> Visitor<'de> for ObjectVisitor {
     type Value = Map;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -153,12 +153,12 @@ impl<'de> IntoDeserializer<'de, Error> for &'de Value {
 }
 
 /// The name of a field. A type whose names are numbers or booleans parses them from the text.
-struct Name<'de>(Cow<'de, str>);
+struct FieldName<'de>(Cow<'de, str>);
 
-impl<'de> IntoDeserializer<'de, Error> for Name<'de> {
-    type Deserializer = Name<'de>;
+impl<'de> IntoDeserializer<'de, Error> for FieldName<'de> {
+    type Deserializer = FieldName<'de>;
 
-    fn into_deserializer(self) -> Name<'de> {
+    fn into_deserializer(self) -> FieldName<'de> {
         self
     }
 }
@@ -174,7 +174,7 @@ macro_rules! written_out {
     )*};
 }
 
-impl<'de> Deserializer<'de> for Name<'de> {
+impl<'de> Deserializer<'de> for FieldName<'de> {
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -225,17 +225,17 @@ where
     V: Deserializer<'de, Error = Error>,
 {
     type Error = Error;
-    type Variant = Held<V>;
+    type Variant = VariantContent<V>;
 
-    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Held<V>), Error> {
-        Ok((seed.deserialize(self.name)?, Held(self.value)))
+    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, VariantContent<V>), Error> {
+        Ok((seed.deserialize(self.name)?, VariantContent(self.value)))
     }
 }
 
 /// The content of a variant.
-struct Held<V>(Option<V>);
+struct VariantContent<V>(Option<V>);
 
-impl<'de, V: Deserializer<'de, Error = Error>> VariantAccess<'de> for Held<V> {
+impl<'de, V: Deserializer<'de, Error = Error>> VariantAccess<'de> for VariantContent<V> {
     type Error = Error;
 
     fn unit_variant(self) -> Result<(), Error> {
@@ -300,7 +300,7 @@ impl<'de> Deserializer<'de> for Value {
                 Ok(value)
             }
             Value::Object(fields) => {
-                let fields = fields.into_iter().map(|(name, value)| (Name(Cow::Owned(name.into())), value));
+                let fields = fields.into_iter().map(|(name, value)| (FieldName(Cow::Owned(name.into())), value));
                 let mut fields = MapDeserializer::new(fields);
                 let value = visitor.visit_map(&mut fields)?;
                 fields.end()?;
@@ -365,7 +365,7 @@ impl<'de> Deserializer<'de> for &'de Value {
                 Ok(value)
             }
             Value::Object(fields) => {
-                let fields = fields.iter().map(|(name, value)| (Name(Cow::Borrowed(name)), value));
+                let fields = fields.iter().map(|(name, value)| (FieldName(Cow::Borrowed(name)), value));
                 let mut fields = MapDeserializer::new(fields);
                 let value = visitor.visit_map(&mut fields)?;
                 fields.end()?;

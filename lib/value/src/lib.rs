@@ -7,11 +7,11 @@
 
 mod de;
 mod index;
+#[doc(hidden)]
+pub mod json_macro;
 pub mod map;
 mod ser;
 mod value;
-#[doc(hidden)]
-pub mod written;
 
 /// Stores up to 24 bytes inline, enough for nearly all field names.
 pub use compact_str::CompactString;

@@ -46,9 +46,9 @@ impl Serializer for Values {
     type SerializeTuple = Items;
     type SerializeTupleStruct = Items;
     type SerializeTupleVariant = Items;
-    type SerializeMap = Fields;
-    type SerializeStruct = Fields;
-    type SerializeStructVariant = Fields;
+    type SerializeMap = FieldsSerializer;
+    type SerializeStruct = FieldsSerializer;
+    type SerializeStructVariant = FieldsSerializer;
 
     fn serialize_bool(self, value: bool) -> Result<Value, Error> {
         Ok(value.into())
@@ -170,11 +170,11 @@ impl Serializer for Values {
         Ok(Items { variant: Some(variant), items: Vec::with_capacity(count) })
     }
 
-    fn serialize_map(self, count: Option<usize>) -> Result<Fields, Error> {
-        Ok(Fields { variant: None, fields: Vec::with_capacity(count.unwrap_or(0)), name: None })
+    fn serialize_map(self, count: Option<usize>) -> Result<FieldsSerializer, Error> {
+        Ok(FieldsSerializer { variant: None, fields: Vec::with_capacity(count.unwrap_or(0)), name: None })
     }
 
-    fn serialize_struct(self, _: &'static str, count: usize) -> Result<Fields, Error> {
+    fn serialize_struct(self, _: &'static str, count: usize) -> Result<FieldsSerializer, Error> {
         self.serialize_map(Some(count))
     }
 
@@ -184,8 +184,8 @@ impl Serializer for Values {
         _: u32,
         variant: &'static str,
         count: usize,
-    ) -> Result<Fields, Error> {
-        Ok(Fields { variant: Some(variant), fields: Vec::with_capacity(count), name: None })
+    ) -> Result<FieldsSerializer, Error> {
+        Ok(FieldsSerializer { variant: Some(variant), fields: Vec::with_capacity(count), name: None })
     }
 
     fn collect_str<T: Display + ?Sized>(self, value: &T) -> Result<Value, Error> {
@@ -239,19 +239,19 @@ macro_rules! as_items {
 
 as_items! { SerializeTuple serialize_element; SerializeTupleStruct serialize_field; SerializeTupleVariant serialize_field; }
 
-struct Fields {
+struct FieldsSerializer {
     variant: Option<&'static str>,
     fields: Vec<(CompactString, Value)>,
     /// The name of the field whose value comes next.
     name: Option<CompactString>,
 }
 
-impl SerializeMap for Fields {
+impl SerializeMap for FieldsSerializer {
     type Ok = Value;
     type Error = Error;
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, name: &T) -> Result<(), Error> {
-        self.name = Some(name.serialize(Name)?);
+        self.name = Some(name.serialize(FieldNameSerializer)?);
         Ok(())
     }
 
@@ -268,7 +268,7 @@ impl SerializeMap for Fields {
 
 macro_rules! as_fields {
     ($($of:ident)*) => {$(
-        impl $of for Fields {
+        impl $of for FieldsSerializer {
             type Ok = Value;
             type Error = Error;
 
@@ -287,7 +287,7 @@ macro_rules! as_fields {
 as_fields! { SerializeStruct SerializeStructVariant }
 
 /// Serializes the name of a field: a text, or another value with a single textual form.
-struct Name;
+struct FieldNameSerializer;
 
 fn no_name() -> Error {
     Error::custom("key must be a string")
@@ -301,7 +301,7 @@ macro_rules! names {
     )*};
 }
 
-impl Serializer for Name {
+impl Serializer for FieldNameSerializer {
     type Ok = CompactString;
     type Error = Error;
     type SerializeSeq = Impossible<CompactString, Error>;

@@ -7,12 +7,14 @@ use crate::files::{posting, read};
 use crate::flags::Args;
 use anyhow::{Context, Result, anyhow};
 use arc_swap::ArcSwap;
-use holdfast_authentication::configuration::{Anonymous as AnonymousUsers, Configuration, Issuers, Server};
+use holdfast_authentication::configuration::{
+    Anonymous as AnonymousUsers, Configuration, Issuers, ServerAuthentication,
+};
 use holdfast_authentication::oidc::Settings;
 use holdfast_authentication::webhook::Webhook;
-use holdfast_authentication::{Agnostic, Metrics, Others};
+use holdfast_authentication::{Agnostic, Metrics, VerifierChain};
 use holdfast_component::api::{Api, ApiServer};
-use holdfast_component::authentication::{self as delegated, Wanted};
+use holdfast_component::authentication::{self as delegated, NeededTrust};
 use holdfast_component::options::joined;
 use holdfast_core::authz::User;
 use holdfast_service::Elsewhere;
@@ -120,7 +122,7 @@ pub async fn authenticator(args: &Args, anonymous: bool) -> Result<(Authenticato
         passwords: passwords(args)?,
         service_accounts: own.map(Arc::new),
         bootstrap_tokens: options.enable_bootstrap_token_auth,
-        elsewhere: (!all.is_empty()).then(|| Arc::new(Others::new(all, metrics.clone())) as Arc<dyn Elsewhere>),
+        elsewhere: (!all.is_empty()).then(|| Arc::new(VerifierChain::new(all, metrics.clone())) as Arc<dyn Elsewhere>),
         request_headers: Arc::new(ArcSwap::from_pointee(aggregation::request_headers(args))),
     };
     Ok((authenticator, metrics))
@@ -130,7 +132,7 @@ pub async fn authenticator(args: &Args, anonymous: bool) -> Result<(Authenticato
 /// `--authentication-kubeconfig`.
 pub async fn look_up(args: &Args, tls: &Arc<LiveTls>, authenticator: &Authenticator) -> Result<()> {
     let options = &args.authentication;
-    let wanted = Wanted {
+    let wanted = NeededTrust {
         client_authorities: args.credentials.client_ca_file.is_none(),
         front_proxies: args.front_proxy.requestheader_client_ca_file.is_none(),
     };
@@ -188,7 +190,7 @@ fn followed(
     issuers: Vec<Settings>,
     file: &Option<(PathBuf, String)>,
     anonymous: &Option<AnonymousUsers>,
-    own: Server,
+    own: ServerAuthentication,
     metrics: &Metrics,
 ) -> Option<Arc<Issuers>> {
     if issuers.is_empty() && file.is_none() {
@@ -210,10 +212,10 @@ pub fn api_audiences(args: &Args) -> Vec<String> {
 }
 
 /// The limits that this server sets to the configuration of other issuers.
-fn this_server(args: &Args) -> Server {
+fn this_server(args: &Args) -> ServerAuthentication {
     let is_on = args.api_gates().is_ok_and(|gates| gates.egress_of_issuers);
     let egress = aggregation::egress(args).unwrap_or_default();
-    Server { own_issuers: own_issuers(args), egress: is_on.then_some(egress) }
+    ServerAuthentication { own_issuers: own_issuers(args), egress: is_on.then_some(egress) }
 }
 
 fn own_issuers(args: &Args) -> Vec<String> {

@@ -4,10 +4,10 @@ use anyhow::{Result, bail};
 use clap::ArgAction;
 use holdfast_authentication::configuration::ALGORITHMS;
 use holdfast_authentication::oidc::Settings;
-use holdfast_authentication::oidc::claims::{Mapping, Rules, Source};
+use holdfast_authentication::oidc::claims::{Mapping, Rules, TextSource};
 use holdfast_component::values::{parse_bool, parse_duration};
 use holdfast_outbound::Dialer;
-use holdfast_outbound::reviews::Version;
+use holdfast_outbound::reviews::ReviewVersion;
 use holdfast_tls::server::Pem;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -71,8 +71,8 @@ pub struct AuthenticationArgs {
     #[arg(long, value_name = "FILE")]
     pub authentication_token_webhook_config_file: Option<PathBuf>,
     /// Version of the TokenReviews that are sent to the webhook: v1 or v1beta1.
-    #[arg(long, default_value = "v1beta1", value_parser = |text: &str| Version::parse("authentication webhook", text), value_name = "VERSION")]
-    pub authentication_token_webhook_version: Version,
+    #[arg(long, default_value = "v1beta1", value_parser = |text: &str| ReviewVersion::parse("authentication webhook", text), value_name = "VERSION")]
+    pub authentication_token_webhook_version: ReviewVersion,
     /// How long the webhook's answers are cached; 0 for not at all.
     #[arg(long, default_value = "2m0s", value_parser = parse_duration, value_name = "DURATION")]
     pub authentication_token_webhook_cache_ttl: Duration,
@@ -196,7 +196,7 @@ impl AuthenticationArgs {
         let groups = self
             .oidc_groups_claim
             .clone()
-            .map(|name| Source::Claim { name, prefix: self.oidc_groups_prefix.clone().unwrap_or_default() });
+            .map(|name| TextSource::Claim { name, prefix: self.oidc_groups_prefix.clone().unwrap_or_default() });
         Ok(Some(Settings {
             url,
             discovery_url: None,
@@ -204,7 +204,7 @@ impl AuthenticationArgs {
             audiences: client.into_iter().collect(),
             algorithms: self.oidc_signing_algs.clone(),
             mapping: Mapping {
-                username: Source::Claim { name: self.oidc_username_claim.clone(), prefix },
+                username: TextSource::Claim { name: self.oidc_username_claim.clone(), prefix },
                 groups,
                 uid: None,
                 extra: Vec::new(),

@@ -10,7 +10,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use holdfast_component::gates::Gates;
 use holdfast_component::values::{parse_bool, parse_duration};
 use holdfast_controllers::Settings;
-use holdfast_controllers::names::{Choice, LEFT_OUT, OF_THE_SERVER};
+use holdfast_controllers::names::{Choice, OF_THE_SERVER, UNSUPPORTED};
 use holdfast_controllers::settings::{AutoscalingSettings, ServiceSettings};
 use holdfast_value::{Value, json};
 use holdfast_world::Controller;
@@ -278,7 +278,7 @@ fn why_not(name: &str) -> &'static str {
     if OF_THE_SERVER.contains(&name) {
         return "an API server of Holdfast does its work itself";
     }
-    let left_out = LEFT_OUT.iter().find(|(left, _)| *left == name);
+    let left_out = UNSUPPORTED.iter().find(|(left, _)| *left == name);
     left_out.map_or("an option that it needs is missing", |(_, why)| why)
 }
 

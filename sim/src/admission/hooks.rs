@@ -35,7 +35,7 @@ impl Temper {
 }
 
 /// A call that waits for its answer.
-struct Waiting {
+struct WaitingCall {
     call: Call,
     answer: oneshot::Sender<Result<Vec<u8>, String>>,
 }
@@ -54,7 +54,7 @@ pub struct Said {
 /// The webhooks of the simulated server.
 #[derive(Default)]
 pub struct Hooks {
-    waiting: Mutex<Vec<Waiting>>,
+    waiting: Mutex<Vec<WaitingCall>>,
     said: Mutex<Vec<Said>>,
 }
 
@@ -72,7 +72,7 @@ impl Hooks {
 
     /// Answers the waiting call at this index, and describes the call and the answer.
     pub fn answer(&self, at: usize, temper: Temper) -> String {
-        let Waiting { call, answer } = lock(&self.waiting).swap_remove(at);
+        let WaitingCall { call, answer } = lock(&self.waiting).swap_remove(at);
         let mut said = lock(&self.said);
         let mark = format!("{}", said.len());
         let uid = match temper {
@@ -117,7 +117,7 @@ impl Outside for Hooks {
 
     async fn review(&self, call: &Call) -> Result<Vec<u8>, String> {
         let (answer, answered) = oneshot::channel();
-        lock(&self.waiting).push(Waiting { call: call.clone(), answer });
+        lock(&self.waiting).push(WaitingCall { call: call.clone(), answer });
         answered.await.unwrap_or_else(|_| Err("nobody answers".into()))
     }
 

@@ -8,9 +8,9 @@ mod hooks;
 mod oracle;
 
 use crate::clock::SimulatedClock;
-use crate::oracle::{Verdict, ensure};
+use crate::oracle::{CheckResult, ensure};
 use crate::random::{Dice, step_seed};
-use crate::run::{Failure, Plan, Report};
+use crate::run::{Report, RunPlan, SimulationFailure};
 use crossbeam::channel::Receiver;
 use holdfast_core::Refusal;
 use holdfast_core::admission::Admission;
@@ -48,7 +48,7 @@ const QUEUE: usize = 64;
 const ROUNDS_MAX: usize = 200;
 
 #[derive(Debug, Clone, Copy)]
-enum Step {
+enum AdmissionStep {
     Ask,
     AskCalm,
     Poll,
@@ -61,30 +61,30 @@ enum Step {
     Restart,
 }
 
-const STEPS: [(usize, Step); 10] = [
-    (300, Step::Ask),
-    (80, Step::AskCalm),
-    (250, Step::Poll),
-    (200, Step::Commit),
-    (300, Step::Answer),
-    (50, Step::Register),
-    (25, Step::Policy),
-    (60, Step::Recount),
-    (15, Step::GoAway),
-    (4, Step::Restart),
+const STEPS: [(usize, AdmissionStep); 10] = [
+    (300, AdmissionStep::Ask),
+    (80, AdmissionStep::AskCalm),
+    (250, AdmissionStep::Poll),
+    (200, AdmissionStep::Commit),
+    (300, AdmissionStep::Answer),
+    (50, AdmissionStep::Register),
+    (25, AdmissionStep::Policy),
+    (60, AdmissionStep::Recount),
+    (15, AdmissionStep::GoAway),
+    (4, AdmissionStep::Restart),
 ];
 
 const TEMPERS: [(usize, Temper); 5] =
     [(60, Temper::Agrees), (12, Temper::Refuses), (12, Temper::Fails), (8, Temper::Rubbish), (8, Temper::AnotherUid)];
 
 /// Runs one simulation to its end, or to the first violation.
-pub fn simulate(plan: &Plan) -> Report {
+pub fn simulate(plan: &RunPlan) -> Report {
     let mut site = Site::new(plan);
     let outcome = catch_unwind(AssertUnwindSafe(|| site.live(plan))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         Err(format!("panic: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without words")))
     });
-    let failure = outcome.err().map(|why| Failure { step: site.step, why });
+    let failure = outcome.err().map(|why| SimulationFailure { step: site.step, why });
     let events = site.server.engine.snapshot().offset.0;
     let Site { trace, commands, restarts, .. } = site;
     Report { trace: trace.unwrap_or_default(), commands, events, crashes: restarts, failure, ..Report::default() }
@@ -121,21 +121,21 @@ struct Pending {
     asked: PendingReply,
 }
 
-struct Server {
+struct AdmissionServer {
     engine: Arc<Engine>,
     writer: Writer,
     queue: Receiver<Input>,
 }
 
-impl Server {
-    fn start(log: &Arc<MemoryLog>, clock: &Arc<SimulatedClock>, hooks: &Arc<Hooks>) -> Result<Server, String> {
+impl AdmissionServer {
+    fn start(log: &Arc<MemoryLog>, clock: &Arc<SimulatedClock>, hooks: &Arc<Hooks>) -> Result<AdmissionServer, String> {
         let settings = Settings { admission: Admission::standard(), ..Settings::default() };
         let options = Options::new(settings, clock.clone());
         let built_in = Arc::new(registry().clone());
         let (engine, writer, queue) = Engine::assemble(log.clone(), built_in, options, Hub::default(), QUEUE)
             .map_err(|fault| format!("the server does not start: {fault}"))?;
         engine.set_outside(hooks.clone());
-        Ok(Server { engine, writer, queue })
+        Ok(AdmissionServer { engine, writer, queue })
     }
 }
 
@@ -145,7 +145,7 @@ struct Site {
     clock: Arc<SimulatedClock>,
     log: Arc<MemoryLog>,
     hooks: Arc<Hooks>,
-    server: Server,
+    server: AdmissionServer,
     pending: Vec<Pending>,
     past: Past,
     clients: usize,
@@ -157,10 +157,11 @@ struct Site {
 }
 
 impl Site {
-    fn new(plan: &Plan) -> Site {
+    fn new(plan: &RunPlan) -> Site {
         let (clock, log) = (Arc::new(SimulatedClock::new(plan.seed)), Arc::new(MemoryLog::default()));
         let hooks: Arc<Hooks> = Arc::default();
-        let server = Server::start(&log, &clock, &hooks).unwrap_or_else(|why| panic!("an empty log opens: {why}"));
+        let server =
+            AdmissionServer::start(&log, &clock, &hooks).unwrap_or_else(|why| panic!("an empty log opens: {why}"));
         Site {
             seed: plan.seed,
             dice: Dice::new(plan.seed),
@@ -179,7 +180,7 @@ impl Site {
         }
     }
 
-    fn live(&mut self, plan: &Plan) -> Verdict {
+    fn live(&mut self, plan: &RunPlan) -> CheckResult {
         self.enter(0);
         for namespace in [WATCHED, CALM] {
             let labels = json!({"webhooks": namespace});
@@ -196,7 +197,7 @@ impl Site {
             }
             self.enter(step);
             let step = self.dice.weighted(&STEPS);
-            self.take(step)?;
+            self.run_step(step)?;
         }
         self.enter(plan.steps + 1);
         self.rest()
@@ -215,43 +216,43 @@ impl Site {
         }
     }
 
-    fn take(&mut self, step: Step) -> Verdict {
+    fn run_step(&mut self, step: AdmissionStep) -> CheckResult {
         match step {
-            Step::Ask if self.pending.len() < self.clients => {
+            AdmissionStep::Ask if self.pending.len() < self.clients => {
                 let order = self.order(WATCHED);
                 self.ask(order);
                 self.poll(self.pending.len() - 1)
             }
-            Step::AskCalm => self.ask_in_calm(),
-            Step::Ask | Step::Poll => match self.pending.len() {
+            AdmissionStep::AskCalm => self.ask_in_calm(),
+            AdmissionStep::Ask | AdmissionStep::Poll => match self.pending.len() {
                 0 => Ok(()),
                 count => {
                     let at = self.dice.below(count);
                     self.poll(at)
                 }
             },
-            Step::Commit => {
+            AdmissionStep::Commit => {
                 let count = 1 + self.dice.below(4);
                 self.commit(count)
             }
-            Step::Answer => {
+            AdmissionStep::Answer => {
                 self.answer(false);
                 Ok(())
             }
-            Step::Register => self.register(),
-            Step::Policy => self.change_policy(),
-            Step::Recount => {
+            AdmissionStep::Register => self.register(),
+            AdmissionStep::Policy => self.change_policy(),
+            AdmissionStep::Recount => {
                 let namespace = self.dice.pick(&[WATCHED, CALM]);
                 self.recount(namespace)
             }
-            Step::GoAway if !self.pending.is_empty() => {
+            AdmissionStep::GoAway if !self.pending.is_empty() => {
                 let at = self.dice.below(self.pending.len());
                 let gone = self.pending.swap_remove(at);
                 self.note(|| format!("{} goes away", gone.order.id));
                 Ok(())
             }
-            Step::GoAway => Ok(()),
-            Step::Restart => self.restart(),
+            AdmissionStep::GoAway => Ok(()),
+            AdmissionStep::Restart => self.restart(),
         }
     }
 
@@ -333,7 +334,7 @@ impl Site {
     }
 
     /// Carries out a request at once; no webhook selects it, and no quota counts it.
-    fn settle(&mut self, group: &str, kind: &str, namespace: &str, name: &str, verb: Verb, body: Value) -> Verdict {
+    fn settle(&mut self, group: &str, kind: &str, namespace: &str, name: &str, verb: Verb, body: Value) -> CheckResult {
         let id = self.id();
         let request = self.request(group, kind, namespace, name, verb, body, &id);
         self.note(|| format!("{} {kind} {name}", verb.as_str()));
@@ -345,7 +346,7 @@ impl Site {
     }
 
     /// Polls one request until it is answered, and commits its decisions; no other request is polled.
-    fn finish(&mut self, at: usize) -> Verdict {
+    fn finish(&mut self, at: usize) -> CheckResult {
         let id = self.pending[at].order.id.clone();
         for _ in 0..ROUNDS_MAX {
             self.poll(at)?;
@@ -358,13 +359,13 @@ impl Site {
     }
 
     /// Makes a request in the namespace without webhooks. It must be answered at once, whatever the webhooks do.
-    fn ask_in_calm(&mut self) -> Verdict {
+    fn ask_in_calm(&mut self) -> CheckResult {
         let order = self.order(CALM);
         self.ask(order);
         self.finish(self.pending.len() - 1)
     }
 
-    fn poll(&mut self, at: usize) -> Verdict {
+    fn poll(&mut self, at: usize) -> CheckResult {
         let Poll::Ready(outcome) = self.pending[at].asked.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
             return Ok(());
         };
@@ -382,7 +383,7 @@ impl Site {
         verdict.map_err(|why| format!("{why}\n  asked by {} to {:?} {}", order.id, order.want, order.name))
     }
 
-    fn commit(&mut self, count: usize) -> Verdict {
+    fn commit(&mut self, count: usize) -> CheckResult {
         let mut batch = Vec::new();
         while batch.len() < count
             && let Ok(input) = self.server.queue.try_recv()
@@ -399,7 +400,7 @@ impl Site {
     }
 
     /// Passes the new events to the oracle, and checks the quotas.
-    fn look(&mut self) -> Verdict {
+    fn look(&mut self) -> CheckResult {
         let state = self.server.engine.snapshot();
         self.past.learn(&*self.log, &state)?;
         for namespace in [WATCHED, CALM] {
@@ -439,7 +440,7 @@ impl Site {
     }
 
     /// Creates or deletes a webhook.
-    fn register(&mut self) -> Verdict {
+    fn register(&mut self) -> CheckResult {
         let name = self.dice.pick(&WEBHOOKS);
         let kind = match name.starts_with('m') {
             true => "MutatingWebhookConfiguration",
@@ -458,7 +459,7 @@ impl Site {
     }
 
     /// Creates or deletes the policy or its binding.
-    fn change_policy(&mut self) -> Verdict {
+    fn change_policy(&mut self) -> CheckResult {
         let kind = self.dice.pick(&["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]);
         if self.past.is_registered(kind) {
             return self.settle(REGISTRATION, kind, "", "p", Verb::Delete, Value::Null);
@@ -476,7 +477,7 @@ impl Site {
     }
 
     /// Recounts the usage of a quota from the current state, and writes it some time later.
-    fn recount(&mut self, namespace: &'static str) -> Verdict {
+    fn recount(&mut self, namespace: &'static str) -> CheckResult {
         let Some(quota) = self.quota(namespace) else { return Err("the quota is gone".into()) };
         let state = self.server.engine.snapshot();
         let (id, there) = (self.id(), count(&state, namespace));
@@ -490,14 +491,14 @@ impl Site {
 
     /// The server crashes and loses all requests. After the restart it reads its objects back without calls to
     /// webhooks.
-    fn restart(&mut self) -> Verdict {
+    fn restart(&mut self) -> CheckResult {
         self.note(|| "the server starts again".into());
         let before = self.server.engine.snapshot();
         self.pending.clear();
         let waiting = self.hooks.waiting();
         ensure(waiting == 0, || format!("{waiting} calls wait for nobody"))?;
         self.log = Arc::new(self.log.survivor());
-        self.server = Server::start(&self.log, &self.clock, &self.hooks)?;
+        self.server = AdmissionServer::start(&self.log, &self.clock, &self.hooks)?;
         self.restarts += 1;
         let after = self.server.engine.snapshot();
         ensure(Digest::of(&before) == Digest::of(&after), || "the restart changed the state".into())?;
@@ -505,7 +506,7 @@ impl Site {
     }
 
     /// From now on all webhooks allow. Every request must be answered, and quotas must count the existing objects.
-    fn rest(&mut self) -> Verdict {
+    fn rest(&mut self) -> CheckResult {
         for _ in 0..ROUNDS_MAX {
             for at in (0..self.pending.len()).rev() {
                 self.poll(at)?;

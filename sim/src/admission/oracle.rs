@@ -6,7 +6,7 @@
 
 use super::hooks::{Hooks, Said};
 use super::{BAD, CALM, Order, ROOM, WATCHED, WEBHOOKS, Want};
-use crate::oracle::{Verdict, ensure};
+use crate::oracle::{CheckResult, ensure};
 use holdfast_core::Refusal;
 use holdfast_core::event::{Offset, Record};
 use holdfast_core::state::{Entry, State};
@@ -36,7 +36,7 @@ struct Registration {
 
 impl Past {
     /// Learns the records appended since the last call.
-    pub fn learn(&mut self, log: &dyn LogRead, state: &State) -> Verdict {
+    pub fn learn(&mut self, log: &dyn LogRead, state: &State) -> CheckResult {
         let fresh = log.scan(None, self.last, usize::MAX).map_err(|fault| fault.to_string())?;
         for record in fresh {
             self.last = Offset(record.offset);
@@ -45,7 +45,7 @@ impl Past {
         ensure(self.last == state.offset, || format!("{} is served, and {} is there", state.offset, self.last))
     }
 
-    fn take(&mut self, record: &Record) -> Verdict {
+    fn take(&mut self, record: &Record) -> CheckResult {
         let object: Value = serde_json::from_slice(&record.object).map_err(|error| error.to_string())?;
         let (at, kind) = (Offset(record.offset), object["kind"].as_str().unwrap_or_default());
         match kind {
@@ -124,7 +124,7 @@ const POLICY: [&str; 2] = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPoli
 
 /// Checks a successful write: all webhooks and policies concerned have allowed the object as it is, and no other has
 /// changed it.
-pub fn check_reply(past: &Past, hooks: &Hooks, log: &dyn LogRead, order: &Order, reply: &Reply) -> Verdict {
+pub fn check_reply(past: &Past, hooks: &Hooks, log: &dyn LogRead, order: &Order, reply: &Reply) -> CheckResult {
     let entry: &Entry = match (order.want, reply) {
         (Want::Create | Want::Replace, Reply::Object { entry, .. }) => entry,
         (Want::Create | Want::Replace, _) => return Err("it is answered without an object".into()),
@@ -164,7 +164,7 @@ fn check_webhook(
     name: &str,
     object: &Value,
     (from, to): (Offset, Offset),
-) -> Verdict {
+) -> CheckResult {
     let own: Vec<&&Said> = said.iter().filter(|said| said.webhook == name).collect();
     let mark = mark(object, name);
     let is_its_mark = own.iter().any(|said| said.mark == mark && !said.temper.is_failure());
@@ -195,7 +195,7 @@ fn alike(one: &Value, other: &Value, part: &str) -> bool {
 }
 
 /// Checks a refused write: a webhook, policy or quota that existed during the request must explain the refusal.
-pub fn check_refusal(past: &Past, hooks: &Hooks, order: &Order, to: Offset, refusal: &Refusal) -> Verdict {
+pub fn check_refusal(past: &Past, hooks: &Hooks, order: &Order, to: Offset, refusal: &Refusal) -> CheckResult {
     let (from, message) = (order.from, refusal.message());
     let place = format!("{}/{}", order.namespace, order.name);
     let has_reason = match refusal {

@@ -4,7 +4,7 @@ use holdfast_value::{Value, json};
 use holdfast_world::Action;
 
 /// A user's request.
-pub enum Deed {
+pub enum UserRequest {
     Create(Value),
     Act(Box<Action>),
 }

@@ -3,10 +3,10 @@
 use super::cluster::{
     self, Cluster, controller, has_condition, is_available, is_leaving, items, name, number, text, uid,
 };
-use super::deed::Deed;
+use super::deed::UserRequest;
 use super::namespaces;
 use super::people::NODES;
-use crate::oracle::{Verdict, ensure};
+use crate::oracle::{CheckResult, ensure};
 use crate::random::Dice;
 use holdfast_value::{Value, json};
 use holdfast_world::{Action, Key, Time, Verb};
@@ -55,13 +55,13 @@ impl Kubelets {
     }
 
     /// The updates of leases and conditions that the kubelets of nodes that are not silent have to write by now.
-    pub fn due(&self, cluster: &Cluster) -> Vec<Deed> {
+    pub fn due(&self, cluster: &Cluster) -> Vec<UserRequest> {
         let nodes = cluster.all("nodes").filter(|node| self.speak && !self.is_silent(name(node)));
         nodes.flat_map(|node| renewal(cluster, node).into_iter().chain(conditions(cluster, node))).collect()
     }
 
     /// Checks that pods of ReplicaSets on silent nodes have been replaced.
-    pub fn check_replaced(&self, cluster: &Cluster) -> Verdict {
+    pub fn check_replaced(&self, cluster: &Cluster) -> CheckResult {
         for node in cluster.all("nodes").filter(|node| self.is_silent(name(node))) {
             let repels = items(&node["spec"]["taints"]).any(|taint| taint["key"] == UNREACHABLE);
             ensure(repels, || format!("a silent node repels nobody: {}", name(node)))?;
@@ -91,28 +91,28 @@ impl Kubelets {
 }
 
 /// Checks that pods which were available before nodes came back still are.
-pub fn check_kept(cluster: &Cluster, safe: &[String]) -> Verdict {
+pub fn check_kept(cluster: &Cluster, safe: &[String]) -> CheckResult {
     let lost = safe.iter().find(|uid| !cluster.by_uid(uid).is_some_and(is_available));
     ensure(lost.is_none(), || format!("a pod breaks because a node comes back: {lost:?}"))
 }
 
-fn renewal(cluster: &Cluster, node: &Value) -> Option<Deed> {
+fn renewal(cluster: &Cluster, node: &Value) -> Option<UserRequest> {
     let (key, now) = (Key::new(LEASES, name(node)), cluster.trial.now());
     let Some(lease) = cluster.get("leases", &key) else {
         let metadata = json!({"name": name(node), "namespace": LEASES});
         let spec = json!({"holderIdentity": name(node), "leaseDurationSeconds": 40, "renewTime": now.micros()});
-        return Some(Deed::Create(json!({
+        return Some(UserRequest::Create(json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec,
         })));
     };
     let renewed = Time::parse(text(&lease["spec"]["renewTime"]))?;
     let patch = json!({"spec": {"renewTime": now.micros()}});
     let action = || Action::new(&cluster::resource("leases"), key, Verb::MergePatch(patch));
-    (renewed.plus_seconds(RENEWED_SECONDS) <= now).then(|| Deed::Act(Box::new(action())))
+    (renewed.plus_seconds(RENEWED_SECONDS) <= now).then(|| UserRequest::Act(Box::new(action())))
 }
 
 /// Sets the node's conditions to healthy if a controller has changed them, or if there are none.
-fn conditions(cluster: &Cluster, node: &Value) -> Option<Deed> {
+fn conditions(cluster: &Cluster, node: &Value) -> Option<UserRequest> {
     if has_condition(node, "Ready") {
         return None;
     }
@@ -124,5 +124,5 @@ fn conditions(cluster: &Cluster, node: &Value) -> Option<Deed> {
     let kinds = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
     let patch = json!({"status": {"conditions": kinds.map(told)}});
     let action = Action::new(&cluster::resource("nodes"), Key::cluster(name(node)), Verb::StrategicPatch(patch));
-    Some(Deed::Act(Box::new(action.subresource("status"))))
+    Some(UserRequest::Act(Box::new(action.subresource("status"))))
 }

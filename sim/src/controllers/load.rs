@@ -1,7 +1,7 @@
 //! A Deployment that an autoscaler scales with the load shared by its pods, as far as metrics report it.
 
 use super::cluster::{self, Cluster, is_available, name, number};
-use crate::oracle::{Verdict, ensure};
+use crate::oracle::{CheckResult, ensure};
 use crate::random::Dice;
 use holdfast_value::{Value, json};
 use holdfast_world::Refusal;
@@ -43,14 +43,14 @@ pub fn read(cluster: &Cluster, path: &str) -> Result<Value, Refusal> {
     Ok(json!({"items": pods.iter().map(item).collect::<Vec<_>>()}))
 }
 
-pub fn stays_within_bounds(deployment: &Value) -> Verdict {
+pub fn stays_within_bounds(deployment: &Value) -> CheckResult {
     let size = number(&deployment["spec"]["replicas"], 1);
     let is_within = cluster::name(deployment) != SCALED || (1..=MOST).contains(&size);
     ensure(is_within, || format!("an autoscaler goes beyond its bounds: {size}"))
 }
 
 /// Checks that at rest the number of pods fits the load, within a tenth.
-pub fn check(cluster: &Cluster) -> Verdict {
+pub fn check(cluster: &Cluster) -> CheckResult {
     let (Some(deployment), Some(load)) = (cluster.named("deployments", SCALED), cluster.load) else { return Ok(()) };
     let size = number(&deployment["spec"]["replicas"], 1);
     let is_near = (10 * load - 10 * TARGET * size).abs() <= TARGET * size;

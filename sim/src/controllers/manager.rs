@@ -13,8 +13,8 @@ use holdfast_value::{Value, json};
 use holdfast_world::request::{resource_of, version_of};
 use holdfast_world::views::Node;
 use holdfast_world::{
-    Action, Actor, Driver, Key, Outcome, Plan, Refusal, Refused, Resource, Stamp, Step, Task, Text, Time, Verb,
-    WriteResult, Written,
+    Action, ActionResult, Actor, Driver, Key, ParallelActions, Plan, Refusal, Refused, Resource, Stamp, Task,
+    TaskOutcome, Text, Time, Verb, WriteResult,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -28,7 +28,7 @@ pub struct Manager {
     /// The resource and version in which objects of a kind are shown.
     shown: BTreeMap<KindId, (Resource, Option<usize>)>,
     news: BTreeMap<KindId, VecDeque<News>>,
-    works: Vec<Work>,
+    works: Vec<RunningPlan>,
     /// Every key that was planned.
     pub known: BTreeSet<(usize, Key)>,
     plans: u64,
@@ -46,11 +46,11 @@ struct News {
 }
 
 /// A plan whose actions are being carried out.
-struct Work {
+struct RunningPlan {
     member: usize,
     key: Key,
-    steps: VecDeque<Step>,
-    written: Vec<Written>,
+    steps: VecDeque<ParallelActions>,
+    written: Vec<ActionResult>,
     refused: Vec<Refused>,
     again: Option<Time>,
     unready: bool,
@@ -108,7 +108,7 @@ impl Manager {
     }
 
     /// Queues the news of an event.
-    pub fn tell(&mut self, state: &State, event: &Event) {
+    pub fn queue_news(&mut self, state: &State, event: &Event) {
         let Some((_, version)) = self.shown.get(&event.kind) else { return };
         let body = event.entry.as_ref().map(|entry| match version {
             Some(version) => entry.body_in(state.kind(event.kind), *version),
@@ -119,7 +119,7 @@ impl Manager {
     }
 
     /// Delivers the oldest news of a random kind.
-    pub fn hear(&mut self, dice: &mut Dice, now: Time) -> Option<String> {
+    pub fn receive_news(&mut self, dice: &mut Dice, now: Time) -> Option<String> {
         let kinds: Vec<KindId> = self.news.iter().filter(|(_, news)| !news.is_empty()).map(|(kind, _)| *kind).collect();
         if kinds.is_empty() {
             return None;
@@ -131,8 +131,8 @@ impl Manager {
         if resource.plural() == "leases" {
             self.renewed.insert(key.name.to_string(), now);
         }
-        self.driver.change(resource, key, body, version, now);
-        self.driver.settle();
+        self.driver.apply(resource, key, body, version, now);
+        self.driver.release_written();
         Some(told)
     }
 
@@ -140,7 +140,10 @@ impl Manager {
     pub fn turn(&mut self, cluster: &Cluster) -> Result<Option<String>, String> {
         self.plans += 1;
         let (time, seed) = (cluster.trial.now(), self.plans);
-        let Some(Task { member, key, plan, .. }) = self.driver.take(|| Stamp { time, seed }) else { return Ok(None) };
+        let Some(Task { controller_index: member, key, plan, .. }) = self.driver.next_task(|| Stamp { time, seed })
+        else {
+            return Ok(None);
+        };
         let controller = self.driver.controller(member).name();
         let told = format!("{controller} plans {key}");
         self.known.insert((member, key.clone()));
@@ -151,10 +154,10 @@ impl Manager {
             self.check_silence(&key, &plan, time)?;
         }
         if plan.is_idle() {
-            let outcome = Outcome { failed: plan.unready, again: plan.again, ..Outcome::default() };
-            self.driver.done(member, key, outcome, time);
-        } else if !plan.asks.is_empty() || !plan.reviews.is_empty() {
-            for path in &plan.asks {
+            let outcome = TaskOutcome { failed: plan.unready, requeue_at: plan.requeue_at, ..TaskOutcome::default() };
+            self.driver.finish(member, key, outcome, time);
+        } else if !plan.gets.is_empty() || !plan.reviews.is_empty() {
+            for path in &plan.gets {
                 self.driver.answered(member, &key, path, load::read(cluster, path));
             }
             for review in &plan.reviews {
@@ -162,12 +165,12 @@ impl Manager {
                 answer["status"] = json!({"allowed": false});
                 self.driver.reviewed(member, &key, review, Ok(answer));
             }
-            self.driver.done(member, key, Outcome { again: Some(time), ..Outcome::default() }, time);
+            self.driver.finish(member, key, TaskOutcome { requeue_at: Some(time), ..TaskOutcome::default() }, time);
         } else {
-            let Plan { steps, again, unready, .. } = plan;
+            let Plan { steps, requeue_at: again, unready, .. } = plan;
             let (written, refused) = Default::default();
             let steps = steps.into_iter().filter(|step| !step.is_empty()).collect();
-            self.works.push(Work { member, key, steps, written, refused, again, unready, is_last: false });
+            self.works.push(RunningPlan { member, key, steps, written, refused, again, unready, is_last: false });
         }
         Ok(Some(told))
     }
@@ -211,7 +214,7 @@ impl Manager {
             return None;
         }
         let work = dice.below(self.works.len());
-        let Work { member, steps, .. } = &mut self.works[work];
+        let RunningPlan { member, steps, .. } = &mut self.works[work];
         let step = steps.front_mut()?;
         let action = step.swap_remove(dice.below(step.len()));
         Some(Due { work, controller: self.driver.controller(*member).name(), action })
@@ -240,20 +243,25 @@ impl Manager {
         }
     }
 
-    fn finish(&mut self, mut work: Work, stamp: Stamp) {
+    fn finish(&mut self, mut work: RunningPlan, stamp: Stamp) {
         if !work.refused.is_empty() && !work.is_last {
             let after = self.driver.refused(work.member, &work.key, &work.refused, stamp);
             work.is_last = true;
-            work.again = work.again.into_iter().chain(after.again).min();
+            work.again = work.again.into_iter().chain(after.requeue_at).min();
             work.steps = after.steps.into_iter().filter(|step| !step.is_empty()).collect();
             if !work.steps.is_empty() {
                 return self.works.push(work);
             }
         }
-        let Work { member, key, written, refused, again, unready, .. } = work;
+        let RunningPlan { member, key, written, refused, again, unready, .. } = work;
         let failed = unready || !refused.is_empty();
         let refused = refused.iter().any(|refused| !refused.refusal.is_stale());
-        self.driver.done(member, key, Outcome { written, failed, refused, asked: false, again }, stamp.time);
+        self.driver.finish(
+            member,
+            key,
+            TaskOutcome { written, failed, refused, awaits_answers: false, requeue_at: again },
+            stamp.time,
+        );
     }
 
     /// The actions that a crashing manager has in progress.
@@ -267,7 +275,7 @@ impl Manager {
     }
 }
 
-fn written(action: Action, object: &Value) -> Written {
+fn written(action: Action, object: &Value) -> ActionResult {
     let Action { resource, key, subresource, verb, .. } = action;
     let result = match (&verb, object) {
         (Verb::Delete { uid, .. }, Value::Null) => WriteResult::Gone(uid.clone().unwrap_or_default()),
@@ -277,5 +285,5 @@ fn written(action: Action, object: &Value) -> Written {
     };
     let name = object["metadata"]["name"].as_str().unwrap_or(&key.name);
     let key = Key::new(&key.namespace, name);
-    Written { resource, key, result }
+    ActionResult { resource, key, result }
 }

@@ -21,18 +21,18 @@ mod people;
 mod rest;
 mod volumes;
 
-use crate::oracle::{Verdict, ensure};
+use crate::oracle::{CheckResult, ensure};
 use crate::random::{Dice, step_seed};
-use crate::run::{Failure, Plan, Report};
+use crate::run::{Report, RunPlan, SimulationFailure};
 use cluster::Cluster;
-use deed::Deed;
+use deed::UserRequest;
 use holdfast_value::{Value, json};
 use holdfast_world::{Action, Actor, Refusal, Stamp, Verb};
 use kubelets::Kubelets;
 use machine::Mood;
 use manager::{Due, Manager};
 use namespaces::Sweeper;
-use oracle::Watch;
+use oracle::Observations;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The time in which the cluster comes to rest. It is longer than any back-off.
@@ -46,7 +46,7 @@ const REPLACED_SECONDS: i64 = 1200;
 const BUSY_MAX: usize = 20_000;
 
 #[derive(Debug, Clone, Copy)]
-enum Step {
+enum ControllersStep {
     Hear,
     Turn,
     CarryOut,
@@ -56,25 +56,25 @@ enum Step {
     Die,
 }
 
-const STEPS: [(usize, Step); 7] = [
-    (300, Step::Hear),
-    (300, Step::Turn),
-    (350, Step::CarryOut),
-    (300, Step::Run),
-    (50, Step::People),
-    (40, Step::Wait),
-    (4, Step::Die),
+const STEPS: [(usize, ControllersStep); 7] = [
+    (300, ControllersStep::Hear),
+    (300, ControllersStep::Turn),
+    (350, ControllersStep::CarryOut),
+    (300, ControllersStep::Run),
+    (50, ControllersStep::People),
+    (40, ControllersStep::Wait),
+    (4, ControllersStep::Die),
 ];
 
 /// Runs one simulation to its end, or to the first violation.
-pub fn simulate(plan: &Plan) -> Report {
+pub fn simulate(plan: &RunPlan) -> Report {
     let mut site = Site::new(plan.seed, plan.trace);
     let only = plan.only.as_deref();
     let outcome = catch_unwind(AssertUnwindSafe(|| site.live(plan.steps, only))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         Err(format!("panic: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without words")))
     });
-    let failure = outcome.err().map(|why| Failure { step: site.step, why });
+    let failure = outcome.err().map(|why| SimulationFailure { step: site.step, why });
     let Site { trace, cluster, deaths, .. } = site;
     let (commands, events) = (cluster.commands, cluster.trial.state.offset.0);
     Report { trace: trace.unwrap_or_default(), commands, events, crashes: deaths, failure, ..Report::default() }
@@ -87,7 +87,7 @@ struct Site {
     manager: Manager,
     /// A manager that has lost its lead and still acts.
     rival: Option<Manager>,
-    watch: Watch,
+    watch: Observations,
     sweeper: Sweeper,
     kubelets: Kubelets,
     /// Whether users create claims.
@@ -111,7 +111,7 @@ impl Site {
         let (spaces, sweeper) = (seed % 3 == 1, Sweeper::default());
         let cluster = Cluster::new();
         let manager = Manager::new(&cluster.trial.state, cluster.trial.now(), kubelets.speak());
-        let watch = Watch::new(calm, !lossy);
+        let watch = Observations::new(calm, !lossy);
         let (dice, trace) = (Dice::new(seed), trace.then(Vec::new));
         let (rival, step, deaths) = (None, 0, 0);
         Site {
@@ -134,7 +134,7 @@ impl Site {
         }
     }
 
-    fn live(&mut self, steps: usize, only: Option<&[u32]>) -> Verdict {
+    fn live(&mut self, steps: usize, only: Option<&[u32]>) -> CheckResult {
         for object in people::founded(&mut self.dice) {
             self.cluster.trial.create(object);
         }
@@ -158,7 +158,7 @@ impl Site {
             self.step = step;
             self.dice = Dice::new(step_seed(self.seed, step as u64));
             let step = self.dice.weighted(&STEPS);
-            self.take(step)?;
+            self.run_step(step)?;
         }
         self.step = steps + 1;
         self.rest()
@@ -174,8 +174,11 @@ impl Site {
         Stamp { time: self.cluster.trial.now(), seed: self.cluster.commands }
     }
 
-    fn take(&mut self, step: Step) -> Verdict {
-        if matches!(step, Step::Hear | Step::Turn | Step::CarryOut) && self.rival.is_some() && self.dice.chance(40) {
+    fn run_step(&mut self, step: ControllersStep) -> CheckResult {
+        if matches!(step, ControllersStep::Hear | ControllersStep::Turn | ControllersStep::CarryOut)
+            && self.rival.is_some()
+            && self.dice.chance(40)
+        {
             self.change_places();
             let taken = self.take_alone(step);
             self.change_places();
@@ -191,27 +194,27 @@ impl Site {
         }
     }
 
-    fn take_alone(&mut self, step: Step) -> Verdict {
+    fn take_alone(&mut self, step: ControllersStep) -> CheckResult {
         match step {
-            Step::Hear => {
+            ControllersStep::Hear => {
                 for _ in 0..1 + self.dice.below(8) {
                     self.hear();
                 }
             }
-            Step::Turn => {
+            ControllersStep::Turn => {
                 for _ in 0..1 + self.dice.below(8) {
                     self.turn()?;
                 }
             }
-            Step::CarryOut if self.spaces && self.dice.chance(20) => return self.sweep().map(drop),
-            Step::CarryOut => {
+            ControllersStep::CarryOut if self.spaces && self.dice.chance(20) => return self.sweep().map(drop),
+            ControllersStep::CarryOut => {
                 for _ in 0..1 + self.dice.below(3) {
                     self.carry_out(true)?;
                 }
             }
-            Step::Run => return self.run_one(),
-            Step::People => return self.people(),
-            Step::Wait => {
+            ControllersStep::Run => return self.run_one(),
+            ControllersStep::People => return self.people(),
+            ControllersStep::Wait => {
                 let longest = if self.kubelets.speak() { 60_000 } else { 20_000 };
                 let millis = self.dice.pick(&[100, 1000, longest]);
                 let millis = self.dice.below(millis) as i64;
@@ -219,15 +222,15 @@ impl Site {
                 return self.kubelets_speak();
             }
             // Two managers at work may make too many pods, so a calm run never has two.
-            Step::Die if !self.calm && self.rival.is_none() && self.dice.chance(60) => self.depose(),
-            Step::Die => return self.die(),
+            ControllersStep::Die if !self.calm && self.rival.is_none() && self.dice.chance(60) => self.depose(),
+            ControllersStep::Die => return self.die(),
         }
         Ok(())
     }
 
     fn hear(&mut self) -> bool {
         let now = self.cluster.trial.now();
-        let Some(told) = self.manager.hear(&mut self.dice, now) else { return false };
+        let Some(told) = self.manager.receive_news(&mut self.dice, now) else { return false };
         self.note(|| format!("the manager hears of {told}"));
         true
     }
@@ -266,13 +269,13 @@ impl Site {
         Ok(answer)
     }
 
-    fn publish(&mut self) -> Verdict {
+    fn publish(&mut self) -> CheckResult {
         while let Some(event) = self.cluster.next_event() {
-            self.manager.tell(&self.cluster.trial.state, &event);
+            self.manager.queue_news(&self.cluster.trial.state, &event);
             if let Some(rival) = &mut self.rival {
-                rival.tell(&self.cluster.trial.state, &event);
+                rival.queue_news(&self.cluster.trial.state, &event);
             }
-            self.watch.see(&self.cluster, &self.manager, &event)?;
+            self.watch.observe(&self.cluster, &self.manager, &event)?;
         }
         Ok(())
     }
@@ -281,7 +284,7 @@ impl Site {
         if self.calm { Mood::Calm } else { Mood::Wild }
     }
 
-    fn run_one(&mut self) -> Verdict {
+    fn run_one(&mut self) -> CheckResult {
         let mood = self.mood();
         let pods: Vec<&Value> = self.cluster.all("pods").collect();
         if pods.is_empty() {
@@ -298,13 +301,13 @@ impl Site {
     }
 
     /// A request of a user, which may be refused.
-    fn somebody(&mut self, action: &Action) -> Verdict {
+    fn somebody(&mut self, action: &Action) -> CheckResult {
         let answer = self.act("", action, None)?;
         self.note(|| format!("somebody {}: {}", shown(action), told(&answer)));
         Ok(())
     }
 
-    fn people(&mut self) -> Verdict {
+    fn people(&mut self) -> CheckResult {
         if self.kubelets.speak() && self.dice.chance(25) {
             let told = self.kubelets.turn(&mut self.dice);
             self.note(|| told);
@@ -338,19 +341,19 @@ impl Site {
         Ok(true)
     }
 
-    fn done(&mut self, deed: Deed) -> Verdict {
+    fn done(&mut self, deed: UserRequest) -> CheckResult {
         match deed {
-            Deed::Create(object) => self.create(object),
-            Deed::Act(action) if action.subresource == "eviction" => self.evict(&action),
-            Deed::Act(action) => self.somebody(&action),
+            UserRequest::Create(object) => self.create(object),
+            UserRequest::Act(action) if action.subresource == "eviction" => self.evict(&action),
+            UserRequest::Act(action) => self.somebody(&action),
         }
     }
 
-    fn kubelets_speak(&mut self) -> Verdict {
+    fn kubelets_speak(&mut self) -> CheckResult {
         self.kubelets.due(&self.cluster).into_iter().try_for_each(|deed| self.done(deed))
     }
 
-    fn create(&mut self, object: Value) -> Verdict {
+    fn create(&mut self, object: Value) -> CheckResult {
         self.cluster.commands += 1;
         let answer = self.cluster.trial.try_create(object.clone());
         self.note(|| format!("somebody creates {object}: {}", told(&answer)));
@@ -358,7 +361,7 @@ impl Site {
     }
 
     /// Evicts a pod. An available pod may be evicted only if its budget allows it.
-    fn evict(&mut self, action: &Action) -> Verdict {
+    fn evict(&mut self, action: &Action) -> CheckResult {
         let pod = self.cluster.get("pods", &action.key);
         let counts = self.calm && pod.is_some_and(cluster::is_available);
         let answer = self.act("", action, None)?;
@@ -379,7 +382,7 @@ impl Site {
     }
 
     /// The manager learns that it has lost its lease, and ends.
-    fn end_of_rival(&mut self) -> Verdict {
+    fn end_of_rival(&mut self) -> CheckResult {
         let Some(mut rival) = self.rival.take() else { return Ok(()) };
         self.note(|| "the one that had lost its lead ends".to_owned());
         self.last_acts(rival.under_way())
@@ -387,7 +390,7 @@ impl Site {
 
     /// The manager crashes. Its actions in progress are carried out before the next manager reads the cluster, or
     /// never.
-    fn die(&mut self) -> Verdict {
+    fn die(&mut self) -> CheckResult {
         self.note(|| "the manager dies".to_owned());
         self.deaths += 1;
         self.end_of_rival()?;
@@ -397,7 +400,7 @@ impl Site {
         Ok(())
     }
 
-    fn last_acts(&mut self, under_way: Vec<(Actor, Action)>) -> Verdict {
+    fn last_acts(&mut self, under_way: Vec<(Actor, Action)>) -> CheckResult {
         for (actor, action) in under_way {
             if self.dice.chance(50) {
                 let answer = self.act("", &action, Some(&actor))?;
@@ -408,7 +411,7 @@ impl Site {
     }
 
     /// No new requests come, and everything in progress ends.
-    fn rest(&mut self) -> Verdict {
+    fn rest(&mut self) -> CheckResult {
         self.end_of_rival()?;
         for deed in people::settle(&self.cluster) {
             self.done(deed)?;
@@ -431,7 +434,7 @@ impl Site {
         rest::check(&self.cluster, &mut self.manager)
     }
 
-    fn come_to_rest(&mut self, seconds: i64) -> Verdict {
+    fn come_to_rest(&mut self, seconds: i64) -> CheckResult {
         let end = self.cluster.trial.now().plus_seconds(seconds);
         for _ in 0..ROUNDS_MAX {
             self.kubelets_speak()?;
@@ -446,7 +449,7 @@ impl Site {
     }
 
     /// Does everything that can be done at this time.
-    fn finish(&mut self) -> Verdict {
+    fn finish(&mut self) -> CheckResult {
         for _ in 0..BUSY_MAX {
             let busy = self.hear() || self.turn()? || self.carry_out(false)? || self.sweep()? || self.run_all()?;
             if !busy {

@@ -2,8 +2,8 @@
 //! create new objects in it.
 
 use super::cluster::{self, Cluster, is_leaving, text};
-use super::deed::{Deed, workload};
-use crate::oracle::{Verdict, ensure};
+use super::deed::{UserRequest, workload};
+use crate::oracle::{CheckResult, ensure};
 use crate::random::Dice;
 use holdfast_core::namespace::Emptying;
 use holdfast_core::request::Request;
@@ -54,9 +54,11 @@ pub fn is_leaving_with(cluster: &Cluster, object: &Value) -> bool {
 }
 
 /// A user creates the namespace, fills it, or deletes it.
-pub fn draw(cluster: &Cluster, dice: &mut Dice, number: usize, claims: bool) -> Option<Deed> {
+pub fn draw(cluster: &Cluster, dice: &mut Dice, number: usize, claims: bool) -> Option<UserRequest> {
     let Some(space) = cluster.get("namespaces", &Key::cluster(SPACE)) else {
-        return Some(Deed::Create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})));
+        return Some(UserRequest::Create(
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}}),
+        ));
     };
     let mut object = match dice.below(6) {
         0 => return (!is_leaving(space)).then(|| deletion(space)),
@@ -72,21 +74,21 @@ pub fn draw(cluster: &Cluster, dice: &mut Dice, number: usize, claims: bool) -> 
         _ => json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("m{number}")}}),
     };
     object["metadata"]["namespace"] = SPACE.into();
-    Some(Deed::Create(object))
+    Some(UserRequest::Create(object))
 }
 
-fn deletion(space: &Value) -> Deed {
+fn deletion(space: &Value) -> UserRequest {
     let verb = Verb::Delete { uid: None, version: None, propagation: None, grace_seconds: None };
-    Deed::Act(Box::new(Action::new(&cluster::resource("namespaces"), cluster::key(space), verb)))
+    UserRequest::Act(Box::new(Action::new(&cluster::resource("namespaces"), cluster::key(space), verb)))
 }
 
 /// Deletes the namespace for the last time, unless it is already being deleted.
-pub fn settle(cluster: &Cluster) -> Option<Deed> {
+pub fn settle(cluster: &Cluster) -> Option<UserRequest> {
     cluster.get("namespaces", &Key::cluster(SPACE)).filter(|space| !is_leaving(space)).map(deletion)
 }
 
 /// Checks that at rest no object of the namespace is left.
-pub fn check(cluster: &Cluster) -> Verdict {
+pub fn check(cluster: &Cluster) -> CheckResult {
     let left = cluster.everything().find(|(_, object)| holds(object) || cluster::name(object) == SPACE);
     ensure(left.is_none(), || {
         let left = left.map(|(plural, object)| format!("{plural} {}", cluster::key(object)));

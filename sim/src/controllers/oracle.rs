@@ -9,7 +9,7 @@ use super::manager::Manager;
 use super::namespaces;
 use super::people::KEPT;
 use super::volumes;
-use crate::oracle::{Verdict, ensure};
+use crate::oracle::{CheckResult, ensure};
 use holdfast_value::Value;
 use holdfast_world::{Action, Time, Verb};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 
 /// The observations so far, by UID.
-pub struct Watch {
+pub struct Observations {
     /// Whether only controllers and evictions remove pods.
     calm: bool,
     /// Whether controllers learn the results of all their actions. A controller that misses one may create a pod twice.
@@ -37,10 +37,10 @@ pub struct Watch {
     left: BTreeSet<(String, String)>,
 }
 
-impl Watch {
-    pub fn new(calm: bool, exact: bool) -> Watch {
+impl Observations {
+    pub fn new(calm: bool, exact: bool) -> Observations {
         let (most, least, succeeded, ended, left) = Default::default();
-        Watch { calm, exact, doubted: false, most, least, succeeded, ended, left }
+        Observations { calm, exact, doubted: false, most, least, succeeded, ended, left }
     }
 
     /// From this call, the checks allow for two managers that act at the same time.
@@ -48,7 +48,7 @@ impl Watch {
         (self.doubted, self.exact) = (true, false);
     }
 
-    pub fn see(&mut self, cluster: &Cluster, manager: &Manager, event: &Event) -> Verdict {
+    pub fn observe(&mut self, cluster: &Cluster, manager: &Manager, event: &Event) -> CheckResult {
         self.see_orphaning(cluster, manager, event);
         let (before, after) = (event.before.as_deref(), event.after.as_deref());
         if let (Some(before), None) = (before, after) {
@@ -76,7 +76,7 @@ impl Watch {
     }
 
     /// All ReplicaSets of a Deployment together never exceed its surge.
-    fn surges(&self, cluster: &Cluster, before: Option<&Value>, set: &Value) -> Verdict {
+    fn surges(&self, cluster: &Cluster, before: Option<&Value>, set: &Value) -> CheckResult {
         let size = |set: &Value| number(&set["spec"]["replicas"], 1);
         let Some(deployment) = cluster.deployment_of(set).filter(|found| !is_leaving(found)) else { return Ok(()) };
         let grew = before.map_or(0, size) < size(set);
@@ -89,7 +89,7 @@ impl Watch {
     }
 
     /// In calm runs a rollout keeps the required number of pods available.
-    fn keeps_available(&mut self, cluster: &Cluster, owner: &Value) -> Verdict {
+    fn keeps_available(&mut self, cluster: &Cluster, owner: &Value) -> CheckResult {
         if !self.calm || is_leaving(owner) || name(owner) == KEPT || namespaces::holds(owner) {
             return Ok(());
         }
@@ -124,7 +124,7 @@ impl Watch {
         })
     }
 
-    fn pod(&mut self, cluster: &Cluster, before: Option<&Value>, after: Option<&Value>) -> Verdict {
+    fn pod(&mut self, cluster: &Cluster, before: Option<&Value>, after: Option<&Value>) -> CheckResult {
         let Some(owner) = after.or(before).and_then(controller) else { return Ok(()) };
         let owner_uid = text(&owner["uid"]);
         if owner["kind"] == "Job" {
@@ -160,7 +160,7 @@ impl Watch {
     }
 
     /// Checks a pod that a controller has created.
-    fn made(&self, cluster: &Cluster, owner: &Value, pod: &Value) -> Verdict {
+    fn made(&self, cluster: &Cluster, owner: &Value, pod: &Value) -> CheckResult {
         if !self.exact || is_leaving(owner) {
             return Ok(());
         }
@@ -193,7 +193,7 @@ impl Watch {
     }
 
     /// Checks a pod whose deletion was requested.
-    fn taken(&self, cluster: &Cluster, owner: &Value, pod: &Value) -> Verdict {
+    fn taken(&self, cluster: &Cluster, owner: &Value, pod: &Value) -> CheckResult {
         let is_meant = self.calm && owner["kind"] == "StatefulSet" && !is_leaving(owner) && is_observed(owner);
         let replicas = number(&owner["spec"]["replicas"], 1);
         if !is_meant || ordinal(pod) >= replicas {
@@ -210,7 +210,7 @@ impl Watch {
         })
     }
 
-    fn job(&self, cluster: &Cluster, before: Option<&Value>, job: &Value) -> Verdict {
+    fn job(&self, cluster: &Cluster, before: Option<&Value>, job: &Value) -> CheckResult {
         let (status, spec) = (&job["status"], &job["spec"]);
         let (succeeded, failed) = (number(&status["succeeded"], 0), number(&status["failed"], 0));
         let of = |seen: &BTreeMap<String, BTreeSet<String>>| seen.get(uid(job)).map_or(0, BTreeSet::len) as i64;
@@ -235,7 +235,7 @@ impl Watch {
     }
 
     /// A Job of a CronJob with the policy Forbid does not start beside another.
-    fn starts(&self, cluster: &Cluster, job: &Value) -> Verdict {
+    fn starts(&self, cluster: &Cluster, job: &Value) -> CheckResult {
         let Some(owner) = controller(job).and_then(|owner| cluster.by_uid(text(&owner["uid"]))) else { return Ok(()) };
         if !self.exact || owner["spec"]["concurrencyPolicy"] != "Forbid" {
             return Ok(());
@@ -261,7 +261,7 @@ impl Watch {
     }
 
     /// Whether a controller may delete an object.
-    pub fn may_delete(&self, cluster: &Cluster, who: &str, action: &Action, now: Time) -> Verdict {
+    pub fn may_delete(&self, cluster: &Cluster, who: &str, action: &Action, now: Time) -> CheckResult {
         let Verb::Delete { .. } = action.verb else { return Ok(()) };
         let Some(object) = cluster.get(action.resource.plural(), &action.key) else { return Ok(()) };
         match who {

@@ -1,7 +1,7 @@
 //! The users' changes of the cluster.
 
 use super::cluster::{self, Cluster};
-use super::deed::{Deed, workload};
+use super::deed::{UserRequest, workload};
 use super::machine::SICK;
 use super::namespaces;
 use super::volumes;
@@ -47,7 +47,7 @@ fn node(number: usize, tainted: bool) -> Value {
 const THEMES: [std::ops::Range<usize>; 6] = [0..7, 7..11, 11..13, 13..17, 17..20, 20..24];
 
 /// Draws a user's request; `calm` users only change specs.
-pub fn draw(cluster: &Cluster, dice: &mut Dice, seed: u64, number: usize, calm: bool) -> Option<Deed> {
+pub fn draw(cluster: &Cluster, dice: &mut Dice, seed: u64, number: usize, calm: bool) -> Option<UserRequest> {
     let theme = THEMES[(seed / 2) as usize % THEMES.len()].clone();
     let deed = match dice.chance(50) {
         true => theme.start + dice.below(theme.len()),
@@ -71,7 +71,7 @@ pub fn draw(cluster: &Cluster, dice: &mut Dice, seed: u64, number: usize, calm: 
     }
 }
 
-fn deployment(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
+fn deployment(cluster: &Cluster, dice: &mut Dice) -> Option<UserRequest> {
     let name = dice.pick(&["d0", "d1"]);
     let replicas = dice.below(6);
     let (surge, unavailable) = dice.pick(&[(1, 0), (0, 1), (1, 1), (2, 1), (3, 2)]);
@@ -82,17 +82,17 @@ fn deployment(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
     }
     if cluster.named("deployments", name).is_none() {
         let spec = json!({"replicas": replicas, "strategy": strategy, "revisionHistoryLimit": dice.below(3)});
-        return Some(Deed::Create(workload("Deployment", name, spec, dice.below(4))));
+        return Some(UserRequest::Create(workload("Deployment", name, spec, dice.below(4))));
     }
     change("deployments", name, dice, replicas)
 }
 
 /// Changes the number of pods, or the template.
-fn change(plural: &str, name: &str, dice: &mut Dice, replicas: usize) -> Option<Deed> {
+fn change(plural: &str, name: &str, dice: &mut Dice, replicas: usize) -> Option<UserRequest> {
     let image = format!("i{}", dice.below(4));
     let template = json!({"template": {"spec": {"containers": [{"name": "c", "image": image}]}}});
     let spec = if dice.chance(40) { json!({"replicas": replicas}) } else { template };
-    Some(Deed::Act(Box::new(patch(plural, name, json!({"spec": spec})))))
+    Some(UserRequest::Act(Box::new(patch(plural, name, json!({"spec": spec})))))
 }
 
 fn patch(plural: &str, name: &str, patch: Value) -> Action {
@@ -101,15 +101,17 @@ fn patch(plural: &str, name: &str, patch: Value) -> Action {
     Action::new(&resource, key, Verb::StrategicPatch(patch))
 }
 
-fn replica_set(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
+fn replica_set(cluster: &Cluster, dice: &mut Dice) -> Option<UserRequest> {
     let replicas = dice.below(6);
     match cluster.named("replicasets", "r0") {
-        None => Some(Deed::Create(workload("ReplicaSet", "r0", json!({"replicas": replicas}), 1))),
-        Some(_) => Some(Deed::Act(Box::new(patch("replicasets", "r0", json!({"spec": {"replicas": replicas}}))))),
+        None => Some(UserRequest::Create(workload("ReplicaSet", "r0", json!({"replicas": replicas}), 1))),
+        Some(_) => {
+            Some(UserRequest::Act(Box::new(patch("replicasets", "r0", json!({"spec": {"replicas": replicas}})))))
+        }
     }
 }
 
-fn stateful_set(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
+fn stateful_set(cluster: &Cluster, dice: &mut Dice) -> Option<UserRequest> {
     let name = dice.pick(&["s0", "s1"]);
     let replicas = 1 + dice.below(4);
     let partition = if name == "s0" { 0 } else { 1 + dice.below(2) };
@@ -118,19 +120,19 @@ fn stateful_set(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
         let strategy = json!({"type": "RollingUpdate", "rollingUpdate": {"partition": partition}});
         let spec = json!({"replicas": replicas, "serviceName": "all", "podManagementPolicy": policy,
             "updateStrategy": strategy});
-        return Some(Deed::Create(workload("StatefulSet", name, spec, dice.below(4))));
+        return Some(UserRequest::Create(workload("StatefulSet", name, spec, dice.below(4))));
     }
     change("statefulsets", name, dice, replicas)
 }
 
-fn daemon_set(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
+fn daemon_set(cluster: &Cluster, dice: &mut Dice) -> Option<UserRequest> {
     if cluster.named("daemonsets", "a0").is_none() {
         let spec = json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}});
-        return Some(Deed::Create(workload("DaemonSet", "a0", spec, dice.below(4))));
+        return Some(UserRequest::Create(workload("DaemonSet", "a0", spec, dice.below(4))));
     }
     let image = format!("i{}", dice.below(4));
     let template = json!({"template": {"spec": {"containers": [{"name": "c", "image": image}]}}});
-    Some(Deed::Act(Box::new(patch("daemonsets", "a0", json!({ "spec": template })))))
+    Some(UserRequest::Act(Box::new(patch("daemonsets", "a0", json!({ "spec": template })))))
 }
 
 fn job_spec(dice: &mut Dice) -> Value {
@@ -150,20 +152,22 @@ fn job_spec(dice: &mut Dice) -> Value {
     spec
 }
 
-fn job(cluster: &Cluster, dice: &mut Dice, number: usize) -> Option<Deed> {
+fn job(cluster: &Cluster, dice: &mut Dice, number: usize) -> Option<UserRequest> {
     if cluster.all("jobs").count() >= JOBS {
         return None;
     }
     let metadata = json!({"name": format!("j{number}")});
-    Some(Deed::Create(json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job_spec(dice)})))
+    Some(UserRequest::Create(
+        json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job_spec(dice)}),
+    ))
 }
 
-fn cron_job(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
+fn cron_job(cluster: &Cluster, dice: &mut Dice) -> Option<UserRequest> {
     if cluster.named("cronjobs", "c0").is_some() {
         return None;
     }
     let policy = dice.pick(&["Forbid", "Forbid", "Replace", "Allow"]);
-    Some(Deed::Create(json!({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c0"},
+    Some(UserRequest::Create(json!({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c0"},
         "spec": {"schedule": "* * * * *", "concurrencyPolicy": policy, "successfulJobsHistoryLimit": 1,
             "failedJobsHistoryLimit": 1, "jobTemplate": {"spec": job_spec(dice)}}})))
 }
@@ -173,17 +177,17 @@ fn any<'a>(dice: &mut Dice, objects: impl Iterator<Item = &'a Value>) -> Option<
     if objects.is_empty() { None } else { Some(objects[dice.below(objects.len())]) }
 }
 
-fn evict(cluster: &Cluster, dice: &mut Dice, calm: bool) -> Option<Deed> {
+fn evict(cluster: &Cluster, dice: &mut Dice, calm: bool) -> Option<UserRequest> {
     let is_kept = |pod: &&Value| !calm && !namespaces::holds(pod) || pod["metadata"]["labels"]["app"] == KEPT;
     let pod = any(dice, cluster.all("pods").filter(is_kept))?;
     let metadata = json!({"name": cluster::name(pod), "namespace": "default"});
     let body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata});
     let action = Action::new(&cluster::resource("pods"), cluster::key(pod), Verb::Create(body));
-    Some(Deed::Act(Box::new(action.subresource("eviction"))))
+    Some(UserRequest::Act(Box::new(action.subresource("eviction"))))
 }
 
 /// A ConfigMap with several owners, which stays as long as one of them exists.
-fn config_map(cluster: &Cluster, dice: &mut Dice, number: usize) -> Option<Deed> {
+fn config_map(cluster: &Cluster, dice: &mut Dice, number: usize) -> Option<UserRequest> {
     let owners: Vec<Value> = ["deployments", "statefulsets"]
         .into_iter()
         .filter_map(|plural| Some((plural, any(dice, cluster.all(plural).filter(|owner| !namespaces::holds(owner)))?)))
@@ -193,23 +197,23 @@ fn config_map(cluster: &Cluster, dice: &mut Dice, number: usize) -> Option<Deed>
         })
         .collect();
     let metadata = json!({"name": format!("m{number}"), "ownerReferences": owners});
-    Some(Deed::Create(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})))
+    Some(UserRequest::Create(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})))
 }
 
-fn delete(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
+fn delete(cluster: &Cluster, dice: &mut Dice) -> Option<UserRequest> {
     let plural =
         dice.pick(&["deployments", "deployments", "statefulsets", "replicasets", "daemonsets", "jobs", "cronjobs"]);
     let is_free = |object: &&Value| cluster::name(object) != KEPT && cluster::controller(object).is_none();
     let object = any(dice, cluster.all(plural).filter(is_free))?;
     let propagation = dice.pick(&[Propagation::Background, Propagation::Foreground, Propagation::Orphan]);
     let verb = Verb::Delete { uid: None, version: None, propagation: Some(propagation), grace_seconds: None };
-    Some(Deed::Act(Box::new(Action::new(&cluster::resource(plural), cluster::key(object), verb))))
+    Some(UserRequest::Act(Box::new(Action::new(&cluster::resource(plural), cluster::key(object), verb))))
 }
 
 /// Deletes a pod without a controller, because nothing needs it any more.
-fn tidy(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
+fn tidy(cluster: &Cluster, dice: &mut Dice) -> Option<UserRequest> {
     let is_free = |pod: &&Value| cluster::name(pod) != SICK && cluster::controller(pod).is_none();
-    Some(Deed::Act(Box::new(deletion("pods", any(dice, cluster.all("pods").filter(is_free))?))))
+    Some(UserRequest::Act(Box::new(deletion("pods", any(dice, cluster.all("pods").filter(is_free))?))))
 }
 
 fn deletion(plural: &str, object: &Value) -> Action {
@@ -217,21 +221,21 @@ fn deletion(plural: &str, object: &Value) -> Action {
     Action::new(&cluster::resource(plural), cluster::key(object), verb)
 }
 
-fn delete_pod(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
-    Some(Deed::Act(Box::new(deletion("pods", any(dice, cluster.all("pods"))?))))
+fn delete_pod(cluster: &Cluster, dice: &mut Dice) -> Option<UserRequest> {
+    Some(UserRequest::Act(Box::new(deletion("pods", any(dice, cluster.all("pods"))?))))
 }
 
-fn delete_node(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
-    Some(Deed::Act(Box::new(deletion("nodes", any(dice, cluster.all("nodes"))?))))
+fn delete_node(cluster: &Cluster, dice: &mut Dice) -> Option<UserRequest> {
+    Some(UserRequest::Act(Box::new(deletion("nodes", any(dice, cluster.all("nodes"))?))))
 }
 
-fn new_node(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
+fn new_node(cluster: &Cluster, dice: &mut Dice) -> Option<UserRequest> {
     let number = dice.below(NODES);
     let is_there = cluster.named("nodes", &format!("n{number}")).is_some();
-    (!is_there).then(|| Deed::Create(node(number, dice.chance(25))))
+    (!is_there).then(|| UserRequest::Create(node(number, dice.chance(25))))
 }
 
-fn taint(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
+fn taint(cluster: &Cluster, dice: &mut Dice) -> Option<UserRequest> {
     let node = any(dice, cluster.all("nodes"))?;
     let effect = dice.pick(&["NoSchedule", "NoExecute"]);
     let taints = if dice.chance(50) { json!([{"key": "t", "effect": effect}]) } else { json!([]) };
@@ -240,21 +244,25 @@ fn taint(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
         cluster::key(node),
         Verb::MergePatch(json!({"spec": {"taints": taints}})),
     );
-    Some(Deed::Act(Box::new(action)))
+    Some(UserRequest::Act(Box::new(action)))
 }
 
 /// Requests that let everything come to rest: no more Jobs are started, and pods have a place.
-pub fn settle(cluster: &Cluster) -> Vec<Deed> {
+pub fn settle(cluster: &Cluster) -> Vec<UserRequest> {
     let mut deeds = Vec::new();
     for cron_job in cluster.all("cronjobs") {
-        deeds.push(Deed::Act(Box::new(patch("cronjobs", cluster::name(cron_job), json!({"spec": {"suspend": true}})))));
+        deeds.push(UserRequest::Act(Box::new(patch(
+            "cronjobs",
+            cluster::name(cron_job),
+            json!({"spec": {"suspend": true}}),
+        ))));
     }
-    deeds.extend(volumes::users(cluster).map(|pod| Deed::Act(Box::new(deletion("pods", pod)))));
+    deeds.extend(volumes::users(cluster).map(|pod| UserRequest::Act(Box::new(deletion("pods", pod)))));
     match cluster.named("nodes", "n0") {
-        None => deeds.push(Deed::Create(node(0, false))),
+        None => deeds.push(UserRequest::Create(node(0, false))),
         Some(node) => {
             let verb = Verb::MergePatch(json!({"spec": {"taints": []}}));
-            deeds.push(Deed::Act(Box::new(Action::new(&cluster::resource("nodes"), cluster::key(node), verb))));
+            deeds.push(UserRequest::Act(Box::new(Action::new(&cluster::resource("nodes"), cluster::key(node), verb))));
         }
     }
     deeds

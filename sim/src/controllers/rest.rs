@@ -9,12 +9,12 @@ use super::manager::Manager;
 use super::namespaces;
 use super::oracle::node_of;
 use super::volumes;
-use crate::oracle::{Verdict, ensure};
+use crate::oracle::{CheckResult, ensure};
 use holdfast_value::Value;
 use holdfast_world::Stamp;
 use std::collections::BTreeSet;
 
-pub fn check(cluster: &Cluster, manager: &mut Manager) -> Verdict {
+pub fn check(cluster: &Cluster, manager: &mut Manager) -> CheckResult {
     for (plural, object) in cluster.everything() {
         let shown = || format!("{plural} {}", cluster::key(object));
         ensure(!is_leaving(object), || format!("something never goes: {}", shown()))?;
@@ -44,42 +44,42 @@ pub fn check(cluster: &Cluster, manager: &mut Manager) -> Verdict {
 }
 
 /// Planning every key again gives no actions.
-fn quiet(cluster: &Cluster, manager: &mut Manager) -> Verdict {
+fn quiet(cluster: &Cluster, manager: &mut Manager) -> CheckResult {
     let stamp = Stamp { time: cluster.trial.now(), seed: 0 };
     for (member, key) in std::mem::take(&mut manager.known) {
         let controller = manager.driver.controller(member).name();
         let fails = manager.driver.queue(member).is_failing(&key);
         ensure(!fails, || format!("a controller never succeeds: {controller} with {key}"))?;
-        let plan = manager.driver.rehearse(member, &key, stamp);
+        let plan = manager.driver.preview(member, &key, stamp);
         let step = plan.steps.into_iter().flatten().next();
         ensure(step.is_none(), || format!("a controller is not done: {controller} with {key}: {step:?}"))?;
     }
     Ok(())
 }
 
-fn tells(object: &Value, field: &str, count: usize) -> Verdict {
+fn tells(object: &Value, field: &str, count: usize) -> CheckResult {
     let told = number(&object["status"][field], 0);
     ensure(told == count as i64, || format!("a status is wrong: {field} is {told}, not {count}"))
 }
 
 /// All nodes are healthy.
-fn node(node: &Value) -> Verdict {
+fn node(node: &Value) -> CheckResult {
     let taint = items(&node["spec"]["taints"]).find(|taint| text(&taint["key"]).starts_with("node.kubernetes.io/"));
     ensure(taint.is_none(), || format!("a node that is well repels pods: {taint:?}"))
 }
 
 /// Pods of deleted nodes are removed.
-fn pod(cluster: &Cluster, pod: &Value) -> Verdict {
+fn pod(cluster: &Cluster, pod: &Value) -> CheckResult {
     let node = text(&pod["spec"]["nodeName"]);
     let is_there = node.is_empty() || cluster.named("nodes", node).is_some();
     ensure(is_there, || format!("a pod stays on a node that is gone: {node}"))
 }
 
-fn observed(object: &Value) -> Verdict {
+fn observed(object: &Value) -> CheckResult {
     ensure(is_observed(object), || "the newest spec was never acted on".to_owned())
 }
 
-fn deployment(cluster: &Cluster, deployment: &Value) -> Verdict {
+fn deployment(cluster: &Cluster, deployment: &Value) -> CheckResult {
     observed(deployment)?;
     let wanted = number(&deployment["spec"]["replicas"], 1) as usize;
     let sets = cluster.controlled("replicasets", uid(deployment));
@@ -97,7 +97,7 @@ fn deployment(cluster: &Cluster, deployment: &Value) -> Verdict {
     ensure(old <= kept + 1, || format!("old sets are never forgotten: {old} of {kept}"))
 }
 
-fn replica_set(cluster: &Cluster, set: &Value) -> Verdict {
+fn replica_set(cluster: &Cluster, set: &Value) -> CheckResult {
     observed(set)?;
     let wanted = number(&set["spec"]["replicas"], 1) as usize;
     let pods = cluster.controlled("pods", uid(set)).filter(|pod| is_available(pod)).count();
@@ -105,7 +105,7 @@ fn replica_set(cluster: &Cluster, set: &Value) -> Verdict {
     ["replicas", "readyReplicas", "availableReplicas"].into_iter().try_for_each(|field| tells(set, field, wanted))
 }
 
-fn stateful_set(cluster: &Cluster, set: &Value) -> Verdict {
+fn stateful_set(cluster: &Cluster, set: &Value) -> CheckResult {
     observed(set)?;
     let wanted = number(&set["spec"]["replicas"], 1);
     let mut pods: Vec<&Value> = cluster.controlled("pods", uid(set)).filter(|pod| is_available(pod)).collect();
@@ -119,7 +119,7 @@ fn stateful_set(cluster: &Cluster, set: &Value) -> Verdict {
     ["replicas", "readyReplicas"].into_iter().try_for_each(|field| tells(set, field, wanted as usize))
 }
 
-fn daemon_set(cluster: &Cluster, set: &Value) -> Verdict {
+fn daemon_set(cluster: &Cluster, set: &Value) -> CheckResult {
     observed(set)?;
     let is_free = |node: &&Value| items(&node["spec"]["taints"]).next().is_none();
     let nodes: BTreeSet<&str> = cluster.all("nodes").filter(is_free).map(name).collect();
@@ -135,7 +135,7 @@ fn daemon_set(cluster: &Cluster, set: &Value) -> Verdict {
     tells(set, "desiredNumberScheduled", nodes.len())
 }
 
-fn job(cluster: &Cluster, job: &Value) -> Verdict {
+fn job(cluster: &Cluster, job: &Value) -> CheckResult {
     let is_over = has_condition(job, "Complete") || has_condition(job, "Failed");
     ensure(is_over, || "a job never ends".to_owned())?;
     let active = cluster.controlled("pods", uid(job)).filter(|pod| is_active(pod)).count();
@@ -146,7 +146,7 @@ fn job(cluster: &Cluster, job: &Value) -> Verdict {
     ensure(is_kept, || "a job outlives its time".to_owned())
 }
 
-fn quota(cluster: &Cluster, quota: &Value) -> Verdict {
+fn quota(cluster: &Cluster, quota: &Value) -> CheckResult {
     let pods = cluster.all("pods").filter(|pod| !has_ended(pod)).count();
     let (jobs, maps) = (cluster.all("jobs").count(), cluster.all("configmaps").count());
     ensure(quota["status"]["hard"] == quota["spec"]["hard"], || "a quota forgets its limits".to_owned())?;
@@ -157,7 +157,7 @@ fn quota(cluster: &Cluster, quota: &Value) -> Verdict {
     Ok(())
 }
 
-fn budget(cluster: &Cluster, budget: &Value) -> Verdict {
+fn budget(cluster: &Cluster, budget: &Value) -> CheckResult {
     observed(budget)?;
     let labels = &budget["spec"]["selector"]["matchLabels"]["app"];
     let is_meant = |pod: &&Value| pod["metadata"]["labels"]["app"] == *labels && is_available(pod);
@@ -165,7 +165,7 @@ fn budget(cluster: &Cluster, budget: &Value) -> Verdict {
 }
 
 /// The endpoints of a Service are its ready pods.
-fn endpoints(cluster: &Cluster) -> Verdict {
+fn endpoints(cluster: &Cluster) -> CheckResult {
     let is_meant = |pod: &&Value| pod["metadata"]["labels"]["service"] == "all" && is_available(pod);
     let wanted: BTreeSet<&str> =
         cluster.all("pods").filter(is_meant).map(|pod| text(&pod["status"]["podIP"])).collect();

@@ -2,8 +2,8 @@
 //! delete volumes.
 
 use super::cluster::{self, Cluster, has_ended, is_leaving, items, name, text, uid};
-use super::deed::Deed;
-use crate::oracle::{Verdict, ensure};
+use super::deed::UserRequest;
+use crate::oracle::{CheckResult, ensure};
 use crate::random::Dice;
 use holdfast_value::{Value, json};
 use holdfast_world::{Action, Verb};
@@ -18,17 +18,17 @@ pub fn founded() -> Value {
 }
 
 /// A user creates a claim, uses one, or deletes one.
-pub fn draw(cluster: &Cluster, dice: &mut Dice, number: usize) -> Option<Deed> {
+pub fn draw(cluster: &Cluster, dice: &mut Dice, number: usize) -> Option<UserRequest> {
     let claim = dice.pick(&["v0", "v1"]);
     match (dice.below(4), cluster.named(CLAIMS, claim)) {
-        (_, None) => Some(Deed::Create(json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        (_, None) => Some(UserRequest::Create(json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
             "metadata": {"name": claim},
             "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}))),
         (0, Some(found)) => {
             let verb = Verb::Delete { uid: None, version: None, propagation: None, grace_seconds: None };
-            Some(Deed::Act(Box::new(Action::new(&cluster::resource(CLAIMS), cluster::key(found), verb))))
+            Some(UserRequest::Act(Box::new(Action::new(&cluster::resource(CLAIMS), cluster::key(found), verb))))
         }
-        _ => Some(Deed::Create(
+        _ => Some(UserRequest::Create(
             json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("{USES}{number}")},
             "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}],
                 "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]}}),
@@ -55,7 +55,7 @@ pub fn users(cluster: &Cluster) -> impl Iterator<Item = &Value> {
 }
 
 /// A claim is removed only when no running pod uses it, and a volume only when its claim is gone.
-pub fn gone(cluster: &Cluster, plural: &str, gone: &Value) -> Verdict {
+pub fn gone(cluster: &Cluster, plural: &str, gone: &Value) -> CheckResult {
     match plural {
         "persistentvolumes" => {
             let claim = &gone["spec"]["claimRef"]["uid"];
@@ -73,7 +73,7 @@ pub fn gone(cluster: &Cluster, plural: &str, gone: &Value) -> Verdict {
 }
 
 /// Checks that at rest every claim has a volume of its own, and every volume has its claim.
-pub fn check(cluster: &Cluster) -> Verdict {
+pub fn check(cluster: &Cluster) -> CheckResult {
     for claim in cluster.all(CLAIMS) {
         let volume = cluster.named("persistentvolumes", text(&claim["spec"]["volumeName"]));
         let is_bound = claim["status"]["phase"] == "Bound"

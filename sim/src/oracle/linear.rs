@@ -6,7 +6,7 @@
 //! that version. Neither the log nor the twin is used, with one exception. The answer that an object does not exist has
 //! no version, so the log must contain a moment during the request at which the object did not exist.
 
-use super::{Verdict, ensure};
+use super::{CheckResult, ensure};
 use crate::twin::Twin;
 use holdfast_core::state::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,7 +40,7 @@ impl Register {
         known.checked_sub(1).map_or(0, |at| self.newest[at].1)
     }
 
-    fn tell(&mut self, version: u64, shown: Option<&Arc<Entry>>, ended: u64) -> Verdict {
+    fn tell(&mut self, version: u64, shown: Option<&Arc<Entry>>, ended: u64) -> CheckResult {
         let known = self.told.entry(version).or_default();
         if let Some(entry) = shown {
             let known = known.get_or_insert_with(|| entry.clone());
@@ -77,7 +77,7 @@ impl History {
         began: Instant,
         (version, shown): (u64, Option<&Arc<Entry>>),
         insisted: Option<u64>,
-    ) -> Verdict {
+    ) -> CheckResult {
         let (ended, register) = self.end(storage, key);
         let blame = |why: String| format!("{storage} {key} is not linearizable: {why}");
         let floor = register.floor(began);
@@ -93,7 +93,7 @@ impl History {
     }
 
     /// A client is shown this version as the newest.
-    pub fn read(&mut self, (storage, key): (&str, &str), began: Instant, entry: &Arc<Entry>) -> Verdict {
+    pub fn read(&mut self, (storage, key): (&str, &str), began: Instant, entry: &Arc<Entry>) -> CheckResult {
         let (ended, register) = self.end(storage, key);
         let blame = |why: String| format!("{storage} {key} is not linearizable: {why}");
         let (version, floor) = (entry.offset.0, register.floor(began));
@@ -102,7 +102,7 @@ impl History {
     }
 
     /// An answer says that the object does not exist.
-    pub fn missed(&mut self, (storage, key): (&str, &str), began: Instant, twin: &Twin) -> Verdict {
+    pub fn missed(&mut self, (storage, key): (&str, &str), began: Instant, twin: &Twin) -> CheckResult {
         let (_, register) = self.end(storage, key);
         let floor = register.floor(began);
         ensure(floor == 0 || twin.was_absent(storage, key, floor), || {

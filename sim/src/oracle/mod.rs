@@ -14,9 +14,9 @@ pub use reply::{NODE_PORTS, Window, check_count, check_refusal, check_reply, che
 pub use rules::{check_addresses, check_gone, check_rest};
 
 /// `Ok`, or a description of the violation.
-pub type Verdict = Result<(), String>;
+pub type CheckResult = Result<(), String>;
 
 /// Fails unless the condition holds.
-pub(crate) fn ensure(holds: bool, wrong: impl FnOnce() -> String) -> Verdict {
+pub(crate) fn ensure(holds: bool, wrong: impl FnOnce() -> String) -> CheckResult {
     if holds { Ok(()) } else { Err(wrong()) }
 }

@@ -1,18 +1,18 @@
 //! Checks each event against all before it: versions, identities, two-phase deletion, and its request.
 
-use super::{Verdict, ensure};
+use super::{CheckResult, ensure};
 use crate::act::{Act, predict};
 use crate::custom;
 use crate::owners;
-use crate::shape::{Shape, Sort};
-use crate::twin::{Twin, Version};
+use crate::shape::{ObjectShape, Sort};
+use crate::twin::{ObjectVersion, Twin};
 use crate::workload::Order;
 use holdfast_core::event::Record;
 use holdfast_value::Value;
 use std::borrow::Cow;
 
 /// Checks the next event of the log; `order` is the request whose id it has.
-pub fn check(twin: &Twin, record: &Record, object: &Value, order: Option<&Order>) -> Verdict {
+pub fn check(twin: &Twin, record: &Record, object: &Value, order: Option<&Order>) -> CheckResult {
     let wrong = |why: String| format!("event {} on {} {}: {why}", record.offset, record.resource, record.key);
     ensure(record.offset == twin.last() + 1, || wrong(format!("the one before it was {}", twin.last())))?;
     let before = twin.version_at(&record.resource, &record.key, twin.last());
@@ -30,7 +30,7 @@ pub fn check(twin: &Twin, record: &Record, object: &Value, order: Option<&Order>
     if record.resource == custom::STORAGE {
         let definition = twin.version_at(custom::DEFINITIONS, custom::DEFINITION, twin.last());
         ensure(definition.is_some(), || wrong("nothing defines its kind".into()))?;
-        let going = definition.is_some_and(Version::is_deleting);
+        let going = definition.is_some_and(ObjectVersion::is_deleting);
         ensure(!going || before.is_some(), || wrong("it is new while its kind goes away".into()))?;
     }
     if record.resource == custom::DEFINITIONS && record.is_delete() {
@@ -45,7 +45,7 @@ pub fn check(twin: &Twin, record: &Record, object: &Value, order: Option<&Order>
 }
 
 /// Checks version, name, namespace and UID.
-fn identity(twin: &Twin, record: &Record, object: &Value, before: Option<&Version>) -> Verdict {
+fn identity(twin: &Twin, record: &Record, object: &Value, before: Option<&ObjectVersion>) -> CheckResult {
     let meta = &object["metadata"];
     let said = meta["resourceVersion"].as_str().and_then(|version| version.parse::<u64>().ok());
     ensure(said == Some(record.offset), || format!("it says it is version {}", meta["resourceVersion"]))?;
@@ -68,7 +68,7 @@ fn identity(twin: &Twin, record: &Record, object: &Value, before: Option<&Versio
 
 /// The finalizers and the grace period of an object must be gone before it is removed, and clients must have been able
 /// to see it being deleted.
-fn two_phases(record: &Record, before: &Value, last: &Value) -> Verdict {
+fn two_phases(record: &Record, before: &Value, last: &Value) -> CheckResult {
     let held_by = |object: &Value| -> Vec<String> {
         let list = object["metadata"]["finalizers"].as_array().into_iter().flatten();
         list.filter_map(|finalizer| finalizer.as_str().map(str::to_owned)).collect()
@@ -83,7 +83,7 @@ fn two_phases(record: &Record, before: &Value, last: &Value) -> Verdict {
 }
 
 /// The event is exactly what the request asked for.
-fn obeys(twin: &Twin, record: &Record, object: &Value, before: Option<&Version>, order: &Order) -> Verdict {
+fn obeys(twin: &Twin, record: &Record, object: &Value, before: Option<&ObjectVersion>, order: &Order) -> CheckResult {
     ensure(!order.request.options.dry_run, || "a dry run was stored".into())?;
     ensure(order.through.is_none(), || "its path leads nowhere".into())?;
     let earlier = twin.of_request(&order.request.id);
@@ -128,7 +128,7 @@ fn obeys(twin: &Twin, record: &Record, object: &Value, before: Option<&Version>,
         (None, false) => ensure(is_marked(record, object), || "it should have deleted the object".into()),
         (Some(_), true) => Err("it should not have deleted the object".into()),
         (Some(expected), false) => {
-            let found = Shape::of(order.sort, object);
+            let found = ObjectShape::of(order.sort, object);
             let account = before.map(|before| custom::managed(law, &before.document));
             let expected = match (&order.act, &account) {
                 (Act::Apply { .. }, Some(Cow::Owned(account))) => owners::without_unowned(expected, &found, account),
@@ -145,7 +145,8 @@ fn obeys(twin: &Twin, record: &Record, object: &Value, before: Option<&Version>,
             let verdict = managed(record, object, old.as_ref(), order);
             // If only a default changes, the managed fields are unchanged, including those of versions no longer
             // served.
-            let same = before.map(|before| shown(&before.document)).filter(|old| found == Shape::of(order.sort, old));
+            let same =
+                before.map(|before| shown(&before.document)).filter(|old| found == ObjectShape::of(order.sort, old));
             verdict.or_else(|why| same.map_or(Err(why), |old| managed(record, object, Some(&old), order)))
         }
     }
@@ -153,7 +154,7 @@ fn obeys(twin: &Twin, record: &Record, object: &Value, before: Option<&Version>,
 
 /// Checks the removal of an object that the same request has just marked as deleted: the object must not change in
 /// between.
-fn follows(record: &Record, object: &Value, before: &Version) -> Verdict {
+fn follows(record: &Record, object: &Value, before: &ObjectVersion) -> CheckResult {
     ensure(is_marked(record, &before.document), || "it was carried out twice".into())?;
     let mut last = before.document.clone();
     last["metadata"]["resourceVersion"] = record.offset.to_string().into();
@@ -167,7 +168,7 @@ fn is_marked(record: &Record, object: &Value) -> bool {
 }
 
 /// Checks that the managed fields name the right manager for each field.
-fn managed(record: &Record, object: &Value, before: Option<&Value>, order: &Order) -> Verdict {
+fn managed(record: &Record, object: &Value, before: Option<&Value>, order: &Order) -> CheckResult {
     let subresource = order.request.target.subresource.as_deref().unwrap_or("");
     // A client without a field manager is known by its user agent, and simulated clients have none.
     let manager = Some(record.actor.manager.as_str()).filter(|manager| !manager.is_empty()).unwrap_or("unknown");

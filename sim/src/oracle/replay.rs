@@ -1,14 +1,14 @@
 //! Compares a state with the twin, byte for byte, over all kinds.
 
-use super::{Verdict, ensure};
+use super::{CheckResult, ensure};
 use crate::custom;
-use crate::twin::{Twin, Version};
+use crate::twin::{ObjectVersion, Twin};
 use holdfast_core::state::{Index, State};
 use std::collections::BTreeMap;
 
 /// The state must be the result of the events up to its offset.
-pub fn check(twin: &Twin, state: &State) -> Verdict {
-    let mut expected: BTreeMap<(&str, &str), &Version> =
+pub fn check(twin: &Twin, state: &State) -> CheckResult {
+    let mut expected: BTreeMap<(&str, &str), &ObjectVersion> =
         twin.all_at(state.offset.0).map(|(storage, key, version)| ((storage, key), version)).collect();
     let mut claims: BTreeMap<String, String> = BTreeMap::new();
     let blame = |storage: &str, key: &str, why: &str| format!("at {}, {storage} {key} {why}", state.offset);

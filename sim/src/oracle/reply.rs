@@ -2,15 +2,15 @@
 //! some moment between request and answer. That is linearizability of each object.
 
 use super::rules::held_by;
-use super::{Verdict, ensure};
+use super::{CheckResult, ensure};
 use crate::act::{Act, Edit, PatchFormat, lawful, predict};
 use crate::coverage::{Mark, saw};
 use crate::custom::{self, Law};
 use crate::door::DoorReply;
 use crate::owners;
 use crate::rights;
-use crate::shape::{Shape, Sort};
-use crate::twin::{Twin, Version};
+use crate::shape::{ObjectShape, Sort};
+use crate::twin::{ObjectVersion, Twin};
 use crate::workload::Order;
 use holdfast_core::object::meta::Document;
 use holdfast_core::refusal::{Forbidden, Internal};
@@ -38,7 +38,7 @@ const ADDRESSES: usize = 6;
 pub const NODE_PORTS: usize = 4;
 
 /// Checks a successful answer.
-pub fn check_reply(twin: &Twin, order: &Order, told: &DoorReply, window: Window) -> Verdict {
+pub fn check_reply(twin: &Twin, order: &Order, told: &DoorReply, window: Window) -> CheckResult {
     if matches!(order.act, Act::DeleteAll { .. }) {
         let DoorReply::Collection(entries) = told else { return Err("a mass deletion tells of no collection".into()) };
         check_collection(twin, order, entries, window)?;
@@ -59,7 +59,7 @@ pub fn check_reply(twin: &Twin, order: &Order, told: &DoorReply, window: Window)
                 return ensure(version.record.object == entry.json(), || "the answer differs from the event".into());
             }
             // Nothing was written, so the object must have had this content before.
-            let was = |version: &&Version| version.offset == entry.offset.0;
+            let was = |version: &&ObjectVersion| version.offset == entry.offset.0;
             let versions = twin.versions_within(&order.place, window.from, window.to);
             let Some(version) = versions.into_iter().flatten().find(was) else {
                 return Err(format!("answered with version {}, which nobody wrote then", entry.offset));
@@ -81,8 +81,9 @@ pub fn check_reply(twin: &Twin, order: &Order, told: &DoorReply, window: Window)
         // The eviction of a pod that is already being deleted succeeds and makes no event.
         DoorReply::Success if version.is_none() => {
             let versions = twin.versions_within(&order.place, window.from, window.to);
-            let unchanged =
-                |version: &Version| predict(order.sort, &order.act, Some(version), None) == Ok(Some(version.shape()));
+            let unchanged = |version: &ObjectVersion| {
+                predict(order.sort, &order.act, Some(version), None) == Ok(Some(version.shape()))
+            };
             let explained = versions.into_iter().flatten().any(unchanged);
             ensure(explained, || "acknowledged, but there is no event".into())
         }
@@ -98,7 +99,13 @@ pub fn check_reply(twin: &Twin, order: &Order, told: &DoorReply, window: Window)
 }
 
 /// A scale must show the object of the event, or the unchanged object.
-fn check_scale(twin: &Twin, order: &Order, scale: &Document, version: Option<&Version>, window: Window) -> Verdict {
+fn check_scale(
+    twin: &Twin,
+    order: &Order,
+    scale: &Document,
+    version: Option<&ObjectVersion>,
+    window: Window,
+) -> CheckResult {
     let Act::Scale { replicas, .. } = &order.act else { return Err("answered with another document".into()) };
     let said = &scale["spec"]["replicas"];
     // A Scale omits zero replicas.
@@ -119,7 +126,7 @@ pub fn version_of(document: &Document) -> u64 {
 
 /// Each object that a mass deletion selected must be deleted by it, already be in deletion, or be gone at some time
 /// after the selection.
-fn check_mass(twin: &Twin, order: &Order, window: Window) -> Verdict {
+fn check_mass(twin: &Twin, order: &Order, window: Window) -> CheckResult {
     let Act::DeleteAll { pick, limit, .. } = order.act else { return Err("no mass deletion was asked for".into()) };
     if order.request.options.dry_run {
         return Ok(());
@@ -132,14 +139,14 @@ fn check_mass(twin: &Twin, order: &Order, window: Window) -> Verdict {
     };
     let going = |key: &str| {
         let versions = twin.versions_within(&(storage.to_owned(), key.to_owned()), window.from, window.to);
-        versions.into_iter().any(|version| version.is_none_or(Version::is_deleting))
+        versions.into_iter().any(|version| version.is_none_or(ObjectVersion::is_deleting))
     };
     let left = picked.take(limit.unwrap_or(u64::MAX) as usize).find(|(key, _)| !by_it(key) && !going(key));
     ensure(left.is_none(), || format!("{:?} is left of what was to be deleted", left.map(|(key, _)| key)))
 }
 
 /// A mass deletion must show the selected objects as they were at some moment of the request.
-fn check_collection(twin: &Twin, order: &Order, entries: &[Arc<Entry>], window: Window) -> Verdict {
+fn check_collection(twin: &Twin, order: &Order, entries: &[Arc<Entry>], window: Window) -> CheckResult {
     let Act::DeleteAll { pick, .. } = order.act else { return Err("no mass deletion was asked for".into()) };
     for entry in entries {
         let version = twin.event(entry.offset.0).ok_or("it tells of an object that never was")?;
@@ -177,7 +184,7 @@ pub fn check_rights(
 }
 
 /// Checks the number of deleted objects in the answer to a mass deletion.
-pub fn check_count(twin: &Twin, order: &Order, count: u64, window: Window) -> Verdict {
+pub fn check_count(twin: &Twin, order: &Order, count: u64, window: Window) -> CheckResult {
     let Act::DeleteAll { pick, limit, .. } = order.act else { return Err("a count was not asked for".into()) };
     let matching = twin.at(order.sort.storage(), window.from).filter(|(key, version)| pick.matches(key, version));
     let expected = (matching.count() as u64).min(limit.unwrap_or(u64::MAX));
@@ -189,7 +196,7 @@ fn law<'a>(twin: &'a Twin, order: &Order, offset: u64) -> Option<Law<'a>> {
 }
 
 /// A dry run must show the object that the request would have written.
-fn check_rehearsal(twin: &Twin, order: &Order, told: &DoorReply, window: Window) -> Verdict {
+fn check_rehearsal(twin: &Twin, order: &Order, told: &DoorReply, window: Window) -> CheckResult {
     let shown = match told {
         DoorReply::Object(entry) => entry.document(),
         DoorReply::Success | DoorReply::Collection(_) => return Ok(()),
@@ -199,12 +206,12 @@ fn check_rehearsal(twin: &Twin, order: &Order, told: &DoorReply, window: Window)
         DoorReply::Document(document) => Value::Object(document.clone()),
         DoorReply::Deleted { .. } => Value::Null,
     };
-    let shape = Shape::of(order.sort, &shown);
+    let shape = ObjectShape::of(order.sort, &shown);
     let place = match shown["metadata"]["name"].as_str() {
         Some(name) => order.place_of(name),
         None => order.place.clone(),
     };
-    let possible = |version: Option<&Version>| {
+    let possible = |version: Option<&ObjectVersion>| {
         // In a dry run that would create an object the version is not checked.
         let act = match (order.act.clone(), version) {
             (Act::Replace { wanted, uid, .. }, None) => Act::Replace { wanted, version: None, uid },
@@ -227,7 +234,7 @@ fn check_rehearsal(twin: &Twin, order: &Order, told: &DoorReply, window: Window)
 }
 
 /// Checks a refusal.
-pub fn check_refusal(twin: &Twin, order: &Order, refusal: &Refusal, window: Window) -> Verdict {
+pub fn check_refusal(twin: &Twin, order: &Order, refusal: &Refusal, window: Window) -> CheckResult {
     let place = match refusal {
         Refusal::AlreadyExists { subject, .. } => order.place_of(&subject.name),
         _ => order.place.clone(),
@@ -254,7 +261,7 @@ pub fn check_refusal(twin: &Twin, order: &Order, refusal: &Refusal, window: Wind
             let place = (custom::DEFINITIONS.to_owned(), custom::DEFINITION.to_owned());
             let definitions = twin.versions_within(&place, window.from, window.to);
             let creates = matches!(order.act, Act::Create { .. } | Act::Apply { .. });
-            order.sort.is_custom() && creates && definitions.into_iter().flatten().any(Version::is_deleting)
+            order.sort.is_custom() && creates && definitions.into_iter().flatten().any(ObjectVersion::is_deleting)
         }
         Refusal::Forbidden { .. } => match order.act {
             Act::Delete { .. } if order.sort == Sort::Namespace => order.place.1 == "default",
@@ -289,13 +296,13 @@ pub fn check_refusal(twin: &Twin, order: &Order, refusal: &Refusal, window: Wind
     ensure(explained, || format!("nothing explains the refusal {refusal:?} in {window:?}"))
 }
 
-fn namespaces<'a>(twin: &'a Twin, order: &Order, window: Window) -> Vec<Option<&'a Version>> {
+fn namespaces<'a>(twin: &'a Twin, order: &Order, window: Window) -> Vec<Option<&'a ObjectVersion>> {
     let place = (Sort::Namespace.storage().to_owned(), order.namespace().unwrap_or("").to_owned());
     twin.versions_within(&place, window.from, window.to)
 }
 
 /// The object had another version or UID than the client insists on, or a binding came too late.
-fn conflicts(order: &Order, versions: &[Option<&Version>]) -> bool {
+fn conflicts(order: &Order, versions: &[Option<&ObjectVersion>]) -> bool {
     versions.iter().any(|version| {
         let act = &order.act;
         let other_version = act.fixed_version().is_some_and(|fixed| version.is_none_or(|v| v.offset != fixed));
@@ -308,7 +315,13 @@ fn conflicts(order: &Order, versions: &[Option<&Version>]) -> bool {
 
 /// Whether a Service could not get an address or port: none was left, another Service had it, or the Service's own must
 /// not change.
-fn is_unavailable(twin: &Twin, order: &Order, versions: &[Option<&Version>], window: Window, message: &str) -> bool {
+fn is_unavailable(
+    twin: &Twin,
+    order: &Order,
+    versions: &[Option<&ObjectVersion>],
+    window: Window,
+    message: &str,
+) -> bool {
     if message.contains("may not change once set") {
         let sent: Value = serde_json::from_slice(&order.request.body.content.bytes()).unwrap_or(Value::Null);
         let address = &sent["spec"]["clusterIP"];
@@ -326,7 +339,7 @@ fn is_unavailable(twin: &Twin, order: &Order, versions: &[Option<&Version>], win
     })
 }
 
-fn adds_finalizer(order: &Order, version: &Version) -> bool {
+fn adds_finalizer(order: &Order, version: &ObjectVersion) -> bool {
     let before = version.shape();
     let after = match &order.act {
         Act::Replace { wanted, .. } => wanted.clone(),
@@ -337,7 +350,7 @@ fn adds_finalizer(order: &Order, version: &Version) -> bool {
 }
 
 /// Whether the request drops a version in which objects are stored; a definition must keep these versions.
-fn drops_stored(order: &Order, version: &Version) -> bool {
+fn drops_stored(order: &Order, version: &ObjectVersion) -> bool {
     let wanted = match &order.act {
         Act::Replace { wanted, .. } => wanted.defines.clone(),
         Act::Change { edit: Edit::Define(variant), .. } => Some(variant.fingerprint()),
@@ -348,7 +361,7 @@ fn drops_stored(order: &Order, version: &Version) -> bool {
 }
 
 /// Whether the request is a JSON patch whose test fails or that removes a missing field.
-fn breaks_patch(order: &Order, version: &Version) -> bool {
+fn breaks_patch(order: &Order, version: &ObjectVersion) -> bool {
     let Act::Change { edit, format: PatchFormat::Json, test, .. } = &order.act else { return false };
     let before = version.shape();
     let failed = test.as_ref().is_some_and(|value| before.labels.get("app") != Some(value));

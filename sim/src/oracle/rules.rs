@@ -1,6 +1,6 @@
 //! Invariants over several objects: addresses, namespaces with their content, and the state at rest.
 
-use super::{Verdict, ensure};
+use super::{CheckResult, ensure};
 use crate::custom;
 use crate::shape::Sort;
 use crate::twin::Twin;
@@ -8,7 +8,7 @@ use holdfast_value::Value;
 use std::collections::BTreeMap;
 
 /// No two Services have the same address or node port.
-pub fn check_addresses(twin: &Twin) -> Verdict {
+pub fn check_addresses(twin: &Twin) -> CheckResult {
     let mut holders: BTreeMap<String, &str> = BTreeMap::new();
     for (key, version) in twin.present(Sort::Service.storage()) {
         for held in held_by(&version.document) {
@@ -36,7 +36,7 @@ pub fn held_by(service: &Value) -> Vec<String> {
 }
 
 /// A deleted namespace leaves no objects.
-pub fn check_gone(twin: &Twin, namespace: &str) -> Verdict {
+pub fn check_gone(twin: &Twin, namespace: &str) -> CheckResult {
     let left = twin.all_at(u64::MAX).find(|(_, key, _)| key.split_once('/').is_some_and(|(home, _)| home == namespace));
     match left {
         Some((storage, key, _)) => Err(format!("{storage} {key} outlived its namespace")),
@@ -46,7 +46,7 @@ pub fn check_gone(twin: &Twin, namespace: &str) -> Verdict {
 
 /// When the janitor has no more steps, an object that is being deleted exists only if a finalizer or another object
 /// keeps it.
-pub fn check_rest(twin: &Twin) -> Verdict {
+pub fn check_rest(twin: &Twin) -> CheckResult {
     let pods = Sort::Pod.storage();
     for (name, namespace) in twin.present(Sort::Namespace.storage()) {
         let shape = namespace.shape();
@@ -83,7 +83,7 @@ pub fn check_rest(twin: &Twin) -> Verdict {
     Ok(())
 }
 
-fn held_back(storage: &str, key: &str, object: &Value) -> Verdict {
+fn held_back(storage: &str, key: &str, object: &Value) -> CheckResult {
     let meta = &object["metadata"];
     let held = meta["finalizers"].as_array().is_some_and(|list| !list.is_empty());
     let stopping = meta["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) > 0;

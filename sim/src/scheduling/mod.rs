@@ -7,9 +7,9 @@
 
 mod oracle;
 
-use crate::oracle::Verdict;
+use crate::oracle::CheckResult;
 use crate::random::{Dice, step_seed};
-use crate::run::{Failure, Plan, Report};
+use crate::run::{Report, RunPlan, SimulationFailure};
 use holdfast_scheduler::object::Kind;
 use holdfast_scheduler::scheduler::{OutgoingRequest, RequestContent, RequestOutcome};
 use holdfast_scheduler::{Configuration, Key, Scheduler};
@@ -31,7 +31,7 @@ const PAUSES_MILLIS: [i64; 16] =
 const KINDS: [(Kind, &str); 2] = [(Kind::Node, "nodes"), (Kind::Pod, "pods")];
 
 #[derive(Debug, Clone, Copy)]
-enum Step {
+enum SchedulingStep {
     Hear,
     Turn,
     CarryOut,
@@ -45,36 +45,36 @@ enum Step {
     Die,
 }
 
-const STEPS: [(usize, Step); 11] = [
-    (400, Step::Hear),
-    (300, Step::Turn),
-    (300, Step::CarryOut),
-    (70, Step::NewPod),
-    (15, Step::PodGoes),
-    (40, Step::PodStops),
-    (25, Step::NewNode),
-    (8, Step::NodeGoes),
-    (15, Step::NodeChanges),
-    (40, Step::Wait),
-    (8, Step::Die),
+const STEPS: [(usize, SchedulingStep); 11] = [
+    (400, SchedulingStep::Hear),
+    (300, SchedulingStep::Turn),
+    (300, SchedulingStep::CarryOut),
+    (70, SchedulingStep::NewPod),
+    (15, SchedulingStep::PodGoes),
+    (40, SchedulingStep::PodStops),
+    (25, SchedulingStep::NewNode),
+    (8, SchedulingStep::NodeGoes),
+    (15, SchedulingStep::NodeChanges),
+    (40, SchedulingStep::Wait),
+    (8, SchedulingStep::Die),
 ];
 
 /// Runs one simulation to its end, or to the first violation.
-pub fn simulate(plan: &Plan) -> Report {
+pub fn simulate(plan: &RunPlan) -> Report {
     let mut site = Site::new(plan.seed, plan.trace);
     let only = plan.only.as_deref();
     let outcome = catch_unwind(AssertUnwindSafe(|| site.live(plan.steps, only))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         Err(format!("panic: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without words")))
     });
-    let failure = outcome.err().map(|why| Failure { step: site.step, why });
+    let failure = outcome.err().map(|why| SimulationFailure { step: site.step, why });
     let Site { trace, commands, deaths, trial, .. } = site;
     let events = trial.state.offset.0;
     Report { trace: trace.unwrap_or_default(), commands, events, crashes: deaths, failure, ..Report::default() }
 }
 
 /// A scheduler, the news that it has not received, and its requests.
-struct Hand {
+struct SchedulerInstance {
     scheduler: Scheduler,
     hears: VecDeque<(Kind, Key, Option<Value>)>,
     requests: Vec<OutgoingRequest>,
@@ -84,7 +84,7 @@ struct Site {
     seed: u64,
     dice: Dice,
     trial: Trial,
-    hands: Vec<Hand>,
+    hands: Vec<SchedulerInstance>,
     /// Whether two schedulers handle the same pods. Two schedulers may use the same room twice, but must never bind a
     /// pod twice.
     rivals: bool,
@@ -124,17 +124,17 @@ impl Site {
     }
 
     /// A scheduler that has just started: it knows all objects before it acts.
-    fn new_hand(&self) -> Hand {
+    fn new_hand(&self) -> SchedulerInstance {
         let mut scheduler = Scheduler::new(Arc::new(Configuration::default()));
         for (kind, plural) in KINDS {
             for object in self.trial.list(plural) {
                 scheduler.apply_object(kind, &key(&object), Some(&object), self.now());
             }
         }
-        Hand { scheduler, hears: VecDeque::new(), requests: Vec::new() }
+        SchedulerInstance { scheduler, hears: VecDeque::new(), requests: Vec::new() }
     }
 
-    fn live(&mut self, steps: usize, only: Option<&[u32]>) -> Verdict {
+    fn live(&mut self, steps: usize, only: Option<&[u32]>) -> CheckResult {
         for step in 1..=steps {
             if only.is_some_and(|only| !only.contains(&(step as u32))) {
                 continue;
@@ -142,7 +142,7 @@ impl Site {
             self.step = step;
             self.dice = Dice::new(step_seed(self.seed, step as u64));
             let step = self.dice.weighted(&STEPS);
-            self.take(step)?;
+            self.run_step(step)?;
         }
         self.step = steps + 1;
         self.rest()
@@ -158,23 +158,23 @@ impl Site {
         self.trial.now().0.as_nanosecond()
     }
 
-    fn take(&mut self, step: Step) -> Verdict {
+    fn run_step(&mut self, step: SchedulingStep) -> CheckResult {
         let hand = self.dice.below(self.hands.len());
         match step {
-            Step::Hear => _ = self.hear(hand),
-            Step::Turn => _ = self.turn(hand),
-            Step::CarryOut => return self.carry_out(hand, true).map(|_| ()),
-            Step::NewPod => self.new_pod(),
-            Step::PodGoes => self.pod_goes(),
-            Step::PodStops => self.pods_stop(false),
-            Step::NewNode => self.new_node(),
-            Step::NodeGoes => self.node_goes(),
-            Step::NodeChanges => self.node_changes(),
-            Step::Wait => {
+            SchedulingStep::Hear => _ = self.hear(hand),
+            SchedulingStep::Turn => _ = self.turn(hand),
+            SchedulingStep::CarryOut => return self.carry_out(hand, true).map(|_| ()),
+            SchedulingStep::NewPod => self.new_pod(),
+            SchedulingStep::PodGoes => self.pod_goes(),
+            SchedulingStep::PodStops => self.pods_stop(false),
+            SchedulingStep::NewNode => self.new_node(),
+            SchedulingStep::NodeGoes => self.node_goes(),
+            SchedulingStep::NodeChanges => self.node_changes(),
+            SchedulingStep::Wait => {
                 let millis = self.dice.below(4000) as i64;
                 self.trial.pass_millis(millis);
             }
-            Step::Die => return self.die(hand),
+            SchedulingStep::Die => return self.die(hand),
         }
         self.publish()
     }
@@ -238,7 +238,7 @@ impl Site {
     }
 
     /// Queues the news of all changes for every scheduler, and checks the invariants.
-    fn publish(&mut self) -> Verdict {
+    fn publish(&mut self) -> CheckResult {
         let mut now = BTreeMap::new();
         for (number, (kind, plural)) in KINDS.iter().enumerate() {
             for object in self.trial.list(plural) {
@@ -342,7 +342,7 @@ impl Site {
     }
 
     /// A scheduler crashes. Its pending requests are carried out before the next scheduler reads the cluster, or never.
-    fn die(&mut self, hand: usize) -> Verdict {
+    fn die(&mut self, hand: usize) -> CheckResult {
         self.note(|| format!("scheduler {hand} dies"));
         self.deaths += 1;
         for request in std::mem::take(&mut self.hands[hand].requests) {
@@ -357,7 +357,7 @@ impl Site {
     }
 
     /// No new changes come, and everything in progress ends.
-    fn rest(&mut self) -> Verdict {
+    fn rest(&mut self) -> CheckResult {
         for pause in PAUSES_MILLIS {
             let mut busy = true;
             while busy {

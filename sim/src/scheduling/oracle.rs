@@ -1,6 +1,6 @@
 //! Invariants of pods' placements, checked naively on the objects themselves.
 
-use crate::oracle::{Verdict, ensure};
+use crate::oracle::{CheckResult, ensure};
 use holdfast_scheduler::plan::{PlanOutcome, plan};
 use holdfast_scheduler::{Key, Scheduler, Snapshot};
 use holdfast_value::Value;
@@ -11,7 +11,7 @@ pub const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 
 /// At any moment: no pod is bound twice. With a single scheduler no node is overcommitted, no host port is used twice,
 /// and no anti-affinity is violated.
-pub fn check(trial: &Trial, bound: &mut BTreeMap<String, String>, rivals: bool) -> Verdict {
+pub fn check(trial: &Trial, bound: &mut BTreeMap<String, String>, rivals: bool) -> CheckResult {
     let pods = trial.list("pods");
     for pod in &pods {
         let (uid, node) = (text(&pod["metadata"]["uid"]), text(&pod["spec"]["nodeName"]));
@@ -46,7 +46,7 @@ fn avoids(pod: &Value, other: &Value) -> bool {
     by_node.any(|term| term["labelSelector"]["matchLabels"]["app"] == other["metadata"]["labels"]["app"])
 }
 
-fn fits(node: &Value, pods: &[&Value]) -> Verdict {
+fn fits(node: &Value, pods: &[&Value]) -> CheckResult {
     let cpu = |value: &Value| {
         let text = text(value);
         match text.strip_suffix('m') {
@@ -62,7 +62,7 @@ fn fits(node: &Value, pods: &[&Value]) -> Verdict {
 }
 
 /// At rest, every pod that fits somewhere is bound, and the scheduler keeps no state of finished work.
-pub fn at_rest(trial: &Trial, scheduler: &Scheduler, rivals: bool) -> Verdict {
+pub fn at_rest(trial: &Trial, scheduler: &Scheduler, rivals: bool) -> CheckResult {
     let pending = scheduler.pending_pods();
     ensure(scheduler.pending_requests() == 0, || format!("{} requests have no outcome", scheduler.pending_requests()))?;
     let assumed = scheduler.snapshot().assumed_count();

@@ -4,11 +4,11 @@ use super::fresh::{bare_document, expected, fresh_document};
 use super::{FINALIZERS, MANAGERS};
 use crate::act::{Act, Edit, PatchFormat};
 use crate::custom::VARIANTS;
-use crate::owners::{FIELDS, Field};
+use crate::owners::{ContestedField, FIELDS};
 use crate::pick::{NODES, VALUES};
 use crate::random::Dice;
 use crate::rights;
-use crate::shape::{Shape, Sort};
+use crate::shape::{ObjectShape, Sort};
 use holdfast_core::request::{Format, Options, Verb};
 use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
@@ -189,7 +189,7 @@ fn replace(dice: &mut Dice, sort: Sort, mut document: Value) -> Draft {
             }
         }
     }
-    let act = Act::Replace { wanted: Shape::of(sort, &document), version, uid };
+    let act = Act::Replace { wanted: ObjectShape::of(sort, &document), version, uid };
     Draft::new(act, Verb::Update, document, Format::Json)
 }
 
@@ -254,11 +254,11 @@ fn apply_some(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, 
     let mut fields = BTreeMap::new();
     for field in FIELDS {
         let fits = match field {
-            Field::Label(_) | Field::Note(_) => true,
-            Field::Data(_) => sort == Sort::ConfigMap,
-            Field::Replicas => sort.is_scaled(),
-            Field::Holder => sort == Sort::Lease,
-            Field::Tier => sort == Sort::Widget,
+            ContestedField::Label(_) | ContestedField::Note(_) => true,
+            ContestedField::Data(_) => sort == Sort::ConfigMap,
+            ContestedField::Replicas => sort.is_scaled(),
+            ContestedField::Holder => sort == Sort::Lease,
+            ContestedField::Tier => sort == Sort::Widget,
         };
         if !fits || dice.chance(60) {
             continue;
@@ -267,7 +267,7 @@ fn apply_some(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, 
         let there = seen.map(|seen| field.of(seen).clone()).filter(|value| !value.is_null());
         let value = match (there, field) {
             (Some(there), _) if dice.chance(50) => there,
-            (_, Field::Replicas) => json!(dice.below(5)),
+            (_, ContestedField::Replicas) => json!(dice.below(5)),
             _ => json!(dice.pick(&VALUES)),
         };
         field.put(&mut body, value.clone());

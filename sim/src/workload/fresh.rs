@@ -2,7 +2,7 @@
 
 use crate::custom;
 use crate::rights;
-use crate::shape::{RBAC_GROUP, Shape, Sort};
+use crate::shape::{ObjectShape, RBAC_GROUP, Sort};
 use holdfast_value::{Value, json};
 
 pub fn fresh_document(sort: Sort, namespace: Option<&str>, name: &str, value: &str, id: &str) -> Value {
@@ -54,8 +54,8 @@ pub fn bare_document(sort: Sort, namespace: Option<&str>, name: &str) -> Value {
 }
 
 /// The shape of a new object.
-pub fn expected(sort: Sort, document: &Value) -> Shape {
-    let mut shape = Shape::of(sort, document);
+pub fn expected(sort: Sort, document: &Value) -> ObjectShape {
+    let mut shape = ObjectShape::of(sort, document);
     match sort {
         Sort::Pod => shape.status = Some("Pending".into()),
         Sort::Namespace => {

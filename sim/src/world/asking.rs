@@ -6,7 +6,7 @@ use crate::coverage::{Mark, saw, saw_accepted, saw_refused};
 use crate::custom;
 use crate::disk::Died;
 use crate::door::{self, DoorReply};
-use crate::oracle::{self, Instant, Verdict, Window, ensure};
+use crate::oracle::{self, CheckResult, Instant, Window, ensure};
 use crate::server::PLACES;
 use crate::shape::Sort;
 use crate::workload::{self, Order};
@@ -30,17 +30,17 @@ pub struct Pending {
     pub from: u64,
     since: usize,
     began: Instant,
-    way: Way,
+    way: RequestRoute,
     /// The newest version at the request's first poll, at which the service authorizes it; `None` before that poll.
     judged_at: Option<u64>,
     /// Whether the engine spawns further futures for the request.
     mass: bool,
-    future: Pin<Box<dyn Future<Output = Outcome>>>,
+    future: Pin<Box<dyn Future<Output = ReplyOutcome>>>,
 }
 
 /// How a request reaches the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum RequestRoute {
     Door,
     /// Through the service, as a request of the server itself.
     OwnPlan,
@@ -48,7 +48,7 @@ enum Way {
     Behind,
 }
 
-pub enum Outcome {
+pub enum ReplyOutcome {
     Told(DoorReply),
     Count(u64),
     /// A reply that is wrong for any request.
@@ -65,24 +65,24 @@ impl World {
             None => door::call(seen, request),
             Some(namespace) => door::call_through(seen, request, namespace),
         };
-        self.ask_at_door(order, Way::Door, call);
+        self.ask_at_door(order, RequestRoute::Door, call);
     }
 
     /// The server carries out a step of its own plans.
-    pub fn keep_house(&mut self, order: Order) {
+    pub fn run_housekeeping(&mut self, order: Order) {
         let call = Call::own(order.request.clone());
-        self.ask_at_door(order, Way::OwnPlan, call);
+        self.ask_at_door(order, RequestRoute::OwnPlan, call);
     }
 
-    fn ask_at_door(&mut self, order: Order, way: Way, call: Call) {
+    fn ask_at_door(&mut self, order: Order, way: RequestRoute, call: Call) {
         self.note(|_| order.describe());
         let service = self.server.service.clone();
-        let future = Box::pin(async move { Outcome::at_door(service.call(call).await.reply) });
+        let future = Box::pin(async move { ReplyOutcome::at_door(service.call(call).await.reply) });
         self.enlist(order, self.server.engine.snapshot().offset.0, way, future);
     }
 
     /// Passes a decision on a possibly stale snapshot to the writer.
-    pub fn ask_behind(&mut self, order: Order, seen: Arc<State>) -> Verdict {
+    pub fn ask_behind(&mut self, order: Order, seen: Arc<State>) -> CheckResult {
         if order.request.options.dry_run {
             self.ask(order, &seen);
             return self.poll(self.pending.len() - 1);
@@ -93,9 +93,11 @@ impl World {
             let request = order.request.clone();
             let future = Box::pin(async move {
                 let deleted = engine.delete_collection(&request).await;
-                deleted.map_or_else(Outcome::Refusal, |deleted| Outcome::Count(deleted.page.entries.len() as u64))
+                deleted.map_or_else(ReplyOutcome::Refusal, |deleted| {
+                    ReplyOutcome::Count(deleted.page.entries.len() as u64)
+                })
             });
-            self.enlist(order, self.server.engine.snapshot().offset.0, Way::Behind, future);
+            self.enlist(order, self.server.engine.snapshot().offset.0, RequestRoute::Behind, future);
             return self.poll(self.pending.len() - 1);
         }
         let stamp = self.clock.stamp();
@@ -112,15 +114,22 @@ impl World {
                 let state = seen.clone();
                 let future = Box::pin(async move {
                     let submitted = engine.submit(&state, &request, decision, stamp).await;
-                    submitted.map_or_else(Outcome::Rejection, |reply| Outcome::Told(DoorReply::by_engine(reply)))
+                    submitted
+                        .map_or_else(ReplyOutcome::Rejection, |reply| ReplyOutcome::Told(DoorReply::by_engine(reply)))
                 });
-                self.enlist(order, seen.offset.0, Way::Behind, future);
+                self.enlist(order, seen.offset.0, RequestRoute::Behind, future);
                 Ok(())
             }
         }
     }
 
-    fn enlist(&mut self, order: Order, from: u64, way: Way, future: Pin<Box<dyn Future<Output = Outcome>>>) {
+    fn enlist(
+        &mut self,
+        order: Order,
+        from: u64,
+        way: RequestRoute,
+        future: Pin<Box<dyn Future<Output = ReplyOutcome>>>,
+    ) {
         self.commands += 1;
         let id = order.request.id.clone();
         let mass = matches!(order.act, Act::DeleteAll { .. });
@@ -130,7 +139,7 @@ impl World {
     }
 
     /// A client polls for its answer; the first poll makes the decision.
-    pub fn poll(&mut self, at: usize) -> Verdict {
+    pub fn poll(&mut self, at: usize) -> CheckResult {
         let newest = self.server.engine.snapshot().offset.0;
         let pending = &mut self.pending[at];
         pending.judged_at.get_or_insert(newest);
@@ -153,7 +162,7 @@ impl World {
     }
 
     /// The answers that were ready when the server crashed. These answers count; the other requests get none.
-    pub fn last_answers(&mut self) -> Vec<(Pending, Outcome)> {
+    pub fn last_answers(&mut self) -> Vec<(Pending, ReplyOutcome)> {
         let mut answered = Vec::new();
         for mut pending in std::mem::take(&mut self.pending) {
             // A request that the service has not authorized yet gets no answer.
@@ -162,7 +171,9 @@ impl World {
             }
             let polled = pending.future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             match polled {
-                Poll::Ready(Outcome::Refusal(Refusal::Internal(_)) | Outcome::Rejection(Rejection::Failed(_))) => {}
+                Poll::Ready(
+                    ReplyOutcome::Refusal(Refusal::Internal(_)) | ReplyOutcome::Rejection(Rejection::Failed(_)),
+                ) => {}
                 Poll::Ready(outcome) => answered.push((pending, outcome)),
                 Poll::Pending => {}
             }
@@ -171,16 +182,16 @@ impl World {
     }
 
     /// Checks that the events explain an answer.
-    pub fn judge(&mut self, pending: &Pending, outcome: &Outcome, to: u64, trouble: bool) -> Verdict {
+    pub fn judge(&mut self, pending: &Pending, outcome: &ReplyOutcome, to: u64, trouble: bool) -> CheckResult {
         let Pending { id, from, way, .. } = pending;
         let full = trouble && self.last_full >= pending.since;
         let window = Window { from: *from, to, trouble, full };
         self.note(|_| format!("{id} is told: {}", told(outcome)));
         // After an internal error it is unknown whether the write is durable; any other refusal is final.
         let refused = match outcome {
-            Outcome::Refusal(refusal) => !matches!(refusal, Refusal::Internal(_)) && !pending.mass,
-            Outcome::Rejection(rejection) => !matches!(rejection, Rejection::Failed(_)),
-            Outcome::Told(_) | Outcome::Count(_) | Outcome::Nonsense(_) => false,
+            ReplyOutcome::Refusal(refusal) => !matches!(refusal, Refusal::Internal(_)) && !pending.mass,
+            ReplyOutcome::Rejection(rejection) => !matches!(rejection, Rejection::Failed(_)),
+            ReplyOutcome::Told(_) | ReplyOutcome::Count(_) | ReplyOutcome::Nonsense(_) => false,
         };
         if refused {
             let early = self.twin.of_request(id).first();
@@ -194,19 +205,19 @@ impl World {
         }
         let order = &self.orders[id];
         let verdict = match outcome {
-            Outcome::Told(told) => {
+            ReplyOutcome::Told(told) => {
                 self.told = self.told.max(self.twin.of_request(id).last().copied().unwrap_or(0));
                 oracle::check_reply(&self.twin, order, told, window)
             }
-            Outcome::Nonsense(why) => Err(why.clone()),
-            Outcome::Count(count) => oracle::check_count(&self.twin, order, *count, window),
-            Outcome::Refusal(refusal) if pending.mass => {
+            ReplyOutcome::Nonsense(why) => Err(why.clone()),
+            ReplyOutcome::Count(count) => oracle::check_count(&self.twin, order, *count, window),
+            ReplyOutcome::Refusal(refusal) if pending.mass => {
                 let redefined = matches!(refusal, Refusal::NoSuchPath) && order.sort.is_custom();
                 ensure(trouble || redefined, || format!("a mass deletion fails: {refusal:?}"))
             }
-            Outcome::Refusal(refusal) => oracle::check_refusal(&self.twin, order, refusal, window),
-            Outcome::Rejection(rejection) => {
-                let explained = trouble || matches!(rejection, Rejection::Stale(_)) && *way == Way::Behind;
+            ReplyOutcome::Refusal(refusal) => oracle::check_refusal(&self.twin, order, refusal, window),
+            ReplyOutcome::Rejection(rejection) => {
+                let explained = trouble || matches!(rejection, Rejection::Stale(_)) && *way == RequestRoute::Behind;
                 ensure(explained, || format!("nothing explains the rejection {rejection:?}"))
             }
         };
@@ -216,18 +227,19 @@ impl World {
     }
 
     /// Checks the answers that the service itself gives. Returns true if that explains the answer completely.
-    fn judge_at_door(&self, pending: &Pending, outcome: &Outcome, to: u64) -> Result<bool, String> {
+    fn judge_at_door(&self, pending: &Pending, outcome: &ReplyOutcome, to: u64) -> Result<bool, String> {
         let refusal = match outcome {
-            Outcome::Refusal(refusal) => Some(refusal),
+            ReplyOutcome::Refusal(refusal) => Some(refusal),
             _ => None,
         };
         if matches!(refusal, Some(Refusal::Internal(Internal::Panicked))) {
             return Err("a request made the server panic".into());
         }
-        let Some(judged_at) = pending.judged_at.filter(|_| pending.way == Way::Door) else { return Ok(false) };
+        let Some(judged_at) = pending.judged_at.filter(|_| pending.way == RequestRoute::Door) else { return Ok(false) };
         if let Some(Refusal::TooManyRequests { .. }) = refusal {
-            let holds =
-                |other: &&Pending| other.way == Way::Door && other.judged_at.is_some() && other.id != pending.id;
+            let holds = |other: &&Pending| {
+                other.way == RequestRoute::Door && other.judged_at.is_some() && other.id != pending.id
+            };
             let busy = self.pending.iter().filter(holds).count();
             saw(Mark::TooManyRequests);
             return ensure(busy >= PLACES as usize / 2, || format!("{busy} requests are too many")).map(|()| true);
@@ -236,11 +248,11 @@ impl World {
     }
 
     /// Records the answer, and checks that it agrees with all other answers.
-    fn remember_answer(&mut self, pending: &Pending, outcome: &Outcome) -> Verdict {
+    fn remember_answer(&mut self, pending: &Pending, outcome: &ReplyOutcome) -> CheckResult {
         let order = &self.orders[&pending.id];
         let event = self.twin.of_request(&pending.id).last().and_then(|offset| self.twin.event(*offset));
         match outcome {
-            Outcome::Told(told) => {
+            ReplyOutcome::Told(told) => {
                 saw_accepted(order, event.map(|event| event.record.replaces == 0));
                 let place = event.map(|event| (event.record.resource.as_str(), event.record.key.as_str()));
                 let insisted = order.act.fixed_version();
@@ -256,7 +268,7 @@ impl World {
                     // A decision on an old snapshot may show the version of that snapshot, so such an answer is not
                     // recorded as a read.
                     (DoorReply::Object(entry), None)
-                        if !order.request.options.dry_run && pending.way != Way::Behind =>
+                        if !order.request.options.dry_run && pending.way != RequestRoute::Behind =>
                     {
                         let place = (order.place.0.as_str(), order.place.1.as_str());
                         self.history.read(place, pending.began, entry)?;
@@ -264,16 +276,16 @@ impl World {
                     _ => {}
                 }
             }
-            Outcome::Count(_) => saw_accepted(order, None),
-            Outcome::Refusal(refusal) => saw_refused(refusal),
-            Outcome::Rejection(Rejection::Stale(_)) => saw(Mark::Stale),
-            Outcome::Rejection(_) | Outcome::Nonsense(_) => {}
+            ReplyOutcome::Count(_) => saw_accepted(order, None),
+            ReplyOutcome::Refusal(refusal) => saw_refused(refusal),
+            ReplyOutcome::Rejection(Rejection::Stale(_)) => saw(Mark::Stale),
+            ReplyOutcome::Rejection(_) | ReplyOutcome::Nonsense(_) => {}
         }
         Ok(())
     }
 
     /// A client of another server that appends to the same log: at once, or just before this server's next batch.
-    pub fn others(&mut self) -> Verdict {
+    pub fn append_from_other_server(&mut self) -> CheckResult {
         let seen = self.server.engine.snapshot();
         let id = self.id("o");
         let order = workload::order(&mut self.dice, &seen, &self.twin, id.clone()).of_admin();
@@ -303,7 +315,7 @@ impl World {
     }
 
     /// The writer takes up to `count` decisions and commits them as one batch.
-    pub fn commit(&mut self, count: usize) -> Verdict {
+    pub fn commit(&mut self, count: usize) -> CheckResult {
         let mut batch = self.server.commands(count);
         let decisions = batch.len();
         if !self.disk.is_healthy() {
@@ -336,7 +348,7 @@ impl World {
 
     /// Readers must see only durable events, only whole batches, and no state older than an answer that any client has
     /// received.
-    pub fn fresh(&self) -> Verdict {
+    pub fn fresh(&self) -> CheckResult {
         let shown = self.server.engine.snapshot().offset.0;
         self.whole(shown)?;
         ensure(shown <= self.twin.last(), || format!("version {shown} is shown of {}", self.twin.last()))?;
@@ -344,13 +356,13 @@ impl World {
     }
 
     /// Checks that a batch is visible completely, or not at all.
-    fn whole(&self, last: u64) -> Verdict {
+    fn whole(&self, last: u64) -> CheckResult {
         let (first, end) = self.disk.newest_batch();
         ensure(last < first || last >= end, || format!("half of a batch is there: {last} of {first} to {end}"))
     }
 
     /// Reads the events that became durable, and checks them.
-    pub fn learn(&mut self) -> Verdict {
+    pub fn learn(&mut self) -> CheckResult {
         let last = self.disk.last().map_err(|fault| fault.to_string())?.0;
         self.whole(last)?;
         if last == self.twin.last() {
@@ -382,22 +394,22 @@ impl World {
     }
 }
 
-impl Outcome {
-    fn at_door(reply: Result<Reply, Refusal>) -> Outcome {
+impl ReplyOutcome {
+    fn at_door(reply: Result<Reply, Refusal>) -> ReplyOutcome {
         match reply.map(DoorReply::by_door) {
-            Ok(Ok(told)) => Outcome::Told(told),
-            Ok(Err(why)) => Outcome::Nonsense(why),
-            Err(refusal) => Outcome::Refusal(refusal),
+            Ok(Ok(told)) => ReplyOutcome::Told(told),
+            Ok(Err(why)) => ReplyOutcome::Nonsense(why),
+            Err(refusal) => ReplyOutcome::Refusal(refusal),
         }
     }
 }
 
-fn told(outcome: &Outcome) -> String {
+fn told(outcome: &ReplyOutcome) -> String {
     match outcome {
-        Outcome::Told(told) => told.to_string(),
-        Outcome::Count(count) => format!("{count} objects"),
-        Outcome::Nonsense(why) => why.clone(),
-        Outcome::Refusal(refusal) => format!("{refusal:?}"),
-        Outcome::Rejection(rejection) => format!("{rejection:?}"),
+        ReplyOutcome::Told(told) => told.to_string(),
+        ReplyOutcome::Count(count) => format!("{count} objects"),
+        ReplyOutcome::Nonsense(why) => why.clone(),
+        ReplyOutcome::Refusal(refusal) => format!("{refusal:?}"),
+        ReplyOutcome::Rejection(rejection) => format!("{rejection:?}"),
     }
 }

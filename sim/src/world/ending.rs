@@ -2,11 +2,11 @@
 
 use super::World;
 use crate::coverage::{Mark, saw};
-use crate::disk::{Planned, Stage};
+use crate::disk::{AppendPoint, Planned};
 use crate::fuse::Moment;
-use crate::oracle::{self, Verdict, ensure};
+use crate::oracle::{self, CheckResult, ensure};
 use crate::reader::Sight;
-use crate::server::Server;
+use crate::server::SimulatedServer;
 use holdfast_core::apply::replay;
 use holdfast_core::digest::Digest;
 use holdfast_core::event::Offset;
@@ -19,15 +19,15 @@ use std::task::Context;
 
 impl World {
     /// The server crashes at a random point.
-    pub fn crash_somewhere(&mut self) -> Verdict {
+    pub fn crash_somewhere(&mut self) -> CheckResult {
         let before = self.crashes;
         let mark = match self.dice.below(11) {
             0 | 1 => None,
             2..=5 => {
                 let (stage, mark) = self.dice.pick(&[
-                    (Stage::BeforeWrite, Mark::CrashBeforeWrite),
-                    (Stage::BetweenWriteAndSync, Mark::CrashBeforeSync),
-                    (Stage::AfterSync, Mark::CrashAfterSync),
+                    (AppendPoint::BeforeWrite, Mark::CrashBeforeWrite),
+                    (AppendPoint::BetweenWriteAndSync, Mark::CrashBeforeSync),
+                    (AppendPoint::AfterSync, Mark::CrashAfterSync),
                 ]);
                 self.note(|_| format!("the server is to die in an append: {stage:?}"));
                 self.disk.plan(Planned::Crash(stage), 0, 0);
@@ -39,7 +39,7 @@ impl World {
                 self.disk.plan(Planned::SyncFails, 0, self.dice.number());
                 self.commit(4)?;
                 if self.crashes == before {
-                    self.disk.plan(Planned::Crash(Stage::Recovery), 0, 0);
+                    self.disk.plan(Planned::Crash(AppendPoint::Recovery), 0, 0);
                     self.commit(1)?;
                 }
                 Some(Mark::CrashRecovering)
@@ -64,7 +64,7 @@ impl World {
         self.crash()
     }
 
-    fn commit_on_fuse(&mut self, moment: Moment) -> Verdict {
+    fn commit_on_fuse(&mut self, moment: Moment) -> CheckResult {
         let waker = self.fuse.waker();
         let hub = self.server.engine.hub().clone();
         let mut committed = pin!(hub.committed().notified());
@@ -80,7 +80,7 @@ impl World {
     }
 
     /// The server crashes, loses everything that is not durable, and starts again.
-    pub fn crash(&mut self) -> Verdict {
+    pub fn crash(&mut self) -> CheckResult {
         self.fuse.put_out();
         self.crashes += 1;
         let before = self.server.engine.snapshot();
@@ -88,7 +88,7 @@ impl World {
         self.followers.iter_mut().for_each(|follower| follower.outlive());
         self.seen.clear();
         self.disk.crash(self.dice.number()).map_err(|fault| fault.to_string())?;
-        self.server = Server::start(&self.disk, &self.clock)?;
+        self.server = SimulatedServer::start(&self.disk, &self.clock)?;
         self.fuse.watch(&self.server.engine);
         self.waiting.clear();
         let after = self.server.engine.snapshot();
@@ -116,7 +116,7 @@ impl World {
     }
 
     /// Every event that was durable before the crash must still exist, unless the log has forgotten it.
-    fn check_outlived(&mut self) -> Verdict {
+    fn check_outlived(&mut self) -> CheckResult {
         for offset in self.outlived + 1..=self.twin.last() {
             let found = self.disk.read(Offset(offset)).map_err(|fault| fault.to_string())?;
             let Some(version) = self.twin.event(offset) else { continue };
@@ -130,7 +130,7 @@ impl World {
     }
 
     /// Lets everything in progress end.
-    pub fn drain(&mut self) -> Verdict {
+    pub fn drain(&mut self) -> CheckResult {
         for _ in 0..1000 {
             if self.pending.is_empty() {
                 return Ok(());
@@ -144,7 +144,7 @@ impl World {
     }
 
     /// No more requests: the janitor finishes, watchers catch up, and after one more crash the state must be unchanged.
-    pub fn rest(&mut self) -> Verdict {
+    pub fn rest(&mut self) -> CheckResult {
         self.drain()?;
         for round in 0.. {
             self.commit(1)?;
@@ -176,7 +176,7 @@ impl World {
     }
 
     /// Folding the whole log from its beginning must give the served state.
-    fn check_replay(&self, served: &State) -> Verdict {
+    fn check_replay(&self, served: &State) -> CheckResult {
         let mut folded = State::new(Arc::new(registry().clone()));
         for offset in 1..=self.twin.last() {
             let Some(version) = self.twin.event(offset) else { continue };

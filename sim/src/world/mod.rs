@@ -6,14 +6,14 @@ use crate::disk::Disk;
 use crate::door;
 use crate::follower::Follower;
 use crate::fuse::Fuse;
-use crate::oracle::{History, Verdict, ensure};
+use crate::oracle::{CheckResult, History, ensure};
 use crate::past;
 use crate::pick::NAMESPACES;
 use crate::random::{Dice, step_seed};
 use crate::reader::{Lister, Sight};
 use crate::rights;
-use crate::run::{Failure, Plan, Report};
-use crate::server::Server;
+use crate::run::{Report, RunPlan, SimulationFailure};
+use crate::server::SimulatedServer;
 use crate::shape::Sort;
 use crate::twin::Twin;
 use crate::workload::{self, Order};
@@ -58,24 +58,24 @@ use asking::Pending;
 const SNAPSHOTS: usize = 12;
 
 /// Simulates the server, to the end or to the first violation.
-pub fn simulate(plan: &Plan) -> Report {
+pub fn simulate(plan: &RunPlan) -> Report {
     let mut world = World::new(plan.clone());
     // A failed assertion within the engine is a finding as well.
     let outcome = catch_unwind(AssertUnwindSafe(|| world.live())).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         Err(format!("panic: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without words")))
     });
-    let failure = outcome.err().map(|why| Failure { step: world.step, why });
+    let failure = outcome.err().map(|why| SimulationFailure { step: world.step, why });
     let World { trace, commands, crashes, .. } = world;
     Report { trace, commands, events: world.twin.last(), crashes, coverage: coverage::take(), failure }
 }
 
 struct World {
-    plan: Plan,
+    plan: RunPlan,
     dice: Dice,
     clock: Arc<SimulatedClock>,
     disk: Arc<Disk>,
-    server: Server,
+    server: SimulatedServer,
     fuse: Arc<Fuse>,
     twin: Twin,
     /// Requests by id, including those without a known outcome.
@@ -84,7 +84,7 @@ struct World {
     followers: Vec<Follower>,
     listers: Vec<Lister>,
     /// Readers that wait for a version that does not exist yet.
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingReader>,
     /// The answers that clients received.
     history: History,
     /// Snapshots since the server's start that clients may still use.
@@ -109,13 +109,13 @@ struct World {
 type Listing = Pin<Box<dyn Future<Output = Result<Reply, Refusal>>>>;
 
 /// A reader that waits for a state not older than some version.
-struct Waiting {
+struct WaitingReader {
     wanted: u64,
     future: Listing,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Step {
+enum WorldStep {
     Ask,
     /// A decision on an older snapshot reaches the writer.
     AskBehind,
@@ -141,35 +141,35 @@ enum Step {
     Crash,
 }
 
-const STEPS: [(usize, Step); 21] = [
-    (220, Step::Ask),
-    (50, Step::AskBehind),
-    (20, Step::HandOver),
-    (140, Step::Poll),
-    (200, Step::Commit),
-    (440, Step::Get),
-    (110, Step::Read),
-    (25, Step::Bookmark),
-    (12, Step::NewFollower),
-    (12, Step::Cut),
-    (150, Step::List),
-    (15, Step::Await),
-    (2, Step::PastWhole),
-    (6, Step::PastWatch),
-    (6, Step::PastTime),
-    (30, Step::Janitor),
-    (20, Step::Others),
-    (10, Step::Wait),
-    (6, Step::Fault),
-    (3, Step::Forget),
-    (4, Step::Crash),
+const STEPS: [(usize, WorldStep); 21] = [
+    (220, WorldStep::Ask),
+    (50, WorldStep::AskBehind),
+    (20, WorldStep::HandOver),
+    (140, WorldStep::Poll),
+    (200, WorldStep::Commit),
+    (440, WorldStep::Get),
+    (110, WorldStep::Read),
+    (25, WorldStep::Bookmark),
+    (12, WorldStep::NewFollower),
+    (12, WorldStep::Cut),
+    (150, WorldStep::List),
+    (15, WorldStep::Await),
+    (2, WorldStep::PastWhole),
+    (6, WorldStep::PastWatch),
+    (6, WorldStep::PastTime),
+    (30, WorldStep::Janitor),
+    (20, WorldStep::Others),
+    (10, WorldStep::Wait),
+    (6, WorldStep::Fault),
+    (3, WorldStep::Forget),
+    (4, WorldStep::Crash),
 ];
 
 impl World {
-    fn new(plan: Plan) -> World {
+    fn new(plan: RunPlan) -> World {
         let clock = Arc::new(SimulatedClock::new(plan.seed));
         let disk = Arc::new(Disk::new(plan.sabotage));
-        let server = Server::start(&disk, &clock).unwrap_or_else(|why| panic!("an empty log opens: {why}"));
+        let server = SimulatedServer::start(&disk, &clock).unwrap_or_else(|why| panic!("an empty log opens: {why}"));
         World {
             dice: Dice::new(plan.seed),
             plan,
@@ -199,7 +199,7 @@ impl World {
     }
 
     /// The whole simulation: the start, the steps, and the end, at which everything comes to rest.
-    fn live(&mut self) -> Verdict {
+    fn live(&mut self) -> CheckResult {
         self.enter(0);
         self.fuse.watch(&self.server.engine);
         self.establish()?;
@@ -216,14 +216,14 @@ impl World {
         for step in steps {
             self.enter(step);
             let step = self.dice.weighted(&STEPS);
-            self.take(step)?;
+            self.run_step(step)?;
         }
         self.enter(self.plan.steps + 1);
         self.rest()
     }
 
     /// Creates the roles and namespaces that clients rely on.
-    fn establish(&mut self) -> Verdict {
+    fn establish(&mut self) -> CheckResult {
         let seen = self.server.engine.snapshot();
         let service = self.server.service.clone();
         let creations = rights::policy().iter().map(|document| door::creation(&seen, document));
@@ -290,7 +290,7 @@ impl World {
         }
     }
 
-    fn list(&mut self) -> Verdict {
+    fn list(&mut self) -> CheckResult {
         self.commands += 1;
         self.fresh()?;
         if self.listers.len() < 3 {
@@ -319,14 +319,14 @@ impl World {
         for step in steps.into_iter().skip(from).take(4) {
             let id = self.id("house");
             if let Some(order) = workload::house(&seen, step, id) {
-                self.keep_house(order);
+                self.run_housekeeping(order);
             }
         }
         count
     }
 
     /// Lets the log forget the versions that were replaced before some moment.
-    fn forget(&mut self) -> Verdict {
+    fn forget(&mut self) -> CheckResult {
         let last = self.twin.last();
         let through = last.saturating_sub(self.dice.below(60) as u64).max(self.twin.forgotten);
         if self.disk.is_broken() || through == 0 {
@@ -364,7 +364,7 @@ impl World {
 
     /// A reader requests a state not older than a version that may not exist yet, or checks whether that version exists
     /// now.
-    fn wait_for_version(&mut self) -> Verdict {
+    fn wait_for_version(&mut self) -> CheckResult {
         if self.waiting.len() < 2 {
             self.commands += 1;
             let service = self.server.service.clone();
@@ -376,13 +376,13 @@ impl World {
             };
             let call = door::read(&rights::admin(), Sort::Namespace, Verb::List, (None, None), options);
             let future = Box::pin(async move { service.call(call).await.reply });
-            self.waiting.push(Waiting { wanted, future });
+            self.waiting.push(WaitingReader { wanted, future });
         }
         // The request's timeout uses a clock that does not advance.
-        let _time = Server::timeless().enter();
+        let _time = SimulatedServer::timeless().enter();
         let shown = self.server.engine.snapshot().offset.0;
         let mut verdict = Ok(());
-        self.waiting.retain_mut(|Waiting { wanted, future }| {
+        self.waiting.retain_mut(|WaitingReader { wanted, future }| {
             let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             let Poll::Ready(reply) = polled else {
                 if *wanted <= shown {

@@ -1,57 +1,57 @@
 //! The kinds of steps, one function each.
 
-use super::{Step, World};
+use super::{World, WorldStep};
 use crate::act::Act;
 use crate::coverage::{Mark, saw};
 use crate::disk::Planned;
 use crate::follower::Follower;
-use crate::oracle::Verdict;
+use crate::oracle::CheckResult;
 use crate::reader::{self, Sight};
 use crate::{past, workload};
 
 impl World {
-    pub fn take(&mut self, step: Step) -> Verdict {
+    pub fn run_step(&mut self, step: WorldStep) -> CheckResult {
         match step {
-            Step::Ask if self.pending.len() < self.plan.clients => self.ask_something(),
-            Step::AskBehind if self.pending.len() < self.plan.clients => self.ask_something_behind(),
-            Step::HandOver if self.pending.len() < self.plan.clients => self.hand_over(),
-            Step::Ask | Step::AskBehind | Step::HandOver | Step::Poll => self.poll_somebody(),
-            Step::Commit => self.commit_some(),
-            Step::Get => self.get(),
-            Step::Read => self.read_on(),
-            Step::Bookmark => self.bookmark(),
-            Step::NewFollower => self.replace_follower(),
-            Step::Cut => self.cut_or_resume(),
-            Step::List => self.list(),
-            Step::Await => self.wait_for_version(),
-            Step::PastWhole => {
+            WorldStep::Ask if self.pending.len() < self.plan.clients => self.ask_something(),
+            WorldStep::AskBehind if self.pending.len() < self.plan.clients => self.ask_something_behind(),
+            WorldStep::HandOver if self.pending.len() < self.plan.clients => self.hand_over(),
+            WorldStep::Ask | WorldStep::AskBehind | WorldStep::HandOver | WorldStep::Poll => self.poll_somebody(),
+            WorldStep::Commit => self.commit_some(),
+            WorldStep::Get => self.get(),
+            WorldStep::Read => self.read_on(),
+            WorldStep::Bookmark => self.bookmark(),
+            WorldStep::NewFollower => self.replace_follower(),
+            WorldStep::Cut => self.cut_or_resume(),
+            WorldStep::List => self.list(),
+            WorldStep::Await => self.wait_for_version(),
+            WorldStep::PastWhole => {
                 self.commands += 1;
                 self.note(|_| "somebody reads all of a past version".into());
                 past::check_whole(&mut self.dice, sight!(self))
             }
-            Step::PastWatch => {
+            WorldStep::PastWatch => {
                 self.commands += 1;
                 self.note(|_| "somebody watches the past".into());
                 past::check_watch(&mut self.dice, sight!(self))
             }
-            Step::PastTime => {
+            WorldStep::PastTime => {
                 self.commands += 1;
                 self.note(|_| "somebody asks for a time".into());
                 past::check_time(&mut self.dice, sight!(self))
             }
-            Step::Janitor => {
+            WorldStep::Janitor => {
                 self.tidy();
                 Ok(())
             }
-            Step::Others => self.others(),
-            Step::Wait => self.let_time_pass(),
-            Step::Fault => self.plan_fault(),
-            Step::Forget => self.forget(),
-            Step::Crash => self.crash_somewhere(),
+            WorldStep::Others => self.append_from_other_server(),
+            WorldStep::Wait => self.let_time_pass(),
+            WorldStep::Fault => self.plan_fault(),
+            WorldStep::Forget => self.forget(),
+            WorldStep::Crash => self.crash_somewhere(),
         }
     }
 
-    fn ask_something(&mut self) -> Verdict {
+    fn ask_something(&mut self) -> CheckResult {
         let seen = self.some_snapshot();
         let id = self.id("c");
         let order = workload::order(&mut self.dice, &seen, &self.twin, id);
@@ -66,14 +66,14 @@ impl World {
         if self.dice.chance(80) || mass { self.poll(self.pending.len() - 1) } else { Ok(()) }
     }
 
-    fn ask_something_behind(&mut self) -> Verdict {
+    fn ask_something_behind(&mut self) -> CheckResult {
         let seen = self.some_snapshot();
         let id = self.id("d");
         let order = workload::order(&mut self.dice, &seen, &self.twin, id).of_admin();
         self.ask_behind(order, seen)
     }
 
-    fn hand_over(&mut self) -> Verdict {
+    fn hand_over(&mut self) -> CheckResult {
         let seen = self.server.engine.snapshot();
         let id = self.id("h");
         let Some(order) = workload::hand_over(&seen, &self.twin, id) else { return Ok(()) };
@@ -81,7 +81,7 @@ impl World {
         self.poll(self.pending.len() - 1)
     }
 
-    fn poll_somebody(&mut self) -> Verdict {
+    fn poll_somebody(&mut self) -> CheckResult {
         if self.pending.is_empty() {
             return Ok(());
         }
@@ -89,7 +89,7 @@ impl World {
         self.poll(at)
     }
 
-    fn commit_some(&mut self) -> Verdict {
+    fn commit_some(&mut self) -> CheckResult {
         let count = 1 + self.dice.below(5);
         if self.dice.chance(10) {
             let at = self.dice.below(self.followers.len());
@@ -98,27 +98,27 @@ impl World {
         self.commit(count)
     }
 
-    fn get(&mut self) -> Verdict {
+    fn get(&mut self) -> CheckResult {
         self.commands += 1;
         self.fresh()?;
         let sight = sight!(self);
         reader::get(&mut self.dice, sight, &mut self.history)
     }
 
-    fn read_on(&mut self) -> Verdict {
+    fn read_on(&mut self) -> CheckResult {
         let at = self.dice.below(self.followers.len());
         let count = 1 + self.dice.below(6);
         self.note(|_| format!("watcher {at} reads up to {count} events"));
         self.followers[at].read(&self.twin, count).map(drop)
     }
 
-    fn bookmark(&mut self) -> Verdict {
+    fn bookmark(&mut self) -> CheckResult {
         let at = self.dice.below(self.followers.len());
         self.note(|_| format!("watcher {at} asks for a bookmark"));
         self.followers[at].bookmark(&self.twin)
     }
 
-    fn replace_follower(&mut self) -> Verdict {
+    fn replace_follower(&mut self) -> CheckResult {
         let at = self.dice.below(self.plan.watchers);
         self.commands += 1;
         self.followers[at] = Follower::draw(&mut self.dice, sight!(self))?;
@@ -129,7 +129,7 @@ impl World {
         Ok(())
     }
 
-    fn cut_or_resume(&mut self) -> Verdict {
+    fn cut_or_resume(&mut self) -> CheckResult {
         let at = self.dice.below(self.followers.len());
         if self.followers[at].is_cut() {
             self.commands += 1;
@@ -141,7 +141,7 @@ impl World {
         Ok(())
     }
 
-    fn let_time_pass(&mut self) -> Verdict {
+    fn let_time_pass(&mut self) -> CheckResult {
         let milliseconds = match self.dice.below(20) {
             0 | 1 => 400_000,
             // The clock is set back.
@@ -154,7 +154,7 @@ impl World {
         Ok(())
     }
 
-    fn plan_fault(&mut self) -> Verdict {
+    fn plan_fault(&mut self) -> CheckResult {
         let fault = self.dice.pick(&[Planned::Full, Planned::WriteFails, Planned::SyncFails, Planned::SyncSaysItFails]);
         // A full disk may stay full for a while.
         let recoveries = if self.dice.chance(20) { self.dice.below(20) } else { self.dice.below(4) };

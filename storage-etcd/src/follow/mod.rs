@@ -1,20 +1,20 @@
 //! Copies etcd's events to the local log, in order and each event exactly once.
 
-mod again;
+mod retry;
 
 use crate::client::{self, Event, Operation, Range, Transactions, Txn, Watch, Watched};
+use crate::key_space::KeyMeaning;
 use crate::local::Source;
-use crate::places::Found;
 use crate::planted::{Bug, planted};
 use crate::restored::{self, Standing, known_through};
 use crate::shared::{Placed, Seen, Shared, fault, now_ms, went_back, wrong_cluster};
 use crate::transaction::plain;
-use again::Retry;
 use bytes::Bytes;
 use holdfast_core::etcd::{nothing_but, renumbered};
 use holdfast_core::event::{self, Offset, Record};
 use holdfast_core::kinds::registry;
 use holdfast_engine::{Fault, LogRead};
+use retry::Retry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -87,7 +87,7 @@ impl Follower {
                     if told.as_ref() != Some(&why) {
                         tracing::warn!("etcd's events cannot be followed: {why}");
                     }
-                    self.shared.in_trouble(why.clone());
+                    self.shared.report_failure(why.clone());
                     told = Some(why);
                     self.watch = None;
                     if matches!(fault, Fault::Full { .. } | Fault::Io { .. }) {
@@ -105,7 +105,7 @@ impl Follower {
     pub fn begin(&mut self) -> Result<(), Fault> {
         let shared = self.shared.clone();
         let newest = self.newest()?;
-        let claims = Range::of(client::Keys::one(shared.places.claims()));
+        let claims = Range::of(client::KeyRange::one(shared.places.claims()));
         let claimed = shared.etcd.range(&claims).map_err(fault)?.found.first().map_or(0, |found| found.mod_revision);
         shared.claimed.store(claimed, Ordering::Release);
         let through = if self.source.is_partial { 0 } else { known_through(shared.local.as_ref(), &self.source)? };
@@ -117,7 +117,7 @@ impl Follower {
             return self.fill(true);
         }
         self.seen = through;
-        shared.come_to(through);
+        shared.reach(through);
         while shared.through() < newest {
             self.step(WANTED_PERIOD, true)?;
         }
@@ -196,7 +196,7 @@ impl Follower {
             _ => self.silent = None,
         }
         match next {
-            Ok(Some(watched)) => self.take(watched),
+            Ok(Some(watched)) => self.apply(watched),
             Ok(None) if self.silent.is_some_and(|since| since.elapsed() > SILENCE_MAX) => {
                 self.silent = None;
                 Err(self.cut(client::Fault::Unreachable("the watch receives nothing".into())))
@@ -223,7 +223,7 @@ impl Follower {
         fault(why)
     }
 
-    fn take(&mut self, watched: Watched) -> Result<(), Fault> {
+    fn apply(&mut self, watched: Watched) -> Result<(), Fault> {
         let shared = self.shared.clone();
         if watched.header.cluster != shared.cluster {
             return Err(Fault::Unreachable { why: wrong_cluster(watched.header.cluster, shared.cluster) });
@@ -238,13 +238,13 @@ impl Follower {
                 self.number(events, &mut records);
             }
         }
-        if let Err(fault) = self.shared.unread.check().and_then(|()| self.keep(&records)) {
+        if let Err(fault) = self.shared.unread.check().and_then(|()| self.append(&records)) {
             // The watch will deliver these events again.
             self.waiting = waited;
             return Err(fault);
         }
         self.seen = self.seen.max(last);
-        shared.come_to(self.waiting.front().map_or(self.seen, |(revision, _)| revision - 1));
+        shared.reach(self.waiting.front().map_or(self.seen, |(revision, _)| revision - 1));
         if !records.is_empty() || shared.unread.has_news() {
             shared.wake();
         }
@@ -252,7 +252,7 @@ impl Follower {
         Ok(())
     }
 
-    fn keep(&mut self, records: &[Record]) -> Result<(), Fault> {
+    fn append(&mut self, records: &[Record]) -> Result<(), Fault> {
         if !self.waiting.is_empty() && !self.source.is_partial {
             // If the process ends before these events have offsets, the next start compares all objects.
             self.keep_partial(true)?;
@@ -339,7 +339,7 @@ impl Follower {
     /// A tick write in a store with plain transactions.
     fn tick_plainly(&self) {
         let (etcd, key) = (&self.shared.etcd, self.shared.places.tick(&self.shared.server));
-        let written = etcd.range(&Range::of(client::Keys::one(key.clone())).limit(1)).and_then(|found| {
+        let written = etcd.range(&Range::of(client::KeyRange::one(key.clone())).limit(1)).and_then(|found| {
             let replaces = found.found.first().map_or(0, |found| found.mod_revision);
             let put = Operation::Put { key, value: Bytes::new(), lease: 0 };
             etcd.transact(vec![plain(replaces, put)]).pop().unwrap_or(Ok(Default::default()))
@@ -362,17 +362,18 @@ impl Follower {
             self.source.through = revision;
             self.shared.local.keep_source(&self.source)?;
         }
-        self.shared.come_to(revision);
+        self.shared.reach(revision);
         Ok(())
     }
 
     /// Converts the events of one revision to records.
     fn translate(&self, events: &[Event], records: &mut Vec<Record>) {
         let shared = &self.shared;
-        let who = events.iter().find(|event| matches!(shared.places.find(registry(), &event.now.key), Ok(Found::Who)));
+        let who =
+            events.iter().find(|event| matches!(shared.places.find(registry(), &event.now.key), Ok(KeyMeaning::Who)));
         let who = who.and_then(|event| Record::decode_record(&event.now.value).ok());
         for event @ Event { is_delete, now, before } in events {
-            let own = shared.sent.who(event);
+            let own = shared.sent.author_of(event);
             let who = own
                 .as_ref()
                 .or(who.as_ref())
@@ -467,7 +468,7 @@ impl Follower {
                         let is_restored = self.restored.as_ref().is_some_and(|all| all.contains(&found.mod_revision));
                         let who = match is_restored {
                             true => Some(of_restore),
-                            false => shared.sent.who_wrote(&found.key, before, Some(&found.value)),
+                            false => shared.sent.author_of_value(&found.key, before, Some(&found.value)),
                         };
                         waiting.extend(shared.put(found, before, who.as_ref(), Seen::Later(now_ms())));
                     }
@@ -510,11 +511,11 @@ impl Follower {
         let same_kinds_after = self.source.same_kinds_after.min(revision);
         self.source = Source { through: revision, is_partial, has_unread, same_kinds_after, ..self.source.clone() };
         local.keep_source(&self.source)?;
-        let claims = Range::of(client::Keys::one(shared.places.claims())).at(revision);
+        let claims = Range::of(client::KeyRange::one(shared.places.claims())).at(revision);
         let claimed = shared.etcd.range(&claims).map_err(fault)?.found.first().map_or(0, |found| found.mod_revision);
         shared.claimed.store(claimed, Ordering::Release);
         self.seen = revision;
-        shared.come_to(self.waiting.front().map_or(revision, |_| revision - 1));
+        shared.reach(self.waiting.front().map_or(revision, |_| revision - 1));
         shared.wake();
         self.ask_numbers(self.waiting.len());
         Ok(())

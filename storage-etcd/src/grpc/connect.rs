@@ -53,8 +53,8 @@ impl fmt::Display for Address {
     }
 }
 
-trait Line: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<L: AsyncRead + AsyncWrite + Send + Unpin> Line for L {}
+trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<L: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for L {}
 
 /// A connection that is opened at the first call, and again after it was lost.
 pub fn channel(address: &Address, tls: Option<Arc<rustls::ClientConfig>>) -> Channel {
@@ -83,7 +83,7 @@ pub fn channel(address: &Address, tls: Option<Arc<rustls::ClientConfig>>) -> Cha
         .connect_with_connector_lazy(connector)
 }
 
-async fn connect(uri: &http::Uri, tls: Option<TlsConnector>) -> io::Result<Box<dyn Line>> {
+async fn connect(uri: &http::Uri, tls: Option<TlsConnector>) -> io::Result<Box<dyn ByteStream>> {
     let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
     let line = TcpStream::connect((host.as_str(), uri.port_u16().unwrap_or_default())).await?;
     line.set_nodelay(true)?;

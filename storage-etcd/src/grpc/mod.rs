@@ -7,8 +7,8 @@ mod connect;
 mod faults;
 mod watch;
 
-use crate::client::{Callback, Compare, Decided, Etcd, Expected, Fault, Header, KeyValue, Keys, Lease, Operation};
-use crate::client::{Range, Ranged, Status, Txn, Watch, What};
+use crate::client::{Callback, Compare, Decided, Etcd, Expected, Fault, Header, KeyRange, KeyValue, Lease, Operation};
+use crate::client::{Range, RangeContent, Ranged, Status, Txn, Watch};
 use crate::wire;
 pub use connect::{Address, BadAddress};
 use faults::{fault_of_read, fault_of_write};
@@ -56,17 +56,17 @@ struct Members {
 
 /// The time limits of a call: for each member, and for the last member that can be tried.
 #[derive(Clone, Copy)]
-struct Patience {
+struct CallTimeouts {
     each: Duration,
     last: Duration,
 }
 
-const FULL: Patience = Patience { each: CALL_MAX, last: CALL_MAX };
+const FULL: CallTimeouts = CallTimeouts { each: CALL_MAX, last: CALL_MAX };
 /// Time limits for reads of one key. The last member has more time, because a slow answer is better than none.
-const SMALL_READ: Patience = Patience { each: SMALL_CALL_MAX, last: CALL_MAX };
+const SMALL_READ: CallTimeouts = CallTimeouts { each: SMALL_CALL_MAX, last: CALL_MAX };
 /// Time limits for transactions with a comparison. If an answer is missing, a read shows whether a transaction was
 /// applied.
-const SMALL_WRITE: Patience = Patience { each: SMALL_CALL_MAX, last: SMALL_CALL_MAX };
+const SMALL_WRITE: CallTimeouts = CallTimeouts { each: SMALL_CALL_MAX, last: SMALL_CALL_MAX };
 
 struct Member {
     address: Address,
@@ -132,8 +132,8 @@ impl Members {
         let asked = wire::RangeRequest {
             limit: signed(asked.limit),
             revision: signed(asked.revision),
-            keys_only: asked.what == What::WithoutValues,
-            count_only: asked.what == What::Count,
+            keys_only: asked.content == RangeContent::WithoutValues,
+            count_only: asked.content == RangeContent::Count,
             ..range_of(&asked.keys)
         };
         let patience = if asked.range_end.is_empty() { SMALL_READ } else { FULL };
@@ -163,7 +163,7 @@ impl Members {
         &self,
         path: &'static str,
         asked: Q,
-        patience: Patience,
+        patience: CallTimeouts,
         fault: fn(&tonic::Status) -> Fault,
     ) -> Result<A, Fault>
     where
@@ -235,7 +235,7 @@ impl Etcd for Cluster {
         }
     }
 
-    fn watch(&self, keys: &Keys, from_revision: u64) -> Result<Box<dyn Watch>, Fault> {
+    fn watch(&self, keys: &KeyRange, from_revision: u64) -> Result<Box<dyn Watch>, Fault> {
         let asked = wire::WatchCreateRequest {
             key: keys.from.clone(),
             range_end: keys.to.clone(),
@@ -302,7 +302,7 @@ impl Member {
     }
 }
 
-fn range_of(keys: &Keys) -> wire::RangeRequest {
+fn range_of(keys: &KeyRange) -> wire::RangeRequest {
     wire::RangeRequest { key: keys.from.clone(), range_end: keys.to.clone(), ..wire::RangeRequest::default() }
 }
 

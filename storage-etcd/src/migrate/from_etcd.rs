@@ -1,8 +1,8 @@
 //! Reads the objects of an etcd at one revision.
 
-use super::{Found, Meaning, Movable, Source, Stopped, StoredPair, Unmovable};
-use crate::client::{self, Etcd, Fault, KeyValue, Keys, Range, Transactions, What};
-use crate::places::{Kinds, Places};
+use super::{Meaning, Movable, Source, SourceObject, Stopped, StoredPair, Unmovable};
+use crate::client::{self, Etcd, Fault, KeyRange, KeyValue, Range, RangeContent, Transactions};
+use crate::key_space::{KeySpace, Kinds};
 use crate::shared::fault;
 use holdfast_core::etcd::Place;
 use holdfast_core::kinds::records::{PEERS, SERVERS};
@@ -23,7 +23,7 @@ const KEYS_PAGE: u64 = 5000;
 /// The objects below a prefix of an etcd, as a source.
 pub struct FromEtcd {
     etcd: Arc<dyn Etcd>,
-    places: Places,
+    places: KeySpace,
     id: String,
     revision: u64,
     /// The keys that decrypt values. `None`: values are moved without decryption.
@@ -32,8 +32,9 @@ pub struct FromEtcd {
 
 impl FromEtcd {
     pub fn open(etcd: Arc<dyn Etcd>, prefix: &str, keyring: Option<Arc<Keyring>>) -> Result<FromEtcd, Stopped> {
-        let places = Places::new(prefix, Kinds::All, Transactions::Full);
-        let header = etcd.range(&Range::of(Keys::one(places.secret())).only(What::Count)).map_err(fault)?.header;
+        let places = KeySpace::new(prefix, Kinds::All, Transactions::Full);
+        let header =
+            etcd.range(&Range::of(KeyRange::one(places.secret())).only(RangeContent::Count)).map_err(fault)?.header;
         let id = format!("the keys below {} in the etcd cluster {:x}", places.keys.root(), header.cluster);
         Ok(FromEtcd { etcd, places, id, revision: header.revision, keyring })
     }
@@ -50,10 +51,10 @@ impl FromEtcd {
     }
 
     /// Visits all keys of a range without their values.
-    fn each_key(&self, keys: Keys, visit: &mut dyn FnMut(&KeyValue)) -> Result<(), Stopped> {
+    fn each_key(&self, keys: KeyRange, visit: &mut dyn FnMut(&KeyValue)) -> Result<(), Stopped> {
         let (mut keys, mut revision) = (keys, 0);
         loop {
-            let asked = Range::of(keys.clone()).at(revision).limit(KEYS_PAGE).only(What::WithoutValues);
+            let asked = Range::of(keys.clone()).at(revision).limit(KEYS_PAGE).only(RangeContent::WithoutValues);
             let page = self.etcd.range(&asked).map_err(fault)?;
             revision = page.header.revision.max(revision);
             page.found.iter().for_each(&mut *visit);
@@ -100,8 +101,8 @@ impl FromEtcd {
 
     /// The number of keys at a revision (zero: the newest) without keys that may expire.
     fn lasting(&self, revision: u64) -> Result<u64, Stopped> {
-        let count = |keys: Keys| {
-            let asked = Range::of(keys).at(revision).only(What::Count);
+        let count = |keys: KeyRange| {
+            let asked = Range::of(keys).at(revision).only(RangeContent::Count);
             self.etcd.range(&asked).map(|answer| answer.count).map_err(|why| self.compacted(why))
         };
         let mut lasting = count(self.places.objects())?;
@@ -112,7 +113,7 @@ impl FromEtcd {
     }
 
     /// The ranges of keys with leases.
-    fn expiring(&self) -> Vec<Keys> {
+    fn expiring(&self) -> Vec<KeyRange> {
         let kinds = registry().iter().filter(|(_, kind)| kind.expires);
         let mut storages: Vec<&str> = kinds.map(|(_, kind)| kind.storage.as_str()).collect();
         // Kinds of several groups may share a place in storage.
@@ -122,10 +123,10 @@ impl FromEtcd {
         storages.into_iter().map(|storage| self.below(storage)).collect()
     }
 
-    fn below(&self, storage: &str) -> Keys {
+    fn below(&self, storage: &str) -> KeyRange {
         let root = self.places.keys.root();
         // In byte order `0` follows the slash.
-        Keys::between(format!("{root}{storage}/"), format!("{root}{storage}0"))
+        KeyRange::between(format!("{root}{storage}/"), format!("{root}{storage}0"))
     }
 }
 
@@ -148,7 +149,7 @@ impl Source for FromEtcd {
     }
 
     fn check_unused(&self) -> Result<(), Stopped> {
-        let asked = Range::of(self.below(SERVERS.storage)).limit(1).only(What::WithoutValues);
+        let asked = Range::of(self.below(SERVERS.storage)).limit(1).only(RangeContent::WithoutValues);
         let Some(server) = self.etcd.range(&asked).map_err(fault)?.found.pop() else { return Ok(()) };
         Err(Stopped::Refused(format!(
             "a server is running on the source, and has announced itself at {}: stop all servers; an announcement lasts \
@@ -157,12 +158,12 @@ impl Source for FromEtcd {
         )))
     }
 
-    fn go_back(&mut self, version: u64) -> Result<(), Stopped> {
+    fn read_at(&mut self, version: u64) -> Result<(), Stopped> {
         self.revision = version;
         Ok(())
     }
 
-    fn each(&self, after: &str, visit: &mut dyn FnMut(Found) -> Result<(), Stopped>) -> Result<(), Stopped> {
+    fn each(&self, after: &str, visit: &mut dyn FnMut(SourceObject) -> Result<(), Stopped>) -> Result<(), Stopped> {
         let mut keys = self.places.objects();
         if !after.is_empty() {
             keys.from = behind(after.as_bytes());
@@ -183,14 +184,14 @@ impl Source for FromEtcd {
                 let told = String::from_utf8_lossy(&found.key).into_owned();
                 if told.as_bytes() != &*found.key {
                     let why = format!("the key {told} is not text").into();
-                    visit(Found { place: String::new(), part, resource: String::new(), object: Err(why) })?;
+                    visit(SourceObject { place: String::new(), part, resource: String::new(), object: Err(why) })?;
                     continue;
                 }
                 let below = told.strip_prefix(root).unwrap_or(&told).to_owned();
                 let Some((meaning, resource)) = self.meaning(&found.key, &below) else { continue };
                 let opened = self.opened(found, &told, &resource);
                 let object = opened.map(|found| Movable::Pair(StoredPair { below, meaning, found }));
-                visit(Found { place: told, part, resource, object })?;
+                visit(SourceObject { place: told, part, resource, object })?;
             }
             let Some(last) = last.filter(|_| more) else { return Ok(()) };
             keys.from = behind(&last);

@@ -1,6 +1,6 @@
 //! Reads the objects of a data folder.
 
-use super::{Found, Movable, Source, Stopped};
+use super::{Movable, Source, SourceObject, Stopped};
 use crate::local::Local;
 use holdfast_engine::LogRead;
 use holdfast_engine::log::sealing::Values;
@@ -48,7 +48,7 @@ impl Source for FromFolder {
         Ok(())
     }
 
-    fn go_back(&mut self, version: u64) -> Result<(), Stopped> {
+    fn read_at(&mut self, version: u64) -> Result<(), Stopped> {
         if version == self.version {
             return Ok(());
         }
@@ -60,14 +60,14 @@ impl Source for FromFolder {
     }
 
     /// Visits the objects in the order of their versions.
-    fn each(&self, after: &str, visit: &mut dyn FnMut(Found) -> Result<(), Stopped>) -> Result<(), Stopped> {
+    fn each(&self, after: &str, visit: &mut dyn FnMut(SourceObject) -> Result<(), Stopped>) -> Result<(), Stopped> {
         let after: u64 = after.parse().unwrap_or(0);
         let mut stopped = None;
         let read = self.log.current(&mut |record| {
             if record.offset <= after || stopped.is_some() {
                 return Ok(());
             }
-            let found = Found {
+            let found = SourceObject {
                 place: record.offset.to_string(),
                 part: record.offset as f64 / self.version.max(1) as f64,
                 resource: record.resource.clone(),

@@ -41,17 +41,17 @@ pub trait Source: Sync {
 
     /// Makes all later reads return the state at `version`, which an interrupted migration was reading. Fails if that
     /// version is no longer available.
-    fn go_back(&mut self, version: u64) -> Result<(), Stopped>;
+    fn read_at(&mut self, version: u64) -> Result<(), Stopped>;
 
     /// Visits the objects after the place `after`, or all objects if it is empty.
-    fn each(&self, after: &str, visit: &mut dyn FnMut(Found) -> Result<(), Stopped>) -> Result<(), Stopped>;
+    fn each(&self, after: &str, visit: &mut dyn FnMut(SourceObject) -> Result<(), Stopped>) -> Result<(), Stopped>;
 
     /// Refuses a source if it was written to while it was read.
     fn check_unchanged(&self) -> Result<(), Stopped>;
 }
 
 /// An object of a source.
-pub struct Found {
+pub struct SourceObject {
     /// The object's place in the order of the source. If it is empty, a migration that continues after this object
     /// reads it again.
     pub place: String,
@@ -98,7 +98,7 @@ pub trait Destination: Sync {
     fn name(&self) -> String;
 
     /// The note of an interrupted migration; `None` for an empty target. Other targets are refused.
-    fn look(&mut self) -> Result<Option<Note>, Stopped>;
+    fn read_note(&mut self) -> Result<Option<Note>, Stopped>;
 
     /// Prevents others from using the target until [`finish`](Self::finish).
     fn begin(&mut self, note: &Note) -> Result<(), Stopped>;
@@ -135,7 +135,7 @@ pub struct Note {
 
 /// The options of a migration.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct How {
+pub struct MigrationOptions {
     /// Whether objects are only read and converted, and nothing is written.
     pub is_dry: bool,
     /// Whether objects that cannot be read are skipped.
@@ -143,7 +143,7 @@ pub struct How {
 }
 
 /// Progress that is reported while a migration runs.
-pub enum Happening<'a> {
+pub enum MigrationProgress<'a> {
     /// An interrupted migration continues.
     GoesOn,
     At {
@@ -191,13 +191,13 @@ pub enum Stopped {
 pub fn run<T: Destination>(
     source: &mut dyn Source,
     target: &mut T,
-    how: How,
-    tell: &mut dyn FnMut(Happening<'_>),
+    how: MigrationOptions,
+    tell: &mut dyn FnMut(MigrationProgress<'_>),
 ) -> Result<Summary, Stopped> {
-    let mut note = match target.look()? {
+    let mut note = match target.read_note()? {
         Some(note) if note.source == source.id() => {
-            tell(Happening::GoesOn);
-            source.go_back(note.version)?;
+            tell(MigrationProgress::GoesOn);
+            source.read_at(note.version)?;
             note
         }
         Some(note) => {
@@ -227,10 +227,10 @@ pub fn run<T: Destination>(
 fn move_all<T: Destination>(
     source: &dyn Source,
     target: &T,
-    how: How,
+    how: MigrationOptions,
     note: &mut Note,
     summary: &mut Summary,
-    tell: &mut dyn FnMut(Happening<'_>),
+    tell: &mut dyn FnMut(MigrationProgress<'_>),
 ) -> Result<(), Stopped> {
     let after = note.after.clone();
     std::thread::scope(|scope| {
@@ -298,10 +298,10 @@ fn read<T: Destination>(
 fn take<T: Destination>(
     batch: Batch<T::Ready>,
     target: &T,
-    how: How,
+    how: MigrationOptions,
     note: &mut Note,
     summary: &mut Summary,
-    tell: &mut dyn FnMut(Happening<'_>),
+    tell: &mut dyn FnMut(MigrationProgress<'_>),
 ) -> Result<(), Stopped> {
     let Batch { ready, counts, unreadable, after, part } = batch;
     for cause in unreadable {
@@ -309,7 +309,7 @@ fn take<T: Destination>(
             return Err(Stopped::Unreadable(cause));
         }
         summary.unreadable += 1;
-        tell(Happening::Unreadable(&cause));
+        tell(MigrationProgress::Unreadable(&cause));
     }
     if !after.is_empty() {
         note.after = after;
@@ -320,6 +320,6 @@ fn take<T: Destination>(
     for (resource, count) in counts {
         *summary.moved.entry(resource).or_default() += count;
     }
-    tell(Happening::At { objects: summary.objects(), part });
+    tell(MigrationProgress::At { objects: summary.objects(), part });
     Ok(())
 }

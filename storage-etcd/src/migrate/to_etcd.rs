@@ -1,9 +1,11 @@
 //! Writes objects into an etcd.
 
 use super::{Destination, Meaning, Movable, Note, Prepared, Stopped, StoredPair, Unmovable};
-use crate::client::{self, Compare, Etcd, Expected, Fault, KeyValue, Keys, Operation, Range, Transactions, Txn, What};
+use crate::client::{
+    self, Compare, Etcd, Expected, Fault, KeyRange, KeyValue, Operation, Range, RangeContent, Transactions, Txn,
+};
+use crate::key_space::{KeySpace, Kinds};
 use crate::leases::Leases;
-use crate::places::{Kinds, Places};
 use crate::raise::raise;
 use crate::shared::{FULL, fault};
 use bytes::Bytes;
@@ -38,7 +40,7 @@ pub struct Storage {
 pub struct ToEtcd {
     etcd: Arc<dyn Etcd>,
     name: String,
-    places: Places,
+    places: KeySpace,
     storage: Storage,
     /// The keys that encrypt values.
     keyring: Option<Arc<Keyring>>,
@@ -70,7 +72,7 @@ impl ToEtcd {
         ToEtcd {
             etcd,
             name: format!("{name}, below {prefix},"),
-            places: Places::new(prefix, Kinds::All, Transactions::Full),
+            places: KeySpace::new(prefix, Kinds::All, Transactions::Full),
             storage,
             keyring,
             leases: Mutex::new(Leases::new(Duration::from_secs(60))),
@@ -149,7 +151,7 @@ impl ToEtcd {
         let txn = Txn {
             compares: vec![self.expected()],
             operations: vec![Operation::Put { key: key.clone(), value: value.clone(), lease: 0 }],
-            otherwise: Some(Keys::one(key)),
+            otherwise: Some(KeyRange::one(key)),
         };
         let mut unknown = false;
         let mut patience = Patience::default();
@@ -204,9 +206,9 @@ impl Destination for ToEtcd {
         self.name.clone()
     }
 
-    fn look(&mut self) -> Result<Option<Note>, Stopped> {
+    fn read_note(&mut self) -> Result<Option<Note>, Stopped> {
         let key = self.places.migration();
-        if let Some(found) = self.etcd.range(&Range::of(Keys::one(key.clone()))).map_err(fault)?.found.first() {
+        if let Some(found) = self.etcd.range(&Range::of(KeyRange::one(key.clone()))).map_err(fault)?.found.first() {
             let unreadable = |_| {
                 let key = String::from_utf8_lossy(&key);
                 Stopped::Refused(format!("the value of {key} in {} is not the record of a migration", self.name))
@@ -215,7 +217,7 @@ impl Destination for ToEtcd {
             self.noted.store(found.mod_revision, Ordering::Relaxed);
             return Ok(Some(note));
         }
-        let asked = Range::of(self.places.watched()).limit(1).only(What::WithoutValues);
+        let asked = Range::of(self.places.watched()).limit(1).only(RangeContent::WithoutValues);
         let there = self.etcd.range(&asked).map_err(fault)?;
         match there.found.first() {
             None => Ok(None),
@@ -256,7 +258,7 @@ impl Destination for ToEtcd {
                 let absent = Compare { key: key.clone(), is: Expected::ModRevision(0) };
                 txns.push(Txn {
                     compares: vec![self.expected(), absent],
-                    otherwise: Some(Keys::one(key.clone())),
+                    otherwise: Some(KeyRange::one(key.clone())),
                     operations: vec![Operation::Put { key, value, lease: self.lease(put).map_err(fault)? }],
                 });
             }
@@ -304,7 +306,7 @@ impl Destination for ToEtcd {
         let txn = Txn {
             compares: vec![self.expected()],
             operations: vec![gone(self.places.migration()), gone(self.places.tick(TICKS))],
-            otherwise: Some(Keys::one(self.places.migration())),
+            otherwise: Some(KeyRange::one(self.places.migration())),
         };
         let (mut unknown, mut patience) = (false, Patience::default());
         loop {

@@ -82,7 +82,7 @@ impl Destination for ToFolder {
         self.folder.display().to_string()
     }
 
-    fn look(&mut self) -> Result<Option<Note>, Stopped> {
+    fn read_note(&mut self) -> Result<Option<Note>, Stopped> {
         if !Migration::has_begun(&self.folder)? {
             return Ok(None);
         }

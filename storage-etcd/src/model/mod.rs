@@ -9,7 +9,7 @@ mod store;
 mod tests;
 
 use crate::client::{
-    Decided, Etcd, Event, Expected, Fault, Header, Keys, Lease, Operation, Range, Ranged, Status, Txn,
+    Decided, Etcd, Event, Expected, Fault, Header, KeyRange, Lease, Operation, Range, Ranged, Status, Txn,
 };
 use crate::client::{Watch, Watched};
 use crate::compaction::COMPACT_REV_KEY;
@@ -37,7 +37,7 @@ pub enum Fate {
 
 /// The kinds of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Call {
+pub enum CallKind {
     Range,
     Transact,
     Watch,
@@ -48,7 +48,7 @@ pub enum Call {
 }
 
 /// Decides the fate of each call of a client.
-pub type Chance = Box<dyn FnMut(Call) -> Fate + Send>;
+pub type Chance = Box<dyn FnMut(CallKind) -> Fate + Send>;
 
 /// Known bugs of releases of etcd.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -91,7 +91,7 @@ struct State {
 }
 
 /// A client of the model, connected to one member.
-pub struct Client {
+pub struct ModelClient {
     shared: Arc<Shared>,
     member: u64,
     chance: Mutex<Chance>,
@@ -117,12 +117,12 @@ impl Default for Model {
 
 impl Model {
     /// A client whose calls have the fates that `chance` decides.
-    pub fn client(&self, member: u64, chance: Chance) -> Client {
-        Client { shared: self.0.clone(), member, chance: Mutex::new(chance) }
+    pub fn client(&self, member: u64, chance: Chance) -> ModelClient {
+        ModelClient { shared: self.0.clone(), member, chance: Mutex::new(chance) }
     }
 
     /// A client whose calls are all answered.
-    pub fn plain_client(&self, member: u64) -> Client {
+    pub fn plain_client(&self, member: u64) -> ModelClient {
         self.client(member, Box::new(|_| Fate::Answered))
     }
 
@@ -232,7 +232,7 @@ impl Model {
     /// Every event since the last compaction, for oracles.
     pub fn events(&self) -> Vec<Event> {
         let state = self.0.lock();
-        state.store.events(&Keys::between(&b"\0"[..], &b"\xff"[..]), 0, state.store.revision)
+        state.store.events(&KeyRange::between(&b"\0"[..], &b"\xff"[..]), 0, state.store.revision)
     }
 }
 
@@ -299,13 +299,13 @@ fn unreachable() -> Fault {
     Fault::Unreachable("etcdserver: no leader".into())
 }
 
-impl Client {
-    fn fate(&self, call: Call) -> Fate {
+impl ModelClient {
+    fn fate(&self, call: CallKind) -> Fate {
         (self.chance.lock().unwrap_or_else(PoisonError::into_inner))(call)
     }
 
     fn transact_one(&self, asked: Txn) -> Result<Decided, Fault> {
-        let fate = self.fate(Call::Transact);
+        let fate = self.fate(CallKind::Transact);
         let mut state = self.shared.lock();
         state.pass();
         if state.is_plain && !is_plain(&asked) {
@@ -341,9 +341,9 @@ impl Client {
     }
 }
 
-impl Etcd for Client {
+impl Etcd for ModelClient {
     fn range(&self, asked: &Range) -> Result<Ranged, Fault> {
-        let fate = self.fate(Call::Range);
+        let fate = self.fate(CallKind::Range);
         let mut state = self.shared.lock();
         state.pass();
         if fate != Fate::Answered {
@@ -372,8 +372,8 @@ impl Etcd for Client {
         transactions.into_iter().map(|asked| self.transact_one(asked)).collect()
     }
 
-    fn watch(&self, keys: &Keys, from_revision: u64) -> Result<Box<dyn Watch>, Fault> {
-        let fate = self.fate(Call::Watch);
+    fn watch(&self, keys: &KeyRange, from_revision: u64) -> Result<Box<dyn Watch>, Fault> {
+        let fate = self.fate(CallKind::Watch);
         let mut state = self.shared.lock();
         state.pass();
         if fate != Fate::Answered {
@@ -386,7 +386,7 @@ impl Etcd for Client {
         if state.bugs.loses_first_event && next == state.store.compacted + 1 {
             next += 1;
         }
-        let fates: Vec<Fate> = std::iter::repeat_with(|| self.fate(Call::Next)).take(FATES_AHEAD).collect();
+        let fates: Vec<Fate> = std::iter::repeat_with(|| self.fate(CallKind::Next)).take(FATES_AHEAD).collect();
         Ok(Box::new(Watching {
             shared: self.shared.clone(),
             member: self.member,
@@ -401,7 +401,7 @@ impl Etcd for Client {
     }
 
     fn compact(&self, revision: u64) -> Result<Header, Fault> {
-        let fate = self.fate(Call::Compact);
+        let fate = self.fate(CallKind::Compact);
         let mut state = self.shared.lock();
         state.pass();
         match fate {
@@ -413,7 +413,7 @@ impl Etcd for Client {
     }
 
     fn grant(&self, seconds: u64) -> Result<Lease, Fault> {
-        let fate = self.fate(Call::Grant);
+        let fate = self.fate(CallKind::Grant);
         let mut state = self.shared.lock();
         state.pass();
         match fate {
@@ -450,7 +450,7 @@ struct Watching {
     shared: Arc<Shared>,
     member: u64,
     cluster: u64,
-    keys: Keys,
+    keys: KeyRange,
     /// The first revision that was not delivered.
     next: u64,
     fates: std::vec::IntoIter<Fate>,

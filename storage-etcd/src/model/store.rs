@@ -1,6 +1,6 @@
 //! The content of a model cluster: every version of every key since the last compaction, and leases.
 
-use crate::client::{Compare, Event, Expected, Fault, KeyValue, Keys, Operation, Range, Txn, What};
+use crate::client::{Compare, Event, Expected, Fault, KeyRange, KeyValue, Operation, Range, RangeContent, Txn};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ const REQUEST_BYTES_MAX: usize = 3 << 19;
 pub struct Store {
     pub revision: u64,
     pub compacted: u64,
-    keys: BTreeMap<Bytes, Vec<Version>>,
+    keys: BTreeMap<Bytes, Vec<StoredVersion>>,
     /// The keys that each revision wrote, in the order of the transaction's operations.
     written: BTreeMap<u64, Vec<Bytes>>,
     leases: BTreeMap<u64, LeaseState>,
@@ -26,7 +26,7 @@ pub struct Store {
 
 /// A key at a revision: its value, or `None` if it was deleted.
 #[derive(Clone)]
-struct Version {
+struct StoredVersion {
     revision: u64,
     is: Option<KeyValue>,
 }
@@ -38,7 +38,7 @@ struct LeaseState {
 }
 
 /// The keys in a range, and their number regardless of the limit.
-pub struct Found {
+pub struct FoundKeys {
     pub keys: Vec<KeyValue>,
     pub count: u64,
 }
@@ -58,22 +58,22 @@ impl Store {
     }
 
     /// The keys in a range at a revision.
-    pub fn range(&self, asked: &Range, revision: u64) -> Found {
+    pub fn range(&self, asked: &Range, revision: u64) -> FoundKeys {
         let limit = if asked.limit == 0 { usize::MAX } else { usize::try_from(asked.limit).unwrap_or(usize::MAX) };
-        let mut found = Found { keys: Vec::new(), count: 0 };
+        let mut found = FoundKeys { keys: Vec::new(), count: 0 };
         for (_, versions) in self.of(&asked.keys) {
             let Some(key) = at(versions, revision) else { continue };
             found.count += 1;
-            if asked.what == What::Count || found.keys.len() >= limit {
+            if asked.content == RangeContent::Count || found.keys.len() >= limit {
                 continue;
             }
-            let value = if asked.what == What::WithoutValues { Bytes::new() } else { key.value.clone() };
+            let value = if asked.content == RangeContent::WithoutValues { Bytes::new() } else { key.value.clone() };
             found.keys.push(KeyValue { value, ..key.clone() });
         }
         found
     }
 
-    fn of<'s>(&'s self, keys: &'s Keys) -> impl Iterator<Item = (&'s Bytes, &'s Vec<Version>)> {
+    fn of<'s>(&'s self, keys: &'s KeyRange) -> impl Iterator<Item = (&'s Bytes, &'s Vec<StoredVersion>)> {
         // A key with a zero byte appended is the next key in byte order.
         let end = if keys.to.is_empty() { [&keys.from, &[0][..]].concat().into() } else { keys.to.clone() };
         let empty = keys.from >= end;
@@ -155,7 +155,7 @@ impl Store {
                     before.map_or((revision, 1), |before| (before.create_revision, before.version + 1));
                 KeyValue { key: key.clone(), value, mod_revision: revision, create_revision, version, lease }
             });
-            versions.push(Version { revision, is });
+            versions.push(StoredVersion { revision, is });
             written.push(key);
         }
         if !written.is_empty() {
@@ -165,7 +165,7 @@ impl Store {
     }
 
     /// The events on keys between two revisions.
-    pub fn events(&self, keys: &Keys, from: u64, to: u64) -> Vec<Event> {
+    pub fn events(&self, keys: &KeyRange, from: u64, to: u64) -> Vec<Event> {
         if from > to {
             return Vec::new();
         }
@@ -231,7 +231,7 @@ impl Store {
 }
 
 /// A key at a revision.
-fn at(versions: &[Version], revision: u64) -> Option<&KeyValue> {
+fn at(versions: &[StoredVersion], revision: u64) -> Option<&KeyValue> {
     let behind = versions.partition_point(|version| version.revision <= revision);
     behind.checked_sub(1).and_then(|nth| versions[nth].is.as_ref())
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::client::{Compare, Expected, Operation, What};
+use crate::client::{Compare, Expected, Operation, RangeContent};
 use bytes::Bytes;
 
 const NOW: Duration = Duration::ZERO;
@@ -12,7 +12,7 @@ fn put(name: &str, value: &str, replaces: u64) -> Txn {
     Txn {
         compares: vec![Compare { key: key(name), is: Expected::ModRevision(replaces) }],
         operations: vec![Operation::Put { key: key(name), value: key(value), lease: 0 }],
-        otherwise: Some(Keys::one(key(name))),
+        otherwise: Some(KeyRange::one(key(name))),
     }
 }
 
@@ -20,15 +20,15 @@ fn delete(name: &str, replaces: u64) -> Txn {
     Txn { operations: vec![Operation::Delete { key: key(name) }], ..put(name, "", replaces) }
 }
 
-fn one(client: &Client, asked: Txn) -> Result<Decided, Fault> {
+fn one(client: &ModelClient, asked: Txn) -> Result<Decided, Fault> {
     client.transact(vec![asked]).remove(0)
 }
 
-fn all() -> Keys {
-    Keys::between(key("/"), key("0"))
+fn all() -> KeyRange {
+    KeyRange::between(key("/"), key("0"))
 }
 
-fn values(client: &Client, revision: u64) -> Result<Vec<(String, String)>, Fault> {
+fn values(client: &ModelClient, revision: u64) -> Result<Vec<(String, String)>, Fault> {
     let ranged = client.range(&Range::of(all()).at(revision))?;
     let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
     Ok(ranged.found.iter().map(|found| (text(&found.key), text(&found.value))).collect())
@@ -60,7 +60,7 @@ fn keys_have_revisions_and_versions() {
     assert_eq!((&found.value[..], found.mod_revision, found.create_revision, found.version), (&b"2"[..], 3, 2, 2));
     assert!(one(&client, delete("/a", 3)).unwrap().held);
     assert!(one(&client, put("/a", "4", 0)).unwrap().held);
-    let again = client.range(&Range::of(Keys::one(key("/a")))).unwrap().found.remove(0);
+    let again = client.range(&Range::of(KeyRange::one(key("/a")))).unwrap().found.remove(0);
     assert_eq!((again.create_revision, again.version), (5, 1), "a new life begins at one");
     assert_eq!(values(&client, 2).unwrap(), [("/a".into(), "1".into())]);
     assert_eq!(values(&client, 4).unwrap(), []);
@@ -75,10 +75,10 @@ fn ranges_count_all_and_show_up_to_their_limit() {
     }
     let page = client.range(&Range::of(all()).limit(2)).unwrap();
     assert_eq!((page.found.len(), page.more, page.count), (2, true, 3));
-    let count = client.range(&Range::of(all()).only(What::Count)).unwrap();
+    let count = client.range(&Range::of(all()).only(RangeContent::Count)).unwrap();
     assert_eq!((count.found.len(), count.count), (0, 3));
-    assert!(client.range(&Range::of(all()).only(What::WithoutValues)).unwrap().found[0].value.is_empty());
-    let backwards = client.range(&Range::of(Keys::between(key("/c"), key("/a")))).unwrap();
+    assert!(client.range(&Range::of(all()).only(RangeContent::WithoutValues)).unwrap().found[0].value.is_empty());
+    let backwards = client.range(&Range::of(KeyRange::between(key("/c"), key("/a")))).unwrap();
     assert_eq!(backwards.count, 0);
 }
 
@@ -173,7 +173,7 @@ fn outcomes_may_be_unknown() {
     assert!(matches!(one(&client, put("/lost", "1", 0)), Err(Fault::Unknown(_))));
     assert!(matches!(one(&client, put("/late", "1", 0)), Err(Fault::Unknown(_))));
     assert!(matches!(one(&client, put("/none", "1", 0)), Err(Fault::Unreachable(_))));
-    let names = |client: &Client| values(client, 0).unwrap().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    let names = |client: &ModelClient| values(client, 0).unwrap().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
     assert_eq!(names(&client), ["/done", "/late"], "one call later it is done, before that call is");
     let late = model.client(1, fated(&[Fate::DoneLater(100)]));
     assert!(one(&late, put("/end", "1", 0)).is_err());

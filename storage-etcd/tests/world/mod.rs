@@ -8,8 +8,8 @@ use holdfast_core::event::{Actor, Offset, Operation, Record};
 use holdfast_encryption::Live;
 use holdfast_engine::log::{Decision, Expected, Receipt};
 use holdfast_engine::{Append, Fault, Log, LogRead, Proposal};
-use holdfast_storage_etcd::client::{Etcd, Event, Keys, Range};
-use holdfast_storage_etcd::model::{Bugs, Call, Fate, Model};
+use holdfast_storage_etcd::client::{Etcd, Event, KeyRange, Range};
+use holdfast_storage_etcd::model::{Bugs, CallKind, Fate, Model};
 use holdfast_storage_etcd::{EtcdLog, Kinds, Parts, Storing, Transactions};
 use holdfast_storage_rocks::{Durability, Reserve, RocksLog};
 use rand::rngs::StdRng;
@@ -366,7 +366,7 @@ impl World {
     /// Checks that the server has all events that it claims to have, and the current objects.
     fn judge_log(&self, at: usize) -> Result<(), String> {
         let log = self.log(at);
-        let found = self.model.plain_client(9).range(&Range::of(Keys::between(PREFIX, "/registry/configmaps/a0")));
+        let found = self.model.plain_client(9).range(&Range::of(KeyRange::between(PREFIX, "/registry/configmaps/a0")));
         let expected: BTreeMap<String, u64> = found
             .map_err(told)?
             .found
@@ -489,18 +489,18 @@ fn record(value: u64, name: &str, replaces: u64, is_delete: bool) -> Record {
 }
 
 /// The fate of a call while faults occur.
-fn fate(call: Call, random: &mut StdRng) -> Fate {
+fn fate(call: CallKind, random: &mut StdRng) -> Fate {
     let is_rare = |random: &mut StdRng, one_of| random.random_ratio(1, one_of);
     match call {
-        Call::Transact if is_rare(random, 12) => match random.random_range(0..5) {
+        CallKind::Transact if is_rare(random, 12) => match random.random_range(0..5) {
             0 => Fate::Unreachable,
             1 => Fate::DoneUnanswered,
             2 => Fate::LostUnanswered,
             3 => Fate::DoneThoughFull,
             _ => Fate::DoneLater(random.random_range(1..12)),
         },
-        Call::Range | Call::Watch if is_rare(random, 15) => Fate::Unreachable,
-        Call::Next if is_rare(random, 25) => Fate::Unreachable,
+        CallKind::Range | CallKind::Watch if is_rare(random, 15) => Fate::Unreachable,
+        CallKind::Next if is_rare(random, 25) => Fate::Unreachable,
         _ => Fate::Answered,
     }
 }

@@ -4,12 +4,12 @@ mod reclaim;
 
 use crate::fault::{FolderFault, damage, fault};
 use crate::folder::{check_entries, close, make_private};
-use crate::forget::{self, LetGo};
+use crate::forget::{self, Forgotten};
 use crate::identity::{self, new_id, stage_secret};
 use crate::key::{self, EVENTS, FAMILIES, META, META_FORMAT, META_OLDEST, META_REPAIRED, META_SECRET, META_SOURCE};
 use crate::lock::FolderLock;
 use crate::past;
-use crate::room::{Reserve, Room, Standing};
+use crate::room::{DiskReserve, Reserve, Standing};
 use crate::store::{
     FORMAT, check_format, current, descriptors, each, family, family_options, last, oldest, options, read, repaired,
     scan, stage, synced, versions,
@@ -30,12 +30,12 @@ const RECOVERY_PROBE_BYTES: usize = 4 << 20;
 pub struct RocksLog {
     folder: PathBuf,
     /// The folder that faults name: this folder, or the folder from which this one is being copied.
-    told_as: PathBuf,
+    reported_path: PathBuf,
     /// The store; `None` only while it is closed and opened again.
     db: RwLock<Option<DB>>,
     durability: Durability,
-    let_go: LetGo,
-    room: Room,
+    forgotten: Forgotten,
+    room: DiskReserve,
     /// Whether RocksDB compacts tables of events automatically.
     compacts: AtomicBool,
     _lock: FolderLock,
@@ -91,17 +91,18 @@ impl RocksLog {
         make_private(&log)?;
         check_entries(&log)?;
         close(&log);
-        let room = Room::open(folder, reserve).map_err(|error| Fault::io("look at the room on the disk", error))?;
+        let room =
+            DiskReserve::open(folder, reserve).map_err(|error| Fault::io("look at the room on the disk", error))?;
         // Opening writes the events of write-ahead logs to tables, which needs room on the disk.
         room.take_to_open(write_ahead_bytes(&log));
         let compacts = !room.standing().is_short;
         let db = open_with_reserve(folder, told_as, &room, compacts)?;
         Ok(RocksLog {
             folder: folder.to_owned(),
-            told_as: told_as.to_owned(),
+            reported_path: told_as.to_owned(),
             db: RwLock::new(Some(db)),
             durability: Durability::Synced,
-            let_go: LetGo::default(),
+            forgotten: Forgotten::default(),
             room,
             compacts: AtomicBool::new(compacts),
             _lock: lock,
@@ -116,12 +117,12 @@ impl RocksLog {
     }
 
     pub(crate) fn told_as(&self) -> &Path {
-        &self.told_as
+        &self.reported_path
     }
 
     /// Runs short work on the store. The store cannot be closed until the work ends.
     pub(crate) fn with<T>(&self, work: impl FnOnce(&DB, &Path) -> Result<T, Fault>) -> Result<T, Fault> {
-        work(&*self.db()?, &self.told_as)
+        work(&*self.db()?, &self.reported_path)
     }
 
     /// The state of the disk on which the log is.
@@ -191,7 +192,7 @@ impl RocksLog {
         all.unwrap_or(0)
     }
 
-    pub(crate) fn room(&self) -> &Room {
+    pub(crate) fn room(&self) -> &DiskReserve {
         &self.room
     }
 
@@ -255,7 +256,7 @@ impl std::ops::Deref for Guard<'_> {
 }
 
 /// Opens the store. If this needs the whole reserve, uses it.
-fn open_with_reserve(folder: &Path, told_as: &Path, room: &Room, compacts: bool) -> Result<DB, Fault> {
+fn open_with_reserve(folder: &Path, told_as: &Path, room: &DiskReserve, compacts: bool) -> Result<DB, Fault> {
     match open(folder, told_as, compacts) {
         Err(fault) if fault.is_full() && room.standing().reserve_bytes > 0 => {
             room.take_to_open(u64::MAX / 2);
@@ -303,43 +304,43 @@ fn newer(folder: &Path, told_as: &Path) -> Option<Fault> {
 
 impl LogRead for RocksLog {
     fn last(&self) -> Result<Offset, Fault> {
-        last(&*self.db()?, &self.told_as)
+        last(&*self.db()?, &self.reported_path)
     }
 
     fn read(&self, offset: Offset) -> Result<Option<Record>, Fault> {
-        read(&*self.db()?, &self.told_as, offset)
+        read(&*self.db()?, &self.reported_path, offset)
     }
 
     fn current(&self, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault> {
-        current(&*self.db()?, &self.told_as, visit)
+        current(&*self.db()?, &self.reported_path, visit)
     }
 
     fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
-        scan(&*self.db()?, &self.told_as, resource, after, limit)
+        scan(&*self.db()?, &self.reported_path, resource, after, limit)
     }
 
     fn each(&self, after: Offset, visit: &mut dyn FnMut(&Record) -> ControlFlow<()>) -> Result<(), Fault> {
-        each(&*self.db()?, &self.told_as, after, visit)
+        each(&*self.db()?, &self.reported_path, after, visit)
     }
 
     fn changes(&self, asked: &Changes, limit: usize) -> Result<Changed, Fault> {
-        past::changes(&*self.db()?, &self.told_as, asked, limit)
+        past::changes(&*self.db()?, &self.reported_path, asked, limit)
     }
 
     fn versions(&self, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {
-        versions(&*self.db()?, &self.told_as, resource, key)
+        versions(&*self.db()?, &self.reported_path, resource, key)
     }
 
     fn version_at(&self, resource: &str, key: &str, at: Offset) -> Result<Option<Offset>, Fault> {
-        past::version_at(&*self.db()?, &self.told_as, resource, key, at)
+        past::version_at(&*self.db()?, &self.reported_path, resource, key, at)
     }
 
     fn as_of(&self, asked: &AsOf, visit: &mut dyn FnMut(&str, Offset) -> ControlFlow<()>) -> Result<(), Fault> {
-        past::as_of(&*self.db()?, &self.told_as, asked, visit)
+        past::as_of(&*self.db()?, &self.reported_path, asked, visit)
     }
 
     fn size(&self) -> Result<Size, Fault> {
-        forget::size(&*self.db()?, Some(&self.let_go))
+        forget::size(&*self.db()?, Some(&self.forgotten))
     }
 
     fn identity(&self) -> Result<Identity, Fault> {
@@ -373,9 +374,9 @@ impl Log for RocksLog {
 
     fn forget(&self, through: Offset) -> Result<(), Fault> {
         self.recovering(|| {
-            let _alone = self.let_go.alone();
+            let _alone = self.forgotten.alone();
             let through = self.with(|db, folder| forget::begin(db, folder, through))?;
-            while self.with(|db, folder| forget::piece(db, folder, through, &self.let_go))? {}
+            while self.with(|db, folder| forget::piece(db, folder, through, &self.forgotten))? {}
             Ok(())
         })
     }
@@ -420,7 +421,7 @@ impl Log for RocksLog {
         *db = None;
         let compacts = !self.room.standing().is_short;
         self.compacts.store(compacts, Ordering::Relaxed);
-        *db = Some(open_with_reserve(&self.folder, &self.told_as, &self.room, compacts)?);
+        *db = Some(open_with_reserve(&self.folder, &self.reported_path, &self.room, compacts)?);
         Ok(())
     }
 }

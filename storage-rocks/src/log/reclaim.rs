@@ -7,7 +7,7 @@
 
 use super::RocksLog;
 use crate::fault::fault;
-use crate::forget::Progress;
+use crate::forget::ForgetProgress;
 use crate::key::{self, BY_RESOURCE, CURRENT, EVENTS, FAMILIES, HISTORY};
 use crate::store::{family, oldest};
 use holdfast_core::event::Offset;
@@ -32,7 +32,7 @@ pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
         // Files of other programs may have used the room that this flush needs.
         log.room().take_now(log.in_memory_bytes());
         log.with(flush)?;
-        log.room().tell();
+        log.room().wake_waiters();
     }
     // Rewritten events stay in the newest level until the old tables are dropped. A compaction in between could move
     // these events into a table that is then dropped.
@@ -46,11 +46,11 @@ pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
     // The writes that forget an event are made durable before the table of the event is dropped.
     log.with(|db, _| db.flush_wal(true).map_err(|error| fault("sync the log", error)))?;
     while log.with(|db, _| drop_empty(db))? {}
-    log.room().tell();
+    log.room().wake_waiters();
     for eighths in LEFT_EIGHTHS {
         let mut looked_at = Vec::new();
         while log.room().is_short() && log.with(|db, _| write_again(db, log, eighths, &mut looked_at))? {
-            log.room().tell();
+            log.room().wake_waiters();
         }
     }
     compact_piecewise(log)
@@ -74,7 +74,7 @@ fn compact_piecewise(log: &RocksLog) -> Result<(), Fault> {
             crate::forget::compact_events(db, &from, &to)?;
             discount(db, before.saturating_sub(taken(db)?))
         })?;
-        log.room().tell();
+        log.room().wake_waiters();
         from = to;
         if !log.room().is_short() {
             break;
@@ -86,7 +86,7 @@ fn compact_piecewise(log: &RocksLog) -> Result<(), Fault> {
 /// The end of the longest range of events that starts at `from` and has at most `most` remaining bytes, and the number
 /// of these bytes.
 fn range_with(db: &DB, from: &[u8], end: &[u8], most: u64) -> Result<(Vec<u8>, u64), Fault> {
-    let range = Table { start: from.to_vec(), end: end.to_vec(), bytes: 0 };
+    let range = OldTable { start: from.to_vec(), end: end.to_vec(), bytes: 0 };
     let (mut last, mut bytes) = (Vec::new(), 0);
     let whole = left(db, &range, most, &mut |key, value| {
         last = key.to_vec();
@@ -122,7 +122,7 @@ fn flush(db: &DB, _: &std::path::Path) -> Result<(), Fault> {
 }
 
 fn garbage_of(db: &DB) -> Result<u64, Fault> {
-    Ok(Progress::read(db)?.garbage)
+    Ok(ForgetProgress::read(db)?.garbage)
 }
 
 /// The number of bytes in tables that a compaction would rewrite.
@@ -137,20 +137,20 @@ fn taken(db: &DB) -> Result<u64, Fault> {
 
 /// A table of old events whose range overlaps no other table below the newest level. When its file is deleted, its
 /// events are completely gone.
-struct Table {
+struct OldTable {
     start: Vec<u8>,
     end: Vec<u8>,
     bytes: u64,
 }
 
 /// The tables of events that overlap no other table, in all levels except the newest.
-fn tables(db: &DB) -> Result<Vec<Table>, Fault> {
+fn tables(db: &DB) -> Result<Vec<OldTable>, Fault> {
     let files: Vec<LiveFile> = db.live_files().map_err(|error| fault("list its tables", error))?;
     let events: Vec<_> = files.into_iter().filter(|file| file.column_family_name == EVENTS && file.level > 0).collect();
     let mut ranges: Vec<(Vec<u8>, Vec<u8>, u64)> =
         events.into_iter().filter_map(|file| Some((file.start_key?, file.end_key?, file.size as u64))).collect();
     ranges.sort();
-    let mut tables: Vec<Table> = Vec::new();
+    let mut tables: Vec<OldTable> = Vec::new();
     let mut reaches: Option<Vec<u8>> = None;
     let mut overlaps = false;
     for (start, end, bytes) in ranges {
@@ -161,7 +161,7 @@ fn tables(db: &DB) -> Result<Vec<Table>, Fault> {
             }
             overlaps = true;
         } else {
-            tables.push(Table { start, end: end.clone(), bytes });
+            tables.push(OldTable { start, end: end.clone(), bytes });
             overlaps = false;
         }
         reaches = reaches.max(Some(end));
@@ -170,7 +170,7 @@ fn tables(db: &DB) -> Result<Vec<Table>, Fault> {
 }
 
 /// The number of remaining bytes of the table's events; `None` if it exceeds `most`.
-fn left(db: &DB, table: &Table, most: u64, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Option<u64>, Fault> {
+fn left(db: &DB, table: &OldTable, most: u64, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Option<u64>, Fault> {
     let mut reading = ReadOptions::default();
     let mut end = table.end.clone();
     end.push(0);
@@ -253,18 +253,18 @@ fn write_again(db: &DB, log: &RocksLog, eighths: u64, looked_at: &mut Vec<u8>) -
 }
 
 /// Whether all events of a table are old enough to be forgotten.
-fn is_old(db: &DB, table: &Table) -> Result<bool, Fault> {
+fn is_old(db: &DB, table: &OldTable) -> Result<bool, Fault> {
     Ok(key::parse_offset(&table.end).unwrap_or(Offset(u64::MAX)) <= oldest(db)?)
 }
 
-fn drop_table(db: &DB, table: &Table) -> Result<(), Fault> {
+fn drop_table(db: &DB, table: &OldTable) -> Result<(), Fault> {
     let dropped = db.delete_file_in_range_cf(family(db, EVENTS)?, &table.start, &table.end);
     dropped.map_err(|error| fault("drop a table", error))
 }
 
 /// Subtracts a number of bytes that no longer wait for compaction.
 fn discount(db: &DB, bytes: u64) -> Result<(), Fault> {
-    let mut progress = Progress::read(db)?;
+    let mut progress = ForgetProgress::read(db)?;
     progress.garbage = progress.garbage.saturating_sub(bytes);
     let mut batch = WriteBatch::default();
     progress.stage(db, &mut batch)?;

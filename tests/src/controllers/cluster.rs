@@ -1,7 +1,7 @@
 //! Watches everything in a server, and plays the nodes of scenarios.
 
-use super::resources::{RESOURCES, Resource, now, running};
-use crate::wire::Wire;
+use super::resources::{RESOURCES, ResourceInfo, now, running};
+use crate::wire::HttpClient;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request};
 use http_body_util::{BodyExt, Full};
@@ -20,9 +20,9 @@ pub type ObjectPath = (String, String);
 
 /// A change received by a watch.
 #[derive(Clone)]
-pub struct Seen {
+pub struct SeenChange {
     pub version: u64,
-    pub resource: Resource,
+    pub resource: ResourceInfo,
     pub deleted: bool,
     pub place: ObjectPath,
     pub before: Option<Arc<Value>>,
@@ -31,7 +31,7 @@ pub struct Seen {
 
 /// A watched cluster, shared by all scenarios.
 pub struct Cluster {
-    wire: Wire,
+    wire: HttpClient,
     sender: tokio::sync::Mutex<Option<SendRequest<Full<Bytes>>>>,
     shown: Mutex<Shown>,
     nodes: Mutex<HashMap<String, PlayedNode>>,
@@ -39,9 +39,9 @@ pub struct Cluster {
 
 #[derive(Default)]
 struct Shown {
-    objects: HashMap<Resource, BTreeMap<ObjectPath, Arc<Value>>>,
-    log: Vec<Seen>,
-    listed: HashSet<Resource>,
+    objects: HashMap<ResourceInfo, BTreeMap<ObjectPath, Arc<Value>>>,
+    log: Vec<SeenChange>,
+    listed: HashSet<ResourceInfo>,
 }
 
 /// A node whose heartbeats a scenario sends.
@@ -55,7 +55,7 @@ struct PlayedNode {
 
 impl Cluster {
     /// Watches everything in a server with controllers, a scheduler and nodes.
-    pub async fn watch(wire: Wire) -> Arc<Cluster> {
+    pub async fn watch(wire: HttpClient) -> Arc<Cluster> {
         let cluster = Arc::new(Cluster {
             wire,
             sender: tokio::sync::Mutex::default(),
@@ -153,7 +153,7 @@ impl Cluster {
     }
 
     /// Lists and watches one resource, forever.
-    async fn follow(&self, resource: Resource) {
+    async fn follow(&self, resource: ResourceInfo) {
         let mut version = None;
         loop {
             let known = match version.take() {
@@ -174,7 +174,7 @@ impl Cluster {
         }
     }
 
-    fn listed(&self, resource: Resource, list: &Value) -> String {
+    fn listed(&self, resource: ResourceInfo, list: &Value) -> String {
         let items = list["items"].as_array().cloned().unwrap_or_default();
         let mut shown = self.shown();
         let kept: HashSet<ObjectPath> = items.iter().map(place).collect();
@@ -193,7 +193,7 @@ impl Cluster {
     }
 
     /// Watches the changes after a version. Returns the version reached, or `None` if it has expired.
-    async fn stream(&self, resource: Resource, mut version: String) -> Option<String> {
+    async fn stream(&self, resource: ResourceInfo, mut version: String) -> Option<String> {
         let path = format!("{}?watch=true&timeoutSeconds=300&resourceVersion={version}", resource.path(""));
         let opened = self.wire.open(Method::GET, &path, &[("accept", "application/json")], Bytes::new()).await;
         let Ok(answer) = opened else {
@@ -231,15 +231,15 @@ impl Cluster {
 
     /// The changes in a namespace since the log had the length `since`, and the changes of cluster-scoped objects whose
     /// names contain the namespace's name.
-    pub fn history(&self, since: usize, namespace: &str) -> Vec<Seen> {
+    pub fn history(&self, since: usize, namespace: &str) -> Vec<SeenChange> {
         let shown = self.shown();
-        let mut history: Vec<Seen> =
+        let mut history: Vec<SeenChange> =
             shown.log[since..].iter().filter(|seen| concerns(&seen.place, namespace)).cloned().collect();
         history.sort_by_key(|seen| seen.version);
         history
     }
 
-    pub fn objects(&self, resource: Resource, namespace: &str) -> Vec<Arc<Value>> {
+    pub fn objects(&self, resource: ResourceInfo, namespace: &str) -> Vec<Arc<Value>> {
         let shown = self.shown();
         let all = shown.objects.get(&resource).into_iter().flatten();
         let ours =
@@ -247,7 +247,7 @@ impl Cluster {
         ours.map(|(_, object)| object.clone()).collect()
     }
 
-    pub fn object(&self, resource: Resource, namespace: &str, name: &str) -> Option<Arc<Value>> {
+    pub fn object(&self, resource: ResourceInfo, namespace: &str, name: &str) -> Option<Arc<Value>> {
         let of = if resource.namespaced { namespace } else { "" };
         self.shown().objects.get(&resource)?.get(&(of.to_owned(), name.to_owned())).cloned()
     }
@@ -255,7 +255,7 @@ impl Cluster {
     /// All nodes that no scenario plays.
     pub fn real_nodes(&self) -> Vec<Arc<Value>> {
         let played = self.played();
-        let nodes = self.objects(Resource::named("nodes"), "");
+        let nodes = self.objects(ResourceInfo::named("nodes"), "");
         nodes.into_iter().filter(|node| !played.contains_key(name_of(node))).collect()
     }
 
@@ -391,7 +391,7 @@ pub fn version(object: &Value) -> u64 {
 }
 
 impl Shown {
-    fn note(&mut self, resource: Resource, deleted: bool, object: Arc<Value>) {
+    fn note(&mut self, resource: ResourceInfo, deleted: bool, object: Arc<Value>) {
         let at = place(&object);
         let objects = self.objects.entry(resource).or_default();
         let before = objects.get(&at).cloned();
@@ -403,6 +403,6 @@ impl Shown {
             }
             objects.insert(at.clone(), object.clone());
         }
-        self.log.push(Seen { version: version(&object), resource, deleted, place: at, before, object });
+        self.log.push(SeenChange { version: version(&object), resource, deleted, place: at, before, object });
     }
 }

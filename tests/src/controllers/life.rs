@@ -1,6 +1,6 @@
 //! Describes changes of objects in words.
 
-use super::cluster::Seen;
+use super::cluster::SeenChange;
 use super::path::at;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ fn shown(value: &Value) -> String {
 }
 
 /// The words for a change; none if nothing relevant has changed.
-pub fn changes(seen: &Seen) -> Vec<String> {
+pub fn changes(seen: &SeenChange) -> Vec<String> {
     if seen.deleted {
         return vec!["deleted".into()];
     }

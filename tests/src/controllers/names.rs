@@ -1,10 +1,10 @@
 //! Replaces values that a server is free to choose by placeholders, and removes irrelevant parts of objects.
 
-use super::cluster::{Cluster, ObjectPath, Seen, name_of, place};
+use super::cluster::{Cluster, ObjectPath, SeenChange, name_of, place};
 use super::life::changes;
 use super::path::sorted;
 use super::reduce::reduce;
-use super::resources::Resource;
+use super::resources::ResourceInfo;
 use super::{Scenario, text};
 use regex::Regex;
 use serde_json::{Map, Value, json};
@@ -40,14 +40,14 @@ fn any_of<'w>(words: impl Iterator<Item = &'w String>) -> Option<Regex> {
 const NOT_CONTROLLERS: &[&str] = &["kubelet", "default-scheduler", "kubemark", "kube-proxy", "hollow"];
 
 /// The place and kind of an object.
-type Held = (ObjectPath, String);
+type ObjectIdentity = (ObjectPath, String);
 
 pub struct Names<'a> {
     scenario: &'a Scenario,
     /// The text of the steps, in which values are not replaced.
     literals: String,
-    history: Vec<Seen>,
-    objects: BTreeMap<Held, Arc<Value>>,
+    history: Vec<SeenChange>,
+    objects: BTreeMap<ObjectIdentity, Arc<Value>>,
     uids: HashMap<String, (String, String)>,
     /// The prefix of each generated name.
     generated: BTreeMap<String, String>,
@@ -65,8 +65,8 @@ impl<'a> Names<'a> {
         scenario: &'a Scenario,
         namespace: &str,
         cluster: &Cluster,
-        history: Vec<Seen>,
-        objects: BTreeMap<Held, Arc<Value>>,
+        history: Vec<SeenChange>,
+        objects: BTreeMap<ObjectIdentity, Arc<Value>>,
     ) -> Names<'a> {
         let mut names = Names {
             scenario,
@@ -273,8 +273,8 @@ impl<'a> Names<'a> {
     }
 
     /// The relevant changes, each with its words.
-    fn told(&self) -> impl Iterator<Item = (&Seen, Vec<String>)> {
-        let counts = |seen: &&Seen| {
+    fn told(&self) -> impl Iterator<Item = (&SeenChange, Vec<String>)> {
+        let counts = |seen: &&SeenChange| {
             let made = matches!(seen.place.1.as_str(), "default" | "kube-root-ca.crt");
             match seen.resource.plural {
                 "configmaps" | "serviceaccounts" if made => self.scenario.defaults,
@@ -318,7 +318,7 @@ impl<'a> Names<'a> {
         counts.into_iter().map(life).collect()
     }
 
-    fn reduced(&self) -> BTreeMap<Held, Value> {
+    fn reduced(&self) -> BTreeMap<ObjectIdentity, Value> {
         self.objects.iter().map(|(held, object)| (held.clone(), reduce(object, &|value| self.walk(value)))).collect()
     }
 }
@@ -331,7 +331,7 @@ fn replace(pattern: &Option<Regex>, text: &str, words: &BTreeMap<String, String>
 }
 
 /// All compared objects of a scenario, by place and kind.
-pub fn observed(scenario: &Scenario, cluster: &Cluster, namespace: &str) -> BTreeMap<Held, Arc<Value>> {
+pub fn observed(scenario: &Scenario, cluster: &Cluster, namespace: &str) -> BTreeMap<ObjectIdentity, Arc<Value>> {
     let mut objects = BTreeMap::new();
     for resource in super::resources::RESOURCES {
         if matches!(resource.plural, "events" | "limitranges")
@@ -353,7 +353,7 @@ pub fn observed(scenario: &Scenario, cluster: &Cluster, namespace: &str) -> BTre
 }
 
 /// The object with its kind, which items of lists lack.
-fn typed(resource: Resource, object: &Value) -> Arc<Value> {
+fn typed(resource: ResourceInfo, object: &Value) -> Arc<Value> {
     let mut object = object.clone();
     for (field, value) in [("kind", resource.kind), ("apiVersion", resource.api_version)] {
         if object[field].is_null() {

@@ -4,7 +4,7 @@ use super::Scenario;
 use super::cluster::{Cluster, JSON, MERGE, STRATEGIC, concerns, name_of, version};
 use super::names::{Names, observed};
 use super::path::{at, get, holds};
-use super::resources::{RESOURCES, Resource, now, running};
+use super::resources::{RESOURCES, ResourceInfo, now, running};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -138,7 +138,7 @@ impl Play<'_> {
             }
         }
         let names = Names::new(self.scenario, self.namespace, self.cluster, history, objects);
-        let mut got = names.result(&self.cluster.objects(Resource::named("events"), self.namespace));
+        let mut got = names.result(&self.cluster.objects(ResourceInfo::named("events"), self.namespace));
         got["answers"] = self.answers.clone().into();
         got
     }
@@ -160,7 +160,7 @@ impl Play<'_> {
             }
             "capture" => {
                 let (plural, of) = split(&step["from"]);
-                let object = self.cluster.object(Resource::named(plural), self.namespace, of);
+                let object = self.cluster.object(ResourceInfo::named(plural), self.namespace, of);
                 let value = shown(get(object.as_deref().unwrap_or(&Value::Null), &step["path"]));
                 self.variables.insert(step["as"].as_str().unwrap_or_default().to_owned(), value);
             }
@@ -243,7 +243,7 @@ impl Play<'_> {
 
     /// Waits until the watches show an object that the scenario has written.
     async fn see(&self, object: &Value) {
-        let Some(resource) = object["kind"].as_str().and_then(Resource::of_kind) else { return };
+        let Some(resource) = object["kind"].as_str().and_then(ResourceInfo::of_kind) else { return };
         let (namespace, name) = super::cluster::place(object);
         let began = Instant::now();
         while began.elapsed() < Duration::from_secs(5) {
@@ -258,7 +258,7 @@ impl Play<'_> {
     /// The objects that a step selects, in the order that the step asks for.
     fn pick(&self, step: &Value, tests: &Value) -> Vec<Arc<Value>> {
         let (plural, name) = split(&step["on"]);
-        let mut picked = self.cluster.objects(Resource::named(plural), self.namespace);
+        let mut picked = self.cluster.objects(ResourceInfo::named(plural), self.namespace);
         picked.retain(|object| {
             let labels = step["where"].as_object().into_iter().flatten();
             let mut labelled = labels.map(|(label, value)| object["metadata"]["labels"][label] == *value);
@@ -340,7 +340,7 @@ impl Play<'_> {
                 }
             }
         }
-        let resource = Resource::named(split(&step["on"]).0);
+        let resource = ResourceInfo::named(split(&step["on"]).0);
         let path =
             format!("{}/{}{}", resource.path(self.namespace), meta("name"), step["sub"].as_str().unwrap_or_default());
         let mut request = json!({"method": step["method"], "path": path, "body": body, "codes": step["codes"]});

@@ -4,18 +4,23 @@ use serde_json::{Value, json};
 
 /// A resource: plural name, kind, API version, and whether it is namespaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Resource {
+pub struct ResourceInfo {
     pub plural: &'static str,
     pub kind: &'static str,
     pub api_version: &'static str,
     pub namespaced: bool,
 }
 
-const fn resource(plural: &'static str, kind: &'static str, api_version: &'static str, namespaced: bool) -> Resource {
-    Resource { plural, kind, api_version, namespaced }
+const fn resource(
+    plural: &'static str,
+    kind: &'static str,
+    api_version: &'static str,
+    namespaced: bool,
+) -> ResourceInfo {
+    ResourceInfo { plural, kind, api_version, namespaced }
 }
 
-pub const RESOURCES: &[Resource] = &[
+pub const RESOURCES: &[ResourceInfo] = &[
     resource("namespaces", "Namespace", "v1", false),
     resource("nodes", "Node", "v1", false),
     resource("persistentvolumes", "PersistentVolume", "v1", false),
@@ -48,14 +53,14 @@ pub const RESOURCES: &[Resource] = &[
     resource("volumeattributesclasses", "VolumeAttributesClass", "storage.k8s.io/v1", false),
 ];
 
-impl Resource {
+impl ResourceInfo {
     #[track_caller]
-    pub fn named(plural: &str) -> Resource {
+    pub fn named(plural: &str) -> ResourceInfo {
         let found = RESOURCES.iter().find(|resource| resource.plural == plural);
         *found.unwrap_or_else(|| panic!("{plural} are not looked at"))
     }
 
-    pub fn of_kind(kind: &str) -> Option<Resource> {
+    pub fn of_kind(kind: &str) -> Option<ResourceInfo> {
         RESOURCES.iter().find(|resource| resource.kind == kind).copied()
     }
 

@@ -1,6 +1,6 @@
 //! A member of an etcd cluster: a process, its folder and its ports.
 
-use super::Files;
+use super::TlsFiles;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -23,7 +23,7 @@ impl Member {
         (client, peer): (u16, u16),
         peers: &[String],
         options: &[&str],
-        files: Option<&Files>,
+        files: Option<&TlsFiles>,
     ) -> Member {
         let data = folder.join(format!("m{at}"));
         let scheme = if files.is_some() { "https" } else { "http" };
@@ -42,7 +42,7 @@ impl Member {
         ]
         .map(|(name, value)| format!("--{name}={value}"))
         .into();
-        if let Some(Files { authority, certificate, key }) = files {
+        if let Some(TlsFiles { authority, certificate, key }) = files {
             arguments.extend([
                 format!("--cert-file={}", certificate.display()),
                 format!("--key-file={}", key.display()),

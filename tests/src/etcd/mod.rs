@@ -28,7 +28,7 @@ pub const NEWEST: &str = "3.6";
 
 /// The files of a cluster with TLS. Clients must show a certificate of the same authority.
 #[derive(Clone)]
-pub struct Files {
+pub struct TlsFiles {
     pub authority: PathBuf,
     pub certificate: PathBuf,
     pub key: PathBuf,
@@ -37,7 +37,7 @@ pub struct Files {
 /// A cluster. When dropped, its members are killed, and the ends of their logs are printed if the test is failing.
 pub struct Cluster {
     version: String,
-    files: Option<Files>,
+    files: Option<TlsFiles>,
     members: Vec<Member>,
     /// The proxies between the members, one in front of each member, if the members can be cut off from each other.
     peers: Vec<Proxy>,
@@ -64,11 +64,17 @@ impl Cluster {
     }
 
     /// One member with TLS.
-    pub fn secured(files: Files) -> Cluster {
+    pub fn secured(files: TlsFiles) -> Cluster {
         Cluster::start_with(NEWEST, 1, &[], Some(files), false)
     }
 
-    fn start_with(version: &str, count: usize, options: &[&str], files: Option<Files>, has_proxies: bool) -> Cluster {
+    fn start_with(
+        version: &str,
+        count: usize,
+        options: &[&str],
+        files: Option<TlsFiles>,
+        has_proxies: bool,
+    ) -> Cluster {
         let folder = tempfile::Builder::new().prefix("holdfast-etcd-").tempdir().expect("a temporary folder");
         let places: Vec<(u16, u16)> = (0..count).map(|_| (free_port(), free_port())).collect();
         let proxies: Vec<Proxy> = places.iter().filter(|_| has_proxies).map(|(_, peer)| Proxy::to(*peer)).collect();
@@ -209,7 +215,7 @@ impl Cluster {
         // The newest etcdctl works with all releases but 3.4.
         let version = if self.version == "3.4" { "3.4" } else { NEWEST };
         let mut command = etcdctl_at(version, urls);
-        if let Some(Files { authority, certificate, key }) = &self.files {
+        if let Some(TlsFiles { authority, certificate, key }) = &self.files {
             command.arg("--cacert").arg(authority).arg("--cert").arg(certificate).arg("--key").arg(key);
         }
         command

@@ -10,11 +10,11 @@ use std::time::Duration;
 /// A proxy to one server on the loopback address, until it is dropped.
 pub struct Proxy {
     port: u16,
-    way: Arc<Way>,
+    way: Arc<ProxyState>,
 }
 
 #[derive(Default)]
-struct Way {
+struct ProxyState {
     target: u16,
     /// No bytes pass, and connections stay open, as with an unplugged cable.
     is_silent: AtomicBool,
@@ -37,7 +37,7 @@ impl Proxy {
     pub fn to(target: u16) -> Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let port = listener.local_addr().expect("its address").port();
-        let way = Arc::new(Way { target, ..Way::default() });
+        let way = Arc::new(ProxyState { target, ..ProxyState::default() });
         let accepting = way.clone();
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
@@ -94,8 +94,8 @@ impl Drop for Proxy {
     }
 }
 
-impl Way {
-    fn connect(self: &Arc<Way>, client: TcpStream) {
+impl ProxyState {
+    fn connect(self: &Arc<ProxyState>, client: TcpStream) {
         if self.is_closed.load(Ordering::SeqCst) {
             return;
         }

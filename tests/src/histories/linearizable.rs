@@ -10,7 +10,7 @@ use std::fmt;
 
 /// An operation on one object. All times are from one clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Operation {
+pub struct RegisterOperation {
     pub client: usize,
     pub called: u64,
     /// `None` if there was no answer. Such an operation may have been carried out, or may be carried out later.
@@ -50,14 +50,14 @@ pub enum RegisterAnswer {
 
 /// The state after the operations so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-struct State {
-    object: Option<Object>,
+struct RegisterState {
+    object: Option<RegisterObject>,
     /// The highest version in any answer. Later versions are higher.
     told: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Object {
+struct RegisterObject {
     value: u64,
     /// `None` until an answer shows it.
     version: Option<u64>,
@@ -67,8 +67,8 @@ struct Object {
 #[derive(Debug)]
 pub struct Violation {
     /// The longest order found, and the operations that cannot come next.
-    pub explained: Vec<Operation>,
-    pub stuck: Vec<Operation>,
+    pub explained: Vec<RegisterOperation>,
+    pub stuck: Vec<RegisterOperation>,
 }
 
 impl fmt::Display for Violation {
@@ -85,33 +85,33 @@ impl fmt::Display for Violation {
 const SHOWN: usize = 12;
 
 /// Checks the operations on one object, which did not exist at first.
-pub fn judge(operations: &[Operation]) -> Result<(), Violation> {
-    let mut operations: Vec<&Operation> = operations.iter().filter(|operation| can_matter(operation)).collect();
+pub fn judge(operations: &[RegisterOperation]) -> Result<(), Violation> {
+    let mut operations: Vec<&RegisterOperation> = operations.iter().filter(|operation| can_matter(operation)).collect();
     operations.sort_by_key(|operation| operation.called);
     let mut search = Search { operations: &operations, seen: HashSet::new() };
     search.run()
 }
 
 /// A get without an answer has no effect.
-fn can_matter(operation: &Operation) -> bool {
+fn can_matter(operation: &RegisterOperation) -> bool {
     operation.answered.is_some() || operation.asked != RegisterCall::Get
 }
 
 struct Search<'o> {
-    operations: &'o [&'o Operation],
-    seen: HashSet<(Done, State)>,
+    operations: &'o [&'o RegisterOperation],
+    seen: HashSet<(CompletedOperations, RegisterState)>,
 }
 
 /// The set of completed operations, as bits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Done(Vec<u64>);
+struct CompletedOperations(Vec<u64>);
 
-impl Done {
+impl CompletedOperations {
     fn has(&self, at: usize) -> bool {
         self.0[at / 64] >> (at % 64) & 1 == 1
     }
 
-    fn with(&self, at: usize) -> Done {
+    fn with(&self, at: usize) -> CompletedOperations {
         let mut more = self.clone();
         more.0[at / 64] |= 1 << (at % 64);
         more
@@ -119,9 +119,9 @@ impl Done {
 }
 
 /// A step of the search: the completed operations, and the candidates for the next one.
-struct Step {
-    done: Done,
-    state: State,
+struct SearchStep {
+    done: CompletedOperations,
+    state: RegisterState,
     next: Vec<usize>,
     /// The operation that led to this step.
     by: Option<usize>,
@@ -129,8 +129,8 @@ struct Step {
 
 impl Search<'_> {
     fn run(&mut self) -> Result<(), Violation> {
-        let none = Done(vec![0; self.operations.len().div_ceil(64)]);
-        let Some(first) = self.step(none, State::default(), None) else { return Ok(()) };
+        let none = CompletedOperations(vec![0; self.operations.len().div_ceil(64)]);
+        let Some(first) = self.step(none, RegisterState::default(), None) else { return Ok(()) };
         let mut way = vec![first];
         let mut best = (Vec::new(), way[0].next.clone());
         while let Some(step) = way.last_mut() {
@@ -155,7 +155,7 @@ impl Search<'_> {
     }
 
     /// The candidates once `done` is completed; `None` if all answered operations are explained.
-    fn step(&self, done: Done, state: State, by: Option<usize>) -> Option<Step> {
+    fn step(&self, done: CompletedOperations, state: RegisterState, by: Option<usize>) -> Option<SearchStep> {
         let mut next = Vec::new();
         let mut answered_first = u64::MAX;
         let mut is_left = false;
@@ -175,14 +175,14 @@ impl Search<'_> {
         next.retain(|at| self.operations[*at].called <= answered_first);
         // Tried from the end: the operation that was answered first is the likeliest to be next.
         next.sort_by_key(|at| std::cmp::Reverse(self.operations[*at].answered.unwrap_or(u64::MAX)));
-        is_left.then_some(Step { done, state, next, by })
+        is_left.then_some(SearchStep { done, state, next, by })
     }
 }
 
-impl State {
+impl RegisterState {
     /// The state after an operation, if its answer is possible now.
-    fn after(self, operation: &Operation) -> Option<State> {
-        let Operation { asked, told, .. } = operation;
+    fn after(self, operation: &RegisterOperation) -> Option<RegisterState> {
+        let RegisterOperation { asked, told, .. } = operation;
         match (asked, told) {
             (RegisterCall::Get, RegisterAnswer::Is { version, value }) => self.shows(*version, *value),
             (RegisterCall::Get, RegisterAnswer::NotFound) => self.object.is_none().then_some(self),
@@ -200,7 +200,7 @@ impl State {
                 Some(self.replaced(*replaces)?.put(*value))
             }
             (RegisterCall::Delete { replaces }, RegisterAnswer::Deleted | RegisterAnswer::Nothing) => {
-                Some(State { object: None, ..self.replaced(*replaces)? })
+                Some(RegisterState { object: None, ..self.replaced(*replaces)? })
             }
             (RegisterCall::Update { .. } | RegisterCall::Delete { .. }, RegisterAnswer::NotFound) => {
                 self.object.is_none().then_some(self)
@@ -216,7 +216,7 @@ impl State {
     }
 
     /// The state if the object exists and has, or may have, this version.
-    fn replaced(self, replaces: Option<u64>) -> Option<State> {
+    fn replaced(self, replaces: Option<u64>) -> Option<RegisterState> {
         let object = self.object?;
         match replaces {
             Some(replaces) => self.shows(replaces, object.value),
@@ -224,18 +224,18 @@ impl State {
         }
     }
 
-    fn put(self, value: u64) -> State {
-        State { object: Some(Object { value, version: None }), ..self }
+    fn put(self, value: u64) -> RegisterState {
+        RegisterState { object: Some(RegisterObject { value, version: None }), ..self }
     }
 
     /// The state after an answer that shows the object with this value and version: the object then has this version.
     /// `None` if the answer contradicts the state.
-    fn shows(self, version: u64, value: u64) -> Option<State> {
+    fn shows(self, version: u64, value: u64) -> Option<RegisterState> {
         let object = self.object.filter(|object| object.value == value)?;
         match object.version {
             Some(known) => (known == version).then_some(self),
             None if version > self.told => {
-                Some(State { object: Some(Object { value, version: Some(version) }), told: version })
+                Some(RegisterState { object: Some(RegisterObject { value, version: Some(version) }), told: version })
             }
             None => None,
         }
@@ -248,8 +248,8 @@ mod tests {
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
 
-    fn operation(called: u64, answered: Option<u64>, asked: RegisterCall, told: RegisterAnswer) -> Operation {
-        Operation { client: 0, called, answered, asked, told }
+    fn operation(called: u64, answered: Option<u64>, asked: RegisterCall, told: RegisterAnswer) -> RegisterOperation {
+        RegisterOperation { client: 0, called, answered, asked, told }
     }
 
     fn is(version: u64, value: u64) -> RegisterAnswer {
@@ -266,7 +266,7 @@ mod tests {
 
     #[track_caller]
     fn check(is_right: bool, operations: &[(u64, Option<u64>, RegisterCall, RegisterAnswer)]) {
-        let operations: Vec<Operation> = operations
+        let operations: Vec<RegisterOperation> = operations
             .iter()
             .map(|(called, answered, asked, told)| operation(*called, *answered, *asked, *told))
             .collect();
@@ -378,11 +378,11 @@ mod tests {
     }
 
     /// A single store, and clients whose calls and answers take time. Some answers get lost.
-    fn recorded(seed: u64, clients: usize, count: usize) -> Vec<Operation> {
+    fn recorded(seed: u64, clients: usize, count: usize) -> Vec<RegisterOperation> {
         let mut random = StdRng::seed_from_u64(seed);
         let (mut object, mut version, mut time) = (None::<(u64, u64)>, 1, 0);
         let mut free_at = vec![0; clients];
-        let mut operations: Vec<Operation> = Vec::new();
+        let mut operations: Vec<RegisterOperation> = Vec::new();
         for nth in 0..count as u64 {
             time += random.random_range(1..4u64);
             let client = random.random_range(0..clients);
@@ -428,7 +428,7 @@ mod tests {
                 }
             };
             let (answered, told) = if is_lost { (None, RegisterAnswer::Nothing) } else { (Some(answered), told) };
-            operations.push(Operation { client, called, answered, asked, told });
+            operations.push(RegisterOperation { client, called, answered, asked, told });
         }
         operations
     }

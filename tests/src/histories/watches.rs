@@ -33,7 +33,7 @@ pub enum Shown {
 
 /// One watch, which may have ended at any time.
 #[derive(Debug, Clone)]
-pub struct Watch {
+pub struct WatchRun {
     /// The name in messages.
     pub name: String,
     /// The watch should show all events after this version.
@@ -76,14 +76,14 @@ pub struct Violation {
 }
 
 /// Checks watches against all events of the store, in order.
-pub fn judge(truth: &[Event], watches: &[Watch]) -> Vec<Violation> {
+pub fn judge(truth: &[Event], watches: &[WatchRun]) -> Vec<Violation> {
     let by_place: BTreeMap<(u64, &str), &Event> =
         truth.iter().map(|event| ((event.version, event.key.as_str()), event)).collect();
     watches.iter().flat_map(|watch| Judge { watch, by_place: &by_place, violations: Vec::new() }.run()).collect()
 }
 
 struct Judge<'t> {
-    watch: &'t Watch,
+    watch: &'t WatchRun,
     by_place: &'t BTreeMap<(u64, &'t str), &'t Event>,
     violations: Vec<Violation>,
 }
@@ -203,7 +203,7 @@ mod tests {
     }
 
     /// A correct watch, with a bookmark in the middle.
-    fn watch(from: u64) -> Watch {
+    fn watch(from: u64) -> WatchRun {
         let mut shown: Vec<Shown> = truth()
             .into_iter()
             .filter(|event| event.key.starts_with("a/") && event.version > from)
@@ -211,7 +211,7 @@ mod tests {
             .collect();
         let at = shown.iter().position(|shown| matches!(shown, Shown::Event(event) if event.version > 6));
         shown.insert(at.expect("a later event"), Shown::Bookmark(6));
-        Watch { name: "watch".into(), from, prefix: "a/".into(), shown }
+        WatchRun { name: "watch".into(), from, prefix: "a/".into(), shown }
     }
 
     fn broken(change: impl FnOnce(&mut Vec<Shown>)) -> Vec<Guarantee> {

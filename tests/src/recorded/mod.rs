@@ -9,7 +9,7 @@ mod play;
 mod stage;
 
 pub use issuer::Issuer;
-pub use stage::{Stage, prepare};
+pub use stage::{RecordedSetup, prepare};
 
 use crate::facts;
 use serde_json::Value;

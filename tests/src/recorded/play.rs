@@ -1,7 +1,7 @@
 //! Plays a scenario and reports the differences.
 
 use super::answer::{Masks, issued, parts_of, recorded_parts};
-use super::{Stage, fields, filled, list, texts};
+use super::{RecordedSetup, fields, filled, list, texts};
 use crate::scripts::{Received, Sent};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ const INTRODUCED: Duration = Duration::from_secs(20);
 /// Values made while a scenario is played: its token, and saved values.
 pub(super) type Variables = Vec<(String, String)>;
 
-impl Stage {
+impl RecordedSetup {
     /// Plays a scenario; returns the differences.
     pub async fn play(&mut self, scenario: &Value) -> Vec<Value> {
         let mut variables = self.names.clone();

@@ -4,9 +4,9 @@ use super::issuer::{Issuer, rsa_key};
 use super::{Recording, fields, filled, texts};
 use crate::authority::Authority;
 use crate::hooks::Hooks;
-use crate::scripts::Client;
+use crate::scripts::ScriptClient;
 use crate::server::Refused;
-use crate::wire::Wire;
+use crate::wire::HttpClient;
 use crate::{Folder, Server};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -24,23 +24,23 @@ const ELSEWHERE: &[&str] = &[
 /// The static tokens of setups that name none.
 const TOKENS: &str = "tok,admin,admin,\"system:masters\"\n";
 
-pub struct Stage {
+pub struct RecordedSetup {
     server: Server,
     pub(super) hooks: Hooks,
     pub(super) issuer: Issuer,
     /// Signs certificates of clients and of front proxies.
     authority: Authority,
-    wire: Wire,
+    wire: HttpClient,
     /// A connection for each certificate.
-    clients: HashMap<String, Client>,
+    clients: HashMap<String, ScriptClient>,
     /// Names in scenarios, and the actual values.
     pub(super) names: Vec<(String, String)>,
     _folder: Folder,
 }
 
-impl Stage {
+impl RecordedSetup {
     /// Starts the server of a setup; fails if it refuses its options.
-    pub async fn start(recording: &Recording, name: &str) -> Result<Stage, Refused> {
+    pub async fn start(recording: &Recording, name: &str) -> Result<RecordedSetup, Refused> {
         let setup = &recording.setups[name];
         let (folder, hooks, authority, issuer) =
             (Folder::new(), Hooks::start().await, Authority::new("ca"), Issuer::with_known_keys());
@@ -56,10 +56,10 @@ impl Stage {
         let options = prepare(&folder, &base, setup, &places);
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
         let server = Server::try_start(&folder.join("data"), &options)?;
-        let wire = Wire::anonymous(&server);
+        let wire = HttpClient::anonymous(&server);
         names.push(("<server>".to_owned(), wire.address.clone()));
         let clients = HashMap::new();
-        let mut stage = Stage { server, hooks, issuer, authority, wire, clients, names, _folder: folder };
+        let mut stage = RecordedSetup { server, hooks, issuer, authority, wire, clients, names, _folder: folder };
         stage.make_known_issuer().await;
         Ok(stage)
     }
@@ -82,7 +82,7 @@ impl Stage {
     }
 
     /// The client with this certificate: `{CN, O}`, or null for none.
-    pub(super) fn client(&mut self, certificate: &Value) -> &mut Client {
+    pub(super) fn client(&mut self, certificate: &Value) -> &mut ScriptClient {
         let (wire, authority) = (&self.wire, &self.authority);
         self.clients.entry(certificate.to_string()).or_insert_with(|| {
             let wire = match certificate["CN"].as_str() {
@@ -92,7 +92,7 @@ impl Stage {
                 }
                 None => wire.clone(),
             };
-            Client::new(wire, "tok")
+            ScriptClient::new(wire, "tok")
         })
     }
 

@@ -1,6 +1,6 @@
 //! Requests over one kept-alive HTTP/1.1 connection.
 
-use crate::wire::Wire;
+use crate::wire::HttpClient;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use http_body_util::{BodyExt, Full};
@@ -15,8 +15,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// How long to wait for events that may not come.
 const EVENTS_MAX: Duration = Duration::from_secs(8);
 
-pub struct Client {
-    wire: Wire,
+pub struct ScriptClient {
+    wire: HttpClient,
     token: String,
     sender: Option<SendRequest<Full<Bytes>>>,
 }
@@ -39,11 +39,11 @@ pub struct Sent<'a> {
     pub events: Option<usize>,
 }
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+type SendFailure = Box<dyn std::error::Error + Send + Sync>;
 
-impl Client {
-    pub fn new(wire: Wire, token: &str) -> Client {
-        Client { wire: Wire { http2: false, ..wire }, token: token.to_owned(), sender: None }
+impl ScriptClient {
+    pub fn new(wire: HttpClient, token: &str) -> ScriptClient {
+        ScriptClient { wire: HttpClient { http2: false, ..wire }, token: token.to_owned(), sender: None }
     }
 
     /// Sends the request, and once more if the connection had ended.
@@ -57,7 +57,7 @@ impl Client {
         Received::default()
     }
 
-    async fn attempt(&mut self, sent: &Sent<'_>) -> Result<Received, Failure> {
+    async fn attempt(&mut self, sent: &Sent<'_>) -> Result<Received, SendFailure> {
         let request = self.request(sent)?;
         let mut sender = match self.sender.take() {
             Some(sender) if !sender.is_closed() => sender,
@@ -82,7 +82,7 @@ impl Client {
         Ok(Received { code, headers: parts.headers, body })
     }
 
-    fn request(&self, sent: &Sent<'_>) -> Result<Request<Full<Bytes>>, Failure> {
+    fn request(&self, sent: &Sent<'_>) -> Result<Request<Full<Bytes>>, SendFailure> {
         let mut headers = HeaderMap::new();
         headers.insert("host", self.wire.address.parse()?);
         headers.insert("authorization", format!("Bearer {}", self.token).parse()?);

@@ -9,7 +9,7 @@ mod compare;
 mod mask;
 mod play;
 
-pub use client::{Client, Received, Sent};
+pub use client::{Received, ScriptClient, Sent};
 pub use compare::{Agreement, compare};
 pub use play::play;
 

@@ -1,6 +1,6 @@
 //! Plays one script.
 
-use super::client::{Client, Received, Sent};
+use super::client::{Received, ScriptClient, Sent};
 use super::mask::Mask;
 use super::{ExpectedCall, Script};
 use bytes::Bytes;
@@ -15,7 +15,7 @@ static DESCRIPTIONS: LazyLock<Mutex<HashMap<(String, String), Received>>> = Lazy
 static VARIABLE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\$(RV|UID|NAME|CONT)(\d)").expect("a pattern"));
 
 /// The answers of the `number`-th script, in the form in which they are compared.
-pub async fn play(client: &mut Client, script: &Script, number: usize) -> Vec<Value> {
+pub async fn play(client: &mut ScriptClient, script: &Script, number: usize) -> Vec<Value> {
     let mut run = Run { client, mask: Mask::new(number), bodies: Vec::new(), documents: Vec::new(), made: Vec::new() };
     if script.says("$NS") {
         let metadata = json!({"name": run.mask.namespace});
@@ -33,7 +33,7 @@ pub async fn play(client: &mut Client, script: &Script, number: usize) -> Vec<Va
 }
 
 struct Run<'a> {
-    client: &'a mut Client,
+    client: &'a mut ScriptClient,
     mask: Mask,
     bodies: Vec<Bytes>,
     documents: Vec<Value>,

@@ -3,7 +3,7 @@
 use super::{MAPS, start};
 use holdfast_tests::Folder;
 use holdfast_tests::server::succeeds;
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use http::Method;
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -14,7 +14,7 @@ async fn browsers_are_told_who_may_read() {
     let options =
         ["--cors-allowed-origins=^https://.*\\.example\\.com$", "--strict-transport-security-directives=max-age=9"];
     let (_folder, server) = start(&options);
-    let (admin, anonymous) = (Wire::admin(&server), Wire::anonymous(&server));
+    let (admin, anonymous) = (HttpClient::admin(&server), HttpClient::anonymous(&server));
     let origin = |origin: &'static str| [("origin", origin)];
     let allowed = origin("https://a.example.com");
     let preflight = anonymous.send(Method::OPTIONS, MAPS, &allowed, "").await.expect(204);

@@ -1,7 +1,7 @@
 //! Options that change the server's appearance to the cluster, or its refusals.
 
 use super::{MAPS, start};
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server};
 use http::Method;
 use serde_json::{Value, json};
@@ -12,7 +12,8 @@ async fn privileged_containers_are_refused_where_they_are_not_allowed() {
         [{"name": "c", "image": "i", "securityContext": {"privileged": true}}]}}});
     for (options, code) in [(&["--allow-privileged=false"][..], 422), (&[], 201)] {
         let (_folder, server) = start(options);
-        let answer = Wire::admin(&server).post("/api/v1/namespaces/default/podtemplates", &template).await.expect(code);
+        let answer =
+            HttpClient::admin(&server).post("/api/v1/namespaces/default/podtemplates", &template).await.expect(code);
         let field = "template.spec.containers[0].securityContext.privileged";
         assert_eq!(code == 422, answer.text().contains(field), "{}", answer.text());
     }
@@ -29,7 +30,7 @@ async fn the_cluster_is_told_of_the_server() {
     ];
     let folder = Folder::new();
     let server = Server::start(folder.path(), &options);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let endpoints = "/api/v1/namespaces/default/endpoints/kubernetes";
     let slice = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes";
     let addresses = |endpoints: &Value| endpoints["subsets"][0]["addresses"].clone();
@@ -51,20 +52,20 @@ async fn the_cluster_is_told_of_the_server() {
     // the new address remains.
     let moved = ["--advertise-address=192.0.2.8", "--endpoint-reconciler-type=master-count", "--apiserver-count=2"];
     let server = Server::start(folder.path(), &moved);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     assert_eq!(addresses(&admin.get(endpoints).await.json()), json!([{"ip": "192.0.2.7"}, {"ip": "192.0.2.8"}]));
     let service = admin.get("/api/v1/namespaces/default/services/kubernetes").await.expect(200).json();
     assert_eq!(service["spec"]["type"], "ClusterIP");
     server.stop();
     let server = Server::start(folder.path(), &["--advertise-address=192.0.2.8"]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     assert_eq!(addresses(&admin.get(endpoints).await.json()), json!([{"ip": "192.0.2.8"}]));
     let told = admin.get(slice).await.expect(200).json();
     assert_eq!(told["endpoints"][0]["addresses"], json!(["192.0.2.8"]));
     assert_eq!(told["endpoints"].as_array().map(Vec::len), Some(1));
     server.stop();
     let server = Server::start(folder.path(), &["--advertise-address=192.0.2.9", "--endpoint-reconciler-type=none"]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     assert_eq!(addresses(&admin.get(endpoints).await.json()), json!([{"ip": "192.0.2.8"}]));
     server.stop();
 }
@@ -73,7 +74,7 @@ async fn the_cluster_is_told_of_the_server() {
 async fn nobody_waits_for_a_garbage_collector_that_is_off() {
     for (option, code) in [("--enable-garbage-collector=false", 404), ("--enable-garbage-collector=true", 200)] {
         let (_folder, server) = start(&[option]);
-        let admin = Wire::admin(&server);
+        let admin = HttpClient::admin(&server);
         admin.post(MAPS, &json!({"metadata": {"name": "owner"}})).await.expect(201);
         let owner = format!("{MAPS}/owner");
         admin.send(Method::DELETE, &format!("{owner}?propagationPolicy=Foreground"), &[], "").await.expect(200);

@@ -2,7 +2,7 @@
 
 use super::start;
 use holdfast_tests::eventually;
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use http::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn candidate(name: &str, emulated: &str) -> Value {
 async fn the_server_elects_holders_of_leases() {
     let options = ["--feature-gates=CoordinatedLeaderElection=true", "--coordinated-leadership-lease-duration=20s"];
     let (_folder, server) = start(&options);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let candidates = format!("{GROUP}/v1beta1/namespaces/default/leasecandidates");
     let lease = format!("{GROUP}/v1/namespaces/default/leases/work");
     let patience = Duration::from_secs(60);
@@ -66,7 +66,7 @@ async fn the_server_elects_holders_of_leases() {
 
     // With the gate off no candidate is elected, and leases have no strategy.
     let (_folder, server) = start(&[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let lease =
         json!({"metadata": {"name": "own"}, "spec": {"holderIdentity": "me", "strategy": "OldestEmulationVersion"}});
     let made = admin.post(&format!("{GROUP}/v1/namespaces/default/leases"), &lease).await.expect(201).json();

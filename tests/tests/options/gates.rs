@@ -1,14 +1,14 @@
 //! Feature gates and emulated releases.
 
 use super::start;
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server};
 use serde_json::json;
 
 #[tokio::test]
 async fn an_older_release_is_stood_for() {
     let (_folder, server) = start(&["--emulated-version=1.18", "--runtime-config=batch/v1beta1=false"]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let version = admin.get("/version").await.expect(200).json();
     assert_eq!((&version["minor"], &version["emulationMinor"]), (&json!("35"), &json!("18")));
     let groups = admin.get("/apis").await.expect(200).text();
@@ -38,7 +38,7 @@ async fn an_older_release_is_stood_for() {
 #[tokio::test]
 async fn all_gates_of_a_stage_are_turned_on_at_once() {
     let (_folder, server) = start(&["--feature-gates=AllBeta=true"]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let definition = json!({
         "metadata": {"name": "things.example.com"},
         "spec": {
@@ -66,7 +66,7 @@ async fn gates_turn_what_they_say() {
         "--tls-curve-preferences=23",
     ];
     let (_folder, server) = start(&options);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     assert_eq!(admin.get("/version").await.json()["gitVersion"], "v1.35.0-own.1");
     admin.get("/openid/v1/jwks").await.expect(404);
     let metrics = admin.get("/metrics").await.text();

@@ -3,7 +3,7 @@
 use super::text_of;
 use holdfast_tests::authority::{Authority, Pair};
 use holdfast_tests::server::{binary, holdfast, succeeds};
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server};
 use http::Method;
 use std::net::TcpListener;
@@ -16,7 +16,7 @@ const LEFT_OUT: [&str; 3] = ["--etcd-", "--kubelet-", "--egress-selector-config-
 /// A running `holdfast apiserver`, killed with the test.
 struct ApiServer {
     child: Child,
-    admin: Wire,
+    admin: HttpClient,
     log: std::path::PathBuf,
     _folder: Folder,
 }
@@ -58,7 +58,7 @@ impl ApiServer {
             .stderr(std::fs::File::create(&log).expect("a log"))
             .spawn()
             .expect("run holdfast");
-        let admin = Wire {
+        let admin = HttpClient {
             address: format!("127.0.0.1:{port}"),
             authority: authority.pem().to_owned(),
             server_name: "localhost".into(),

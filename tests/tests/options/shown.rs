@@ -1,7 +1,7 @@
 //! Pages and metrics about the server.
 
 use super::{MAPS, start, text_of};
-use holdfast_tests::wire::{Answer, Wire};
+use holdfast_tests::wire::{Answer, HttpClient};
 use holdfast_tests::{Folder, Server, eventually};
 use http::Method;
 use serde_json::json;
@@ -14,7 +14,7 @@ async fn the_server_tells_of_itself() {
     let pages = "--feature-gates=ComponentFlagz=true,ComponentStatusz=true";
     let options = ["--debug-socket-path", text_of(&socket), "--disable-http2-serving", "--contention-profiling", pages];
     let server = Server::start(&folder.join("data"), &options);
-    let admin = Wire { http2: false, ..Wire::admin(&server) };
+    let admin = HttpClient { http2: false, ..HttpClient::admin(&server) };
     assert!(admin.get("/flagz").await.expect(200).text().contains("\ndisable-http2-serving=true\n"));
     let flags = admin.get_as("/flagz", "application/json;v=v1alpha1;g=config.k8s.io;as=Flagz").await.expect(200).json();
     assert_eq!(flags["flags"]["secure-port"], "");
@@ -23,17 +23,17 @@ async fn the_server_tells_of_itself() {
     assert!(refused.text().contains("no Go runtime"), "{}", refused.text());
     let set = admin.send(Method::PUT, "/debug/flags/v", &[], "4").await.expect(200);
     assert!(set.text().contains("4"), "{}", set.text());
-    Wire { http2: false, ..Wire::anonymous(&server) }.get("/flagz").await.expect(403);
+    HttpClient { http2: false, ..HttpClient::anonymous(&server) }.get("/flagz").await.expect(403);
     let slis = admin.get("/metrics/slis").await.expect(200).text();
     assert!(slis.contains("kubernetes_healthcheck{name=\"shutdown\",type=\"readyz\"} 1\n"), "{slis}");
-    let connection = Wire { http2: true, ..Wire::admin(&server) }.connect().await;
+    let connection = HttpClient { http2: true, ..HttpClient::admin(&server) }.connect().await;
     let spoken = connection.ok().and_then(|stream| stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec));
     assert_ne!(spoken.as_deref(), Some(&b"h2"[..]));
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&socket).expect("a socket").permissions());
     assert_eq!(mode & 0o777, 0o600);
     server.stop();
     let server = Server::start(&folder.join("data"), &["--profiling=false"]);
-    Wire::admin(&server).get("/debug/pprof/heap").await.expect(404);
+    HttpClient::admin(&server).get("/debug/pprof/heap").await.expect(404);
     server.stop();
 }
 
@@ -67,7 +67,7 @@ pub fn value(metrics: &str, start: &str) -> f64 {
 #[tokio::test]
 async fn dashboards_find_what_they_ask_for() {
     let (_folder, server) = start(&[]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let api_service = json!({"metadata": {"name": "v1.nowhere.example"}, "spec": {"group": "nowhere.example", "version": "v1",
         "groupPriorityMinimum": 1000, "versionPriority": 10, "insecureSkipTLSVerify": true,
         "service": {"name": "nowhere", "namespace": "default"}}});
@@ -111,7 +111,7 @@ async fn metrics_are_shown_as_the_operator_wants() {
     let options =
         ["--disabled-metrics=holdfast_log_offset", "--allow-metric-labels=apiserver_request_total,verb='GET'"];
     let (_folder, server) = start(&options);
-    let metrics = Wire::admin(&server).get("/metrics").await.expect(200).text();
+    let metrics = HttpClient::admin(&server).get("/metrics").await.expect(200).text();
     assert!(!metrics.contains("holdfast_log_offset"));
     assert!(metrics.contains("apiserver_request_total{verb=\"unexpected\""), "{metrics}");
     assert!(!metrics.contains("apiserver_request_total{verb=\"POST\""), "{metrics}");

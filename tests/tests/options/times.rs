@@ -3,7 +3,7 @@
 use super::shown::value;
 use super::{MAPS, start};
 use holdfast_tests::eventually;
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use http::Method;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ async fn the_end_comes_in_steps() {
     let options =
         ["--shutdown-delay-duration=1s", "--shutdown-send-retry-after", "--shutdown-watch-termination-grace-period=2s"];
     let (_folder, mut server) = start(&options);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let mut watches = Vec::new();
     for _ in 0..3 {
         watches.push(admin.open(Method::GET, &format!("{MAPS}?watch=1"), &[], Default::default()).await.unwrap());
@@ -40,7 +40,7 @@ async fn the_end_comes_in_steps() {
 #[tokio::test]
 async fn requests_end_when_their_time_is_over() {
     let (_folder, server) = start(&["--request-timeout=3s", "--min-request-timeout=1"]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     admin.get(&format!("{MAPS}?timeout=1s")).await.expect(200);
     let refused = admin.get(&format!("{MAPS}?timeout=1")).await.refused(400, "BadRequest");
     let expected = "invalid timeout specified in the request URL - time: missing unit in duration \"1\"";

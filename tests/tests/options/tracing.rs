@@ -2,7 +2,7 @@
 
 use super::{MAPS, text_of};
 use bytes::Bytes;
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server, eventually};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -49,7 +49,7 @@ async fn requests_are_followed_to_a_collector() {
         format!("apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nendpoint: {address}\n");
     std::fs::write(&file, text).expect("write");
     let server = Server::start(&folder.join("data"), &["--tracing-config-file", text_of(&file)]);
-    let admin = Wire::admin(&server);
+    let admin = HttpClient::admin(&server);
     let parent = [("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")];
     // Nothing listens at this address. The call is traced nevertheless.
     let webhook = json!({"metadata": {"name": "absent"}, "webhooks": [{

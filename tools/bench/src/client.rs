@@ -24,14 +24,14 @@ pub struct Pool {
 
 #[derive(Clone)]
 pub struct Client {
-    connection: Arc<Connection>,
+    connection: Arc<SharedConnection>,
     authority: Arc<str>,
     scheme: &'static str,
     headers: HeaderMap,
 }
 
 /// A connection to the server, which is replaced when the server sends GOAWAY.
-struct Connection {
+struct SharedConnection {
     access: Arc<Access>,
     sender: Mutex<SendRequest<Bytes>>,
     /// Locked while one worker reconnects; the others wait for it.
@@ -48,7 +48,7 @@ pub struct Answer {
 
 /// Why an operation is not counted as a success.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
+pub enum OperationFailure {
     #[error("HTTP {code} {reason}")]
     Refused { code: u16, reason: String },
     #[error("no answer within {} s", REQUEST_TIME_MAX.as_secs())]
@@ -84,7 +84,7 @@ impl Pool {
 impl Client {
     async fn connect(access: &Arc<Access>) -> anyhow::Result<Self> {
         let sender = Mutex::new(connect(access).await?);
-        let connection = Connection { access: access.clone(), sender, connecting: tokio::sync::Mutex::default() };
+        let connection = SharedConnection { access: access.clone(), sender, connecting: tokio::sync::Mutex::default() };
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         headers.insert(USER_AGENT, HeaderValue::from_static(concat!("holdfast-bench/", env!("CARGO_PKG_VERSION"))));
@@ -107,20 +107,20 @@ impl Client {
         method: Method,
         path: &str,
         body: Option<(&'static str, Bytes)>,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Answer, OperationFailure> {
         tokio::time::timeout(REQUEST_TIME_MAX, async {
             let (code, stream) = self.open(method, path, body).await?;
             let answer = read_to_end(stream).await?;
             if (200..300).contains(&code) { Ok(answer) } else { Err(refused(code, &answer.head)) }
         })
         .await
-        .unwrap_or(Err(Failure::TimedOut))
+        .unwrap_or(Err(OperationFailure::TimedOut))
     }
 
     /// Sends a request whose response does not end, such as a watch, and returns its body.
-    pub async fn stream(&self, path: &str) -> Result<RecvStream, Failure> {
+    pub async fn stream(&self, path: &str) -> Result<RecvStream, OperationFailure> {
         let opening = tokio::time::timeout(REQUEST_TIME_MAX, self.open(Method::GET, path, None));
-        let (code, stream) = opening.await.unwrap_or(Err(Failure::TimedOut))?;
+        let (code, stream) = opening.await.unwrap_or(Err(OperationFailure::TimedOut))?;
         if (200..300).contains(&code) {
             return Ok(stream);
         }
@@ -132,7 +132,7 @@ impl Client {
         method: Method,
         path: &str,
         body: Option<(&'static str, Bytes)>,
-    ) -> Result<(u16, RecvStream), Failure> {
+    ) -> Result<(u16, RecvStream), OperationFailure> {
         let uri = format!("{}://{}{path}", self.scheme, self.authority);
         let mut request = Request::builder().method(method).uri(uri).body(()).map_err(broken)?;
         *request.headers_mut() = self.headers.clone();
@@ -150,7 +150,7 @@ impl Client {
     }
 }
 
-impl Connection {
+impl SharedConnection {
     fn sender(&self) -> SendRequest<Bytes> {
         self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -212,7 +212,7 @@ where
     Ok(sender)
 }
 
-async fn read_to_end(mut stream: RecvStream) -> Result<Answer, Failure> {
+async fn read_to_end(mut stream: RecvStream) -> Result<Answer, OperationFailure> {
     let mut answer = Answer::default();
     while let Some(chunk) = next_chunk(&mut stream).await? {
         answer.body_bytes += chunk.len() as u64;
@@ -224,7 +224,7 @@ async fn read_to_end(mut stream: RecvStream) -> Result<Answer, Failure> {
 }
 
 /// Reads the next chunk of a body, and releases its flow-control window.
-pub async fn next_chunk(stream: &mut RecvStream) -> Result<Option<Bytes>, Failure> {
+pub async fn next_chunk(stream: &mut RecvStream) -> Result<Option<Bytes>, OperationFailure> {
     let Some(chunk) = stream.data().await else { return Ok(None) };
     let chunk = chunk.map_err(broken)?;
     stream.flow_control().release_capacity(chunk.len()).map_err(broken)?;
@@ -242,14 +242,14 @@ fn keep_tail(tail: &mut Vec<u8>, chunk: &[u8]) {
     tail.extend_from_slice(chunk);
 }
 
-fn refused(code: u16, body: &[u8]) -> Failure {
+fn refused(code: u16, body: &[u8]) -> OperationFailure {
     let status: holdfast_value::Value = serde_json::from_slice(body).unwrap_or_default();
     let reason = status["reason"].as_str().unwrap_or("(no reason given)").to_owned();
-    Failure::Refused { code, reason }
+    OperationFailure::Refused { code, reason }
 }
 
-fn broken(error: impl std::fmt::Display) -> Failure {
-    Failure::Broken(error.to_string())
+fn broken(error: impl std::fmt::Display) -> OperationFailure {
+    OperationFailure::Broken(error.to_string())
 }
 
 impl Answer {

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use crate::ground::{DEFINITIONS, PODS, Resource};
+use crate::ground::{DEFINITIONS, ObjectKind, PODS};
 use crate::operation::PROTOBUF;
 
 pub struct Fake {
@@ -144,7 +144,7 @@ impl Store {
         if path.starts_with(PODS) || path.starts_with(DEFINITIONS) {
             return (200, json!({}));
         }
-        let name = path.strip_prefix(Resource::ConfigMap.collection()).map(|rest| rest.trim_start_matches('/'));
+        let name = path.strip_prefix(ObjectKind::ConfigMap.collection()).map(|rest| rest.trim_start_matches('/'));
         match (method.as_str(), name) {
             ("POST", Some("")) => {
                 let name = document["metadata"]["name"].as_str().unwrap().to_owned();

@@ -14,12 +14,12 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Interval;
 
-use crate::client::{Client, Failure, Pool, next_chunk, text_field};
-use crate::ground::{Resource, json};
-use crate::load::{self, Limits, Operation, Tally};
+use crate::client::{Client, OperationFailure, Pool, next_chunk, text_field};
+use crate::ground::{ObjectKind, json};
+use crate::load::{self, LoadLimits, Operation, Tally};
 use crate::operation::{MERGE_PATCH, PROTOBUF, object};
-use crate::report::Row;
-use crate::{Bench, process::Usage};
+use crate::report::ReportRow;
+use crate::{Bench, process::ProcessUsage};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Audience {
@@ -41,7 +41,7 @@ const EVENTS_UNDER_WAY_MAX_ALL: u16 = 4;
 /// How long the last events may take to arrive.
 const ARRIVAL_TIME_MAX: Duration = Duration::from_secs(10);
 
-pub async fn measure(bench: &Bench<'_>, name: &'static str, audience: Audience) -> anyhow::Result<Row> {
+pub async fn measure(bench: &Bench<'_>, name: &'static str, audience: Audience) -> anyhow::Result<ReportRow> {
     let watchers = u64::from(bench.args.watchers);
     let (writers, fan_out) = match audience {
         Audience::One => (bench.args.workers, 1),
@@ -70,7 +70,7 @@ pub async fn measure(bench: &Bench<'_>, name: &'static str, audience: Audience) 
         };
         let path = format!(
             "{}?watch=true&resourceVersion={version}&timeoutSeconds=3600{selector}",
-            Resource::ConfigMap.collection()
+            ObjectKind::ConfigMap.collection()
         );
         let client = pool.pick(watcher as usize);
         let framing = if audience == Audience::AllInProtobuf { Framing::Lengths } else { Framing::Lines };
@@ -97,15 +97,20 @@ pub async fn measure(bench: &Bench<'_>, name: &'static str, audience: Audience) 
         seen.failures.insert("event did not arrive".into(), missing);
     }
     let net = usage.map(|usage| net_of_writes(usage, &written, alone_usage, &alone));
-    Ok(Row::new(name, &seen, net))
+    Ok(ReportRow::new(name, &seen, net))
 }
 
 /// The usage without the cost of the writes alone.
-pub fn net_of_writes(usage: Usage, written: &Tally, alone_usage: Option<Usage>, alone: &Tally) -> Usage {
+pub fn net_of_writes(
+    usage: ProcessUsage,
+    written: &Tally,
+    alone_usage: Option<ProcessUsage>,
+    alone: &Tally,
+) -> ProcessUsage {
     let alone_time = alone_usage.unwrap_or_default().processor_time;
     let per_write = alone_time.as_secs_f64() / alone.count().max(1) as f64;
     let writes = Duration::from_secs_f64(per_write * written.count() as f64);
-    Usage { processor_time: usage.processor_time.saturating_sub(writes), ..usage }
+    ProcessUsage { processor_time: usage.processor_time.saturating_sub(writes), ..usage }
 }
 
 fn object_name(number: u64) -> String {
@@ -113,7 +118,7 @@ fn object_name(number: u64) -> String {
 }
 
 async fn make_objects(bench: &Bench<'_>, count: u64) -> anyhow::Result<()> {
-    let limits = Limits { count: Some(count), duration: Duration::from_secs(600) };
+    let limits = LoadLimits { count: Some(count), duration: Duration::from_secs(600) };
     let tally = load::drive(bench.args.workers, limits, |worker| Make(bench.pool.pick(worker))).await;
     anyhow::ensure!(tally.errors() == 0, "could not create the watched objects: {}", tally.errors_text());
     Ok(())
@@ -122,19 +127,19 @@ async fn make_objects(bench: &Bench<'_>, count: u64) -> anyhow::Result<()> {
 struct Make(Client);
 
 impl Operation for Make {
-    async fn run(&mut self, ticket: u64) -> Result<u64, Failure> {
-        let body = object(Resource::ConfigMap, &object_name(ticket));
-        match self.0.send(Method::POST, Resource::ConfigMap.collection(), json(body)).await {
+    async fn run(&mut self, ticket: u64) -> Result<u64, OperationFailure> {
+        let body = object(ObjectKind::ConfigMap, &object_name(ticket));
+        match self.0.send(Method::POST, ObjectKind::ConfigMap.collection(), json(body)).await {
             Ok(answer) => Ok(answer.body_bytes),
             // An earlier watch mode has already created the object.
-            Err(Failure::Refused { code: 409, .. }) => Ok(0),
+            Err(OperationFailure::Refused { code: 409, .. }) => Ok(0),
             Err(failure) => Err(failure),
         }
     }
 }
 
 async fn newest_version(client: &Client) -> anyhow::Result<String> {
-    let answer = client.send(Method::GET, &format!("{}?limit=1", Resource::ConfigMap.collection()), None).await?;
+    let answer = client.send(Method::GET, &format!("{}?limit=1", ObjectKind::ConfigMap.collection()), None).await?;
     let version = answer.metadata_text("resourceVersion");
     Ok(version.ok_or_else(|| anyhow::anyhow!("the list has no resourceVersion"))?.to_owned())
 }
@@ -178,7 +183,7 @@ impl Hall {
         }
     }
 
-    fn failed(&self, failure: &Failure) {
+    fn failed(&self, failure: &OperationFailure) {
         self.seen.lock().expect("no listener panics").failed(failure);
     }
 
@@ -201,11 +206,11 @@ impl Write {
         WriteAlone(self)
     }
 
-    async fn write(&self, ticket: u64) -> Result<u64, Failure> {
+    async fn write(&self, ticket: u64) -> Result<u64, OperationFailure> {
         if let Some(pace) = &self.hall.pace {
             pace.lock().await.tick().await;
         }
-        let path = format!("{}/{}", Resource::ConfigMap.collection(), object_name(ticket % self.objects));
+        let path = format!("{}/{}", ObjectKind::ConfigMap.collection(), object_name(ticket % self.objects));
         let stamp = self.hall.opened.elapsed().as_micros();
         let patch = Bytes::from(format!(r#"{{"data":{{"stamp":"{stamp}"}}}}"#));
         let answer = self.client.send(Method::PATCH, &path, Some((MERGE_PATCH, patch))).await?;
@@ -214,11 +219,11 @@ impl Write {
 }
 
 impl Operation for Write {
-    async fn run(&mut self, ticket: u64) -> Result<u64, Failure> {
+    async fn run(&mut self, ticket: u64) -> Result<u64, OperationFailure> {
         let permit = tokio::time::timeout(ARRIVAL_TIME_MAX, self.hall.under_way.acquire()).await;
         match permit {
             Ok(permit) => permit.expect("the semaphore is never closed").forget(),
-            Err(_) => return Err(Failure::Watch("no event arrived for too long".into())),
+            Err(_) => return Err(OperationFailure::Watch("no event arrived for too long".into())),
         }
         let written = self.write(ticket).await;
         if written.is_err() {
@@ -232,7 +237,7 @@ impl Operation for Write {
 struct WriteAlone(Write);
 
 impl Operation for WriteAlone {
-    async fn run(&mut self, ticket: u64) -> Result<u64, Failure> {
+    async fn run(&mut self, ticket: u64) -> Result<u64, OperationFailure> {
         self.0.write(ticket).await
     }
 }
@@ -262,12 +267,12 @@ async fn listen(mut stream: RecvStream, framing: Framing, hall: Arc<Hall>) {
             Ok(Some(chunk)) => events.push(&chunk, |event| {
                 if event.starts_with(br#"{"type":"ERROR""#) {
                     let reason = text_field(event, "reason").unwrap_or("error").to_owned();
-                    hall.failed(&Failure::Watch(reason));
+                    hall.failed(&OperationFailure::Watch(reason));
                 } else {
                     hall.arrived(event, framing);
                 }
             }),
-            Ok(None) => return hall.failed(&Failure::Watch("ended early".into())),
+            Ok(None) => return hall.failed(&OperationFailure::Watch("ended early".into())),
             Err(failure) => return hall.failed(&failure),
         }
     }
@@ -349,7 +354,10 @@ mod tests {
             (0..count).for_each(|_| tally.succeeded(Duration::from_millis(1), 0));
             tally
         };
-        let spent = |milliseconds| Usage { processor_time: Duration::from_millis(milliseconds), ..Usage::default() };
+        let spent = |milliseconds| ProcessUsage {
+            processor_time: Duration::from_millis(milliseconds),
+            ..ProcessUsage::default()
+        };
         let net = net_of_writes(spent(900), &tally(100), Some(spent(1_000)), &tally(200));
         assert_eq!(net.processor_time, Duration::from_millis(400));
         let nothing_left = net_of_writes(spent(100), &tally(100), Some(spent(1_000)), &tally(200));

@@ -6,7 +6,7 @@ use anyhow::bail;
 use bytes::Bytes;
 use http::Method;
 
-use crate::client::{Client, Failure, Pool};
+use crate::client::{Client, OperationFailure, Pool};
 
 pub const NAMESPACE: &str = "holdfast-bench";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/holdfast-bench/configmaps";
@@ -27,29 +27,29 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub struct Ground {
     pool: Pool,
     objects: u64,
-    resource: Resource,
+    resource: ObjectKind,
 }
 
 /// The kind of the objects that a run creates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Resource {
+pub enum ObjectKind {
     ConfigMap,
     /// Custom objects with the same shape and size as a ConfigMap.
     Custom,
 }
 
-impl Resource {
+impl ObjectKind {
     pub fn collection(self) -> &'static str {
         match self {
-            Resource::ConfigMap => CONFIG_MAPS,
-            Resource::Custom => ITEMS,
+            ObjectKind::ConfigMap => CONFIG_MAPS,
+            ObjectKind::Custom => ITEMS,
         }
     }
 
     pub fn kind(self) -> (&'static str, &'static str) {
         match self {
-            Resource::ConfigMap => ("v1", "ConfigMap"),
-            Resource::Custom => ("bench.holdfast.example/v1", "Item"),
+            ObjectKind::ConfigMap => ("v1", "ConfigMap"),
+            ObjectKind::Custom => ("bench.holdfast.example/v1", "Item"),
         }
     }
 }
@@ -74,7 +74,7 @@ pub fn definition(group: &str, kind: &str) -> String {
 #[derive(Debug, Clone, Copy)]
 pub struct Names {
     pub existing: u64,
-    pub resource: Resource,
+    pub resource: ObjectKind,
 }
 
 impl Names {
@@ -89,12 +89,12 @@ impl Names {
 
 impl Ground {
     /// Creates the namespace; objects that an earlier run has left there are deleted first.
-    pub async fn prepare(pool: Pool, resource: Resource) -> anyhow::Result<Self> {
+    pub async fn prepare(pool: Pool, resource: ObjectKind) -> anyhow::Result<Self> {
         let ground = Self { pool, objects: 0, resource };
-        if resource == Resource::Custom {
+        if resource == ObjectKind::Custom {
             let body = definition("bench.holdfast.example", "Item");
             match ground.client().send(Method::POST, DEFINITIONS, json(body)).await {
-                Ok(_) | Err(Failure::Refused { code: 409, .. }) => {}
+                Ok(_) | Err(OperationFailure::Refused { code: 409, .. }) => {}
                 Err(failure) => bail!("cannot define the custom resource: {failure}"),
             }
             ground.wait_until_served().await?;
@@ -105,7 +105,7 @@ impl Ground {
             let create = ground.client().send(Method::POST, "/api/v1/namespaces", json(body.clone())).await;
             match create {
                 Ok(_) => break,
-                Err(Failure::Refused { code: 409, .. }) => {
+                Err(OperationFailure::Refused { code: 409, .. }) => {
                     let namespace = ground.client().send(Method::GET, NAMESPACE_PATH, None).await;
                     let leaving = matches!(&namespace, Ok(n) if n.metadata_text("deletionTimestamp").is_some());
                     if namespace.is_ok() && !leaving {
@@ -135,7 +135,7 @@ impl Ground {
         Ok(())
     }
 
-    pub fn resource(&self) -> Resource {
+    pub fn resource(&self) -> ObjectKind {
         self.resource
     }
 
@@ -157,9 +157,9 @@ impl Ground {
         let until = Instant::now() + REMOVAL_TIME_MAX;
         while Instant::now() < until {
             match self.client().send(Method::DELETE, NAMESPACE_PATH, None).await {
-                Err(Failure::Refused { code: 404, .. }) => return Ok(()),
+                Err(OperationFailure::Refused { code: 404, .. }) => return Ok(()),
                 // A conflict means that the deletion is in progress.
-                Ok(_) | Err(Failure::Refused { code: 409, .. }) => tokio::time::sleep(PAUSE).await,
+                Ok(_) | Err(OperationFailure::Refused { code: 409, .. }) => tokio::time::sleep(PAUSE).await,
                 Err(failure) => bail!("cannot delete namespace {NAMESPACE}: {failure}"),
             }
         }
@@ -181,10 +181,10 @@ impl Ground {
             match emptied {
                 Ok(_) => return Ok(()),
                 Err(failure) if Instant::now() > until => bail!("cannot empty namespace {NAMESPACE}: {failure}"),
-                Err(Failure::Refused { code, .. }) if !matches!(code, 429 | 500 | 503 | 504) => {
+                Err(OperationFailure::Refused { code, .. }) if !matches!(code, 429 | 500 | 503 | 504) => {
                     bail!("cannot empty namespace {NAMESPACE}: HTTP {code}")
                 }
-                Err(Failure::Broken(why)) => bail!("cannot empty namespace {NAMESPACE}: {why}"),
+                Err(OperationFailure::Broken(why)) => bail!("cannot empty namespace {NAMESPACE}: {why}"),
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
         }

@@ -27,10 +27,10 @@ use holdfast_core::object::duration;
 
 use crate::access::Access;
 use crate::client::Pool;
-use crate::ground::{Ground, Resource};
-use crate::load::{Limits, Tally};
+use crate::ground::{Ground, ObjectKind};
+use crate::load::{LoadLimits, Tally};
 use crate::process::Processes;
-use crate::report::{Report, Row};
+use crate::report::{Report, ReportRow};
 
 /// What to measure, and against which server.
 #[derive(Debug, Clone, clap::Args)]
@@ -161,7 +161,7 @@ async fn measure(args: &Args) -> anyhow::Result<Report> {
     let access = Arc::new(Access::from_args(args)?);
     let processes = Processes::open(&args.pid)?;
     let pool = Pool::connect(&access, args.connections).await?;
-    let resource = if args.custom { Resource::Custom } else { Resource::ConfigMap };
+    let resource = if args.custom { ObjectKind::Custom } else { ObjectKind::ConfigMap };
     let mut ground = Ground::prepare(pool.clone(), resource).await?;
     let bench = Bench { args, access, processes, pool };
     let measured = tokio::select! {
@@ -189,7 +189,7 @@ const DURATION_DEFAULT: Duration = Duration::from_secs(10);
 const DURATION_WITH_COUNT: Duration = Duration::from_secs(600);
 
 impl Bench<'_> {
-    async fn all_modes(&self, ground: &mut Ground) -> anyhow::Result<Vec<Row>> {
+    async fn all_modes(&self, ground: &mut Ground) -> anyhow::Result<Vec<ReportRow>> {
         let mut rows = Vec::new();
         self.fill(ground, self.args.fill, &mut rows).await?;
         let mut past = String::new();
@@ -227,33 +227,33 @@ impl Bench<'_> {
     }
 
     /// Creates objects until there are `objects`, and reports the cost.
-    async fn fill(&self, ground: &mut Ground, objects: u64, rows: &mut Vec<Row>) -> anyhow::Result<()> {
+    async fn fill(&self, ground: &mut Ground, objects: u64, rows: &mut Vec<ReportRow>) -> anyhow::Result<()> {
         let missing = objects.saturating_sub(ground.objects());
         if missing == 0 {
             return Ok(());
         }
         eprintln!("creating {missing} objects ...");
-        let limits = Limits { count: Some(missing), duration: DURATION_WITH_COUNT };
+        let limits = LoadLimits { count: Some(missing), duration: DURATION_WITH_COUNT };
         let before = self.processes.usage()?;
         let tally = load::drive(self.args.workers, limits, |worker| {
             operation::Create::new(self.pool.pick(worker), ground.names())
         })
         .await;
         ground.created(tally.tickets);
-        rows.push(Row::new("fill", &tally, self.processes.since(before)?));
+        rows.push(ReportRow::new("fill", &tally, self.processes.since(before)?));
         anyhow::ensure!(tally.errors() == 0, "could not create the objects: {}", tally.errors_text());
         Ok(())
     }
 
     /// Runs an operation `count` times without measuring it.
     async fn prepare<O: load::Operation>(&self, count: u64, make: impl Fn(client::Client) -> O) -> anyhow::Result<()> {
-        let limits = Limits { count: Some(count), duration: DURATION_WITH_COUNT };
+        let limits = LoadLimits { count: Some(count), duration: DURATION_WITH_COUNT };
         let tally = load::drive(self.args.workers, limits, |worker| make(self.pool.pick(worker))).await;
         anyhow::ensure!(tally.errors() == 0, "could not prepare: {}", tally.errors_text());
         Ok(())
     }
 
-    async fn one_mode(&self, mode: Mode, ground: &mut Ground, past: &str) -> anyhow::Result<Row> {
+    async fn one_mode(&self, mode: Mode, ground: &mut Ground, past: &str) -> anyhow::Result<ReportRow> {
         let few = self.args.workers.min(LIST_WORKERS_MAX);
         let workers = self.args.workers;
         let limits = self.limits();
@@ -291,7 +291,7 @@ impl Bench<'_> {
                     |worker| operation::List::new(pick(worker).accepting(operation::PROTOBUF), ground.resource());
                 load::drive(few, limits, list).await
             }
-            Mode::Table => load::drive(few, limits, |worker| operation::Table::new(pick(worker))).await,
+            Mode::Table => load::drive(few, limits, |worker| operation::TableList::new(pick(worker))).await,
             Mode::Page | Mode::PastPage => {
                 let at = if mode == Mode::PastPage { past } else { "" };
                 load::drive(few, limits, |worker| operation::Page::new(pick(worker), ground.resource(), at)).await
@@ -305,14 +305,14 @@ impl Bench<'_> {
             Mode::Schedule | Mode::ScheduleAffinity | Mode::ScheduleAntiAffinity => Tally::default(),
             Mode::SchedulePreferred | Mode::ScheduleSpread | Mode::SchedulePreempt => Tally::default(),
         };
-        let mut row = Row::new(mode_name(mode), &tally, self.processes.since(before)?);
+        let mut row = ReportRow::new(mode_name(mode), &tally, self.processes.since(before)?);
         row.show_cost_per_megabyte = matches!(mode, Mode::List | Mode::ListProtobuf);
         Ok(row)
     }
 
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> LoadLimits {
         let default = if self.args.count.is_some() { DURATION_WITH_COUNT } else { DURATION_DEFAULT };
-        Limits { count: self.args.count, duration: self.args.duration.unwrap_or(default) }
+        LoadLimits { count: self.args.count, duration: self.args.duration.unwrap_or(default) }
     }
 }
 

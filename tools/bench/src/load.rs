@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use crate::client::Failure;
+use crate::client::OperationFailure;
 
 /// A kind of request, repeated by one worker.
 pub trait Operation: Send + 'static {
     /// Runs the operation once; returns the number of bytes in the response body. Tickets are unique in the run and
     /// have no gaps.
-    fn run(&mut self, ticket: u64) -> impl Future<Output = Result<u64, Failure>> + Send;
+    fn run(&mut self, ticket: u64) -> impl Future<Output = Result<u64, OperationFailure>> + Send;
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct LoadLimits {
     pub count: Option<u64>,
     pub duration: Duration,
 }
@@ -53,7 +53,7 @@ impl Tally {
         self.body_bytes += body_bytes;
     }
 
-    pub fn failed(&mut self, failure: &Failure) {
+    pub fn failed(&mut self, failure: &OperationFailure) {
         *self.failures.entry(failure.to_string()).or_default() += 1;
     }
 
@@ -82,8 +82,8 @@ impl Tally {
 }
 
 /// Runs `workers` workers, each with its own operation from `make`, and adds up their results.
-pub async fn drive<O: Operation>(workers: u16, limits: Limits, make: impl Fn(usize) -> O) -> Tally {
-    let shared = Arc::new(Shared { next: AtomicU64::new(0), stop: AtomicBool::new(false) });
+pub async fn drive<O: Operation>(workers: u16, limits: LoadLimits, make: impl Fn(usize) -> O) -> Tally {
+    let shared = Arc::new(LoadState { next: AtomicU64::new(0), stop: AtomicBool::new(false) });
     let started = Instant::now();
     let tasks: Vec<_> = (0..usize::from(workers))
         .map(|worker| tokio::spawn(work(make(worker), limits, started + limits.duration, shared.clone())))
@@ -100,12 +100,12 @@ pub async fn drive<O: Operation>(workers: u16, limits: Limits, make: impl Fn(usi
     sum
 }
 
-struct Shared {
+struct LoadState {
     next: AtomicU64,
     stop: AtomicBool,
 }
 
-struct StopOnDrop(Arc<Shared>);
+struct StopOnDrop(Arc<LoadState>);
 
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
@@ -113,7 +113,7 @@ impl Drop for StopOnDrop {
     }
 }
 
-async fn work<O: Operation>(mut operation: O, limits: Limits, until: Instant, shared: Arc<Shared>) -> Tally {
+async fn work<O: Operation>(mut operation: O, limits: LoadLimits, until: Instant, shared: Arc<LoadState>) -> Tally {
     let mut tally = Tally::default();
     let mut failures_in_a_row = 0;
     while Instant::now() < until && !shared.stop.load(Ordering::Relaxed) {
@@ -147,15 +147,15 @@ mod tests {
     struct FailEvery(u64);
 
     impl Operation for FailEvery {
-        async fn run(&mut self, ticket: u64) -> Result<u64, Failure> {
+        async fn run(&mut self, ticket: u64) -> Result<u64, OperationFailure> {
             tokio::task::yield_now().await;
-            if ticket.is_multiple_of(self.0) { Err(Failure::TimedOut) } else { Ok(10) }
+            if ticket.is_multiple_of(self.0) { Err(OperationFailure::TimedOut) } else { Ok(10) }
         }
     }
 
     #[tokio::test]
     async fn a_count_is_kept_exactly() {
-        let limits = Limits { count: Some(100), duration: Duration::from_secs(60) };
+        let limits = LoadLimits { count: Some(100), duration: Duration::from_secs(60) };
         let tally = drive(7, limits, |_| FailEvery(4)).await;
         assert_eq!((tally.count(), tally.errors(), tally.tickets, tally.body_bytes), (75, 25, 100, 750));
         assert_eq!(tally.errors_text(), "25 × no answer within 60 s");
@@ -163,14 +163,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_dead_server_ends_the_run() {
-        let limits = Limits { count: None, duration: Duration::from_secs(60) };
+        let limits = LoadLimits { count: None, duration: Duration::from_secs(60) };
         let tally = drive(1, limits, |_| FailEvery(1)).await;
         assert_eq!((tally.count(), tally.errors()), (0, u64::from(FAILURES_IN_A_ROW_MAX)));
     }
 
     #[tokio::test]
     async fn time_ends_the_run() {
-        let limits = Limits { count: None, duration: Duration::from_millis(30) };
+        let limits = LoadLimits { count: None, duration: Duration::from_millis(30) };
         let tally = drive(2, limits, |_| FailEvery(u64::MAX)).await;
         assert!(tally.count() > 0);
         assert!(tally.elapsed >= limits.duration);

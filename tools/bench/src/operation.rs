@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use http::Method;
 
-use crate::client::{Client, Failure};
-use crate::ground::{DEFINITIONS, Names, PODS, Resource, definition, json};
+use crate::client::{Client, OperationFailure};
+use crate::ground::{DEFINITIONS, Names, ObjectKind, PODS, definition, json};
 use crate::load::Operation;
 
 pub const MERGE_PATCH: &str = "application/merge-patch+json";
@@ -29,7 +29,7 @@ impl Create {
 }
 
 impl Operation for Create {
-    async fn run(&mut self, ticket: u64) -> Result<u64, Failure> {
+    async fn run(&mut self, ticket: u64) -> Result<u64, OperationFailure> {
         let resource = self.names.resource;
         let body = object(resource, &Names::name(self.names.existing + ticket));
         self.client.send(Method::POST, resource.collection(), json(body)).await.map(|answer| answer.body_bytes)
@@ -59,13 +59,13 @@ fn exactly(separator: &str, version: &str) -> String {
 }
 
 /// The newest version of the collection.
-pub async fn version(client: &Client, resource: Resource) -> Result<String, Failure> {
+pub async fn version(client: &Client, resource: ObjectKind) -> Result<String, OperationFailure> {
     let answer = client.send(Method::GET, &format!("{}?limit=1", resource.collection()), None).await?;
     Ok(answer.metadata_text("resourceVersion").unwrap_or_default().to_owned())
 }
 
 impl Operation for Get {
-    async fn run(&mut self, _ticket: u64) -> Result<u64, Failure> {
+    async fn run(&mut self, _ticket: u64) -> Result<u64, OperationFailure> {
         let path = self.targets.next_path() + &self.past;
         self.client.send(Method::GET, &path, None).await.map(|answer| answer.body_bytes)
     }
@@ -83,7 +83,7 @@ impl MergePatch {
 }
 
 impl Operation for MergePatch {
-    async fn run(&mut self, ticket: u64) -> Result<u64, Failure> {
+    async fn run(&mut self, ticket: u64) -> Result<u64, OperationFailure> {
         // Each value is new, because a patch that changes nothing writes nothing.
         let patch = Bytes::from(format!(r#"{{"data":{{"patched":"{ticket}"}}}}"#));
         let path = self.targets.next_path();
@@ -102,7 +102,7 @@ impl Apply {
         Self { client, targets: Targets::new(names, worker) }
     }
 
-    pub async fn once(client: &Client, resource: Resource, name: &str) -> Result<u64, Failure> {
+    pub async fn once(client: &Client, resource: ObjectKind, name: &str) -> Result<u64, OperationFailure> {
         let path = format!("{}/{name}?fieldManager=holdfast-bench-apply", resource.collection());
         let config = Bytes::from(object(resource, name));
         client.send(Method::PATCH, &path, Some((APPLY_PATCH, config))).await.map(|answer| answer.body_bytes)
@@ -110,16 +110,16 @@ impl Apply {
 }
 
 impl Operation for Apply {
-    async fn run(&mut self, _ticket: u64) -> Result<u64, Failure> {
+    async fn run(&mut self, _ticket: u64) -> Result<u64, OperationFailure> {
         Self::once(&self.client, self.targets.names.resource, &Names::name(self.targets.next())).await
     }
 }
 
 /// Applies for the first time, which makes the applier the manager of every field.
-pub struct FirstApply(pub Client, pub Resource);
+pub struct FirstApply(pub Client, pub ObjectKind);
 
 impl Operation for FirstApply {
-    async fn run(&mut self, ticket: u64) -> Result<u64, Failure> {
+    async fn run(&mut self, ticket: u64) -> Result<u64, OperationFailure> {
         Apply::once(&self.0, self.1, &Names::name(ticket)).await
     }
 }
@@ -127,27 +127,27 @@ impl Operation for FirstApply {
 pub struct CreatePod(pub Client);
 
 impl Operation for CreatePod {
-    async fn run(&mut self, ticket: u64) -> Result<u64, Failure> {
+    async fn run(&mut self, ticket: u64) -> Result<u64, OperationFailure> {
         match self.0.send(Method::POST, PODS, json(pod(&format!("pod-{ticket:04}")))).await {
             Ok(answer) => Ok(answer.body_bytes),
             // An earlier mode has created the object.
-            Err(Failure::Refused { code: 409, .. }) => Ok(0),
+            Err(OperationFailure::Refused { code: 409, .. }) => Ok(0),
             Err(failure) => Err(failure),
         }
     }
 }
 
 /// Lists pods as a Table, like `kubectl get`.
-pub struct Table(Client);
+pub struct TableList(Client);
 
-impl Table {
+impl TableList {
     pub fn new(client: Client) -> Self {
         Self(client.accepting(TABLE))
     }
 }
 
-impl Operation for Table {
-    async fn run(&mut self, _ticket: u64) -> Result<u64, Failure> {
+impl Operation for TableList {
+    async fn run(&mut self, _ticket: u64) -> Result<u64, OperationFailure> {
         let path = format!("{PODS}?limit={TABLE_PODS}");
         self.0.send(Method::GET, &path, None).await.map(|answer| answer.body_bytes)
     }
@@ -157,7 +157,7 @@ impl Operation for Table {
 pub struct Define(pub Client);
 
 impl Operation for Define {
-    async fn run(&mut self, ticket: u64) -> Result<u64, Failure> {
+    async fn run(&mut self, ticket: u64) -> Result<u64, OperationFailure> {
         let body = definition(&format!("group{ticket}.bench.holdfast.example"), "Thing");
         self.0.send(Method::POST, DEFINITIONS, json(body)).await.map(|answer| answer.body_bytes)
     }
@@ -165,24 +165,24 @@ impl Operation for Define {
 
 pub struct List {
     client: Client,
-    resource: Resource,
+    resource: ObjectKind,
 }
 
 impl List {
-    pub fn new(client: Client, resource: Resource) -> Self {
+    pub fn new(client: Client, resource: ObjectKind) -> Self {
         Self { client, resource }
     }
 }
 
 impl Operation for List {
-    async fn run(&mut self, _ticket: u64) -> Result<u64, Failure> {
+    async fn run(&mut self, _ticket: u64) -> Result<u64, OperationFailure> {
         self.client.send(Method::GET, self.resource.collection(), None).await.map(|answer| answer.body_bytes)
     }
 }
 
 pub struct Page {
     client: Client,
-    resource: Resource,
+    resource: ObjectKind,
     /// The start of the next page; empty for the first page.
     continue_token: String,
     /// The query parameters of the first page that select a past version.
@@ -190,13 +190,13 @@ pub struct Page {
 }
 
 impl Page {
-    pub fn new(client: Client, resource: Resource, at: &str) -> Self {
+    pub fn new(client: Client, resource: ObjectKind, at: &str) -> Self {
         Self { client, resource, continue_token: String::new(), past: exactly("&", at) }
     }
 }
 
 impl Operation for Page {
-    async fn run(&mut self, _ticket: u64) -> Result<u64, Failure> {
+    async fn run(&mut self, _ticket: u64) -> Result<u64, OperationFailure> {
         let token = percent_encode(&std::mem::take(&mut self.continue_token));
         let start = if token.is_empty() { self.past.clone() } else { format!("&continue={token}") };
         let path = format!("{}?limit={PAGE_OBJECTS}{start}", self.resource.collection());
@@ -240,7 +240,7 @@ fn pod(name: &str) -> String {
 }
 
 /// An object with typical data, padded to [`OBJECT_BYTES`].
-pub fn object(resource: Resource, name: &str) -> String {
+pub fn object(resource: ObjectKind, name: &str) -> String {
     let (api_version, kind) = resource.kind();
     let head = format!(
         r#"{{"apiVersion":"{api_version}","kind":"{kind}","metadata":{{"name":"{name}","labels":{{"app":"bench","tier":"data"}}}},"data":{{"LOG_LEVEL":"info","config":""#
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn objects_have_the_promised_size() {
-        for resource in [Resource::ConfigMap, Resource::Custom] {
+        for resource in [ObjectKind::ConfigMap, ObjectKind::Custom] {
             let text = object(resource, &Names::name(7));
             assert_eq!(text.len(), OBJECT_BYTES);
             let value: holdfast_value::Value = serde_json::from_str(&text).unwrap();
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn targets_stay_in_range_and_spread() {
-        let mut targets = Targets::new(Names { existing: 100, resource: Resource::ConfigMap }, 3);
+        let mut targets = Targets::new(Names { existing: 100, resource: ObjectKind::ConfigMap }, 3);
         let seen: std::collections::BTreeSet<u64> = (0..1000).map(|_| targets.next()).collect();
         assert!(seen.iter().all(|target| *target < 100));
         assert!(seen.len() > 90, "{}", seen.len());

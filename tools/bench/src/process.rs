@@ -12,7 +12,7 @@ pub struct Processes {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct ProcessUsage {
     pub processor_time: Duration,
     pub resident_bytes: u64,
     pub resident_bytes_max: u64,
@@ -29,8 +29,8 @@ impl Processes {
     }
 
     /// The sum over all processes, or `None` if there are none.
-    pub fn usage(&self) -> anyhow::Result<Option<Usage>> {
-        let mut sum = Usage::default();
+    pub fn usage(&self) -> anyhow::Result<Option<ProcessUsage>> {
+        let mut sum = ProcessUsage::default();
         for folder in &self.folders {
             let read = |name: &str| {
                 let path = folder.join(name);
@@ -45,9 +45,9 @@ impl Processes {
     }
 
     /// The CPU time since `before`, and the current memory.
-    pub fn since(&self, before: Option<Usage>) -> anyhow::Result<Option<Usage>> {
+    pub fn since(&self, before: Option<ProcessUsage>) -> anyhow::Result<Option<ProcessUsage>> {
         let (Some(before), Some(now)) = (before, self.usage()?) else { return Ok(None) };
-        Ok(Some(Usage { processor_time: now.processor_time.saturating_sub(before.processor_time), ..now }))
+        Ok(Some(ProcessUsage { processor_time: now.processor_time.saturating_sub(before.processor_time), ..now }))
     }
 }
 

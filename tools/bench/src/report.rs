@@ -6,17 +6,17 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::load::Tally;
-use crate::process::Usage;
+use crate::process::ProcessUsage;
 
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub server: String,
-    pub rows: Vec<Row>,
+    pub rows: Vec<ReportRow>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Row {
+pub struct ReportRow {
     pub operation: &'static str,
     pub count: u64,
     pub errors: u64,
@@ -44,8 +44,8 @@ pub struct ServerCost {
     pub resident_mebibytes_max: f64,
 }
 
-impl Row {
-    pub fn new(operation: &'static str, tally: &Tally, usage: Option<Usage>) -> Self {
+impl ReportRow {
+    pub fn new(operation: &'static str, tally: &Tally, usage: Option<ProcessUsage>) -> Self {
         let quantile = |quantile| tally.latencies.value_at_quantile(quantile) as f64 / 1_000.0;
         let body_megabytes = tally.body_bytes as f64 / 1e6;
         Self {
@@ -65,7 +65,7 @@ impl Row {
 }
 
 impl ServerCost {
-    fn new(usage: &Usage, count: u64, body_megabytes: f64) -> Self {
+    fn new(usage: &ProcessUsage, count: u64, body_megabytes: f64) -> Self {
         let milliseconds = usage.processor_time.as_nanos() as f64 / Duration::from_millis(1).as_nanos() as f64;
         let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         Self {
@@ -118,7 +118,7 @@ impl Report {
     }
 }
 
-impl Row {
+impl ReportRow {
     fn cells(&self, columns: usize) -> Vec<String> {
         let mut cells = vec![
             self.operation.to_owned(),
@@ -150,14 +150,14 @@ mod tests {
         tally
     }
 
-    fn usage(milliseconds: u64) -> Usage {
+    fn usage(milliseconds: u64) -> ProcessUsage {
         let processor_time = Duration::from_millis(milliseconds);
-        Usage { processor_time, resident_bytes: 3 << 20, resident_bytes_max: 5 << 20 }
+        ProcessUsage { processor_time, resident_bytes: 3 << 20, resident_bytes_max: 5 << 20 }
     }
 
     #[test]
     fn costs_are_per_operation_and_per_megabyte() {
-        let row = Row::new("list", &tally(10, 500_000), Some(usage(40)));
+        let row = ReportRow::new("list", &tally(10, 500_000), Some(usage(40)));
         assert_eq!(row.rate_per_second, 5.0);
         let cost = row.server.unwrap();
         assert_eq!(cost.processor_milliseconds_per_operation, 4.0);
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn nothing_done_divides_nothing_by_zero() {
-        let row = Row::new("get", &Tally::default(), Some(usage(10)));
+        let row = ReportRow::new("get", &Tally::default(), Some(usage(10)));
         assert_eq!(row.rate_per_second, 0.0);
         assert_eq!(row.server.unwrap().processor_milliseconds_per_operation, 0.0);
     }
@@ -176,11 +176,11 @@ mod tests {
     fn the_table_lines_up_and_tells_errors() {
         let mut failing = tally(3, 100);
         failing.failures.insert("HTTP 409 Conflict".into(), 2);
-        let mut list = Row::new("list", &tally(10, 500_000), Some(usage(40)));
+        let mut list = ReportRow::new("list", &tally(10, 500_000), Some(usage(40)));
         list.show_cost_per_megabyte = true;
         let report = Report {
             server: "https://h:1".into(),
-            rows: vec![Row::new("merge-patch", &failing, Some(usage(3))), list],
+            rows: vec![ReportRow::new("merge-patch", &failing, Some(usage(3))), list],
         };
         let expected = "\
 https://h:1

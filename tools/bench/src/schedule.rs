@@ -10,11 +10,11 @@ use holdfast_value::{Value, json};
 use http::Method;
 use tokio::sync::Notify;
 
-use crate::client::{Client, Failure, Pool, next_chunk, text_field};
+use crate::client::{Client, OperationFailure, Pool, next_chunk, text_field};
 use crate::fan_out::{Events, Framing, net_of_writes};
 use crate::ground::{PODS, json as body};
-use crate::load::{self, Limits, Operation, Tally};
-use crate::report::Row;
+use crate::load::{self, LoadLimits, Operation, Tally};
+use crate::report::ReportRow;
 use crate::{Bench, Mode};
 
 const NODES: &str = "/api/v1/nodes";
@@ -50,7 +50,7 @@ pub fn shape(mode: Mode) -> Option<Value> {
     })
 }
 
-pub async fn measure(bench: &Bench<'_>, name: &'static str, mode: Mode, shape: Value) -> anyhow::Result<Row> {
+pub async fn measure(bench: &Bench<'_>, name: &'static str, mode: Mode, shape: Value) -> anyhow::Result<ReportRow> {
     let nodes = u64::from(bench.args.nodes);
     let preempts = mode == Mode::SchedulePreempt;
     make_nodes(bench, nodes).await?;
@@ -76,7 +76,7 @@ pub async fn measure(bench: &Bench<'_>, name: &'static str, mode: Mode, shape: V
         bound.failures.insert("was not bound".into(), missing);
     }
     remove(bench).await?;
-    Ok(Row::new(name, &bound, usage.map(|usage| net_of_writes(usage, &created, alone_usage, &alone))))
+    Ok(ReportRow::new(name, &bound, usage.map(|usage| net_of_writes(usage, &created, alone_usage, &alone))))
 }
 
 /// Pods of one kind.
@@ -109,14 +109,14 @@ struct Create {
 }
 
 impl Operation for Create {
-    async fn run(&mut self, ticket: u64) -> Result<u64, Failure> {
+    async fn run(&mut self, ticket: u64) -> Result<u64, OperationFailure> {
         let document = self.pods.document(ticket, self.opened);
         Ok(self.client.send(Method::POST, PODS, body(document)).await?.body_bytes)
     }
 }
 
 async fn create_all(bench: &Bench<'_>, pods: &Pods, count: u64, opened: Instant) -> Tally {
-    let limits = Limits { count: Some(count), duration: LIMIT };
+    let limits = LoadLimits { count: Some(count), duration: LIMIT };
     let make = |worker| Create { client: bench.pool.pick(worker), pods: pods.clone(), opened };
     load::drive(bench.args.workers, limits, make).await
 }
@@ -124,7 +124,7 @@ async fn create_all(bench: &Bench<'_>, pods: &Pods, count: u64, opened: Instant)
 /// Creates pods and waits until each has a node.
 async fn bind_all(bench: &Bench<'_>, pods: Pods, count: u64) -> anyhow::Result<(Tally, Tally)> {
     let opened = Instant::now();
-    let seen = Arc::new(Seen { opened, prefix: pods.prefix, bound: Mutex::default(), news: Notify::new() });
+    let seen = Arc::new(BoundPods { opened, prefix: pods.prefix, bound: Mutex::default(), news: Notify::new() });
     let answer = bench.pool.pick(0).send(Method::GET, &format!("{PODS}?limit=1"), None).await?;
     let version = answer.metadata_text("resourceVersion").unwrap_or("0").to_owned();
     // Only pods with a node are watched, so a pod appears when it is bound.
@@ -146,14 +146,14 @@ async fn bind_all(bench: &Bench<'_>, pods: Pods, count: u64) -> anyhow::Result<(
     Ok((created, bound))
 }
 
-struct Seen {
+struct BoundPods {
     opened: Instant,
     prefix: &'static str,
     bound: Mutex<Tally>,
     news: Notify,
 }
 
-impl Seen {
+impl BoundPods {
     fn count(&self) -> u64 {
         self.bound.lock().expect("no listener panics").count()
     }
@@ -174,7 +174,7 @@ impl Seen {
     }
 }
 
-async fn listen(mut stream: h2::RecvStream, seen: Arc<Seen>) {
+async fn listen(mut stream: h2::RecvStream, seen: Arc<BoundPods>) {
     let mut events = Events::new(Framing::Lines);
     while let Ok(Some(chunk)) = next_chunk(&mut stream).await {
         events.push(&chunk, |event| seen.take_in(event));
@@ -184,7 +184,7 @@ async fn listen(mut stream: h2::RecvStream, seen: Arc<Seen>) {
 struct MakeNode(Client);
 
 impl Operation for MakeNode {
-    async fn run(&mut self, ticket: u64) -> Result<u64, Failure> {
+    async fn run(&mut self, ticket: u64) -> Result<u64, OperationFailure> {
         let name = format!("holdfast-bench-{ticket:06}");
         let labels = json!({"kubernetes.io/hostname": name, "app": "holdfast-bench",
             "topology.kubernetes.io/region": "r", "topology.kubernetes.io/zone": format!("moon-{}", ticket % 3)});
@@ -201,9 +201,9 @@ impl Operation for MakeNode {
 }
 
 /// Ignores the error that an object exists, because an earlier mode has created it.
-fn made(answer: Result<crate::client::Answer, Failure>) -> Result<(), Failure> {
+fn made(answer: Result<crate::client::Answer, OperationFailure>) -> Result<(), OperationFailure> {
     match answer {
-        Ok(_) | Err(Failure::Refused { code: 409, .. }) => Ok(()),
+        Ok(_) | Err(OperationFailure::Refused { code: 409, .. }) => Ok(()),
         Err(failure) => Err(failure),
     }
 }

@@ -3,7 +3,7 @@
 use crate::at::{Base, command};
 use crate::encryption::EncryptionArgs;
 use crate::history::diff::{Filters, versions};
-use crate::history::{LogView, Report, Shown, by, change_value, shown_time};
+use crate::history::{LogView, Report, ReportFormat, by, change_value, shown_time};
 use crate::out;
 use crate::remote::Source;
 use anyhow::{Context, Result, anyhow, bail};
@@ -38,7 +38,7 @@ pub struct Args {
     #[command(flatten)]
     source: Source,
     #[command(flatten)]
-    shown: Shown,
+    shown: ReportFormat,
     /// The command to run. In its environment, KUBECONFIG names the cluster as it was at one version, and
     /// HOLDFAST_VERSION is this version. Exit code 0 means good, 125 means that this version cannot be tested, and any
     /// other code up to 127 means bad.
@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> Result<()> {
     let attempt = |version: Offset, left: Option<u32>| -> Result<Verdict> {
         let verdict = ground.attempt(args, version)?;
         let steps = left.map(|left| format!(", about {left} more to go")).unwrap_or_default();
-        out::tell(&format!("version {version}, {}: {}{steps}", view.time_of(version)?, verdict.word()));
+        out::print_error(&format!("version {version}, {}: {}{steps}", view.time_of(version)?, verdict.word()));
         Ok(verdict)
     };
     if attempt(good, None)? != Verdict::Good {
@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let found = search(count, |place, left| attempt(candidates.version(place), Some(left)))?;
     let suspects: Vec<Offset> = found.map(|place| candidates.version(place)).collect();
-    args.shown.write(&Found::new(&view, &suspects)?)
+    args.shown.write(&FirstBad::new(&view, &suspects)?)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -218,7 +218,7 @@ fn search(
 }
 
 /// The first bad event, or several events of which one is the first bad one.
-struct Found {
+struct FirstBad {
     events: Vec<Event>,
 }
 
@@ -229,8 +229,8 @@ struct Event {
     changes: Vec<FieldChange>,
 }
 
-impl Found {
-    fn new(view: &LogView, suspects: &[Offset]) -> Result<Found> {
+impl FirstBad {
+    fn new(view: &LogView, suspects: &[Offset]) -> Result<FirstBad> {
         let mut events = Vec::new();
         for version in suspects {
             // A repair may have left a gap at this version, so that there is no change.
@@ -249,11 +249,11 @@ impl Found {
             record.object = Default::default();
             events.push(Event { title: view.title(&record.resource, &record.key), what, record, changes });
         }
-        Ok(Found { events })
+        Ok(FirstBad { events })
     }
 }
 
-impl Report for Found {
+impl Report for FirstBad {
     fn text(&self, paint: Paint) -> String {
         let mut out = match self.events.len() {
             1 => String::new(),

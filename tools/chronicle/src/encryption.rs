@@ -1,7 +1,7 @@
 //! The configuration with which a data folder was encrypted, for commands that read the folder.
 
 use anyhow::{Result, anyhow};
-use holdfast_encryption::{Keyring, Live, Patient};
+use holdfast_encryption::{Keyring, Live, OfflineKeyring};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,8 +30,8 @@ impl EncryptionArgs {
     }
 
     /// The keyring for commands that write events.
-    pub fn values(&self) -> Result<Patient> {
-        Ok(Patient(self.keyring()?))
+    pub fn values(&self) -> Result<OfflineKeyring> {
+        Ok(OfflineKeyring(self.keyring()?))
     }
 
     pub fn is_given(&self) -> bool {

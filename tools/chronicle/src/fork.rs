@@ -4,7 +4,7 @@
 //! same credentials are valid in both. The new log has another id, and does not accept continue tokens of the other
 //! log.
 
-use crate::files::{Readers, Writing, keep_others_out};
+use crate::files::{Readers, WriteMode, keep_others_out};
 use crate::out;
 use anyhow::{Context, Result, bail};
 use holdfast_core::history::moment::{self, Moment};
@@ -101,7 +101,7 @@ fn copy_certificates(from: &Path, to: &Path) -> Result<()> {
             if entry.file_type()?.is_file() {
                 let is_certificate = target.extension().is_some_and(|extension| extension == "crt");
                 let readers = if is_certificate { Readers::Everybody } else { Readers::Owner };
-                Writing::Synced.file(&target, &std::fs::read_to_string(entry.path())?, readers)?;
+                WriteMode::Synced.file(&target, &std::fs::read_to_string(entry.path())?, readers)?;
             }
         }
         Ok::<_, anyhow::Error>(std::fs::File::open(&to)?.sync_all()?)

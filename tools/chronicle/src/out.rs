@@ -30,7 +30,7 @@ pub fn seen(text: &str) -> Result<()> {
 }
 
 /// Writes a line to standard error. A failure to write is ignored: there is nowhere left to report it.
-pub fn tell(text: &str) {
+pub fn print_error(text: &str) {
     _ = writeln!(std::io::stderr(), "{}", visible::line(text));
 }
 

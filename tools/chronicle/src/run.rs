@@ -86,7 +86,7 @@ pub fn run(args: Args, named: Option<PathBuf>, cluster: impl Cluster) -> Result<
         fork::of_folder(from, at.as_deref(), &folder.path).context("fork")?;
     }
     let code = cluster.serve(&folder.path, keep, async |access| {
-        if let Some(signal) = caught.so_far() {
+        if let Some(signal) = caught.received() {
             return Ok(128 + signal.as_raw() as u8);
         }
         if for_parent {
@@ -107,7 +107,7 @@ pub fn exit_code(outcome: Result<u8>) -> ExitCode {
     match outcome {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            out::tell(&format!("holdfast run: {error:#}"));
+            out::print_error(&format!("holdfast run: {error:#}"));
             ExitCode::from(FAILED)
         }
     }
@@ -154,7 +154,7 @@ impl DataFolder {
     fn end(self) {
         if self.keep {
             let shown = self.path.display();
-            out::tell(&format!(
+            out::print_error(&format!(
                 "holdfast run: the cluster is kept in {shown}; start it with: holdfast up --data-dir {shown}"
             ));
         }
@@ -172,7 +172,10 @@ impl Drop for DataFolder {
                     std::thread::sleep(std::time::Duration::from_millis(5));
                 }
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return out::tell(&format!("holdfast run: {} could not be removed: {error}", self.path.display()));
+                    return out::print_error(&format!(
+                        "holdfast run: {} could not be removed: {error}",
+                        self.path.display()
+                    ));
                 }
                 _ => return,
             }
@@ -221,11 +224,11 @@ fn start(command: &[OsString], access: &Access, folder: &Path) -> Result<Result<
         let shown = name.display();
         match error.kind() {
             std::io::ErrorKind::NotFound => {
-                out::tell(&format!("holdfast run: {shown}: there is no such command"));
+                out::print_error(&format!("holdfast run: {shown}: there is no such command"));
                 NOT_FOUND
             }
             _ => {
-                out::tell(&format!("holdfast run: {shown} cannot be run: {error}"));
+                out::print_error(&format!("holdfast run: {shown} cannot be run: {error}"));
                 NOT_EXECUTABLE
             }
         }
@@ -263,7 +266,7 @@ impl Caught {
     }
 
     /// A signal that has already been received.
-    fn so_far(&mut self) -> Option<Signal> {
+    fn received(&mut self) -> Option<Signal> {
         self.next().now_or_never()
     }
 }

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use holdfast_http2::frame::{Head, PAYLOAD_BYTES_MAX, PREFACE};
-use holdfast_http2::{Answer, Connection, Event, Limits, Reason, StreamId};
+use holdfast_http2::{Connection, Event, Limits, Reason, ResponseHead, StreamId};
 use http::{HeaderMap, StatusCode};
 use std::io::IoSlice;
 
@@ -78,7 +78,8 @@ fn talk(pieces: &[&[u8]]) {
         for stream in asked {
             let headers = HeaderMap::new();
             let is_end = turn % 3 == 0;
-            let answer = Answer { status: StatusCode::OK, headers: &headers, date: None, length: Some(1), is_end };
+            let answer =
+                ResponseHead { status: StatusCode::OK, headers: &headers, date: None, length: Some(1), is_end };
             if server.answer(stream, &answer) && !is_end {
                 server.send(stream, Bytes::from(vec![0; turn * 1_000 % 30_000]), turn % 3 == 1);
                 streams.push(stream);

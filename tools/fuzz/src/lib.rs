@@ -37,10 +37,10 @@ use holdfast_core::wire::table::cells;
 use holdfast_value::Value;
 use input::{Choices, document, kind, line, text};
 
-pub type Target = fn(&[u8]);
+pub type FuzzTarget = fn(&[u8]);
 
 /// Every target and the name of its folder of seeds.
-pub const TARGETS: [(&str, Target); 26] = [
+pub const TARGETS: [(&str, FuzzTarget); 26] = [
     ("json", json),
     ("yaml", yaml),
     ("protobuf", protobuf),

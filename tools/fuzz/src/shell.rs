@@ -3,7 +3,7 @@
 // Each target is a program that compiles the whole file and uses one function.
 #![allow(dead_code)]
 
-use holdfast_shell::{Machine, Setup, Stream, Turn};
+use holdfast_shell::{Machine, OutputStream, RunResult, Setup};
 
 /// A target and the name of its folder of seeds.
 type Named = (&'static str, fn(&[u8]));
@@ -32,15 +32,17 @@ fn gone(script: &str) -> (Option<i32>, u64, usize) {
     machine.end_input(pid);
     while machine.steps() < STEPS_MAX {
         let turn = machine.run(now_ms, STEPS_MAX);
-        let some: usize =
-            [Stream::Output, Stream::Errors].map(|stream| machine.read(pid, stream, usize::MAX).len()).iter().sum();
+        let some: usize = [OutputStream::Output, OutputStream::Errors]
+            .map(|stream| machine.read(pid, stream, usize::MAX).len())
+            .iter()
+            .sum();
         put_out += some;
         if let Some(code) = machine.exit_code(pid) {
             return (Some(code), machine.steps(), put_out);
         }
         match turn {
-            Turn::Idle { until_ms: Some(until) } => now_ms = until,
-            Turn::Idle { until_ms: None } if some == 0 => break,
+            RunResult::Idle { until_ms: Some(until) } => now_ms = until,
+            RunResult::Idle { until_ms: None } if some == 0 => break,
             _ => {}
         }
     }

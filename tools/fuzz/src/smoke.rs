@@ -5,7 +5,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner
 use std::path::Path;
 
 /// A function that panics if an invariant is violated for these bytes.
-pub type Target = fn(&[u8]);
+pub type FuzzTarget = fn(&[u8]);
 
 /// The number of inputs of each sort for each target. Running all of them takes a few seconds.
 const CASES: u32 = 300;
@@ -97,7 +97,7 @@ fn mutated(seeds: &[(String, Vec<u8>)], seed: usize, mutations: &[Mutation]) -> 
     bytes
 }
 
-pub fn holds_on_seeds(targets: &[(&str, Target)]) {
+pub fn holds_on_seeds(targets: &[(&str, FuzzTarget)]) {
     let mut failed = Vec::new();
     for (name, target) in targets {
         for (seed, bytes) in seeds(name) {
@@ -110,7 +110,7 @@ pub fn holds_on_seeds(targets: &[(&str, Target)]) {
 }
 
 /// `meaningful` are bytes that are special to one of the targets.
-pub fn holds_on_mutations(targets: &[(&str, Target)], meaningful: &'static [&'static [u8]]) {
+pub fn holds_on_mutations(targets: &[(&str, FuzzTarget)], meaningful: &'static [&'static [u8]]) {
     let mut failed = Vec::new();
     for (name, target) in targets {
         let seeds = seeds(name);
@@ -121,14 +121,14 @@ pub fn holds_on_mutations(targets: &[(&str, Target)], meaningful: &'static [&'st
 }
 
 /// Checks that random bytes are refused as cleanly as nearly valid input.
-pub fn holds_on_noise(targets: &[(&str, Target)]) {
+pub fn holds_on_noise(targets: &[(&str, FuzzTarget)]) {
     let inputs = || prop::collection::vec(any::<u8>(), 0..300);
     let failed: Vec<_> = targets.iter().filter_map(|(name, target)| failure(name, *target, inputs())).collect();
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
 /// The smallest input for which a target fails.
-fn failure(name: &str, target: Target, inputs: impl Strategy<Value = Vec<u8>>) -> Option<String> {
+fn failure(name: &str, target: FuzzTarget, inputs: impl Strategy<Value = Vec<u8>>) -> Option<String> {
     let cases = asked("HOLDFAST_FUZZ_CASES").unwrap_or(CASES);
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let generator = match asked("HOLDFAST_FUZZ_SEED") {

@@ -7,10 +7,10 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
-use holdfast_streams::Limits;
-use holdfast_streams::remote::{Session, Wanted};
+use holdfast_streams::ConnectionLimits;
+use holdfast_streams::remote::{CommandStreams, Session};
 use holdfast_streams::spdy::{Decoder, Encoder, Flaw, Frame, Headers, PIECE_BYTES_MAX};
-use holdfast_streams::upgrade::{Agreed, Wire};
+use holdfast_streams::upgrade::{Agreed, UpgradeProtocol};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// A target and the name of its folder of seeds.
@@ -141,10 +141,10 @@ fn input_of(protocol: &str, wire: Vec<u8>) -> Vec<u8> {
             _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
         };
         let server = async {
-            let agreed = Agreed { wire: Wire::WebSocket, protocol: protocol.to_owned() };
-            let wanted = Wanted { stdin: true, stdout: true, stderr: true, tty: true };
+            let agreed = Agreed { wire: UpgradeProtocol::WebSocket, protocol: protocol.to_owned() };
+            let wanted = CommandStreams { stdin: true, stdout: true, stderr: true, tty: true };
             let mut stdin = Vec::new();
-            if let Ok(mut session) = Session::accept(near, &agreed, wanted, Limits::default()).await {
+            if let Ok(mut session) = Session::accept(near, &agreed, wanted, ConnectionLimits::default()).await {
                 // This test does not read terminal sizes. Dropping their stream keeps the sizes from filling its
                 // buffer.
                 session.resize = None;

@@ -11,11 +11,11 @@ use clap::{Parser, Subcommand};
 #[command(name = "xtask", about = "Tools for working on Holdfast")]
 struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: XtaskCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum XtaskCommand {
     /// Run all checks of continuous integration except the tests.
     Ci,
     /// Write core/schema/table.txt from the sources of k8s-pb and k8s-openapi.
@@ -28,8 +28,8 @@ enum Command {
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
-        Command::Ci => ci::run(),
-        Command::Schema { check } => schema::run(check),
+        XtaskCommand::Ci => ci::run(),
+        XtaskCommand::Schema { check } => schema::run(check),
     }
 }
 

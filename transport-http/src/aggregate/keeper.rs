@@ -19,7 +19,7 @@ use holdfast_core::wire::discovery::Aggregated;
 use holdfast_core::wire::discovery::documents::ResourceDiscovery;
 use holdfast_core::wire::{merged, openapi};
 use holdfast_engine::{Delivery, Engine, Fault, WatchStart};
-use holdfast_outbound::{Endpoint, TlsTrust};
+use holdfast_outbound::{CallTarget, TlsTrust};
 use holdfast_service::Service;
 use holdfast_service::housekeeping::registrar::follow;
 use holdfast_value::Value;
@@ -307,7 +307,7 @@ impl Aggregator {
     async fn ask(&self, service: &ApiService) -> Condition {
         let Some(Backend { namespace, name, port, .. }) = &service.backend else { return Condition::local() };
         let trust = TlsTrust { authorities: Vec::new(), insecure: true, identified: true };
-        let endpoint = Endpoint::service(namespace, name, *port, &service.served.path(), trust);
+        let endpoint = CallTarget::service(namespace, name, *port, &service.served.path(), trust);
         let one = || async {
             let url = self.outbound.shown(&endpoint).map_err(|error| error.to_string())?;
             let failing = |why: String| format!("failing or missing response from {url}: {why}");

@@ -16,7 +16,7 @@ use holdfast_core::apiservices::{ApiService, Backend, GroupVersion, local};
 use holdfast_core::wire::discovery::documents::ResourceDiscovery;
 use holdfast_core::wire::merged::Remote;
 use holdfast_engine::Engine;
-use holdfast_outbound::{Egress, Endpoint, Identity, Insiders, Outbound, TlsTrust};
+use holdfast_outbound::{CallTarget, Egress, Identity, InProcessServices, Outbound, TlsTrust};
 use holdfast_value::Value;
 pub(crate) use proxy::{forward, passed_on, say_client, strip};
 use std::collections::{BTreeMap, HashMap};
@@ -31,14 +31,14 @@ pub struct Settings {
     /// The client certificate with which this server proves that it may act for users.
     pub identity: Option<Arc<Identity>>,
     /// Servers in this process.
-    pub inside: Insiders,
+    pub inside: InProcessServices,
     /// The proxies for outgoing connections.
     pub egress: Egress,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        let (routing, inside, egress) = (Routing::Service, Insiders::new(), Egress::default());
+        let (routing, inside, egress) = (Routing::Service, InProcessServices::new(), Egress::default());
         Settings { routing, reject_redirects: true, identity: None, inside, egress }
     }
 }
@@ -142,10 +142,10 @@ impl Table {
 }
 
 impl Server {
-    fn endpoint(&self, path: &str) -> Endpoint {
+    fn endpoint(&self, path: &str) -> CallTarget {
         let Backend { namespace, name, port, ca_bundle, insecure } = &self.backend;
         let trust = TlsTrust { authorities: ca_bundle.clone(), insecure: *insecure, identified: true };
-        Endpoint::service(namespace, name, *port, path, trust)
+        CallTarget::service(namespace, name, *port, path, trust)
     }
 }
 

@@ -9,9 +9,9 @@ use holdfast_core::Refusal;
 use holdfast_core::kinds::Destination;
 use holdfast_core::refusal::Ruling;
 use holdfast_outbound::kubelets::{Unreached, send};
-use holdfast_streams::Limits;
-use holdfast_streams::upgrade::{self, Wire};
-use holdfast_streams::websocket::{Form, send_all};
+use holdfast_streams::ConnectionLimits;
+use holdfast_streams::upgrade::{self, UpgradeProtocol};
+use holdfast_streams::websocket::{MessageForm, send_all};
 use holdfast_value::json;
 use http::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LOCATION, USER_AGENT};
 use http::{HeaderMap, Method, StatusCode};
@@ -28,7 +28,7 @@ pub async fn answer(mut outing: Outing<'_>) -> Result<Answered, Refusal> {
         return Err(Refusal::NoSuchPath);
     };
     let socket = match upgrade::wire(&outing.head.headers) {
-        Some(Wire::WebSocket) if outing.head.upgrade.is_some() => {
+        Some(UpgradeProtocol::WebSocket) if outing.head.upgrade.is_some() => {
             match upgrade::agree(&outing.head.headers, &[], upgrade::LOG_WEBSOCKET) {
                 Ok(agreed) => Some(agreed),
                 Err(refusal) => return Ok(Answered::now(not_upgraded(refusal))),
@@ -65,7 +65,7 @@ pub async fn answer(mut outing: Outing<'_>) -> Result<Answered, Refusal> {
         match upgraded(client).await {
             Ok(client) => {
                 let source = StreamReader::new(Box::pin(log.map_err(std::io::Error::other)));
-                send_all(client, Form::of(&agreed.protocol), source, Limits::default()).await;
+                send_all(client, MessageForm::of(&agreed.protocol), source, ConnectionLimits::default()).await;
             }
             Err(error) => tracing::debug!(%error, "a WebSocket was not opened"),
         }

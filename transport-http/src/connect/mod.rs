@@ -26,7 +26,7 @@ use crate::transport::lifecycle::Lifecycle;
 use crate::understood::Head;
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
-use holdfast_audit::{Ended, Trail};
+use holdfast_audit::{RequestEnd, Trail};
 use holdfast_core::Refusal;
 use holdfast_core::kinds::Destination;
 use holdfast_core::refusal::{Plenty, Ruling};
@@ -111,7 +111,7 @@ impl Answered {
     async fn told(self, trail: Option<Box<Trail>>) -> Response {
         let Answered { response, ends } = self;
         if let Some(mut trail) = trail {
-            let ended = Ended { code: response.status().as_u16(), ..Ended::default() };
+            let ended = RequestEnd { code: response.status().as_u16(), ..RequestEnd::default() };
             trail.start(ended.clone()).await;
             match ends {
                 // If the receiver is gone, the answer has ended, and dropping the trail records that.

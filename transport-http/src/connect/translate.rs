@@ -9,9 +9,9 @@ use crate::status::Status;
 use holdfast_core::Refusal;
 use holdfast_core::kinds::Machine;
 use holdfast_outbound::kubelets::send;
-use holdfast_streams::remote::{Outcome, Remote, Session, Version, Wanted};
-use holdfast_streams::upgrade::{self, Agreed, REMOTE_COMMAND_SPDY, STREAM_PROTOCOL, Wire};
-use holdfast_streams::{Input, Limits, Output};
+use holdfast_streams::remote::{CommandOutcome, CommandStreams, ProtocolVersion, Remote, Session};
+use holdfast_streams::upgrade::{self, Agreed, REMOTE_COMMAND_SPDY, STREAM_PROTOCOL, UpgradeProtocol};
+use holdfast_streams::{ConnectionLimits, Input, Output};
 use http::{Method, StatusCode};
 use hyper_util::rt::TokioIo;
 use std::pin::pin;
@@ -39,7 +39,7 @@ pub async fn answer(mut outing: Outing<'_>, machine: &Machine, target: &str) -> 
     let client = client.ok_or_else(|| failed("unable to upgrade: the connection cannot be taken over"))?;
     let options = &outing.way.options;
     let [stdin, stdout, stderr, tty] = ["stdin", "stdout", "stderr", "tty"].map(|name| options.flag(name));
-    let wanted = Wanted { stdin, stdout, stderr, tty };
+    let wanted = CommandStreams { stdin, stdout, stderr, tty };
     let way = Behind { machine: machine.clone(), target: target.to_owned(), connections: outing.connections.clone() };
     let (ends, kept) = outing.keep();
     spawn(&outing, kept, async move {
@@ -47,8 +47,8 @@ pub async fn answer(mut outing: Outing<'_>, machine: &Machine, target: &str) -> 
             Ok(client) => client,
             Err(error) => return tracing::debug!(%error, "a WebSocket was not opened"),
         };
-        let agreed = Agreed { wire: Wire::WebSocket, protocol: protocol.to_owned() };
-        let Ok(session) = Session::accept(client, &agreed, wanted, Limits::default()).await else { return };
+        let agreed = Agreed { wire: UpgradeProtocol::WebSocket, protocol: protocol.to_owned() };
+        let Ok(session) = Session::accept(client, &agreed, wanted, ConnectionLimits::default()).await else { return };
         let gone = session.closed();
         let mut running = pin!(run(session, way, wanted));
         tokio::select! {
@@ -70,7 +70,7 @@ struct Behind {
 }
 
 impl Behind {
-    async fn open(&self, wanted: Wanted) -> Result<(Remote, Version), Refusal> {
+    async fn open(&self, wanted: CommandStreams) -> Result<(Remote, ProtocolVersion), Refusal> {
         let kubelet = self.connections.kubelets.find(&self.machine).map_err(unreached)?;
         let link = kubelet.dial(false).await.map_err(unreached)?;
         let asked = request(Method::POST, &self.target, spdy_headers(REMOTE_COMMAND_SPDY.iter()))?;
@@ -81,17 +81,17 @@ impl Behind {
             return Err(failed(format!("unable to upgrade connection: {}", String::from_utf8_lossy(&words))));
         }
         let chosen = response.headers().get(STREAM_PROTOCOL).and_then(|chosen| chosen.to_str().ok());
-        let version = Version::of(chosen.unwrap_or_default());
+        let version = ProtocolVersion::of(chosen.unwrap_or_default());
         let server = hyper::upgrade::on(&mut response).await;
         let server = server.map_err(|error| failed(format!("unable to upgrade connection: {error}")))?;
         let server = Paced::new(TokioIo::new(server), self.connections.bytes_a_second);
-        let remote = Remote::open(server, version, wanted, Limits::default()).await;
+        let remote = Remote::open(server, version, wanted, ConnectionLimits::default()).await;
         remote.map(|remote| (remote, version)).map_err(|error| failed(format!("error sending request: {error}")))
     }
 }
 
 /// Passes on all streams. Sends the outcome after all output.
-async fn run(mut session: Session, behind: Behind, wanted: Wanted) {
+async fn run(mut session: Session, behind: Behind, wanted: CommandStreams) {
     let (remote, version) = match behind.open(wanted).await {
         Ok(opened) => opened,
         Err(refusal) => return finish(session, &refused(&refusal)).await,
@@ -125,23 +125,25 @@ async fn run(mut session: Session, behind: Behind, wanted: Wanted) {
         () = into => return,
         () = pings => return,
     };
-    let outcome = match (version >= Version::V4, text.is_empty()) {
-        (true, false) => Outcome::status(text, None),
-        (false, false) => Outcome::failed(&format!("error executing remote command: {text}")),
-        (_, true) if version >= Version::V4 => Outcome::failed("the kubelet ended the connection without an outcome"),
-        (_, true) => Outcome::success(),
+    let outcome = match (version >= ProtocolVersion::V4, text.is_empty()) {
+        (true, false) => CommandOutcome::status(text, None),
+        (false, false) => CommandOutcome::failed(&format!("error executing remote command: {text}")),
+        (_, true) if version >= ProtocolVersion::V4 => {
+            CommandOutcome::failed("the kubelet ended the connection without an outcome")
+        }
+        (_, true) => CommandOutcome::success(),
     };
     finish(session, &outcome).await;
 }
 
-async fn finish(session: Session, outcome: &Outcome) {
+async fn finish(session: Session, outcome: &CommandOutcome) {
     if let Err(error) = session.finish(outcome).await {
         tracing::debug!(%error, "the outcome of a command could not be sent to the client");
     }
 }
 
-fn refused(refusal: &Refusal) -> Outcome {
-    Outcome::status(Status::from(refusal).document.to_string(), None)
+fn refused(refusal: &Refusal) -> CommandOutcome {
+    CommandOutcome::status(Status::from(refusal).document.to_string(), None)
 }
 
 /// Copies one stream to its end.

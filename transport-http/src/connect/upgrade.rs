@@ -11,7 +11,7 @@ use holdfast_core::Refusal;
 use holdfast_core::kinds::Machine;
 use holdfast_outbound::Link;
 use holdfast_outbound::kubelets::send;
-use holdfast_streams::upgrade::{self, STREAM_PROTOCOL, TUNNEL, Wire};
+use holdfast_streams::upgrade::{self, STREAM_PROTOCOL, TUNNEL, UpgradeProtocol};
 use holdfast_streams::websocket::Tunnel;
 use http::header::{CONNECTION, HeaderValue, UPGRADE};
 use http::{Method, StatusCode};
@@ -32,7 +32,7 @@ pub async fn answer(outing: Outing<'_>, machine: &Machine, path: &str, query: &s
     let is_forward = outing.way.part == "portforward";
     let gates = outing.connections.gates;
     // With the gate off, a WebSocket request is passed to the node like any other upgrade.
-    let is_looked_at = wire == Wire::WebSocket && if is_forward { gates.tunnels } else { gates.translates };
+    let is_looked_at = wire == UpgradeProtocol::WebSocket && if is_forward { gates.tunnels } else { gates.translates };
     let wants = |wanted: fn(&str) -> bool| {
         let is_passed_on = machine.takes_websockets && gates.passes_on;
         is_looked_at && !is_passed_on && upgrade::offered(&outing.head.headers).any(wanted)

@@ -7,7 +7,7 @@ use super::{Connection, Deadline, Failure, OUTPUT_BYTES_MAX, date};
 use crate::manners::Farewell;
 use crate::received::Received;
 use bytes::Bytes;
-use holdfast_http2::{Answer, Reason, StreamId};
+use holdfast_http2::{Reason, ResponseHead, StreamId};
 use http::response::Parts;
 use http::{HeaderMap, Method, Request, Response};
 use http_body::Body;
@@ -161,7 +161,7 @@ where
             self.shut_down();
         }
         let date = date::now();
-        let answer = Answer {
+        let answer = ResponseHead {
             status: head.status,
             headers: &head.headers,
             date: Some(&date),

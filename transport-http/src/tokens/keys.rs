@@ -3,7 +3,7 @@
 use super::signatures::install;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use holdfast_tls::keys::{Kind, in_pkcs8, private_key, public_info};
+use holdfast_tls::keys::{KeyKind, in_pkcs8, private_key, public_info};
 use holdfast_value::{Value, json};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey};
 use ring::rand::SystemRandom;
@@ -153,9 +153,9 @@ fn described(der: &[u8]) -> Result<Public, String> {
 /// The id of a public key: the digest of its SubjectPublicKeyInfo.
 fn key_id(algorithm: Algorithm, public: &[u8]) -> String {
     let info = match algorithm {
-        Algorithm::RS256 => public_info(Kind::Rsa, public),
-        Algorithm::ES256 => public_info(Kind::P256, public),
-        _ => public_info(Kind::P384, public),
+        Algorithm::RS256 => public_info(KeyKind::Rsa, public),
+        Algorithm::ES256 => public_info(KeyKind::P256, public),
+        _ => public_info(KeyKind::P384, public),
     };
     URL_SAFE_NO_PAD.encode(sha2::Sha256::digest(info))
 }

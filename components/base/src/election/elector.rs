@@ -46,7 +46,7 @@ pub struct Now {
 
 /// The caller's next step.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Step {
+pub enum ElectionStep {
     Read,
     Create(Record),
     Update(Record),
@@ -57,7 +57,7 @@ pub enum Step {
 
 /// The result of a step.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Answer {
+pub enum StepResult {
     /// The record in the lock, and its text; equal texts mean that no process has written in between.
     Found(Record, String),
     Missing,
@@ -69,7 +69,7 @@ pub enum Answer {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum At {
+enum ElectorState {
     Waiting,
     /// Renewing the last written record, without reading the lock first.
     Renewing,
@@ -84,7 +84,7 @@ enum At {
 pub struct Elector {
     identity: String,
     terms: Terms,
-    at: At,
+    at: ElectorState,
     /// The last record read, and when it was first read.
     observed: Record,
     observed_text: Option<String>,
@@ -110,7 +110,7 @@ impl Elector {
         Elector {
             identity: identity.into(),
             terms,
-            at: At::Waiting,
+            at: ElectorState::Waiting,
             observed: Record::default(),
             observed_text: None,
             observed_at: Duration::ZERO,
@@ -151,17 +151,19 @@ impl Elector {
     }
 
     /// The next step. The first answer is [`Answer::Waited`].
-    pub fn step(&mut self, now: Now, answer: Answer) -> Step {
+    pub fn step(&mut self, now: Now, answer: StepResult) -> ElectionStep {
         match (self.at, answer) {
-            (At::Waiting, Answer::Waited) => self.begin(now),
-            (At::Renewing, Answer::Failed) if !self.is_too_late(now) => self.read(),
-            (At::Reading, Answer::Missing) => {
+            (ElectorState::Waiting, StepResult::Waited) => self.begin(now),
+            (ElectorState::Renewing, StepResult::Failed) if !self.is_too_late(now) => self.read(),
+            (ElectorState::Reading, StepResult::Missing) => {
                 let record = self.record(now);
-                self.write(At::Creating, record, Step::Create)
+                self.write(ElectorState::Creating, record, ElectionStep::Create)
             }
-            (At::Reading, Answer::Found(record, text)) => self.found(now, record, text),
-            (At::Renewing | At::Creating | At::Updating, Answer::Written) => self.written(now),
-            (At::Over, _) => Step::Lost,
+            (ElectorState::Reading, StepResult::Found(record, text)) => self.found(now, record, text),
+            (ElectorState::Renewing | ElectorState::Creating | ElectorState::Updating, StepResult::Written) => {
+                self.written(now)
+            }
+            (ElectorState::Over, _) => ElectionStep::Lost,
             _ => self.failed(now),
         }
     }
@@ -170,7 +172,7 @@ impl Elector {
     /// after this call.
     pub fn release(&mut self, now: Now) -> Option<Record> {
         self.leading.take()?;
-        self.at = At::Over;
+        self.at = ElectorState::Over;
         let transitions = self.observed.transitions;
         let record =
             Record { lease_seconds: 1, acquired: now.wall, renewed: now.wall, transitions, ..Record::default() };
@@ -178,7 +180,7 @@ impl Elector {
         Some(record)
     }
 
-    fn begin(&mut self, now: Now) -> Step {
+    fn begin(&mut self, now: Now) -> ElectionStep {
         if let Some(leading) = &mut self.leading {
             leading.trying.get_or_insert(now.elapsed);
         }
@@ -188,17 +190,17 @@ impl Elector {
         self.asked_at = now.elapsed;
         if self.leads() && self.is_held(now) && self.observed.holder == self.identity {
             let record = self.renewal(now);
-            return self.write(At::Renewing, record, Step::Update);
+            return self.write(ElectorState::Renewing, record, ElectionStep::Update);
         }
         self.read()
     }
 
-    fn read(&mut self) -> Step {
-        self.at = At::Reading;
-        Step::Read
+    fn read(&mut self) -> ElectionStep {
+        self.at = ElectorState::Reading;
+        ElectionStep::Read
     }
 
-    fn write(&mut self, at: At, record: Record, step: fn(Record) -> Step) -> Step {
+    fn write(&mut self, at: ElectorState, record: Record, step: fn(Record) -> ElectionStep) -> ElectionStep {
         self.at = at;
         self.writing = record.clone();
         step(record)
@@ -219,7 +221,7 @@ impl Elector {
         Record { acquired, transitions, ..self.record(now) }
     }
 
-    fn found(&mut self, now: Now, record: Record, text: String) -> Step {
+    fn found(&mut self, now: Now, record: Record, text: String) -> ElectionStep {
         if self.observed_text.as_ref() != Some(&text) {
             self.observed = record;
             self.observed_text = Some(text);
@@ -239,10 +241,10 @@ impl Elector {
             Record { transitions: self.observed.transitions.saturating_add(1), ..self.record(now) }
         };
         self.asked_at = now.elapsed;
-        self.write(At::Updating, record, Step::Update)
+        self.write(ElectorState::Updating, record, ElectionStep::Update)
     }
 
-    fn written(&mut self, now: Now) -> Step {
+    fn written(&mut self, now: Now) -> ElectionStep {
         self.observed = self.writing.clone();
         self.observed_text = None;
         self.observed_at = now.elapsed;
@@ -250,7 +252,7 @@ impl Elector {
         if self.is_too_late(now) { self.lose() } else { self.wait(self.terms.retry) }
     }
 
-    fn failed(&mut self, now: Now) -> Step {
+    fn failed(&mut self, now: Now) -> ElectionStep {
         match self.gives_up_at() {
             None => self.wait(self.terms.retry.mul_f64(1.0 + JITTER * now.chance)),
             Some(end) if now.elapsed >= end => self.lose(),
@@ -258,15 +260,15 @@ impl Elector {
         }
     }
 
-    fn wait(&mut self, time: Duration) -> Step {
-        self.at = At::Waiting;
-        Step::Wait(time)
+    fn wait(&mut self, time: Duration) -> ElectionStep {
+        self.at = ElectorState::Waiting;
+        ElectionStep::Wait(time)
     }
 
-    fn lose(&mut self) -> Step {
+    fn lose(&mut self) -> ElectionStep {
         self.leading = None;
-        self.at = At::Over;
-        Step::Lost
+        self.at = ElectorState::Over;
+        ElectionStep::Lost
     }
 
     fn is_too_late(&self, now: Now) -> bool {

@@ -1,7 +1,7 @@
 //! The lock object of an election: a Lease, or in older forms an annotation of Endpoints or of a ConfigMap; or one of
 //! these together with a Lease, during a migration.
 
-use super::elector::{Answer, Record};
+use super::elector::{Record, StepResult};
 use crate::api::{Api, ApiError};
 use holdfast_value::{Map, Value, json};
 use jiff::{Timestamp, Unit};
@@ -15,7 +15,7 @@ const UNKNOWN_LEADER: &str = "leaderelection.k8s.io/unknown";
 
 /// The kinds of objects of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum LockKind {
     Leases,
     Endpoints,
     ConfigMaps,
@@ -23,16 +23,16 @@ pub enum Form {
     ConfigMapsLeases,
 }
 
-impl FromStr for Form {
+impl FromStr for LockKind {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Form, String> {
+    fn from_str(text: &str) -> Result<LockKind, String> {
         Ok(match text {
-            "leases" => Form::Leases,
-            "endpoints" => Form::Endpoints,
-            "configmaps" => Form::ConfigMaps,
-            "endpointsleases" => Form::EndpointsLeases,
-            "configmapsleases" => Form::ConfigMapsLeases,
+            "leases" => LockKind::Leases,
+            "endpoints" => LockKind::Endpoints,
+            "configmaps" => LockKind::ConfigMaps,
+            "endpointsleases" => LockKind::EndpointsLeases,
+            "configmapsleases" => LockKind::ConfigMapsLeases,
             _ => return Err(format!("Invalid lock-type {text}")),
         })
     }
@@ -57,14 +57,14 @@ const LEASE: Holder = Holder {
 const ENDPOINTS: Holder = Holder { api_version: "v1", kind: "Endpoints", base: "/api/v1", resource: "endpoints" };
 const CONFIG_MAP: Holder = Holder { api_version: "v1", kind: "ConfigMap", base: "/api/v1", resource: "configmaps" };
 
-impl Form {
+impl LockKind {
     fn holders(self) -> (&'static Holder, Option<&'static Holder>) {
         match self {
-            Form::Leases => (&LEASE, None),
-            Form::Endpoints => (&ENDPOINTS, None),
-            Form::ConfigMaps => (&CONFIG_MAP, None),
-            Form::EndpointsLeases => (&ENDPOINTS, Some(&LEASE)),
-            Form::ConfigMapsLeases => (&CONFIG_MAP, Some(&LEASE)),
+            LockKind::Leases => (&LEASE, None),
+            LockKind::Endpoints => (&ENDPOINTS, None),
+            LockKind::ConfigMaps => (&CONFIG_MAP, None),
+            LockKind::EndpointsLeases => (&ENDPOINTS, Some(&LEASE)),
+            LockKind::ConfigMapsLeases => (&CONFIG_MAP, Some(&LEASE)),
         }
     }
 }
@@ -90,7 +90,7 @@ impl Holder {
     }
 
     /// Puts a record into an object.
-    fn hold(&self, object: &mut Value, record: &Record) {
+    fn write_record(&self, object: &mut Value, record: &Record) {
         if self.kind == "Lease" {
             let spec = &mut object["spec"];
             if !spec.is_object() {
@@ -127,7 +127,7 @@ fn micro_time(time: Timestamp) -> String {
 
 /// One object of a lock, as it was last read.
 #[derive(Debug)]
-struct Part {
+struct LockObject {
     holder: &'static Holder,
     seen: Option<Value>,
 }
@@ -137,33 +137,33 @@ struct Part {
 pub struct Lock {
     pub namespace: String,
     pub name: String,
-    first: Part,
-    second: Option<Part>,
+    first: LockObject,
+    second: Option<LockObject>,
 }
 
 impl Lock {
-    pub fn new(form: Form, namespace: impl Into<String>, name: impl Into<String>) -> Lock {
+    pub fn new(form: LockKind, namespace: impl Into<String>, name: impl Into<String>) -> Lock {
         let (first, second) = form.holders();
-        let part = |holder| Part { holder, seen: None };
+        let part = |holder| LockObject { holder, seen: None };
         Lock { namespace: namespace.into(), name: name.into(), first: part(first), second: second.map(part) }
     }
 
-    pub async fn read(&mut self, api: &Api) -> Result<Answer, ApiError> {
+    pub async fn read(&mut self, api: &Api) -> Result<StepResult, ApiError> {
         let (namespace, name) = (&self.namespace, &self.name);
-        let Some(first) = self.first.read(api, namespace, name).await? else { return Ok(Answer::Missing) };
+        let Some(first) = self.first.read(api, namespace, name).await? else { return Ok(StepResult::Missing) };
         let text = |record: &Record| format!("{record:?}");
         let Some(second) = &mut self.second else {
             let text = text(&first);
-            return Ok(Answer::Found(first, text));
+            return Ok(StepResult::Found(first, text));
         };
         // If the second object is missing, the holder is a process that supports only the first form.
         let Some(second) = second.read(api, namespace, name).await? else {
             let text = text(&first);
-            return Ok(Answer::Found(first, text));
+            return Ok(StepResult::Found(first, text));
         };
         let texts = format!("{}{}", text(&first), text(&second));
         let holder = if first.holder == second.holder { first.holder } else { UNKNOWN_LEADER.into() };
-        Ok(Answer::Found(Record { holder, ..first }, texts))
+        Ok(StepResult::Found(Record { holder, ..first }, texts))
     }
 
     pub async fn create(&mut self, api: &Api, record: &Record) -> Result<(), ApiError> {
@@ -203,7 +203,7 @@ impl Lock {
     }
 }
 
-impl Part {
+impl LockObject {
     fn collection(&self, namespace: &str) -> String {
         format!("{}/namespaces/{namespace}/{}", self.holder.base, self.holder.resource)
     }
@@ -229,7 +229,7 @@ impl Part {
             "kind": self.holder.kind,
             "metadata": {"name": name, "namespace": namespace},
         });
-        self.holder.hold(&mut object, record);
+        self.holder.write_record(&mut object, record);
         self.seen = Some(api.post(&self.collection(namespace), &object).await?);
         Ok(())
     }
@@ -237,7 +237,7 @@ impl Part {
     /// Updates the object only if it is unchanged since it was last read.
     async fn update(&mut self, api: &Api, namespace: &str, name: &str, record: &Record) -> Result<(), ApiError> {
         let Some(mut object) = self.seen.clone() else { return Err(ApiError::local("the lock was never read")) };
-        self.holder.hold(&mut object, record);
+        self.holder.write_record(&mut object, record);
         self.seen = Some(api.put(&format!("{}/{name}", self.collection(namespace)), &object).await?);
         Ok(())
     }
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn each_object_of_a_pair_has_an_event_of_its_own() {
-        let lock = Lock::new(Form::EndpointsLeases, "ns", "lock");
+        let lock = Lock::new(LockKind::EndpointsLeases, "ns", "lock");
         let about: Vec<(String, Value)> = lock.references(Timestamp::UNIX_EPOCH).collect();
         let shown: Vec<_> = about.iter().map(|(name, of)| (name.as_str(), of["kind"].as_str().unwrap())).collect();
         assert_eq!(shown, [("lock.0", "Endpoints"), ("lock.1", "Lease")]);

@@ -11,5 +11,5 @@ pub mod run;
 mod tests;
 
 pub use elector::{Elector, Record, Terms};
-pub use lock::{Form, Lock};
-pub use run::{Election, Outcome, Standing};
+pub use lock::{Lock, LockKind};
+pub use run::{Election, ElectionOutcome, Standing};

@@ -1,7 +1,7 @@
 //! Runs a candidate on its lock, and the work while the candidate leads.
 
-use super::elector::{Answer, Elector, Now, Record, Step, Terms};
-use super::lock::{Form, Lock};
+use super::elector::{ElectionStep, Elector, Now, Record, StepResult, Terms};
+use super::lock::{Lock, LockKind};
 use crate::api::{Api, ApiError};
 use crate::metrics::Metrics;
 use holdfast_value::json;
@@ -15,7 +15,7 @@ const OVERDUE_MAX: Duration = Duration::from_secs(20);
 /// A candidate for leadership.
 pub struct Election {
     pub api: Arc<Api>,
-    pub form: Form,
+    pub form: LockKind,
     pub namespace: String,
     pub name: String,
     pub terms: Terms,
@@ -29,7 +29,7 @@ pub struct Election {
 
 /// How an election ended.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Outcome<T> {
+pub enum ElectionOutcome<T> {
     /// The work is done.
     Done(T),
     /// The process received a signal to end.
@@ -87,18 +87,18 @@ pub fn identity() -> String {
 
 impl Election {
     /// Runs `work` while this process leads, and releases the lease at the end.
-    pub async fn lead<T>(self, work: impl Future<Output = T>, stop: impl Future<Output = ()>) -> Outcome<T> {
+    pub async fn lead<T>(self, work: impl Future<Output = T>, stop: impl Future<Output = ()>) -> ElectionOutcome<T> {
         let mut candidate = Candidate::new(self);
         tokio::pin!(stop);
         let mut work = Box::pin(work);
         let outcome = tokio::select! {
             biased;
-            () = &mut stop => Outcome::Stopped,
+            () = &mut stop => ElectionOutcome::Stopped,
             () = candidate.acquire() => tokio::select! {
                 biased;
-                () = &mut stop => Outcome::Stopped,
-                () = candidate.renew() => Outcome::Lost,
-                done = &mut work => Outcome::Done(done),
+                () = &mut stop => ElectionOutcome::Stopped,
+                () = candidate.renew() => ElectionOutcome::Lost,
+                done = &mut work => ElectionOutcome::Done(done),
             },
         };
         // The work is dropped before the lease is released, so that it never runs without the lease.
@@ -113,7 +113,7 @@ struct Candidate {
     elector: Elector,
     lock: Lock,
     began: Instant,
-    next: Step,
+    next: ElectionStep,
     reported: String,
 }
 
@@ -122,7 +122,7 @@ impl Candidate {
         let elector = Elector::new(election.identity.clone(), election.terms);
         let lock = Lock::new(election.form, election.namespace.clone(), election.name.clone());
         election.metrics.leads(&election.name, false);
-        let next = Step::Wait(Duration::ZERO);
+        let next = ElectionStep::Wait(Duration::ZERO);
         Candidate { election, elector, lock, began: Instant::now(), next, reported: String::new() }
     }
 
@@ -143,7 +143,7 @@ impl Candidate {
 
     /// Returns once this process no longer leads.
     async fn renew(&mut self) {
-        while self.next != Step::Lost {
+        while self.next != ElectionStep::Lost {
             self.step().await;
         }
         tracing::error!(lease = self.lease(), "failed to renew lease");
@@ -153,11 +153,11 @@ impl Candidate {
     /// next step finds this out.
     async fn step(&mut self) {
         let answer = match self.next.clone() {
-            Step::Wait(time) => {
+            ElectionStep::Wait(time) => {
                 tokio::time::sleep(time).await;
-                Answer::Waited
+                StepResult::Waited
             }
-            Step::Lost => return,
+            ElectionStep::Lost => return,
             call => {
                 // A leader waits for an answer only until the moment at which it gives up.
                 let patience = self.elector.gives_up_at().map(|end| end.saturating_sub(self.began.elapsed()));
@@ -166,12 +166,16 @@ impl Candidate {
                 match tokio::time::timeout(patience.map_or(most, |patience| patience.min(most)), asked).await {
                     Ok(Ok(answer)) => answer,
                     Ok(Err(error)) => {
-                        tracing::error!(%error, lease = self.lease(), step = called(&call), "the lock did not answer as wished");
-                        Answer::Failed
+                        tracing::error!(%error, lease = self.lease(), step = call_name(&call), "the lock did not answer as wished");
+                        StepResult::Failed
                     }
                     Err(_) => {
-                        tracing::error!(lease = self.lease(), step = called(&call), "the lock did not answer in time");
-                        Answer::Failed
+                        tracing::error!(
+                            lease = self.lease(),
+                            step = call_name(&call),
+                            "the lock did not answer in time"
+                        );
+                        StepResult::Failed
                     }
                 }
             }
@@ -184,11 +188,11 @@ impl Candidate {
         self.report();
     }
 
-    async fn ask(&mut self, call: &Step) -> Result<Answer, ApiError> {
+    async fn ask(&mut self, call: &ElectionStep) -> Result<StepResult, ApiError> {
         let api = self.election.api.clone();
         match call {
-            Step::Create(record) => self.lock.create(&api, record).await.map(|()| Answer::Written),
-            Step::Update(record) => self.lock.update(&api, record).await.map(|()| Answer::Written),
+            ElectionStep::Create(record) => self.lock.create(&api, record).await.map(|()| StepResult::Written),
+            ElectionStep::Update(record) => self.lock.update(&api, record).await.map(|()| StepResult::Written),
             _ => self.lock.read(&api).await,
         }
     }
@@ -213,17 +217,17 @@ impl Candidate {
         self.election.metrics.leads(&self.election.name, false);
         *self.election.standing.lock() = None;
         if let Some(record) = released {
-            self.give_back(&record).await;
+            self.release(&record).await;
             self.note("stopped leading").await;
         }
     }
 
     /// Writes a record without a leader, unless another process already leads.
-    async fn give_back(&mut self, record: &Record) {
+    async fn release(&mut self, record: &Record) {
         let (api, most) = (self.election.api.clone(), self.election.terms.renew);
         let given = async {
             match self.lock.read(&api).await? {
-                Answer::Found(found, _) if found.holder == self.election.identity => {
+                StepResult::Found(found, _) if found.holder == self.election.identity => {
                     self.lock.update(&api, record).await
                 }
                 _ => Ok(()),
@@ -271,12 +275,12 @@ impl Candidate {
     }
 }
 
-fn called(step: &Step) -> &'static str {
+fn call_name(step: &ElectionStep) -> &'static str {
     match step {
-        Step::Read => "read",
-        Step::Create(_) => "create",
-        Step::Update(_) => "update",
-        Step::Wait(_) => "wait",
-        Step::Lost => "lost",
+        ElectionStep::Read => "read",
+        ElectionStep::Create(_) => "create",
+        ElectionStep::Update(_) => "update",
+        ElectionStep::Wait(_) => "wait",
+        ElectionStep::Lost => "lost",
     }
 }

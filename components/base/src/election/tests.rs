@@ -1,6 +1,6 @@
 //! Candidates with a lock in memory, with clocks that differ, and with answers that are late or lost.
 
-use super::elector::{Answer, Elector, Now, Record, Step, Terms};
+use super::elector::{ElectionStep, Elector, Now, Record, StepResult, Terms};
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use std::time::Duration;
@@ -17,17 +17,17 @@ struct Candidate {
     skew: i64,
     /// The version that the candidate last read or wrote.
     seen: u64,
-    next: Step,
+    next: ElectionStep,
     /// When the candidate's next step is due, and with which answer.
     due: Duration,
-    answer: Answer,
+    answer: StepResult,
 }
 
 impl Candidate {
     fn new(name: &str, terms: Terms, skew: i64) -> Candidate {
         let elector = Elector::new(name, terms);
-        let (next, due) = (Step::Wait(Duration::ZERO), Duration::ZERO);
-        Candidate { elector, skew, seen: 0, next, due, answer: Answer::Waited }
+        let (next, due) = (ElectionStep::Wait(Duration::ZERO), Duration::ZERO);
+        Candidate { elector, skew, seen: 0, next, due, answer: StepResult::Waited }
     }
 
     fn now(&self, elapsed: Duration, chance: f64) -> Now {
@@ -43,7 +43,7 @@ impl Candidate {
     /// Processes the answer that is due, and carries out the next step. `luck` decides whether the request or its
     /// answer is lost.
     fn turn(&mut self, elapsed: Duration, store: &mut Store, luck: &Luck) {
-        let answer = std::mem::replace(&mut self.answer, Answer::Failed);
+        let answer = std::mem::replace(&mut self.answer, StepResult::Failed);
         self.next = self.elector.step(self.now(elapsed, luck.chance), answer);
         let mut delay = luck.delay;
         if let Some(end) = self.elector.gives_up_at() {
@@ -51,38 +51,38 @@ impl Candidate {
         }
         self.due = elapsed + delay;
         self.answer = match self.next.clone() {
-            Step::Wait(time) => {
+            ElectionStep::Wait(time) => {
                 self.due = elapsed + time;
-                Answer::Waited
+                StepResult::Waited
             }
-            Step::Lost => Answer::Waited,
-            _ if luck.lost_before => Answer::Failed,
-            Step::Read => match &store.0 {
-                None => Answer::Missing,
+            ElectionStep::Lost => StepResult::Waited,
+            _ if luck.lost_before => StepResult::Failed,
+            ElectionStep::Read => match &store.0 {
+                None => StepResult::Missing,
                 Some((record, version)) => {
                     self.seen = *version;
-                    Answer::Found(record.clone(), version.to_string())
+                    StepResult::Found(record.clone(), version.to_string())
                 }
             },
-            Step::Create(record) if store.0.is_none() => self.write(record, store),
-            Step::Update(record) if store.0.as_ref().is_some_and(|(_, version)| *version == self.seen) => {
+            ElectionStep::Create(record) if store.0.is_none() => self.write(record, store),
+            ElectionStep::Update(record) if store.0.as_ref().is_some_and(|(_, version)| *version == self.seen) => {
                 self.write(record, store)
             }
-            Step::Create(_) | Step::Update(_) => Answer::Failed,
+            ElectionStep::Create(_) | ElectionStep::Update(_) => StepResult::Failed,
         };
-        if luck.lost_behind || luck.delay > delay && !matches!(self.next, Step::Wait(_)) {
+        if luck.lost_behind || luck.delay > delay && !matches!(self.next, ElectionStep::Wait(_)) {
             // The write took effect, but its answer is lost.
-            if !matches!(self.answer, Answer::Waited) {
-                self.answer = Answer::Failed;
+            if !matches!(self.answer, StepResult::Waited) {
+                self.answer = StepResult::Failed;
             }
         }
     }
 
-    fn write(&mut self, record: Record, store: &mut Store) -> Answer {
+    fn write(&mut self, record: Record, store: &mut Store) -> StepResult {
         let version = store.0.as_ref().map_or(0, |(_, version)| *version) + 1;
         self.seen = version;
         store.0 = Some((record, version));
-        Answer::Written
+        StepResult::Written
     }
 }
 
@@ -119,7 +119,7 @@ proptest! {
         for luck in &lucks {
             let at = (0..3).min_by_key(|at| candidates[*at].due).unwrap();
             let elapsed = candidates[at].due;
-            if candidates[at].next == Step::Lost {
+            if candidates[at].next == ElectionStep::Lost {
                 // The process ends, and another one starts.
                 let skew = candidates[at].skew;
                 candidates[at] = Candidate { due: elapsed + SECOND, ..Candidate::new(&format!("c{at}+"), terms, skew) };
@@ -142,10 +142,10 @@ fn calm() -> Luck {
 }
 
 /// Runs a candidate until it waits.
-fn settle(candidate: &mut Candidate, elapsed: Duration, store: &mut Store) -> Step {
+fn settle(candidate: &mut Candidate, elapsed: Duration, store: &mut Store) -> ElectionStep {
     loop {
         candidate.turn(elapsed, store, &calm());
-        if matches!(candidate.next, Step::Wait(_) | Step::Lost) {
+        if matches!(candidate.next, ElectionStep::Wait(_) | ElectionStep::Lost) {
             return candidate.next.clone();
         }
     }
@@ -155,10 +155,10 @@ fn settle(candidate: &mut Candidate, elapsed: Duration, store: &mut Store) -> St
 fn the_first_one_leads_and_the_next_waits_for_its_lease() {
     let mut store = Store::default();
     let (mut first, mut second) = (Candidate::new("a", terms(), 0), Candidate::new("b", terms(), 999));
-    assert_eq!(settle(&mut first, Duration::ZERO, &mut store), Step::Wait(2 * SECOND));
+    assert_eq!(settle(&mut first, Duration::ZERO, &mut store), ElectionStep::Wait(2 * SECOND));
     let record = store.0.clone().unwrap().0;
     assert_eq!((record.holder.as_str(), record.lease_seconds, record.transitions), ("a", 15, 0));
-    assert_eq!(settle(&mut second, SECOND, &mut store), Step::Wait(2 * SECOND));
+    assert_eq!(settle(&mut second, SECOND, &mut store), ElectionStep::Wait(2 * SECOND));
     assert_eq!(second.elector.leader(), "a");
     // The process notices a renewal, and the lease's duration counts from that moment.
     settle(&mut first, 2 * SECOND, &mut store);
@@ -169,7 +169,7 @@ fn the_first_one_leads_and_the_next_waits_for_its_lease() {
     assert!(second.elector.leads());
     let record = store.0.clone().unwrap().0;
     assert_eq!((record.holder.as_str(), record.transitions), ("b", 1));
-    assert_eq!(settle(&mut first, 18 * SECOND, &mut store), Step::Lost);
+    assert_eq!(settle(&mut first, 18 * SECOND, &mut store), ElectionStep::Lost);
 }
 
 #[test]
@@ -179,9 +179,9 @@ fn a_leader_without_answers_gives_up_after_its_deadline() {
     settle(&mut leader, Duration::ZERO, &mut store);
     let deaf = Luck { lost_before: true, ..calm() };
     let mut elapsed = 2 * SECOND;
-    while leader.next != Step::Lost {
+    while leader.next != ElectionStep::Lost {
         leader.turn(elapsed, &mut store, &deaf);
-        if let Step::Wait(time) = leader.next {
+        if let ElectionStep::Wait(time) = leader.next {
             elapsed += time;
         }
     }
@@ -212,5 +212,5 @@ fn a_leader_that_is_written_over_gives_up() {
     settle(&mut leader, Duration::ZERO, &mut store);
     let (record, version) = store.0.clone().unwrap();
     store.0 = Some((Record { holder: "kubectl".into(), ..record }, version + 1));
-    assert_eq!(settle(&mut leader, 2 * SECOND, &mut store), Step::Lost);
+    assert_eq!(settle(&mut leader, 2 * SECOND, &mut store), ElectionStep::Lost);
 }

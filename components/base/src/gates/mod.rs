@@ -9,7 +9,7 @@ mod table;
 
 use crate::values::parse_bool;
 use Effect::{Ahead, Always, Elsewhere, Kinds, Never, Switch, Unseen};
-use Stage::{Alpha, Beta};
+use GateStage::{Alpha, Beta};
 use holdfast_core::kinds::field_gates;
 use holdfast_core::kinds::offered::{NEWEST, OLDEST};
 use std::collections::{BTreeMap, BTreeSet};
@@ -102,7 +102,7 @@ impl From<&Gates> for ApiGates {
 pub struct GateArgs {
     /// Feature gates to turn on or off. Repeatable.
     #[arg(long, value_name = "NAME=BOOL,...", long_help = help())]
-    pub feature_gates: Vec<Request>,
+    pub feature_gates: Vec<GateRequest>,
 }
 
 impl GateArgs {
@@ -118,12 +118,12 @@ impl GateArgs {
 
 /// The gates of one `--feature-gates` argument, each with its value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Request(Vec<(&'static str, bool)>);
+pub struct GateRequest(Vec<(&'static str, bool)>);
 
-impl FromStr for Request {
+impl FromStr for GateRequest {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Request, String> {
+    fn from_str(text: &str) -> Result<GateRequest, String> {
         let (mut asked, mut faults) = (Vec::new(), Vec::new());
         for part in text.split(',').filter(|part| !part.is_empty()) {
             match read(part) {
@@ -131,7 +131,7 @@ impl FromStr for Request {
                 Err(why) => faults.push(why),
             }
         }
-        if faults.is_empty() { Ok(Request(asked)) } else { Err(faults.join("; ")) }
+        if faults.is_empty() { Ok(GateRequest(asked)) } else { Err(faults.join("; ")) }
     }
 }
 
@@ -166,7 +166,7 @@ impl Default for Gates {
 
 impl Gates {
     /// Later requests override earlier ones; a gate's own name overrides `AllAlpha` and `AllBeta`.
-    pub fn new(requests: &[Request]) -> Result<Gates, String> {
+    pub fn new(requests: &[GateRequest]) -> Result<Gates, String> {
         Gates::of_release(requests, NEWEST)
     }
 
@@ -178,7 +178,7 @@ impl Gates {
     }
 
     /// Like [`Gates::new`] with the defaults of a minor release. The error lists all faults.
-    pub fn of_release(requests: &[Request], release: u32) -> Result<Gates, String> {
+    pub fn of_release(requests: &[GateRequest], release: u32) -> Result<Gates, String> {
         let asked: BTreeMap<&'static str, bool> =
             requests.iter().flat_map(|request| request.0.iter().copied()).collect();
         let mut gates = Gates::standing_for(release);
@@ -294,26 +294,26 @@ pub fn rows() -> Vec<[String; 4]> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum GateStage {
     Alpha,
     Beta,
     Stable,
     Deprecated,
 }
 
-impl Stage {
+impl GateStage {
     fn name(self) -> &'static str {
         match self {
             Alpha => "ALPHA",
             Beta => "BETA",
-            Stage::Stable => "GA",
-            Stage::Deprecated => "DEPRECATED",
+            GateStage::Stable => "GA",
+            GateStage::Deprecated => "DEPRECATED",
         }
     }
 }
 
 /// A gate's stage and default in a release; `None` if the release has no such gate.
-type GateSpec = Option<(Stage, bool)>;
+type GateSpec = Option<(GateStage, bool)>;
 
 impl Gate {
     fn spec(&self, release: u32) -> GateSpec {
@@ -367,7 +367,7 @@ enum Effect {
 }
 
 /// The gates that stand for all gates of a stage.
-const ALL_OF_STAGE: &[(&str, Stage)] = &[("AllAlpha", Alpha), ("AllBeta", Beta)];
+const ALL_OF_STAGE: &[(&str, GateStage)] = &[("AllAlpha", Alpha), ("AllBeta", Beta)];
 
 #[cfg(test)]
 mod tests {
@@ -382,7 +382,7 @@ mod tests {
     }
 
     fn gates_of(values: &[&str], release: u32) -> Result<Gates, String> {
-        let requests: Result<Vec<Request>, String> = values.iter().map(|value| value.parse()).collect();
+        let requests: Result<Vec<GateRequest>, String> = values.iter().map(|value| value.parse()).collect();
         Gates::of_release(&requests?, release)
     }
 

@@ -1,7 +1,7 @@
 //! The gates: their state in Kubernetes 1.18 and in 1.35, and the effect of each in Holdfast.
 
 use super::Effect::{self, Ahead, Always, Elsewhere, Kinds, Never, Switch, Unseen};
-use super::{GateSpec, Stage};
+use super::{GateSpec, GateStage};
 
 pub struct Gate {
     pub name: &'static str,
@@ -18,12 +18,12 @@ const fn gate(name: &'static str, then: GateSpec, now: GateSpec, effect: Effect)
 
 /// Means that the release has no such gate.
 const NONE: GateSpec = None;
-const ALPHA: GateSpec = Some((Stage::Alpha, false));
-const ALPHA_ON: GateSpec = Some((Stage::Alpha, true));
-const BETA: GateSpec = Some((Stage::Beta, true));
-const BETA_OFF: GateSpec = Some((Stage::Beta, false));
-const STABLE: GateSpec = Some((Stage::Stable, true));
-const DEPRECATED: GateSpec = Some((Stage::Deprecated, false));
+const ALPHA: GateSpec = Some((GateStage::Alpha, false));
+const ALPHA_ON: GateSpec = Some((GateStage::Alpha, true));
+const BETA: GateSpec = Some((GateStage::Beta, true));
+const BETA_OFF: GateSpec = Some((GateStage::Beta, false));
+const STABLE: GateSpec = Some((GateStage::Stable, true));
+const DEPRECATED: GateSpec = Some((GateStage::Deprecated, false));
 
 /// The known gates, sorted by name.
 pub const GATES: &[Gate] = &[

@@ -8,15 +8,15 @@ use std::error::Error;
 use std::fmt::{Debug, Write};
 use tracing::field::{Field, Visit};
 
-pub struct Shape {
+pub struct LineFormat {
     pub format: Format,
     pub headers: bool,
     pub directory: bool,
 }
 
-impl Shape {
+impl LineFormat {
     /// The line with its newline.
-    pub fn render(&self, origin: &Origin, now: &Zoned, fields: &Fields, backtrace: Option<&str>) -> String {
+    pub fn render(&self, origin: &Origin, now: &Zoned, fields: &LineContent, backtrace: Option<&str>) -> String {
         let mut out = match self.format {
             Format::Text => self.text(origin, now, fields),
             Format::Json => return json(origin, now, fields, backtrace),
@@ -29,7 +29,7 @@ impl Shape {
         out
     }
 
-    fn text(&self, origin: &Origin, now: &Zoned, fields: &Fields) -> String {
+    fn text(&self, origin: &Origin, now: &Zoned, fields: &LineContent) -> String {
         let mut out = String::with_capacity(128);
         if self.headers {
             let letter = &Severity::of(origin.level).name()[..1];
@@ -55,7 +55,7 @@ impl Shape {
 
 /// Milliseconds since 1970, place, message and values, in the order of Kubernetes' API server. An error has no `v`:
 /// this distinguishes it from information.
-fn json(origin: &Origin, now: &Zoned, fields: &Fields, backtrace: Option<&str>) -> String {
+fn json(origin: &Origin, now: &Zoned, fields: &LineContent, backtrace: Option<&str>) -> String {
     let mut out = String::with_capacity(192);
     let microseconds = now.timestamp().as_microsecond();
     let (milliseconds, rest) = (microseconds.div_euclid(1000), microseconds.rem_euclid(1000));
@@ -93,12 +93,12 @@ fn push_json(out: &mut String, text: &str) {
 
 /// The content of one line.
 #[derive(Default)]
-pub struct Fields {
+pub struct LineContent {
     message: String,
-    rest: Vec<(&'static str, Value)>,
+    rest: Vec<(&'static str, FieldValue)>,
 }
 
-enum Value {
+enum FieldValue {
     Text(String),
     /// A number or a boolean, which has no quotes in either format.
     Plain(String),
@@ -106,26 +106,26 @@ enum Value {
     OddNumber(f64),
 }
 
-impl Fields {
-    pub fn of_message(message: &std::fmt::Arguments) -> Fields {
-        Fields { message: message.to_string(), rest: Vec::new() }
+impl LineContent {
+    pub fn of_message(message: &std::fmt::Arguments) -> LineContent {
+        LineContent { message: message.to_string(), rest: Vec::new() }
     }
 
-    fn push(&mut self, field: &Field, value: Value) {
+    fn push(&mut self, field: &Field, value: FieldValue) {
         match (field.name(), value) {
-            ("message", Value::Text(text) | Value::Plain(text)) => self.message = text,
+            ("message", FieldValue::Text(text) | FieldValue::Plain(text)) => self.message = text,
             (name, value) => self.rest.push((name, value)),
         }
     }
 }
 
-impl Visit for Fields {
+impl Visit for LineContent {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.push(field, Value::Text(format!("{value:?}")));
+        self.push(field, FieldValue::Text(format!("{value:?}")));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.push(field, Value::Text(value.to_owned()));
+        self.push(field, FieldValue::Text(value.to_owned()));
     }
 
     /// Records an error with its causes, because most errors leave the causes out of their own text.
@@ -136,48 +136,51 @@ impl Visit for Fields {
             _ = write!(text, ": {error}");
             cause = error.source();
         }
-        self.push(field, Value::Text(text));
+        self.push(field, FieldValue::Text(text));
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.push(field, Value::Plain(value.to_string()));
+        self.push(field, FieldValue::Plain(value.to_string()));
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.push(field, Value::Plain(value.to_string()));
+        self.push(field, FieldValue::Plain(value.to_string()));
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.push(field, Value::Plain(value.to_string()));
+        self.push(field, FieldValue::Plain(value.to_string()));
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.push(field, if value.is_finite() { Value::Plain(value.to_string()) } else { Value::OddNumber(value) });
+        self.push(
+            field,
+            if value.is_finite() { FieldValue::Plain(value.to_string()) } else { FieldValue::OddNumber(value) },
+        );
     }
 }
 
-impl Value {
+impl FieldValue {
     /// Text of several lines is indented, so that no part of it can look like a line of its own.
     fn text(&self, out: &mut String) {
         match self {
-            Value::Plain(text) => out.push_str(text),
-            Value::OddNumber(number) => _ = write!(out, "{number}"),
-            Value::Text(text) if text.contains('\n') => {
+            FieldValue::Plain(text) => out.push_str(text),
+            FieldValue::OddNumber(number) => _ = write!(out, "{number}"),
+            FieldValue::Text(text) if text.contains('\n') => {
                 out.push_str("<\n");
                 for line in text.split('\n') {
                     _ = writeln!(out, "\t{}", visible::line(line));
                 }
                 out.push_str(" >");
             }
-            Value::Text(text) => push_quoted(out, text),
+            FieldValue::Text(text) => push_quoted(out, text),
         }
     }
 
     fn json(&self, out: &mut String) {
         match self {
-            Value::Plain(text) => out.push_str(text),
-            Value::OddNumber(number) => push_json(out, &number.to_string()),
-            Value::Text(text) => push_json(out, text),
+            FieldValue::Plain(text) => out.push_str(text),
+            FieldValue::OddNumber(number) => push_json(out, &number.to_string()),
+            FieldValue::Text(text) => push_json(out, text),
         }
     }
 }
@@ -208,17 +211,17 @@ mod tests {
         "2026-11-21T03:44:54.123456789+00:00[UTC]".parse().unwrap()
     }
 
-    fn fields() -> Fields {
+    fn fields() -> LineContent {
         let rest = vec![
-            ("name", Value::Text("a \"b\"\u{1b}".into())),
-            ("count", Value::Plain("3".into())),
-            ("ratio", Value::OddNumber(f64::INFINITY)),
+            ("name", FieldValue::Text("a \"b\"\u{1b}".into())),
+            ("count", FieldValue::Plain("3".into())),
+            ("ratio", FieldValue::OddNumber(f64::INFINITY)),
         ];
-        Fields { message: "took it".into(), rest }
+        LineContent { message: "took it".into(), rest }
     }
 
-    fn shape(format: Format) -> Shape {
-        Shape { format, headers: true, directory: false }
+    fn shape(format: Format) -> LineFormat {
+        LineFormat { format, headers: true, directory: false }
     }
 
     #[test]
@@ -231,16 +234,17 @@ mod tests {
             assert_eq!(line, format!("{letter}1121 03:44:54.123456 {pid:7} engine.rs:42] {values}\n"));
         }
         let origin = Origin::new(Level::INFO, "holdfast", Some(PLACE), Some(42));
-        let bare = Shape { headers: false, ..shape(Format::Text) };
+        let bare = LineFormat { headers: false, ..shape(Format::Text) };
         assert_eq!(bare.render(&origin, &noon(), &fields(), None), format!("{values}\n"));
-        let directory = Shape { directory: true, ..shape(Format::Text) };
+        let directory = LineFormat { directory: true, ..shape(Format::Text) };
         assert!(directory.render(&origin, &noon(), &fields(), None).contains(" src/engine.rs:42] took it"));
     }
 
     #[test]
     fn a_value_of_several_lines_cannot_pass_for_a_line() {
         let origin = Origin::new(Level::INFO, "holdfast", None, None);
-        let fields = Fields { message: "m".into(), rest: vec![("key", Value::Text("one\nE1121 two".into()))] };
+        let fields =
+            LineContent { message: "m".into(), rest: vec![("key", FieldValue::Text("one\nE1121 two".into()))] };
         let line = shape(Format::Text).render(&origin, &noon(), &fields, Some("stack\n\n"));
         assert_eq!(line.split_once("] ").unwrap().1, "m key=<\n\tone\n\tE1121 two\n >\nstack\n");
     }
@@ -248,8 +252,8 @@ mod tests {
     #[test]
     fn no_line_holds_what_a_terminal_obeys() {
         let texts = ["\x1b[2J\u{9b}\u{202e}", "a\n\x1b[2J\u{9b}\u{202e}"];
-        let rest = texts.map(|text| ("key", Value::Text(text.into()))).into();
-        let fields = Fields { message: "m\nE1121\x1b[2J\u{9b}".into(), rest };
+        let rest = texts.map(|text| ("key", FieldValue::Text(text.into()))).into();
+        let fields = LineContent { message: "m\nE1121\x1b[2J\u{9b}".into(), rest };
         let origin = Origin::new(Level::INFO, "holdfast", Some(PLACE), Some(42));
         for (format, lines) in [(Format::Text, 4), (Format::Json, 1)] {
             let line = shape(format).render(&origin, &noon(), &fields, None);

@@ -16,7 +16,7 @@ mod tests;
 use crate::values::{parse_bool, parse_bytes, parse_duration};
 pub use choices::{Format, Modules, Severity, SourceLine};
 use clap::ArgAction;
-use line::{Fields, Shape};
+use line::{LineContent, LineFormat};
 use sink::Sink;
 use std::io::Write;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -130,9 +130,9 @@ fn build(args: &LoggingArgs, stderr: Box<dyn Write + Send>) -> Result<(Logger, L
         true => None,
         false => Some(flush_every(args.log_flush_frequency, sink.clone())?),
     };
-    let logger = Logger(Arc::new(Shared {
+    let logger = Logger(Arc::new(LoggerState {
         filter: Filter { verbosity: AtomicI32::new(args.v), modules: args.vmodule.clone() },
-        shape: Shape { format: args.logging_format, headers: !args.skip_headers, directory: args.add_dir_header },
+        shape: LineFormat { format: args.logging_format, headers: !args.skip_headers, directory: args.add_dir_header },
         backtrace_at: args.log_backtrace_at.clone(),
         sink: sink.clone(),
     }));
@@ -173,17 +173,17 @@ fn lock(sink: &Mutex<Sink>) -> MutexGuard<'_, Sink> {
 }
 
 #[derive(Clone)]
-struct Logger(Arc<Shared>);
+struct Logger(Arc<LoggerState>);
 
-struct Shared {
+struct LoggerState {
     filter: Filter,
-    shape: Shape,
+    shape: LineFormat,
     backtrace_at: SourceLine,
     sink: Arc<Mutex<Sink>>,
 }
 
-impl Shared {
-    fn write(&self, origin: &Origin, fields: Fields) {
+impl LoggerState {
+    fn write(&self, origin: &Origin, fields: LineContent) {
         let backtrace = match self.backtrace_at.is(origin.file, origin.line) {
             true => Some(std::backtrace::Backtrace::force_capture().to_string()),
             false => None,
@@ -280,7 +280,7 @@ impl Subscriber for Logger {
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut fields = Fields::default();
+        let mut fields = LineContent::default();
         event.record(&mut fields);
         self.0.write(&origin_of(event.metadata()), fields);
     }
@@ -305,7 +305,7 @@ impl log::Log for Logger {
     fn log(&self, record: &log::Record<'_>) {
         let origin = Origin::new(level_of(record.level()), record.target(), record.file(), record.line());
         if self.0.filter.shows(&origin) {
-            self.0.write(&origin, Fields::of_message(record.args()));
+            self.0.write(&origin, LineContent::of_message(record.args()));
         }
     }
 

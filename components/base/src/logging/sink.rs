@@ -6,7 +6,7 @@
 use super::LoggingArgs;
 use super::choices::Severity;
 use holdfast_files::file::{open_growing, open_private};
-use holdfast_files::way::is_shared;
+use holdfast_files::resolve::is_shared;
 use jiff::Zoned;
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, Write};
@@ -24,7 +24,7 @@ pub struct Sink {
     threshold: Severity,
     /// Standard output, which gets all lines but errors instead of standard error.
     split: Option<BufWriter<Box<dyn Write + Send>>>,
-    files: Option<Files>,
+    files: Option<LogFiles>,
 }
 
 impl Sink {
@@ -37,7 +37,7 @@ impl Sink {
             return Ok(Sink { stderr, threshold, split, files: None });
         }
         let single = args.log_file.as_deref().filter(|path| !path.is_empty()).map(PathBuf::from);
-        let mut files = Files {
+        let mut files = LogFiles {
             // The system's folder for temporary files is the last resort.
             directories: args
                 .log_dir
@@ -90,7 +90,7 @@ impl Sink {
     }
 }
 
-struct Files {
+struct LogFiles {
     /// One file for all severities; `None`: the folders in `directories` are tried in turn.
     single: Option<PathBuf>,
     directories: Vec<PathBuf>,
@@ -107,7 +107,7 @@ struct Open {
     bytes: u64,
 }
 
-impl Files {
+impl LogFiles {
     /// Writes to the file of the severity and to those of all lower ones, so that each file is complete.
     fn write(&mut self, severity: Severity, line: &[u8], now: &Zoned) -> Result<(), String> {
         let (of_single, one) = (self.single.is_some(), self.one);

@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 pub use prometheus_client;
-pub use shown::Shown;
+pub use shown::ShownMetrics;
 
 /// The content type of the text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -57,7 +57,7 @@ struct CallLabels {
 /// The registry of a component's metrics.
 pub struct Metrics {
     registry: Mutex<Registry>,
-    shown: Shown,
+    shown: ShownMetrics,
     leading: Family<NameLabel, Gauge>,
     slow_renewals: Family<NameLabel, Counter>,
     answers: Family<AnswerLabels, Counter>,
@@ -65,7 +65,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    pub fn new(shown: Shown) -> Metrics {
+    pub fn new(shown: ShownMetrics) -> Metrics {
         let mut registry = Registry::default();
         let (leading, slow_renewals) = (Family::default(), Family::default());
         register_elections(&mut registry, &leading, &slow_renewals);
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn families_have_the_names_that_people_know() {
-        let metrics = Metrics::new(Shown::new(["rest_client_requests_total".to_owned()]));
+        let metrics = Metrics::new(ShownMetrics::new(["rest_client_requests_total".to_owned()]));
         metrics.leads("kube-scheduler", true);
         metrics.answered("localhost:6443", "GET", Some(200), Duration::from_millis(3));
         metrics.describe("v1.35.0", &Gates::default());

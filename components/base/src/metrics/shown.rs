@@ -10,16 +10,16 @@ const UNEXPECTED: &str = "unexpected";
 
 /// The operator's settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Shown {
+pub struct ShownMetrics {
     /// Names of families that are not shown.
     disabled: BTreeSet<String>,
     /// The label values that are shown unchanged, by metric and label. All others are replaced.
     allowed: BTreeMap<(String, String), BTreeSet<String>>,
 }
 
-impl Shown {
-    pub fn new(disabled: impl IntoIterator<Item = String>) -> Shown {
-        Shown { disabled: disabled.into_iter().collect(), allowed: BTreeMap::new() }
+impl ShownMetrics {
+    pub fn new(disabled: impl IntoIterator<Item = String>) -> ShownMetrics {
+        ShownMetrics { disabled: disabled.into_iter().collect(), allowed: BTreeMap::new() }
     }
 
     /// Parses `METRIC,LABEL='VALUE,VALUE',…`.
@@ -70,7 +70,7 @@ impl Shown {
         if self.disabled.is_empty() && self.allowed.is_empty() {
             return text;
         }
-        let mut lines: Vec<Line> = Vec::new();
+        let mut lines: Vec<PageLine> = Vec::new();
         let mut known: HashMap<String, usize> = HashMap::new();
         let (mut family, mut shown) = (String::new(), true);
         for line in text.lines() {
@@ -82,20 +82,20 @@ impl Shown {
                 continue;
             }
             let Some((series, value)) = self.limited(&family, line) else {
-                lines.push(Line::Text(line.to_owned()));
+                lines.push(PageLine::Text(line.to_owned()));
                 continue;
             };
             match known.get(&series).map(|at| &mut lines[*at]) {
-                Some(Line::Row { value: sum, .. }) => *sum += value,
+                Some(PageLine::Row { value: sum, .. }) => *sum += value,
                 _ => {
                     known.insert(series.clone(), lines.len());
-                    lines.push(Line::Row { series, value });
+                    lines.push(PageLine::Row { series, value });
                 }
             }
         }
         let lines = lines.into_iter().map(|line| match line {
-            Line::Text(text) => text + "\n",
-            Line::Row { series, value } => format!("{series} {value}\n"),
+            PageLine::Text(text) => text + "\n",
+            PageLine::Row { series, value } => format!("{series} {value}\n"),
         });
         lines.collect()
     }
@@ -123,7 +123,7 @@ impl Shown {
     }
 }
 
-enum Line {
+enum PageLine {
     Text(String),
     Row { series: String, value: f64 },
 }
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn values_that_nobody_expects_are_one() {
-        let mut shown = Shown::default();
+        let mut shown = ShownMetrics::default();
         shown.allow("a_total,x='1,9',  a_total,z=5").unwrap();
         let text = shown.apply(TEXT.into());
         let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("a_total")).collect();
@@ -172,9 +172,9 @@ mod tests {
 
     #[test]
     fn families_are_left_out_by_name() {
-        let text = Shown::new(["a_total".to_owned()]).apply(TEXT.into());
+        let text = ShownMetrics::new(["a_total".to_owned()]).apply(TEXT.into());
         assert_eq!(text, "# HELP b B.\n# TYPE b gauge\nb 1\n# EOF\n");
-        assert_eq!(Shown::default().apply(TEXT.into()), TEXT);
+        assert_eq!(ShownMetrics::default().apply(TEXT.into()), TEXT);
     }
 
     #[test]
@@ -186,7 +186,7 @@ mod tests {
             ("a,b c='1'", "METRIC,LABEL"),
             (",b='1'", "METRIC,LABEL"),
         ] {
-            let refused = Shown::default().allow(text).unwrap_err();
+            let refused = ShownMetrics::default().allow(text).unwrap_err();
             assert!(refused.contains(why), "{text}: {refused}");
         }
     }

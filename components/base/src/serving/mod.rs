@@ -16,7 +16,7 @@ use hyper::body::{Body, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use paths::{Answer, PageRequest, Paths};
+use paths::{PageRequest, PageResponse, Paths};
 use rustls::pki_types::UnixTime;
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -42,7 +42,7 @@ pub async fn follow(tls: Weak<LiveTls>) {
         tokio::time::sleep(FILES_PERIOD).await;
         let Some(tls) = tls.upgrade() else { return };
         // The files may be on a disk that does not answer.
-        _ = tokio::task::spawn_blocking(move || tls.look()).await;
+        _ = tokio::task::spawn_blocking(move || tls.reload_if_changed()).await;
     }
 }
 
@@ -54,14 +54,14 @@ pub struct Guard {
 
 /// The parts that serve one socket.
 #[derive(Clone)]
-pub struct Socket {
+pub struct SocketHandler {
     pub paths: Arc<Paths>,
     /// TLS, with authentication and authorization; without them the socket serves every client in plain text.
     pub secured: Option<(Arc<LiveTls>, Arc<Guard>)>,
     pub bounds: Bounds,
 }
 
-impl Socket {
+impl SocketHandler {
     /// Serves connections for ever.
     pub async fn serve(self, listener: TcpListener) {
         accept(listener, self.bounds, move |stream, place| {
@@ -133,7 +133,7 @@ impl Socket {
     }
 
     /// The refusal of a request whose user is unknown or may not make it; `None` if the request is allowed.
-    async fn refusal<B>(&self, request: &Request<B>, peer: &Peer) -> Option<Answer> {
+    async fn refusal<B>(&self, request: &Request<B>, peer: &Peer) -> Option<PageResponse> {
         let (_, guard) = self.secured.as_ref()?;
         let Some(user) = guard.authenticator.authenticate(peer, request.headers()).await else {
             return Some(status(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized"));
@@ -153,7 +153,7 @@ impl Socket {
         }
     }
 
-    async fn allowed<B>(&self, request: Request<B>) -> Answer
+    async fn allowed<B>(&self, request: Request<B>) -> PageResponse
     where
         B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
     {
@@ -164,7 +164,7 @@ impl Socket {
                 let read = tokio::time::timeout(self.bounds.head, Limited::new(body, BODY_BYTES_MAX).collect()).await;
                 match read {
                     Ok(Ok(body)) => body.to_bytes(),
-                    _ => return Answer::text(StatusCode::BAD_REQUEST, "the body is too large, or never came\n"),
+                    _ => return PageResponse::text(StatusCode::BAD_REQUEST, "the body is too large, or never came\n"),
                 }
             }
         };
@@ -234,7 +234,7 @@ pub async fn shake_hands(
     Ok((stream, Arc::new(presented)))
 }
 
-fn status(code: StatusCode, reason: &str, message: &str) -> Answer {
+fn status(code: StatusCode, reason: &str, message: &str) -> PageResponse {
     // The fields have the order of Kubernetes' type. A document would sort them.
     let (message, reason) = (Value::from(message), Value::from(reason));
     let text = format!(
@@ -242,5 +242,5 @@ fn status(code: StatusCode, reason: &str, message: &str) -> Answer {
          \"message\":{message},\"reason\":{reason},\"details\":{{}},\"code\":{}}}",
         code.as_u16()
     );
-    Answer { code, content_type: "application/json", text }
+    PageResponse { code, content_type: "application/json", text }
 }

@@ -1,7 +1,7 @@
 //! The responses of a component by path.
 
 use crate::gates::Gates;
-use crate::health::{self, Health, Verdict};
+use crate::health::{self, Health, HealthReport};
 use crate::logging;
 use crate::metrics::{self, Metrics};
 use holdfast_value::{Map, Value, json};
@@ -24,24 +24,24 @@ pub struct PageRequest<'a> {
 }
 
 /// The response.
-pub struct Answer {
+pub struct PageResponse {
     pub code: StatusCode,
     pub content_type: &'static str,
     pub text: String,
 }
 
-impl Answer {
-    pub fn text(code: StatusCode, text: impl Into<String>) -> Answer {
-        Answer { code, content_type: TEXT, text: text.into() }
+impl PageResponse {
+    pub fn text(code: StatusCode, text: impl Into<String>) -> PageResponse {
+        PageResponse { code, content_type: TEXT, text: text.into() }
     }
 
-    pub fn json(code: StatusCode, document: &Value) -> Answer {
-        Answer { code, content_type: "application/json", text: document.to_string() }
+    pub fn json(code: StatusCode, document: &Value) -> PageResponse {
+        PageResponse { code, content_type: "application/json", text: document.to_string() }
     }
 }
 
 /// A page of a component's own.
-pub type Page = Arc<dyn Fn() -> Answer + Send + Sync>;
+pub type PageHandler = Arc<dyn Fn() -> PageResponse + Send + Sync>;
 
 pub struct Paths {
     /// `kube-scheduler` or another.
@@ -59,7 +59,7 @@ pub struct Paths {
     /// The options with their values.
     pub flags: Vec<(String, String)>,
     pub configz: RwLock<Map>,
-    pub pages: RwLock<BTreeMap<&'static str, Page>>,
+    pub pages: RwLock<BTreeMap<&'static str, PageHandler>>,
 }
 
 /// The z-pages that gates turn on.
@@ -76,7 +76,7 @@ impl Zpages {
 }
 
 impl Paths {
-    pub fn answer(&self, asked: &PageRequest<'_>) -> Answer {
+    pub fn answer(&self, asked: &PageRequest<'_>) -> PageResponse {
         let health = asked.path.trim_start_matches('/').split_once('/').map_or_else(
             || (asked.path.trim_start_matches('/'), None),
             |(kind, check)| (kind, Some(check).filter(|check| !check.is_empty())),
@@ -84,17 +84,17 @@ impl Paths {
         match asked.path {
             _ if health::PATHS.contains(&health.0) => self.health(asked, health.0, health.1),
             "/metrics" => {
-                Answer { code: StatusCode::OK, content_type: metrics::CONTENT_TYPE, text: self.metrics.render() }
+                PageResponse { code: StatusCode::OK, content_type: metrics::CONTENT_TYPE, text: self.metrics.render() }
             }
             "/metrics/slis" => {
                 let text = metrics::render_health(&self.health);
-                Answer { code: StatusCode::OK, content_type: metrics::CONTENT_TYPE, text }
+                PageResponse { code: StatusCode::OK, content_type: metrics::CONTENT_TYPE, text }
             }
             "/configz" => {
                 let configz = self.configz.read().unwrap_or_else(PoisonError::into_inner);
-                Answer::json(StatusCode::OK, &Value::Object(configz.clone()))
+                PageResponse::json(StatusCode::OK, &Value::Object(configz.clone()))
             }
-            "/version" => Answer::json(StatusCode::OK, &version(&self.version)),
+            "/version" => PageResponse::json(StatusCode::OK, &version(&self.version)),
             "/flagz" if self.shown.flagz => self.flagz(asked),
             "/statusz" if self.shown.statusz => self.statusz(asked),
             path if path.starts_with("/debug/") && self.profiling => debug(asked),
@@ -102,12 +102,12 @@ impl Paths {
                 let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
                 let page = pages.get(path).cloned();
                 drop(pages);
-                page.map_or_else(|| Answer::text(StatusCode::NOT_FOUND, "404 page not found\n"), |page| page())
+                page.map_or_else(|| PageResponse::text(StatusCode::NOT_FOUND, "404 page not found\n"), |page| page())
             }
         }
     }
 
-    fn health(&self, asked: &PageRequest<'_>, kind: &str, check: Option<&str>) -> Answer {
+    fn health(&self, asked: &PageRequest<'_>, kind: &str, check: Option<&str>) -> PageResponse {
         let values = |name: &str| {
             let pairs = asked.query.split('&').filter_map(|pair| match pair.split_once('=') {
                 Some((key, value)) => Some((key, value)),
@@ -116,7 +116,7 @@ impl Paths {
             pairs.filter(|(key, _)| *key == name).map(|(_, value)| value.to_owned()).collect::<Vec<_>>()
         };
         let verdict = match check {
-            Some(name) => self.health.one(kind, name),
+            Some(name) => self.health.check_one(kind, name),
             None => {
                 let excluded = values("exclude");
                 let excluded: Vec<&str> = excluded.iter().map(String::as_str).collect();
@@ -124,13 +124,13 @@ impl Paths {
             }
         };
         match verdict {
-            None => Answer::text(StatusCode::NOT_FOUND, "404 page not found\n"),
-            Some(Verdict { healthy: true, text }) => Answer::text(StatusCode::OK, text),
-            Some(Verdict { healthy: false, text }) => Answer::text(StatusCode::INTERNAL_SERVER_ERROR, text),
+            None => PageResponse::text(StatusCode::NOT_FOUND, "404 page not found\n"),
+            Some(HealthReport { healthy: true, text }) => PageResponse::text(StatusCode::OK, text),
+            Some(HealthReport { healthy: false, text }) => PageResponse::text(StatusCode::INTERNAL_SERVER_ERROR, text),
         }
     }
 
-    fn flagz(&self, asked: &PageRequest<'_>) -> Answer {
+    fn flagz(&self, asked: &PageRequest<'_>) -> PageResponse {
         if asked.accept.contains("as=Flagz") {
             let flags: Map = self.flags.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
             return self.structured("Flagz", json!({"flags": flags}));
@@ -139,10 +139,10 @@ impl Paths {
         for (name, value) in &self.flags {
             text.push_str(&format!("{name}={value}\n"));
         }
-        Answer::text(StatusCode::OK, text)
+        PageResponse::text(StatusCode::OK, text)
     }
 
-    fn statusz(&self, asked: &PageRequest<'_>) -> Answer {
+    fn statusz(&self, asked: &PageRequest<'_>) -> PageResponse {
         let number = self.version.trim_start_matches('v');
         let minor = number.rsplit_once('.').map_or(number, |(minor, _)| minor);
         let minor = self.emulated.as_deref().unwrap_or(minor);
@@ -173,7 +173,7 @@ impl Paths {
         }
         let (hours, minutes, seconds) = (up / 3600, up / 60 % 60, up % 60);
         let started = self.started.strftime("%a %b %e %H:%M:%S UTC %Y");
-        Answer::text(
+        PageResponse::text(
             StatusCode::OK,
             format!(
                 "\n{} statusz\n{WARNING}\n\nStarted: {started}\nUp: {hours} hr {minutes:02} min {seconds:02} sec\n\
@@ -184,7 +184,7 @@ impl Paths {
         )
     }
 
-    fn structured(&self, kind: &str, fields: Value) -> Answer {
+    fn structured(&self, kind: &str, fields: Value) -> PageResponse {
         let mut document = json!({
             "kind": kind,
             "apiVersion": "config.k8s.io/v1alpha1",
@@ -193,7 +193,7 @@ impl Paths {
         if let (Some(document), Value::Object(fields)) = (document.as_object_mut(), fields) {
             document.extend(fields);
         }
-        Answer::json(StatusCode::OK, &document)
+        PageResponse::json(StatusCode::OK, &document)
     }
 }
 
@@ -215,22 +215,22 @@ pub fn version(version: &str) -> Value {
 }
 
 /// The debug pages. Profiles of a Go runtime are missing, because there is no Go runtime.
-fn debug(asked: &PageRequest<'_>) -> Answer {
+fn debug(asked: &PageRequest<'_>) -> PageResponse {
     if asked.path != "/debug/flags/v" {
         let text =
             format!("{} is not served: this process has no Go runtime whose profiles it could show\n", asked.path);
-        return Answer::text(StatusCode::NOT_IMPLEMENTED, text);
+        return PageResponse::text(StatusCode::NOT_IMPLEMENTED, text);
     }
     if asked.method != Method::PUT {
-        return Answer::text(StatusCode::NOT_ACCEPTABLE, "unrecognized http method\n");
+        return PageResponse::text(StatusCode::NOT_ACCEPTABLE, "unrecognized http method\n");
     }
     let text = String::from_utf8_lossy(asked.body);
     match text.trim().parse::<i32>() {
         Ok(level) => {
             logging::set_verbosity(level);
-            Answer::text(StatusCode::OK, format!("successfully set klog.logging.verbosity to {level}"))
+            PageResponse::text(StatusCode::OK, format!("successfully set klog.logging.verbosity to {level}"))
         }
-        Err(_) => Answer::text(
+        Err(_) => PageResponse::text(
             StatusCode::BAD_REQUEST,
             format!("error setting klog.logging.verbosity to {text}: {text:?} is not a number\n"),
         ),
@@ -268,7 +268,7 @@ mod tests {
     fn every_path_has_its_page() {
         let paths = paths();
         paths.health.add("leaderElection", &["healthz"], || Err("lost".into()));
-        let own: Page = Arc::new(|| Answer::text(StatusCode::OK, "own"));
+        let own: PageHandler = Arc::new(|| PageResponse::text(StatusCode::OK, "own"));
         paths.pages.write().unwrap().insert("/metrics/resources", own);
         for (target, code, part) in [
             ("/livez", 200, "ok"),

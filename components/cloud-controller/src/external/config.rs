@@ -12,21 +12,21 @@ const DEADLINE_SECONDS_MAX: f64 = 600.0;
 /// The address of a provider, and the deadline of calls to it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Configuration {
-    pub endpoint: Endpoint,
+    pub endpoint: ProviderAddress,
     pub deadline: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Endpoint {
+pub enum ProviderAddress {
     /// A Unix socket of this machine.
     Unix(PathBuf),
     /// A URL without TLS, on this machine only.
     Plain(String),
-    Tls(Tls),
+    Tls(ProviderTls),
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Tls {
+pub struct ProviderTls {
     pub url: String,
     /// The authority that signed the provider's certificate.
     pub authority: PathBuf,
@@ -62,8 +62,8 @@ impl Configuration {
         }
         let has_tls = authority.is_some() || certificate.is_some() || server_name.is_some();
         let endpoint = match endpoint.split_once("://") {
-            Some(("unix", path)) if path.starts_with('/') => Endpoint::Unix(path.into()),
-            Some(("http", host)) if is_loopback(host) => Endpoint::Plain(endpoint.to_owned()),
+            Some(("unix", path)) if path.starts_with('/') => ProviderAddress::Unix(path.into()),
+            Some(("http", host)) if is_loopback(host) => ProviderAddress::Plain(endpoint.to_owned()),
             Some(("https", _)) => {
                 let Some(authority) = authority else {
                     reader.required("caFile", "who signed the provider's certificate");
@@ -71,7 +71,12 @@ impl Configuration {
                 };
                 let identity = certificate.zip(key);
                 return Some(Configuration {
-                    endpoint: Endpoint::Tls(Tls { url: endpoint.to_owned(), authority, identity, server_name }),
+                    endpoint: ProviderAddress::Tls(ProviderTls {
+                        url: endpoint.to_owned(),
+                        authority,
+                        identity,
+                        server_name,
+                    }),
                     deadline,
                 });
             }

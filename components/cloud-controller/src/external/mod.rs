@@ -7,12 +7,12 @@
 mod config;
 pub mod wire;
 
-pub use config::{Configuration, Endpoint, Tls};
+pub use config::{Configuration, ProviderAddress, ProviderTls};
 
 use async_trait::async_trait;
 use holdfast_files::check_socket;
 use holdfast_runtime::Cloud;
-use holdfast_world::cloud::{Answer, Call, Fault, Offers, Why};
+use holdfast_world::cloud::{CloudAnswer, CloudCall, Fault, FaultReason, Offers};
 use http::uri::PathAndQuery;
 use hyper_util::rt::TokioIo;
 use prost::Message;
@@ -162,26 +162,26 @@ impl Cloud for External {
         self.offers
     }
 
-    async fn ask(&self, call: &Call) -> Result<Answer, Fault> {
-        let done = |_: wire::Done| Answer::Done;
+    async fn call(&self, call: &CloudCall) -> Result<CloudAnswer, Fault> {
+        let done = |_: wire::Done| CloudAnswer::Done;
         match call {
-            Call::Instance { cluster, node } => {
+            CloudCall::Instance { cluster, node } => {
                 let answer: wire::Instance = self.call("GetInstance", node_request(cluster, node)).await?;
-                Ok(Answer::Instance(answer.into()))
+                Ok(CloudAnswer::Instance(answer.into()))
             }
-            Call::Zone { cluster, node } => {
+            CloudCall::Zone { cluster, node } => {
                 let answer: wire::Zone = self.call("GetZone", node_request(cluster, node)).await?;
-                Ok(Answer::Zone(answer.into()))
+                Ok(CloudAnswer::Zone(answer.into()))
             }
-            Call::EnsureBalancer { cluster, wanted, hosts } => {
+            CloudCall::EnsureBalancer { cluster, wanted, hosts } => {
                 let answer: wire::Balancer =
                     self.call("EnsureBalancer", wire::balancer(cluster, wanted, hosts)).await?;
-                Ok(Answer::Balancer(answer.into()))
+                Ok(CloudAnswer::Balancer(answer.into()))
             }
-            Call::UpdateHosts { cluster, wanted, hosts } => {
+            CloudCall::UpdateHosts { cluster, wanted, hosts } => {
                 self.call("UpdateHosts", wire::balancer(cluster, wanted, hosts)).await.map(done)
             }
-            Call::DeleteBalancer { cluster, name, service } => {
+            CloudCall::DeleteBalancer { cluster, name, service } => {
                 let request = wire::DeleteBalancerRequest {
                     cluster: Some(cluster.into()),
                     name: name.clone(),
@@ -189,22 +189,22 @@ impl Cloud for External {
                 };
                 self.call("DeleteBalancer", request).await.map(done)
             }
-            Call::Routes { cluster } => {
+            CloudCall::Routes { cluster } => {
                 let request = wire::ListRoutesRequest { cluster: Some(cluster.into()) };
                 let answer: wire::ListRoutesResponse = self.call("ListRoutes", request).await?;
-                Ok(Answer::Routes(answer.routes.into_iter().map(Into::into).collect()))
+                Ok(CloudAnswer::Routes(answer.routes.into_iter().map(Into::into).collect()))
             }
-            Call::CreateRoute { cluster, route } => {
+            CloudCall::CreateRoute { cluster, route } => {
                 self.call("CreateRoute", route_request(cluster, route)).await.map(done)
             }
-            Call::DeleteRoute { cluster, route } => {
+            CloudCall::DeleteRoute { cluster, route } => {
                 self.call("DeleteRoute", route_request(cluster, route)).await.map(done)
             }
-            Call::Clusters => {
+            CloudCall::Clusters => {
                 let answer: wire::ListClustersResponse =
                     self.call("ListClusters", wire::ListClustersRequest {}).await?;
                 let cluster = |cluster| wire::NamedCluster::from(Some(cluster)).0;
-                Ok(Answer::Clusters(answer.clusters.into_iter().map(cluster).collect()))
+                Ok(CloudAnswer::Clusters(answer.clusters.into_iter().map(cluster).collect()))
             }
         }
     }
@@ -220,26 +220,32 @@ fn offers(hello: &wire::HelloResponse) -> Offers {
     }
 }
 
-fn node_request(cluster: &holdfast_world::cloud::Cluster, node: &holdfast_world::cloud::NodeRef) -> wire::NodeRequest {
+fn node_request(
+    cluster: &holdfast_world::cloud::ClusterRef,
+    node: &holdfast_world::cloud::NodeRef,
+) -> wire::NodeRequest {
     wire::NodeRequest { cluster: Some(cluster.into()), node: Some(node.into()) }
 }
 
-fn route_request(cluster: &holdfast_world::cloud::Cluster, route: &holdfast_world::cloud::Route) -> wire::RouteRequest {
+fn route_request(
+    cluster: &holdfast_world::cloud::ClusterRef,
+    route: &holdfast_world::cloud::Route,
+) -> wire::RouteRequest {
     wire::RouteRequest { cluster: Some(cluster.into()), route: Some(route.into()) }
 }
 
 /// A channel to the provider; it connects at the first call.
-fn channel(endpoint: &Endpoint) -> Result<Channel, String> {
+fn channel(endpoint: &ProviderAddress) -> Result<Channel, String> {
     let address = |url: &str| Address::from_shared(url.to_owned()).map_err(|error| format!("{url}: {error}"));
     match endpoint {
-        Endpoint::Unix(path) => {
+        ProviderAddress::Unix(path) => {
             let path = path.clone();
             let connect = service_fn(move |_: Uri| dial(path.clone()));
             // The host of this URL is never resolved: the connector opens the socket.
             Ok(address("http://localhost")?.connect_timeout(CONNECT).connect_with_connector_lazy(connect))
         }
-        Endpoint::Plain(url) => Ok(address(url)?.connect_timeout(CONNECT).connect_lazy()),
-        Endpoint::Tls(tls) => {
+        ProviderAddress::Plain(url) => Ok(address(url)?.connect_timeout(CONNECT).connect_lazy()),
+        ProviderAddress::Tls(tls) => {
             let read = |path: &PathBuf| std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
             let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(&tls.authority)?));
             if let Some((certificate, key)) = &tls.identity {
@@ -262,16 +268,16 @@ async fn dial(path: PathBuf) -> std::io::Result<TokioIo<UnixStream>> {
 /// The fault for a gRPC status.
 fn fault(method: &str, status: &Status) -> Fault {
     let why = match status.code() {
-        Code::NotFound => Why::NotFound,
-        Code::Unimplemented => Why::NotOffered,
-        Code::FailedPrecondition => Why::Elsewhere,
-        Code::InvalidArgument => Why::Invalid,
-        Code::AlreadyExists => Why::Conflict,
-        Code::ResourceExhausted => Why::Exhausted,
-        _ => Why::Unavailable,
+        Code::NotFound => FaultReason::NotFound,
+        Code::Unimplemented => FaultReason::NotOffered,
+        Code::FailedPrecondition => FaultReason::Elsewhere,
+        Code::InvalidArgument => FaultReason::Invalid,
+        Code::AlreadyExists => FaultReason::Conflict,
+        Code::ResourceExhausted => FaultReason::Exhausted,
+        _ => FaultReason::Unavailable,
     };
     let asked = status.metadata().get("retry-after-ms").and_then(|value| value.to_str().ok()?.parse::<i64>().ok());
-    let retry_millis = asked.filter(|_| why == Why::Exhausted).map(|millis| millis.clamp(1, RETRY_MILLIS_MAX));
+    let retry_millis = asked.filter(|_| why == FaultReason::Exhausted).map(|millis| millis.clamp(1, RETRY_MILLIS_MAX));
     // The provider's message may be long, so it is cut before it reaches Events and logs.
     let message: String = status.message().chars().take(1024).collect();
     let message = format!("rpc error: {method}: code = {:?} desc = {message}", status.code());
@@ -289,12 +295,12 @@ fn causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-impl std::fmt::Display for Endpoint {
+impl std::fmt::Display for ProviderAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Endpoint::Unix(path) => write!(f, "unix://{}", path.display()),
-            Endpoint::Plain(url) => f.write_str(url),
-            Endpoint::Tls(tls) => f.write_str(&tls.url),
+            ProviderAddress::Unix(path) => write!(f, "unix://{}", path.display()),
+            ProviderAddress::Plain(url) => f.write_str(url),
+            ProviderAddress::Tls(tls) => f.write_str(&tls.url),
         }
     }
 }

@@ -237,8 +237,8 @@ pub struct ListClustersResponse {
 #[derive(Clone, PartialEq, Message)]
 pub struct Done {}
 
-impl From<&cloud::Cluster> for Cluster {
-    fn from(cluster: &cloud::Cluster) -> Cluster {
+impl From<&cloud::ClusterRef> for Cluster {
+    fn from(cluster: &cloud::ClusterRef) -> Cluster {
         Cluster { name: cluster.name.clone(), uid: cluster.uid.clone() }
     }
 }
@@ -246,12 +246,12 @@ impl From<&cloud::Cluster> for Cluster {
 impl From<Option<Cluster>> for NamedCluster {
     fn from(cluster: Option<Cluster>) -> NamedCluster {
         let Cluster { name, uid } = cluster.unwrap_or_default();
-        NamedCluster(cloud::Cluster { name, uid })
+        NamedCluster(cloud::ClusterRef { name, uid })
     }
 }
 
 /// A cluster that an answer names.
-pub struct NamedCluster(pub cloud::Cluster);
+pub struct NamedCluster(pub cloud::ClusterRef);
 
 impl From<&cloud::NodeRef> for NodeRef {
     fn from(node: &cloud::NodeRef) -> NodeRef {
@@ -283,7 +283,7 @@ impl From<Route> for cloud::Route {
 impl From<&cloud::Host> for Host {
     fn from(host: &cloud::Host) -> Host {
         let address =
-            |address: &cloud::Address| Address { r#type: address.kind.clone(), address: address.address.clone() };
+            |address: &cloud::NodeAddress| Address { r#type: address.kind.clone(), address: address.address.clone() };
         Host {
             node: Some(NodeRef::from(&host.node)),
             zone: host.zone.clone(),
@@ -300,7 +300,7 @@ impl From<Zone> for cloud::Zone {
 
 impl From<Instance> for cloud::Instance {
     fn from(instance: Instance) -> cloud::Instance {
-        let address = |Address { r#type: kind, address }: Address| cloud::Address { kind, address };
+        let address = |Address { r#type: kind, address }: Address| cloud::NodeAddress { kind, address };
         cloud::Instance {
             provider_id: instance.provider_id,
             kind: instance.r#type,
@@ -334,7 +334,7 @@ impl From<Balancer> for cloud::Balancer {
 }
 
 /// The request for a balancer with the hosts that it sends to.
-pub fn balancer(cluster: &cloud::Cluster, wanted: &cloud::Wanted, hosts: &[cloud::Host]) -> BalancerRequest {
+pub fn balancer(cluster: &cloud::ClusterRef, wanted: &cloud::BalancerSpec, hosts: &[cloud::Host]) -> BalancerRequest {
     let port = |port: &cloud::Port| Port {
         name: port.name.clone(),
         protocol: port.protocol.clone(),

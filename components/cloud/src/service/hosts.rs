@@ -5,7 +5,7 @@
 
 use holdfast_world::cloud::{Host, NodeRef};
 use holdfast_world::views::Node;
-use holdfast_world::{Change, Key, Seen};
+use holdfast_world::{Change, Key, Viewed};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub struct Hosts {
 
 impl Hosts {
     /// Applies a change of a node; returns whether balancers must be updated.
-    pub fn see(&mut self, change: &Change) -> bool {
+    pub fn apply(&mut self, change: &Change) -> bool {
         let known = self.joined.get(&change.key);
         let host = change.after::<Node>().filter(|node| {
             let same = known.is_some_and(|known| known.node.provider_id == node.spec.provider_id);
@@ -46,13 +46,13 @@ impl Hosts {
     }
 }
 
-fn is_eligible(node: Seen<'_, Node>) -> bool {
+fn is_eligible(node: Viewed<'_, Node>) -> bool {
     let excluded = node.meta().label(EXCLUDED).is_some_and(|value| value != "false");
     let leaves = node.view.spec.taints.iter().any(|taint| taint.key == TO_BE_DELETED);
     !(excluded || leaves || node.meta().is_deleting())
 }
 
-fn host_of(node: Seen<'_, Node>) -> Host {
+fn host_of(node: Viewed<'_, Node>) -> Host {
     Host {
         node: NodeRef { name: node.meta().name.clone(), provider_id: node.view.spec.provider_id.clone() },
         zone: node.meta().label(ZONE).unwrap_or_default().to_owned(),

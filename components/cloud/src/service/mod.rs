@@ -5,18 +5,20 @@
 //! request for each balancer, and sends only changes. After a restart it sends everything once more, which changes
 //! nothing in the cloud.
 
+mod balancer_spec;
 mod hosts;
-mod wanted;
 
 use crate::planted::{Bug, planted};
 use crate::{NAMESPACES, Settings, cluster, names};
 use holdfast_controllers::subject::{Subject, part};
 use holdfast_value::{Map, Value, json};
-use holdfast_world::cloud::{Answer, Balancer, Call, Cluster, Fault, Host, Ingress, Wanted, Why};
+use holdfast_world::cloud::{
+    Balancer, BalancerSpec, CloudAnswer, CloudCall, ClusterRef, Fault, FaultReason, Host, Ingress,
+};
 use holdfast_world::views::{Node, Service};
 use holdfast_world::{
-    Action, BackOff, Change, Controller, Key, Keys, Note, Plan, Resource, Restated, Seen, Stamp, Time, Verb, View,
-    World,
+    Action, BackOff, Change, Controller, Key, Keys, Plan, PlannedEvent, Resource, Stamp, StatusUpdate, Time, Verb,
+    View, Viewed, World,
 };
 use hosts::Hosts;
 use std::collections::BTreeMap;
@@ -32,27 +34,27 @@ const HOSTS_MILLIS: i64 = 1_000;
 pub struct Services {
     settings: Settings,
     hosts: Hosts,
-    known: BTreeMap<Key, Known>,
+    known: BTreeMap<Key, BalancerState>,
     /// Events about changes, written with the next plan.
-    told: BTreeMap<Key, Vec<Note>>,
+    told: BTreeMap<Key, Vec<PlannedEvent>>,
 }
 
 /// The state of a Service's balancer.
-struct Known {
+struct BalancerState {
     uid: String,
     /// The last request that the cloud has confirmed. While this entry exists, the cloud may have a balancer.
-    made: Option<Made>,
+    made: Option<ConfirmedRequest>,
     /// The last request. It identifies the balancer for the deletion when the Service is gone.
-    asked: Arc<Wanted>,
-    outcome: Option<Outcome>,
+    asked: Arc<BalancerSpec>,
+    outcome: Option<CallReport>,
     /// The time before which the cloud accepts no further call.
     retry: Option<Time>,
     /// Whether the cloud has confirmed the deletion.
     is_gone: bool,
 }
 
-struct Made {
-    wanted: Arc<Wanted>,
+struct ConfirmedRequest {
+    wanted: Arc<BalancerSpec>,
     hosts: Arc<[Host]>,
     at: Time,
     /// `None`: another controller is responsible for the Service.
@@ -60,7 +62,7 @@ struct Made {
 }
 
 /// The outcome of a call, until it is reported in an Event.
-enum Outcome {
+enum CallReport {
     Ensured,
     Updated,
     Deleted,
@@ -105,7 +107,7 @@ impl Controller for Services {
 
     fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
         if change.is_of::<Node>() {
-            if self.hosts.see(change) && !planted(Bug::HostsForgotten) {
+            if self.hosts.apply(change) && !planted(Bug::HostsForgotten) {
                 // Services whose balancer does not exist yet get it with these nodes.
                 self.known.keys().for_each(|key| keys.add_after(key.clone(), HOSTS_MILLIS));
             }
@@ -116,7 +118,7 @@ impl Controller for Services {
                 return;
             }
             if let (Some(before), Some(after)) = (before, after) {
-                let notes = wanted::differences(before, after);
+                let notes = balancer_spec::differences(before, after);
                 if !notes.is_empty() {
                     self.told.entry(change.key.clone()).or_default().extend(notes);
                 }
@@ -126,20 +128,20 @@ impl Controller for Services {
     }
 
     fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
-        let mut plan = Plan { notes: self.told.remove(key).unwrap_or_default(), ..Plan::default() };
+        let mut plan = Plan { events: self.told.remove(key).unwrap_or_default(), ..Plan::default() };
         let Some(cluster) = cluster(world, &self.settings) else {
             plan.unready = true;
-            plan.left.push("the namespace kube-system is not there yet".into());
+            plan.skipped.push("the namespace kube-system is not there yet".into());
             return plan;
         };
         let service = world.get::<Service>(key);
         let known = self.known.get_mut(key);
         // The entry may belong to an earlier Service of this name, whose balancer may still exist.
-        let is_another = |known: &&mut Known| service.is_none_or(|service| service.meta().uid != known.uid);
+        let is_another = |known: &&mut BalancerState| service.is_none_or(|service| service.meta().uid != known.uid);
         if let Some(known) = known.filter(is_another) {
             match known.outcome.take() {
                 _ if known.is_gone => {}
-                Some(Outcome::Failed { fault, .. }) => return waiting(plan, known, &fault, stamp),
+                Some(CallReport::Failed { fault, .. }) => return waiting(plan, known, &fault, stamp),
                 _ => {
                     plan.calls.push(deletion(cluster, &known.asked));
                     return plan;
@@ -150,57 +152,57 @@ impl Controller for Services {
         let Some(service) = service else { return plan };
         let doc = part(service.object, &["spec"]);
         let outcome = self.known.get_mut(key).and_then(|known| known.outcome.take());
-        if let Some(Outcome::Failed { method, fault }) = outcome {
-            plan.notes.push(failure(service, method, &fault));
+        if let Some(CallReport::Failed { method, fault }) = outcome {
+            plan.events.push(failure(service, method, &fault));
             return match self.known.get_mut(key) {
                 Some(known) => waiting(plan, known, &fault, stamp),
                 None => plan,
             };
         }
-        if wants(service, &doc) {
-            self.keep(plan, service, &doc, cluster, outcome, stamp)
+        if wants_balancer(service, &doc) {
+            self.ensure_balancer(plan, service, &doc, cluster, outcome, stamp)
         } else {
-            self.let_go(plan, service, cluster, outcome)
+            self.ensure_deleted(plan, service, cluster, outcome)
         }
     }
 
-    fn called(&mut self, key: &Key, call: &Call, answer: Result<Answer, Fault>, now: Time) {
+    fn called(&mut self, key: &Key, call: &CloudCall, answer: Result<CloudAnswer, Fault>, now: Time) {
         let Some(known) = self.known.get_mut(key) else { return };
         known.retry = None;
         let answer = match answer {
-            Err(fault) if planted(Bug::DoubtDeletesBalancers) && matches!(call, Call::DeleteBalancer { .. }) => {
+            Err(fault) if planted(Bug::DoubtDeletesBalancers) && matches!(call, CloudCall::DeleteBalancer { .. }) => {
                 drop(fault);
-                Ok(Answer::Done)
+                Ok(CloudAnswer::Done)
             }
             answer => answer,
         };
         known.outcome = match (call, answer) {
-            (Call::EnsureBalancer { wanted, hosts, .. }, Ok(Answer::Balancer(balancer))) => {
+            (CloudCall::EnsureBalancer { wanted, hosts, .. }, Ok(CloudAnswer::Balancer(balancer))) => {
                 let (wanted, hosts) = (wanted.clone(), hosts.clone());
-                known.made = Some(Made { wanted, hosts, at: now, balancer: Some(balancer) });
-                Some(Outcome::Ensured)
+                known.made = Some(ConfirmedRequest { wanted, hosts, at: now, balancer: Some(balancer) });
+                Some(CallReport::Ensured)
             }
             // Another controller is responsible for the Service; this is not a failure.
-            (Call::EnsureBalancer { wanted, hosts, .. }, Err(fault)) if fault.is(Why::Elsewhere) => {
+            (CloudCall::EnsureBalancer { wanted, hosts, .. }, Err(fault)) if fault.is(FaultReason::Elsewhere) => {
                 let (wanted, hosts) = (wanted.clone(), hosts.clone());
-                known.made = Some(Made { wanted, hosts, at: now, balancer: None });
+                known.made = Some(ConfirmedRequest { wanted, hosts, at: now, balancer: None });
                 None
             }
-            (Call::UpdateHosts { hosts, .. }, Ok(_)) => {
+            (CloudCall::UpdateHosts { hosts, .. }, Ok(_)) => {
                 known.made.iter_mut().for_each(|made| made.hosts = hosts.clone());
-                Some(Outcome::Updated)
+                Some(CallReport::Updated)
             }
-            (Call::DeleteBalancer { .. }, Ok(_)) => {
+            (CloudCall::DeleteBalancer { .. }, Ok(_)) => {
                 (known.made, known.is_gone) = (None, true);
-                Some(Outcome::Deleted)
+                Some(CallReport::Deleted)
             }
             (_, Err(fault)) => {
                 // The balancer no longer exists, so it is created again.
-                if fault.is(Why::NotFound) {
+                if fault.is(FaultReason::NotFound) {
                     known.made = None;
                 }
                 known.retry = fault.retry_millis.map(|millis| now.plus_millis(millis));
-                Some(Outcome::Failed { method: call.method(), fault })
+                Some(CallReport::Failed { method: call.method(), fault })
             }
             (_, Ok(_)) => None,
         };
@@ -209,22 +211,22 @@ impl Controller for Services {
 
 impl Services {
     /// Plans a Service that has a balancer, or should have one.
-    fn keep(
+    fn ensure_balancer(
         &mut self,
         mut plan: Plan,
-        service: Seen<'_, Service>,
+        service: Viewed<'_, Service>,
         doc: &Value,
-        cluster: Cluster,
-        outcome: Option<Outcome>,
+        cluster: ClusterRef,
+        outcome: Option<CallReport>,
         stamp: Stamp,
     ) -> Plan {
         let subject = Subject::from(service);
         match &outcome {
-            Some(Outcome::Ensured) => {
-                plan.notes.push(subject.normal("EnsuredLoadBalancer", "Ensured load balancer".into()))
+            Some(CallReport::Ensured) => {
+                plan.events.push(subject.normal("EnsuredLoadBalancer", "Ensured load balancer".into()))
             }
-            Some(Outcome::Updated) => {
-                plan.notes.push(subject.normal("UpdatedLoadBalancer", "Updated load balancer with new hosts".into()))
+            Some(CallReport::Updated) => {
+                plan.events.push(subject.normal("UpdatedLoadBalancer", "Updated load balancer with new hosts".into()))
             }
             _ => {}
         }
@@ -232,10 +234,10 @@ impl Services {
             plan.then(with_finalizers(service, true));
             return plan;
         }
-        let wanted = match wanted::of(service, doc) {
+        let wanted = match balancer_spec::of(service, doc) {
             Ok(wanted) => wanted,
             Err(why) => {
-                plan.notes.push(failure(service, "EnsureBalancer", &Fault::new(Why::Invalid, why)));
+                plan.events.push(failure(service, "EnsureBalancer", &Fault::new(FaultReason::Invalid, why)));
                 plan.unready = true;
                 return plan;
             }
@@ -243,9 +245,9 @@ impl Services {
         let hosts = self.hosts.all();
         let key = service.object.key();
         let resync = self.settings.resync_millis;
-        let known = self.known.entry(key).or_insert_with(|| Known::new(&service.meta().uid, &wanted));
+        let known = self.known.entry(key).or_insert_with(|| BalancerState::new(&service.meta().uid, &wanted));
         if let Some(retry) = known.retry.filter(|retry| stamp.time < *retry) {
-            plan.again_at(retry);
+            plan.requeue_at(retry);
             return plan;
         }
         let made =
@@ -255,18 +257,18 @@ impl Services {
         let Some(made) = made else {
             let wanted = Arc::new(wanted);
             (known.asked, known.is_gone) = (wanted.clone(), false);
-            plan.notes.push(subject.normal("EnsuringLoadBalancer", "Ensuring load balancer".into()));
-            plan.notes.extend(hosts.is_empty().then(no_hosts));
-            plan.calls.push(Call::EnsureBalancer { cluster, wanted, hosts });
+            plan.events.push(subject.normal("EnsuringLoadBalancer", "Ensuring load balancer".into()));
+            plan.events.extend(hosts.is_empty().then(no_hosts));
+            plan.calls.push(CloudCall::EnsureBalancer { cluster, wanted, hosts });
             return plan;
         };
         // A jitter of up to the period spreads the Services out.
         let jitter = i64::try_from(stamp.seed >> 1).unwrap_or(0).rem_euclid(resync.max(1));
-        plan.again_at(made.at.plus_millis(resync.saturating_add(jitter)));
+        plan.requeue_at(made.at.plus_millis(resync.saturating_add(jitter)));
         let Some(balancer) = &made.balancer else { return plan };
         if !Arc::ptr_eq(&made.hosts, &hosts) && made.hosts != hosts {
-            plan.notes.extend(hosts.is_empty().then(no_hosts));
-            plan.calls.push(Call::UpdateHosts { cluster, wanted: made.wanted.clone(), hosts });
+            plan.events.extend(hosts.is_empty().then(no_hosts));
+            plan.calls.push(CloudCall::UpdateHosts { cluster, wanted: made.wanted.clone(), hosts });
             return plan;
         }
         plan.together(status(service, &balancer.ingress).into_iter().collect());
@@ -274,31 +276,31 @@ impl Services {
     }
 
     /// Plans a Service that should have no balancer any more.
-    fn let_go(
+    fn ensure_deleted(
         &mut self,
         mut plan: Plan,
-        service: Seen<'_, Service>,
-        cluster: Cluster,
-        outcome: Option<Outcome>,
+        service: Viewed<'_, Service>,
+        cluster: ClusterRef,
+        outcome: Option<CallReport>,
     ) -> Plan {
         let (subject, key) = (Subject::from(service), service.object.key());
         let has_finalizer = service.meta().has_finalizer(FINALIZER);
         if !has_finalizer && !self.known.contains_key(&key) {
             return plan;
         }
-        if matches!(outcome, Some(Outcome::Deleted)) {
-            plan.notes.push(subject.normal("DeletedLoadBalancer", "Deleted load balancer".into()));
+        if matches!(outcome, Some(CallReport::Deleted)) {
+            plan.events.push(subject.normal("DeletedLoadBalancer", "Deleted load balancer".into()));
         }
         let known = self.known.entry(key.clone()).or_insert_with(|| {
-            let named = Wanted {
-                name: wanted::name(&service.meta().uid),
-                service: wanted::named(service),
-                ..Wanted::default()
+            let named = BalancerSpec {
+                name: balancer_spec::name(&service.meta().uid),
+                service: balancer_spec::named(service),
+                ..BalancerSpec::default()
             };
-            Known::new(&service.meta().uid, &named)
+            BalancerState::new(&service.meta().uid, &named)
         });
         if !known.is_gone && !planted(Bug::FinalizerFirst) {
-            plan.notes.push(subject.normal("DeletingLoadBalancer", "Deleting load balancer".into()));
+            plan.events.push(subject.normal("DeletingLoadBalancer", "Deleting load balancer".into()));
             plan.calls.push(deletion(cluster, &known.asked));
             return plan;
         }
@@ -316,40 +318,40 @@ impl Services {
     }
 }
 
-impl Known {
-    fn new(uid: &str, asked: &Wanted) -> Known {
+impl BalancerState {
+    fn new(uid: &str, asked: &BalancerSpec) -> BalancerState {
         let asked = Arc::new(asked.clone());
-        Known { uid: uid.to_owned(), made: None, asked, outcome: None, retry: None, is_gone: false }
+        BalancerState { uid: uid.to_owned(), made: None, asked, outcome: None, retry: None, is_gone: false }
     }
 }
 
 /// Whether a Service has, or may have had, a balancer.
-fn is_concerned(service: Seen<'_, Service>) -> bool {
+fn is_concerned(service: Viewed<'_, Service>) -> bool {
     service.view.spec.kind == TYPE || service.meta().has_finalizer(FINALIZER)
 }
 
 /// Whether a Service should have a balancer of this cloud. A Service with a load balancer class belongs to another
 /// controller.
-fn wants(service: Seen<'_, Service>, spec: &Value) -> bool {
+fn wants_balancer(service: Viewed<'_, Service>, spec: &Value) -> bool {
     service.view.spec.kind == TYPE && !service.meta().is_deleting() && spec["loadBalancerClass"].is_null()
 }
 
-fn deletion(cluster: Cluster, asked: &Wanted) -> Call {
-    Call::DeleteBalancer { cluster, name: asked.name.clone(), service: asked.service.clone() }
+fn deletion(cluster: ClusterRef, asked: &BalancerSpec) -> CloudCall {
+    CloudCall::DeleteBalancer { cluster, name: asked.name.clone(), service: asked.service.clone() }
 }
 
 /// Plans the next try when the cloud allows it, or with back-off.
-fn waiting(mut plan: Plan, known: &Known, fault: &Fault, stamp: Stamp) -> Plan {
-    plan.left.push(fault.message.clone());
+fn waiting(mut plan: Plan, known: &BalancerState, fault: &Fault, stamp: Stamp) -> Plan {
+    plan.skipped.push(fault.message.clone());
     match known.retry {
-        Some(retry) => plan.again_at(retry.max(stamp.time)),
+        Some(retry) => plan.requeue_at(retry.max(stamp.time)),
         None => plan.unready = true,
     }
     plan
 }
 
 /// The Event for a failed call, in Kubernetes' words.
-fn failure(service: Seen<'_, Service>, method: &str, fault: &Fault) -> Note {
+fn failure(service: Viewed<'_, Service>, method: &str, fault: &Fault) -> PlannedEvent {
     let subject = Subject::from(service);
     match method {
         "UpdateHosts" => {
@@ -368,7 +370,7 @@ fn failure(service: Seen<'_, Service>, method: &str, fault: &Fault) -> Note {
 
 /// Adds or removes the finalizer through the `status` subresource, because this controller may write no other part of a
 /// Service. The patch replaces the whole list, so it carries the resource version on which it is based.
-fn with_finalizers(service: Seen<'_, Service>, add: bool) -> Action {
+fn with_finalizers(service: Viewed<'_, Service>, add: bool) -> Action {
     let meta = service.meta();
     let kept = meta.finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).map(String::as_str);
     let finalizers: Vec<&str> = kept.chain(add.then_some(FINALIZER)).collect();
@@ -384,7 +386,7 @@ fn with_finalizers(service: Seen<'_, Service>, add: bool) -> Action {
 }
 
 /// Updates the ingress addresses in a Service's status to those of its balancer.
-fn status(service: Seen<'_, Service>, ingress: &[Ingress]) -> Option<Action> {
+fn status(service: Viewed<'_, Service>, ingress: &[Ingress]) -> Option<Action> {
     let old = part(service.object, &["status"]);
     let shown: Vec<Value> = ingress.iter().map(shown).collect();
     let mut balancer = Map::new();
@@ -395,7 +397,7 @@ fn status(service: Seen<'_, Service>, ingress: &[Ingress]) -> Option<Action> {
     (!is_same).then(|| {
         let mut status = old.as_object().cloned().unwrap_or_default();
         status.insert("loadBalancer", Value::Object(balancer));
-        let restated = Restated { object: service.object.clone(), status: Value::Object(status) };
+        let restated = StatusUpdate { object: service.object.clone(), status: Value::Object(status) };
         let update = Verb::UpdateStatus(restated);
         Action::new(Service::resource(), service.object.key(), update).subresource("status")
     })

@@ -1,7 +1,7 @@
 //! The balancers of a simulated cloud, and their addresses.
 
 use super::Description;
-use holdfast_world::cloud::{Balancer, Cluster, Fault, Host, Ingress, Wanted, Why};
+use holdfast_world::cloud::{Balancer, BalancerSpec, ClusterRef, Fault, FaultReason, Host, Ingress};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,31 +11,31 @@ const LOOKS_MAX: u128 = 1 << 16;
 
 #[derive(Default)]
 pub struct Balancers {
-    kept: BTreeMap<String, Kept>,
+    kept: BTreeMap<String, StoredBalancer>,
     taken: BTreeSet<String>,
     /// How many balancers were ever created.
     made: u64,
 }
 
 /// A balancer and its request.
-pub struct Kept {
+pub struct StoredBalancer {
     pub balancer: Balancer,
-    pub wanted: Arc<Wanted>,
+    pub wanted: Arc<BalancerSpec>,
     pub hosts: Arc<[Host]>,
     /// The load balancer's number among all that were ever created.
     pub number: u64,
 }
 
 impl Balancers {
-    pub fn all(&self) -> impl Iterator<Item = &Kept> {
+    pub fn all(&self) -> impl Iterator<Item = &StoredBalancer> {
         self.kept.values()
     }
 
     pub fn ensure(
         &mut self,
         description: &Description,
-        cluster: &Cluster,
-        wanted: &Arc<Wanted>,
+        cluster: &ClusterRef,
+        wanted: &Arc<BalancerSpec>,
         hosts: &Arc<[Host]>,
     ) -> Result<Balancer, Fault> {
         check(description, wanted)?;
@@ -50,7 +50,10 @@ impl Balancers {
         if known.is_none() {
             let count = i64::try_from(self.kept.len()).unwrap_or(i64::MAX);
             if count >= description.quotas.balancers {
-                return Err(Fault::new(Why::Exhausted, format!("the quota of {count} load balancers is used up")));
+                return Err(Fault::new(
+                    FaultReason::Exhausted,
+                    format!("the quota of {count} load balancers is used up"),
+                ));
             }
         }
         let mut ingress = Vec::new();
@@ -75,23 +78,23 @@ impl Balancers {
             self.made
         });
         let balancer = Balancer { name: wanted.name.clone(), cluster: cluster.clone(), ingress };
-        let kept = Kept { balancer: balancer.clone(), wanted: wanted.clone(), hosts: hosts.clone(), number };
+        let kept = StoredBalancer { balancer: balancer.clone(), wanted: wanted.clone(), hosts: hosts.clone(), number };
         self.kept.insert(wanted.name.clone(), kept);
         Ok(balancer)
     }
 
-    pub fn update(&mut self, cluster: &Cluster, wanted: &Wanted, hosts: &Arc<[Host]>) -> Result<(), Fault> {
+    pub fn update(&mut self, cluster: &ClusterRef, wanted: &BalancerSpec, hosts: &Arc<[Host]>) -> Result<(), Fault> {
         match self.kept.get_mut(&wanted.name) {
             Some(kept) if kept.balancer.cluster != *cluster => Err(foreign(&kept.balancer)),
             Some(kept) => {
                 kept.hosts = hosts.clone();
                 Ok(())
             }
-            None => Err(Fault::new(Why::NotFound, format!("there is no load balancer {}", wanted.name))),
+            None => Err(Fault::new(FaultReason::NotFound, format!("there is no load balancer {}", wanted.name))),
         }
     }
 
-    pub fn delete(&mut self, cluster: &Cluster, name: &str) -> Result<(), Fault> {
+    pub fn delete(&mut self, cluster: &ClusterRef, name: &str) -> Result<(), Fault> {
         match self.kept.get(name) {
             Some(kept) if kept.balancer.cluster != *cluster => return Err(foreign(&kept.balancer)),
             Some(kept) => {
@@ -110,9 +113,11 @@ impl Balancers {
         let address = asked.parse::<IpAddr>().ok();
         let is_ours = address.is_some_and(|address| description.pool.iter().any(|range| range.holds(address)));
         match is_ours {
-            false => Err(Fault::new(Why::Invalid, format!("the address {asked} is not in the pool of addresses"))),
+            false => {
+                Err(Fault::new(FaultReason::Invalid, format!("the address {asked} is not in the pool of addresses")))
+            }
             true if self.taken.contains(asked) => {
-                Err(Fault::new(Why::Conflict, format!("the address {asked} is another load balancer's")))
+                Err(Fault::new(FaultReason::Conflict, format!("the address {asked} is another load balancer's")))
             }
             true => Ok(asked.to_owned()),
         }
@@ -140,29 +145,29 @@ impl Balancers {
             }
         }
         let family = if is_v6 { "IPv6" } else { "IPv4" };
-        Err(Fault::new(Why::Exhausted, format!("no {family} address is left in the pool of addresses")))
+        Err(Fault::new(FaultReason::Exhausted, format!("no {family} address is left in the pool of addresses")))
     }
 }
 
-fn known_number(kept: Option<&Kept>) -> Option<u64> {
+fn known_number(kept: Option<&StoredBalancer>) -> Option<u64> {
     kept.map(|kept| kept.number)
 }
 
-fn families(wanted: &Wanted) -> Vec<&str> {
+fn families(wanted: &BalancerSpec) -> Vec<&str> {
     match wanted.families.is_empty() {
         true => vec!["IPv4"],
         false => wanted.families.iter().map(String::as_str).collect(),
     }
 }
 
-fn check(description: &Description, wanted: &Wanted) -> Result<(), Fault> {
+fn check(description: &Description, wanted: &BalancerSpec) -> Result<(), Fault> {
     let mut protocols: Vec<&str> = wanted.ports.iter().map(|port| port.protocol.as_str()).collect();
     protocols.sort_unstable();
     protocols.dedup();
     if protocols.len() > 1 && !description.mixed_protocols {
         let message =
             format!("ports of several protocols on one load balancer ({}) are not offered", protocols.join(", "));
-        return Err(Fault::new(Why::Invalid, message));
+        return Err(Fault::new(FaultReason::Invalid, message));
     }
     Ok(())
 }
@@ -170,7 +175,7 @@ fn check(description: &Description, wanted: &Wanted) -> Result<(), Fault> {
 fn foreign(balancer: &Balancer) -> Fault {
     let Balancer { name, cluster, .. } = balancer;
     let message = format!("load balancer {name} belongs to another cluster, {} ({})", cluster.name, cluster.uid);
-    Fault::new(Why::Conflict, message)
+    Fault::new(FaultReason::Conflict, message)
 }
 
 /// The FNV-1a hash of a text.

@@ -4,7 +4,7 @@
 use holdfast_controllers::addresses::Range;
 use holdfast_core::object::reader::{Reader, read};
 use holdfast_value::Value;
-use holdfast_world::cloud::{Address, Instance, Offers, Zone};
+use holdfast_world::cloud::{Instance, NodeAddress, Offers, Zone};
 use std::collections::BTreeMap;
 
 /// The name of the provider, the scheme of its provider IDs.
@@ -38,7 +38,7 @@ pub struct Description {
     /// The HTTP statuses with which health-check node ports answer, by the name of the instance and `NAMESPACE/NAME` of
     /// the Service. All other ports answer 200.
     pub health_checks: BTreeMap<String, BTreeMap<String, u16>>,
-    pub script: Vec<Scene>,
+    pub script: Vec<InstanceChange>,
 }
 
 /// Limits of resources.
@@ -50,15 +50,15 @@ pub struct Quotas {
 
 /// A change of an instance at a given time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Scene {
+pub struct InstanceChange {
     /// The time since the first call to the cloud.
     pub at_millis: i64,
     pub instance: String,
-    pub what: What,
+    pub what: InstanceEvent,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum InstanceEvent {
     ShutDown,
     Start,
     Vanish,
@@ -67,12 +67,12 @@ pub enum What {
     Heal,
 }
 
-const WHAT: [(&str, What); 5] = [
-    ("shutDown", What::ShutDown),
-    ("start", What::Start),
-    ("vanish", What::Vanish),
-    ("fail", What::Fail),
-    ("heal", What::Heal),
+const WHAT: [(&str, InstanceEvent); 5] = [
+    ("shutDown", InstanceEvent::ShutDown),
+    ("start", InstanceEvent::Start),
+    ("vanish", InstanceEvent::Vanish),
+    ("fail", InstanceEvent::Fail),
+    ("heal", InstanceEvent::Heal),
 ];
 
 impl Default for Description {
@@ -199,7 +199,7 @@ fn instance(reader: &Reader<'_>) -> Option<(String, Instance)> {
     let mut addresses = Vec::new();
     for item in reader.list("addresses").unwrap_or_default() {
         let text = |field: &str| item.text(field).unwrap_or_default().to_owned();
-        let address = Address { kind: text("type"), address: text("address") };
+        let address = NodeAddress { kind: text("type"), address: text("address") };
         if !matches!(address.kind.as_str(), "Hostname" | "InternalIP" | "ExternalIP" | "InternalDNS" | "ExternalDNS") {
             item.invalid("type", format!("{:?}", address.kind), "is no type of address that nodes have");
         }
@@ -246,7 +246,7 @@ fn health_checks(reader: &Reader<'_>) -> BTreeMap<String, u16> {
     checks
 }
 
-fn scene(reader: &Reader<'_>, instances: &BTreeMap<String, Instance>) -> Option<Scene> {
+fn scene(reader: &Reader<'_>, instances: &BTreeMap<String, Instance>) -> Option<InstanceChange> {
     let (at_millis, instance) = (millis(reader, "at"), reader.text("instance"));
     let what = reader.text("do");
     if let Some(name) = instance.filter(|name| !instances.contains_key(*name)) {
@@ -258,7 +258,7 @@ fn scene(reader: &Reader<'_>, instances: &BTreeMap<String, Instance>) -> Option<
         reader.fault("do", format!("Unsupported value: {:?}: supported values: {words:?}", what.unwrap_or_default()));
     }
     let instance = instance?.to_owned();
-    Some(Scene { at_millis: at_millis.unwrap_or(0), instance, what: known?.1 })
+    Some(InstanceChange { at_millis: at_millis.unwrap_or(0), instance, what: known?.1 })
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use super::Simulated;
 use holdfast_world::Time;
-use holdfast_world::cloud::{NodeRef, ServiceRef, Wanted, Why};
+use holdfast_world::cloud::{BalancerSpec, FaultReason, NodeRef, ServiceRef};
 use std::collections::BTreeMap;
 
 const OK: u16 = 200;
@@ -72,13 +72,13 @@ impl Simulated {
         match self.instance(node) {
             Ok((name, instance)) if instance.is_shut_down => (BackendHealth::ShutDown, Some(name)),
             Ok((name, _)) => (BackendHealth::Healthy, Some(name)),
-            Err(fault) if fault.is(Why::NotFound) => (BackendHealth::Gone, None),
+            Err(fault) if fault.is(FaultReason::NotFound) => (BackendHealth::Gone, None),
             Err(_) => (BackendHealth::Failing, None),
         }
     }
 
     /// The HTTP status with which the health-check node port of a Service answers on an instance.
-    fn check(&self, instance: &str, wanted: &Wanted) -> u16 {
+    fn check(&self, instance: &str, wanted: &BalancerSpec) -> u16 {
         if !wanted.local || wanted.health_check_port == 0 {
             return OK;
         }

@@ -6,12 +6,12 @@ mod balancers;
 mod description;
 mod health;
 
-pub use description::{Description, NAME, Scene, What};
+pub use description::{Description, InstanceChange, InstanceEvent, NAME};
 pub use health::{BackendHealth, Backends};
 
 use balancers::Balancers;
 use holdfast_world::Time;
-use holdfast_world::cloud::{Answer, Call, Cluster, Fault, Instance, NodeRef, Route, Why};
+use holdfast_world::cloud::{CloudAnswer, CloudCall, ClusterRef, Fault, FaultReason, Instance, NodeRef, Route};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A simulated cloud.
@@ -23,9 +23,9 @@ pub struct Simulated {
     /// Instances about which calls fail.
     failing: BTreeSet<String>,
     balancers: Balancers,
-    routes: Vec<Kept>,
+    routes: Vec<ListedRoute>,
     /// The clusters by the names that they have claimed.
-    clusters: BTreeMap<String, Cluster>,
+    clusters: BTreeMap<String, ClusterRef>,
     random: u64,
     /// The throttle's token bucket in thousandths of calls, and the time of that value.
     budget: Option<(i64, Time)>,
@@ -34,7 +34,7 @@ pub struct Simulated {
 }
 
 /// A route, and the time at which lists begin to show it or stop showing it.
-struct Kept {
+struct ListedRoute {
     route: Route,
     shown_from: Time,
     gone_from: Option<Time>,
@@ -43,7 +43,7 @@ struct Kept {
 /// An answer, and how long it takes.
 #[derive(Debug)]
 pub struct Answered {
-    pub answer: Result<Answer, Fault>,
+    pub answer: Result<CloudAnswer, Fault>,
     pub millis: i64,
 }
 
@@ -80,7 +80,7 @@ impl Simulated {
 
     /// Answers a call like a real cloud: with latency, sometimes with a failure, sometimes with a failure although the
     /// call has taken effect.
-    pub fn ask(&mut self, call: &Call, now: Time) -> Answered {
+    pub fn call(&mut self, call: &CloudCall, now: Time) -> Answered {
         self.play(now);
         *self.calls.entry(call.method()).or_default() += 1;
         let (least, most) = self.description.latency_millis;
@@ -100,17 +100,19 @@ impl Simulated {
     }
 
     /// Answers a call without latency and failures.
-    pub fn answer(&mut self, call: &Call, now: Time) -> Result<Answer, Fault> {
+    pub fn answer(&mut self, call: &CloudCall, now: Time) -> Result<CloudAnswer, Fault> {
         let offers = self.description.offers;
         let is_offered = match call {
-            Call::Instance { .. } => offers.instances,
-            Call::Zone { .. } => offers.zones,
-            Call::EnsureBalancer { .. } | Call::UpdateHosts { .. } | Call::DeleteBalancer { .. } => offers.balancers,
-            Call::Routes { .. } | Call::CreateRoute { .. } | Call::DeleteRoute { .. } => offers.routes,
-            Call::Clusters => offers.clusters,
+            CloudCall::Instance { .. } => offers.instances,
+            CloudCall::Zone { .. } => offers.zones,
+            CloudCall::EnsureBalancer { .. } | CloudCall::UpdateHosts { .. } | CloudCall::DeleteBalancer { .. } => {
+                offers.balancers
+            }
+            CloudCall::Routes { .. } | CloudCall::CreateRoute { .. } | CloudCall::DeleteRoute { .. } => offers.routes,
+            CloudCall::Clusters => offers.clusters,
         };
         if !is_offered {
-            return Err(Fault::new(Why::NotOffered, format!("this cloud does not offer {}", call.method())));
+            return Err(Fault::new(FaultReason::NotOffered, format!("this cloud does not offer {}", call.method())));
         }
         if let Some(cluster) = call.cluster()
             && !call.is_read()
@@ -118,24 +120,28 @@ impl Simulated {
             self.claim(cluster)?;
         }
         match call {
-            Call::Instance { node, .. } => self.instance(node).map(|(_, found)| Answer::Instance(found.clone())),
-            Call::Zone { node, .. } => self.instance(node).map(|(_, found)| Answer::Zone(found.zone.clone())),
-            Call::EnsureBalancer { cluster, wanted, hosts } => {
-                self.balancers.ensure(&self.description, cluster, wanted, hosts).map(Answer::Balancer)
+            CloudCall::Instance { node, .. } => {
+                self.instance(node).map(|(_, found)| CloudAnswer::Instance(found.clone()))
             }
-            Call::UpdateHosts { cluster, wanted, hosts } => {
-                self.balancers.update(cluster, wanted, hosts).map(|()| Answer::Done)
+            CloudCall::Zone { node, .. } => self.instance(node).map(|(_, found)| CloudAnswer::Zone(found.zone.clone())),
+            CloudCall::EnsureBalancer { cluster, wanted, hosts } => {
+                self.balancers.ensure(&self.description, cluster, wanted, hosts).map(CloudAnswer::Balancer)
             }
-            Call::DeleteBalancer { cluster, name, .. } => self.balancers.delete(cluster, name).map(|()| Answer::Done),
-            Call::Routes { .. } => Ok(Answer::Routes(self.shown_routes(now))),
-            Call::CreateRoute { route, .. } => self.create_route(route, now).map(|()| Answer::Done),
-            Call::DeleteRoute { route, .. } => self.delete_route(route, now).map(|()| Answer::Done),
-            Call::Clusters => Ok(Answer::Clusters(self.clusters.values().cloned().collect())),
+            CloudCall::UpdateHosts { cluster, wanted, hosts } => {
+                self.balancers.update(cluster, wanted, hosts).map(|()| CloudAnswer::Done)
+            }
+            CloudCall::DeleteBalancer { cluster, name, .. } => {
+                self.balancers.delete(cluster, name).map(|()| CloudAnswer::Done)
+            }
+            CloudCall::Routes { .. } => Ok(CloudAnswer::Routes(self.shown_routes(now))),
+            CloudCall::CreateRoute { route, .. } => self.create_route(route, now).map(|()| CloudAnswer::Done),
+            CloudCall::DeleteRoute { route, .. } => self.delete_route(route, now).map(|()| CloudAnswer::Done),
+            CloudCall::Clusters => Ok(CloudAnswer::Clusters(self.clusters.values().cloned().collect())),
         }
     }
 
     /// The balancers by name.
-    pub fn balancers(&self) -> impl Iterator<Item = &balancers::Kept> {
+    pub fn balancers(&self) -> impl Iterator<Item = &balancers::StoredBalancer> {
         self.balancers.all()
     }
 
@@ -146,18 +152,18 @@ impl Simulated {
 
     /// Adds a route that no controller has asked for.
     pub fn put_route(&mut self, route: Route, now: Time) {
-        self.routes.push(Kept { route, shown_from: now, gone_from: None });
+        self.routes.push(ListedRoute { route, shown_from: now, gone_from: None });
     }
 
     /// Changes an instance from outside.
-    pub fn change(&mut self, instance: &str, what: What) {
+    pub fn change(&mut self, instance: &str, what: InstanceEvent) {
         match what {
-            What::Vanish => _ = self.description.instances.remove(instance),
-            What::Fail => _ = self.failing.insert(instance.to_owned()),
-            What::Heal => _ = self.failing.remove(instance),
-            What::ShutDown | What::Start => {
+            InstanceEvent::Vanish => _ = self.description.instances.remove(instance),
+            InstanceEvent::Fail => _ = self.failing.insert(instance.to_owned()),
+            InstanceEvent::Heal => _ = self.failing.remove(instance),
+            InstanceEvent::ShutDown | InstanceEvent::Start => {
                 if let Some(found) = self.description.instances.get_mut(instance) {
-                    found.is_shut_down = what == What::ShutDown;
+                    found.is_shut_down = what == InstanceEvent::ShutDown;
                 }
             }
         }
@@ -175,7 +181,7 @@ impl Simulated {
     }
 
     /// Claims a name for a cluster; fails if another cluster has it.
-    fn claim(&mut self, cluster: &Cluster) -> Result<(), Fault> {
+    fn claim(&mut self, cluster: &ClusterRef) -> Result<(), Fault> {
         let known = self.clusters.entry(cluster.name.clone()).or_insert_with(|| cluster.clone());
         if known == cluster {
             return Ok(());
@@ -184,7 +190,7 @@ impl Simulated {
             "the name {} belongs to another cluster, {}: this one, {}, needs a --cluster-name of its own",
             cluster.name, known.uid, cluster.uid
         );
-        Err(Fault::new(Why::Conflict, message))
+        Err(Fault::new(FaultReason::Conflict, message))
     }
 
     /// The instance behind a node, with its name.
@@ -202,12 +208,12 @@ impl Simulated {
                 Err(Fault::unavailable(format!("instance {} does not answer", node.name)))
             }
             Some((name, instance)) => Ok((name, instance)),
-            None => Err(Fault::new(Why::NotFound, "instance not found")),
+            None => Err(Fault::new(FaultReason::NotFound, "instance not found")),
         }
     }
 
     fn shown_routes(&self, now: Time) -> Vec<Route> {
-        let is_shown = |kept: &&Kept| kept.shown_from <= now && kept.gone_from.is_none_or(|gone| gone > now);
+        let is_shown = |kept: &&ListedRoute| kept.shown_from <= now && kept.gone_from.is_none_or(|gone| gone > now);
         self.routes.iter().filter(is_shown).map(|kept| kept.route.clone()).collect()
     }
 
@@ -220,15 +226,15 @@ impl Simulated {
             Some(kept) => {
                 let Route { name, node, cluster, .. } = &kept.route;
                 let message = format!("route {name} leads there already: to node {node} of cluster {}", cluster.name);
-                return Err(Fault::new(Why::Conflict, message));
+                return Err(Fault::new(FaultReason::Conflict, message));
             }
             None => {}
         }
         let count = self.routes().count();
         if i64::try_from(count).unwrap_or(i64::MAX) >= self.description.quotas.routes {
-            return Err(Fault::new(Why::Exhausted, format!("the quota of {count} routes is used up")));
+            return Err(Fault::new(FaultReason::Exhausted, format!("the quota of {count} routes is used up")));
         }
-        self.routes.push(Kept { route: route.clone(), shown_from: later, gone_from: None });
+        self.routes.push(ListedRoute { route: route.clone(), shown_from: later, gone_from: None });
         Ok(())
     }
 
@@ -252,7 +258,7 @@ impl Simulated {
         if left < 1000 {
             self.budget = Some((left, now));
             let retry_millis = Some((1000 - left).div_euclid(a_second).max(1));
-            return Some(Fault { retry_millis, ..Fault::new(Why::Exhausted, "too many calls") });
+            return Some(Fault { retry_millis, ..Fault::new(FaultReason::Exhausted, "too many calls") });
         }
         self.budget = Some((left - 1000, now));
         None

@@ -20,7 +20,7 @@ pub fn cloud(text: &str) -> Shared {
 /// A trial cluster whose controllers call this cloud.
 pub fn beside(cloud: &Shared) -> Trial {
     let (mut trial, cloud) = (Trial::new(), cloud.clone());
-    trial.cloud = Some(Box::new(move |call, now| cloud.borrow_mut().ask(call, now).answer));
+    trial.cloud = Some(Box::new(move |call, now| cloud.borrow_mut().call(call, now).answer));
     trial
 }
 

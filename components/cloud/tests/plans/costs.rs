@@ -3,7 +3,7 @@
 use crate::common::{beside, cloud, node, ready, service, settings};
 use holdfast_cloud::service::Services;
 use holdfast_value::json;
-use holdfast_world::cloud::{Answer, Balancer, Call};
+use holdfast_world::cloud::{Balancer, CloudAnswer, CloudCall};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -22,10 +22,12 @@ fn a_change_costs_calls_for_the_balancers_that_it_concerns() {
     trial.cloud = Some(Box::new(move |call, _| {
         *counts.borrow_mut().entry(call.method()).or_default() += 1;
         Ok(match call {
-            Call::EnsureBalancer { cluster, wanted, .. } => {
-                Answer::Balancer(Balancer { name: wanted.name.clone(), cluster: cluster.clone(), ingress: Vec::new() })
-            }
-            _ => Answer::Done,
+            CloudCall::EnsureBalancer { cluster, wanted, .. } => CloudAnswer::Balancer(Balancer {
+                name: wanted.name.clone(),
+                cluster: cluster.clone(),
+                ingress: Vec::new(),
+            }),
+            _ => CloudAnswer::Done,
         })
     }));
     for number in 0..NODES {

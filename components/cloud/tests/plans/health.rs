@@ -2,7 +2,7 @@
 
 use crate::common::{Shared, beside, cloud, node, ready, service, settings};
 use holdfast_cloud::service::Services;
-use holdfast_cloud::simulated::{Description, What};
+use holdfast_cloud::simulated::{Description, InstanceEvent};
 use holdfast_value::json;
 use holdfast_world::Trial;
 
@@ -44,9 +44,9 @@ fn a_backend_is_as_healthy_as_its_instance() {
     trial.run_for(60);
     assert_eq!(told(&cloud, &trial), ["web 2 healthy"]);
     for (what, expected) in [
-        (What::Fail, &["web 1 failing", "web 1 healthy"][..]),
-        (What::Heal, &["web 2 healthy"]),
-        (What::Vanish, &["web 1 gone", "web 1 healthy"]),
+        (InstanceEvent::Fail, &["web 1 failing", "web 1 healthy"][..]),
+        (InstanceEvent::Heal, &["web 2 healthy"]),
+        (InstanceEvent::Vanish, &["web 1 gone", "web 1 healthy"]),
     ] {
         cloud.borrow_mut().change("a", what);
         assert_eq!(told(&cloud, &trial), expected, "{what:?}");
@@ -71,7 +71,7 @@ fn where_traffic_stays_on_its_node_the_health_check_node_port_is_asked() {
     // The Service `web` has no health-check node port, and every node forwards its traffic.
     let ended = ["near 1 checkFailed", "near 1 healthy", "web 2 healthy"];
     assert_eq!(told(&cloud, &trial), ended);
-    cloud.borrow_mut().change("one", What::ShutDown);
+    cloud.borrow_mut().change("one", InstanceEvent::ShutDown);
     assert_eq!(told(&cloud, &trial), ["near 1 healthy", "near 1 shutDown", "web 1 healthy", "web 1 shutDown"]);
     let description = Description::parse(&described("default/near: 200")).expect("a description");
     cloud.borrow_mut().describe(description);

@@ -3,7 +3,7 @@
 use crate::common::{beside, calls, cloud, new_node, node, ready, settings};
 use holdfast_cloud::lifecycle::Lifecycle;
 use holdfast_cloud::node::CloudNodes;
-use holdfast_cloud::simulated::What;
+use holdfast_cloud::simulated::InstanceEvent;
 use holdfast_value::{Value, json};
 
 const ONE: &str = "
@@ -45,7 +45,7 @@ fn a_new_node_gets_what_its_cloud_tells() {
         .filter_map(|address| address["type"].as_str())
         .collect();
     assert_eq!(kinds, ["InternalIP", "InternalIP", "Hostname"], "the node's own name stays");
-    assert_eq!(trial.take_notes(), ["Normal Synced Node synced successfully"]);
+    assert_eq!(trial.take_event_texts(), ["Normal Synced Node synced successfully"]);
     let manager = &node["metadata"]["managedFields"];
     let managers: Vec<&Value> = manager.as_array().into_iter().flatten().map(|entry| &entry["manager"]).collect();
     assert!(managers.contains(&&json!("cloud-node-controller")), "{managers:?}");
@@ -77,7 +77,7 @@ fn the_address_that_a_kubelet_was_told_comes_first_or_the_node_waits() {
     trial.patch("nodes", "a", told("10.0.0.7"));
     trial.run();
     assert!(trial.get("nodes", "a")["spec"]["taints"].is_array());
-    let notes = trial.take_notes();
+    let notes = trial.take_event_texts();
     assert!(notes[0].contains("matches ip: 10.0.0.7"), "{notes:?}");
     trial.patch("nodes", "a", told("10.0.0.2"));
     trial.run();
@@ -87,14 +87,14 @@ fn the_address_that_a_kubelet_was_told_comes_first_or_the_node_waits() {
 #[test]
 fn a_cloud_that_does_not_answer_is_asked_again() {
     let cloud = cloud(ONE);
-    cloud.borrow_mut().change("a", What::Fail);
+    cloud.borrow_mut().change("a", InstanceEvent::Fail);
     let mut trial = beside(&cloud).with(CloudNodes::new(&settings()));
     new_node(&mut trial, "a");
     trial.run();
     assert!(trial.get("nodes", "a")["spec"]["taints"].is_array());
     let expected = "Warning CloudProviderFailed Error asking cloud provider simulated for its instance: instance a does not answer";
-    assert_eq!(trial.take_notes(), [expected]);
-    cloud.borrow_mut().change("a", What::Heal);
+    assert_eq!(trial.take_event_texts(), [expected]);
+    cloud.borrow_mut().change("a", InstanceEvent::Heal);
     trial.run_for(1);
     assert!(trial.get("nodes", "a")["spec"]["taints"].is_null());
 }
@@ -116,14 +116,14 @@ fn a_node_that_is_down_gets_its_taint_and_loses_it() {
     node(&mut trial, "a");
     trial.run_for(60);
     assert_eq!(calls(&cloud), [], "nobody asks about a node that is ready");
-    cloud.borrow_mut().change("a", What::ShutDown);
+    cloud.borrow_mut().change("a", InstanceEvent::ShutDown);
     ready(&mut trial, "a", "Unknown");
     trial.run();
     let taints = trial.get("nodes", "a")["spec"]["taints"].clone();
     assert_eq!(taints[0]["key"], "node.cloudprovider.kubernetes.io/shutdown");
     trial.run_for(20);
     assert_eq!(calls(&cloud), [("Instance", 5)], "once a period");
-    cloud.borrow_mut().change("a", What::Start);
+    cloud.borrow_mut().change("a", InstanceEvent::Start);
     ready(&mut trial, "a", "True");
     trial.run();
     assert!(trial.get("nodes", "a")["spec"]["taints"].is_null());
@@ -135,7 +135,7 @@ fn a_node_whose_instance_is_gone_goes_away_when_the_cloud_says_so_twice() {
     let mut trial = beside(&cloud).with(Lifecycle::new(&settings()));
     node(&mut trial, "a");
     node(&mut trial, "b");
-    cloud.borrow_mut().change("a", What::Vanish);
+    cloud.borrow_mut().change("a", InstanceEvent::Vanish);
     trial.run_for(60);
     assert_eq!(trial.names("nodes"), ["a", "b"], "it is ready");
     ready(&mut trial, "a", "Unknown");
@@ -145,13 +145,13 @@ fn a_node_whose_instance_is_gone_goes_away_when_the_cloud_says_so_twice() {
     trial.run_for(5);
     assert_eq!(trial.names("nodes"), ["b"]);
     let told = "Normal DeletingNode Deleting node a because it does not exist in the cloud provider";
-    assert_eq!(trial.take_notes(), [told]);
+    assert_eq!(trial.take_event_texts(), [told]);
 }
 
 #[test]
 fn nothing_is_deleted_on_doubt() {
     let cloud = cloud("{instances: [{name: failing}]}");
-    cloud.borrow_mut().change("failing", What::Fail);
+    cloud.borrow_mut().change("failing", InstanceEvent::Fail);
     let mut trial = beside(&cloud).with(Lifecycle::new(&settings()));
     node(&mut trial, "failing");
     for (name, id) in [("other", "aws:///i-7"), ("without", "")] {
@@ -165,9 +165,9 @@ fn nothing_is_deleted_on_doubt() {
     }
     trial.run_for(60);
     assert_eq!(trial.names("nodes").len(), 4);
-    let notes = trial.take_notes();
+    let notes = trial.take_event_texts();
     assert_eq!(notes.len(), 1, "people are told once: {notes:?}");
-    cloud.borrow_mut().change("failing", What::Heal);
+    cloud.borrow_mut().change("failing", InstanceEvent::Heal);
     trial.run_for(10);
     assert_eq!(trial.names("nodes").len(), 4);
 }

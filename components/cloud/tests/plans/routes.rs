@@ -4,7 +4,7 @@ use crate::common::{Shared, beside, calls, cloud, node, settings};
 use holdfast_cloud::route::Routes;
 use holdfast_value::json;
 use holdfast_world::Trial;
-use holdfast_world::cloud::{Cluster, Route};
+use holdfast_world::cloud::{ClusterRef, Route};
 
 fn start(text: &str) -> (Shared, Trial) {
     let cloud = cloud(text);
@@ -42,15 +42,15 @@ fn each_range_of_a_node_gets_a_route_and_keeps_it() {
     trial.run_for(50);
     assert_eq!(calls(&cloud), [("Routes", 5)], "a list a period, and nothing else");
     let uid = trial.get("namespaces", "kube-system")["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-    let (own, now) = (Cluster { name: "kubernetes".into(), uid }, trial.now());
-    let route = |cluster: &Cluster, destination: &str, blackhole| Route {
+    let (own, now) = (ClusterRef { name: "kubernetes".into(), uid }, trial.now());
+    let route = |cluster: &ClusterRef, destination: &str, blackhole| Route {
         cluster: cluster.clone(),
         node: "gone".into(),
         destination: destination.into(),
         blackhole,
         ..Route::default()
     };
-    let other = Cluster { uid: "other".into(), ..own.clone() };
+    let other = ClusterRef { uid: "other".into(), ..own.clone() };
     for route in [
         route(&own, "10.1.7.0/24", false),
         route(&own, "10.1.8.0/24", true),
@@ -80,7 +80,7 @@ fn what_is_in_the_way_is_told_with_its_name() {
     let (cloud, mut trial) = start("");
     let foreign = Route {
         name: "theirs".into(),
-        cluster: Cluster { name: "other".into(), uid: "u".into() },
+        cluster: ClusterRef { name: "other".into(), uid: "u".into() },
         node: "x".into(),
         destination: "10.1.2.0/24".into(),
         blackhole: false,
@@ -88,9 +88,9 @@ fn what_is_in_the_way_is_told_with_its_name() {
     cloud.borrow_mut().put_route(foreign, trial.now());
     node(&mut trial, "c");
     trial.patch("nodes", "c", json!({"spec": {"podCIDR": "10.1.2.0/24", "podCIDRs": ["10.1.2.0/24"]}}));
-    trial.take_notes();
+    trial.take_event_texts();
     trial.run_for(2);
-    let notes = trial.take_notes();
+    let notes = trial.take_event_texts();
     assert!(
         notes.iter().any(|note| {
             note.starts_with("Warning FailedToCreateRoute Could not create route")
@@ -108,10 +108,10 @@ fn of_two_nodes_with_one_range_the_older_one_has_the_route() {
     trial.run_for(5);
     node(&mut trial, "c");
     trial.patch("nodes", "c", json!({"spec": {"podCIDR": "10.1.0.0/16", "podCIDRs": ["10.1.0.0/16"]}}));
-    trial.take_notes();
+    trial.take_event_texts();
     trial.run_for(20);
     assert_eq!(routes(&cloud).len(), 2);
-    let notes = trial.take_notes();
+    let notes = trial.take_event_texts();
     assert!(notes.len() == 1 && notes[0].contains("for node c: it overlaps the range of node"), "{notes:?}");
 }
 

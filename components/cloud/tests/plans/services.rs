@@ -4,7 +4,7 @@ use crate::common::{Shared, beside, calls, cloud, node, ready, service, settings
 use holdfast_cloud::service::{FINALIZER, Services};
 use holdfast_value::{Value, json};
 use holdfast_world::Trial;
-use holdfast_world::cloud::{Call, Cluster, Route, Wanted};
+use holdfast_world::cloud::{BalancerSpec, CloudCall, ClusterRef, Route};
 use std::sync::Arc;
 
 fn start(text: &str) -> (Shared, Trial) {
@@ -16,7 +16,7 @@ fn start(text: &str) -> (Shared, Trial) {
     (cloud, trial)
 }
 
-fn wanted(cloud: &Shared) -> Arc<Wanted> {
+fn wanted(cloud: &Shared) -> Arc<BalancerSpec> {
     cloud.borrow().balancers().next().expect("a balancer").wanted.clone()
 }
 
@@ -40,7 +40,7 @@ fn a_service_gets_a_balancer_and_loses_it() {
     assert!(name.len() == 32 && name.starts_with('a') && !name.contains('-'), "{name}");
     let told =
         ["Normal EnsuringLoadBalancer Ensuring load balancer", "Normal EnsuredLoadBalancer Ensured load balancer"];
-    assert_eq!(trial.take_notes(), told);
+    assert_eq!(trial.take_event_texts(), told);
     assert_eq!(calls(&cloud), [("EnsureBalancer", 1)]);
     trial.run_for(3600);
     assert_eq!(calls(&cloud), [], "nothing happens");
@@ -49,7 +49,7 @@ fn a_service_gets_a_balancer_and_loses_it() {
     assert_eq!((trial.names("services"), cloud.borrow().balancers().count()), (vec![], 0));
     let told =
         ["Normal DeletingLoadBalancer Deleting load balancer", "Normal DeletedLoadBalancer Deleted load balancer"];
-    assert_eq!(trial.take_notes(), told);
+    assert_eq!(trial.take_event_texts(), told);
     assert_eq!(calls(&cloud), [("DeleteBalancer", 1)]);
 }
 
@@ -82,12 +82,12 @@ fn what_a_service_asks_for_reaches_the_cloud() {
     trial.patch("services", "web", json!({"spec": {"internalTrafficPolicy": "Local"}}));
     trial.run();
     assert_eq!(calls(&cloud), []);
-    trial.take_notes();
+    trial.take_event_texts();
     let patch = json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8", "172.16.0.0/12"], "externalTrafficPolicy": "Cluster",
         "loadBalancerIP": "192.0.2.78", "externalIPs": null, "healthCheckNodePort": null}});
     trial.patch("services", "web", patch);
     trial.run();
-    let notes = trial.take_notes();
+    let notes = trial.take_event_texts();
     for told in [
         "Normal LoadBalancerSourceRanges [10.0.0.0/8] -> [10.0.0.0/8 172.16.0.0/12]",
         "Normal LoadbalancerIP 192.0.2.77 -> 192.0.2.78",
@@ -107,16 +107,16 @@ fn a_service_of_another_type_lets_its_balancer_go() {
     trial.create(service("web"));
     trial.run();
     trial.patch("services", "web", json!({"spec": {"type": "ClusterIP", "ports": [{"port": 80, "nodePort": null}]}}));
-    trial.take_notes();
+    trial.take_event_texts();
     trial.run();
     let left = trial.get("services", "web");
     assert_eq!((&left["status"]["loadBalancer"], &left["metadata"]["finalizers"]), (&json!({}), &Value::Null));
     assert_eq!(cloud.borrow().balancers().count(), 0);
-    assert_eq!(trial.take_notes()[0], "Normal Type LoadBalancer -> ClusterIP");
+    assert_eq!(trial.take_event_texts()[0], "Normal Type LoadBalancer -> ClusterIP");
     trial.patch("services", "web", json!({"spec": {"type": "LoadBalancer"}}));
     trial.run();
     assert_eq!(cloud.borrow().balancers().count(), 1);
-    assert_eq!(trial.take_notes()[0], "Normal Type ClusterIP -> LoadBalancer");
+    assert_eq!(trial.take_event_texts()[0], "Normal Type ClusterIP -> LoadBalancer");
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn nodes_join_when_they_are_ready_and_leave_when_they_are_told() {
     let (cloud, mut trial) = start("");
     trial.create(service("web"));
     trial.run();
-    trial.take_notes();
+    trial.take_event_texts();
     let expect = |trial: &mut Trial, names: &[&str], count: u64| {
         calls(&cloud);
         trial.run_for(2);
@@ -173,13 +173,16 @@ fn nodes_join_when_they_are_ready_and_leave_when_they_are_told() {
     trial.patch("nodes", "b", json!({"spec": {"unschedulable": true}}));
     expect(&mut trial, &["a", "c"], 0);
     assert!(
-        trial.take_notes().iter().all(|note| note == "Normal UpdatedLoadBalancer Updated load balancer with new hosts")
+        trial
+            .take_event_texts()
+            .iter()
+            .all(|note| note == "Normal UpdatedLoadBalancer Updated load balancer with new hosts")
     );
     for name in ["a", "b", "c"] {
         trial.delete("nodes", name);
     }
     expect(&mut trial, &[], 1);
-    let notes = trial.take_notes();
+    let notes = trial.take_event_texts();
     assert_eq!(notes[0], "Warning UnAvailableLoadBalancer There are no available nodes for LoadBalancer");
 }
 
@@ -190,7 +193,7 @@ fn a_failure_is_told_and_tried_again_later_each_time() {
     trial.run_for(4);
     let failed = "Warning SyncLoadBalancerFailed Error syncing load balancer: failed to ensure load balancer: no IPv4 address \
                   is left in the pool of addresses";
-    assert_eq!(trial.take_notes(), ["Normal EnsuringLoadBalancer Ensuring load balancer", failed]);
+    assert_eq!(trial.take_event_texts(), ["Normal EnsuringLoadBalancer Ensuring load balancer", failed]);
     assert_eq!(calls(&cloud), [("EnsureBalancer", 1)]);
     trial.run_for(30);
     assert_eq!(calls(&cloud), [("EnsureBalancer", 2)], "after 5 and 15 seconds");
@@ -209,7 +212,7 @@ fn a_cloud_that_wants_to_be_left_alone_is() {
     assert_eq!(cloud.borrow().balancers().count(), 1);
     trial.run_for(2);
     assert_eq!(cloud.borrow().balancers().count(), 2);
-    assert!(trial.take_notes().iter().any(|note| note.ends_with("too many calls")));
+    assert!(trial.take_event_texts().iter().any(|note| note.ends_with("too many calls")));
 }
 
 #[test]
@@ -234,16 +237,16 @@ fn another_cluster_of_the_same_name_is_left_alone_and_people_are_told() {
     trial.run();
     assert_eq!(cloud.borrow().balancers().count(), 1);
     let (cloud, mut trial) = start("");
-    let other = Cluster { name: "kubernetes".into(), uid: "another".into() };
+    let other = ClusterRef { name: "kubernetes".into(), uid: "another".into() };
     let route = Route { cluster: other.clone(), ..Route::default() };
     cloud
         .borrow_mut()
-        .answer(&Call::CreateRoute { cluster: other, route }, trial.now())
+        .answer(&CloudCall::CreateRoute { cluster: other, route }, trial.now())
         .expect("the first of its name");
     trial.create(service("web"));
     trial.run();
     assert_eq!(cloud.borrow().balancers().count(), 0);
-    let notes = trial.take_notes();
+    let notes = trial.take_event_texts();
     assert!(notes.iter().any(|note| note.contains("another") && note.contains("needs a --cluster-name")), "{notes:?}");
 }
 
@@ -262,7 +265,7 @@ fn a_faulty_annotation_is_told_by_its_name() {
         },
         |_| {
             trial.run();
-            let notes = trial.take_notes();
+            let notes = trial.take_event_texts();
             assert!(
                 notes.iter().any(|note| note.contains("load-balancer-source-ranges: \"x\" is not valid")),
                 "{notes:?}"

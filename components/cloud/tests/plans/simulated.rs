@@ -2,28 +2,30 @@
 
 use holdfast_cloud::simulated::{Description, Simulated};
 use holdfast_world::Time;
-use holdfast_world::cloud::{Answer, Call, Cluster, Fault, Host, NodeRef, Port, Route, ServiceRef, Wanted, Why};
+use holdfast_world::cloud::{
+    BalancerSpec, CloudAnswer, CloudCall, ClusterRef, Fault, FaultReason, Host, NodeRef, Port, Route, ServiceRef,
+};
 use std::sync::Arc;
 
-fn cluster(uid: &str) -> Cluster {
-    Cluster { name: "kubernetes".into(), uid: uid.into() }
+fn cluster(uid: &str) -> ClusterRef {
+    ClusterRef { name: "kubernetes".into(), uid: uid.into() }
 }
 
-fn ensure(name: &str, uid: &str) -> Call {
-    let wanted = Wanted {
+fn ensure(name: &str, uid: &str) -> CloudCall {
+    let wanted = BalancerSpec {
         name: name.into(),
         service: ServiceRef { namespace: "n".into(), name: name.into(), uid: name.into() },
         ports: vec![Port { protocol: "TCP".into(), port: 80, ..Port::default() }],
-        ..Wanted::default()
+        ..BalancerSpec::default()
     };
     EnsureOf(wanted).call(uid)
 }
 
-struct EnsureOf(Wanted);
+struct EnsureOf(BalancerSpec);
 
 impl EnsureOf {
-    fn call(self, uid: &str) -> Call {
-        Call::EnsureBalancer { cluster: cluster(uid), wanted: Arc::new(self.0), hosts: Arc::<[Host]>::from([]) }
+    fn call(self, uid: &str) -> CloudCall {
+        CloudCall::EnsureBalancer { cluster: cluster(uid), wanted: Arc::new(self.0), hosts: Arc::<[Host]>::from([]) }
     }
 }
 
@@ -39,7 +41,7 @@ fn cloud(text: &str) -> Simulated {
 fn a_balancer_keeps_its_address_until_the_pool_is_empty() {
     let mut cloud = cloud("addresses: [192.0.2.8/31]");
     let mut ip = |name: &str| match cloud.answer(&ensure(name, "u"), at(0))? {
-        Answer::Balancer(balancer) => Ok(balancer.ingress[0].ip.clone()),
+        CloudAnswer::Balancer(balancer) => Ok(balancer.ingress[0].ip.clone()),
         _ => Ok(String::new()),
     };
     let first: Result<String, Fault> = ip("a");
@@ -48,8 +50,8 @@ fn a_balancer_keeps_its_address_until_the_pool_is_empty() {
     assert_ne!(ip("b").as_ref(), Ok(&first));
     let fault = ip("c").expect_err("two are all");
     assert_eq!(
-        (fault.why, fault.message.as_str()),
-        (Why::Exhausted, "no IPv4 address is left in the pool of addresses")
+        (fault.reason, fault.message.as_str()),
+        (FaultReason::Exhausted, "no IPv4 address is left in the pool of addresses")
     );
 }
 
@@ -58,7 +60,7 @@ fn no_balancer_gets_the_first_or_the_last_address_of_a_network() {
     let mut cloud = cloud("addresses: [192.0.2.8/30]");
     let mut ips: Vec<String> = (0..3)
         .filter_map(|number| match cloud.answer(&ensure(&format!("b{number}"), "u"), at(0)) {
-            Ok(Answer::Balancer(balancer)) => Some(balancer.ingress[0].ip.clone()),
+            Ok(CloudAnswer::Balancer(balancer)) => Some(balancer.ingress[0].ip.clone()),
             _ => None,
         })
         .collect();
@@ -71,9 +73,9 @@ fn two_clusters_of_one_name_are_told_apart() {
     let mut cloud = cloud("");
     cloud.answer(&ensure("a", "one"), at(0)).expect("the first");
     let fault = cloud.answer(&ensure("b", "other"), at(0)).expect_err("the name is taken");
-    assert!(fault.is(Why::Conflict) && fault.message.contains("--cluster-name"), "{fault}");
+    assert!(fault.is(FaultReason::Conflict) && fault.message.contains("--cluster-name"), "{fault}");
     let name = "a".to_owned();
-    let delete = Call::DeleteBalancer { cluster: cluster("other"), name, service: ServiceRef::default() };
+    let delete = CloudCall::DeleteBalancer { cluster: cluster("other"), name, service: ServiceRef::default() };
     assert!(cloud.answer(&delete, at(0)).is_err() && cloud.balancers().count() == 1);
 }
 
@@ -87,16 +89,16 @@ fn lists_are_late_and_quotas_hold() {
         ..Route::default()
     };
     let mut create = |node: &str, destination: &str| {
-        cloud.answer(&Call::CreateRoute { cluster: cluster("u"), route: route(node, destination) }, at(0))
+        cloud.answer(&CloudCall::CreateRoute { cluster: cluster("u"), route: route(node, destination) }, at(0))
     };
-    assert_eq!(create("a", "10.0.0.0/24"), Ok(Answer::Done));
-    assert_eq!(create("a", "10.0.0.0/24"), Ok(Answer::Done), "it is there");
-    assert!(create("b", "10.0.0.0/24").expect_err("another's").is(Why::Conflict));
-    assert!(create("b", "10.0.1.0/24").expect_err("the quota").is(Why::Exhausted));
-    let list = Call::Routes { cluster: cluster("u") };
-    assert_eq!(cloud.answer(&list, at(1999)), Ok(Answer::Routes(Vec::new())));
-    assert!(matches!(cloud.answer(&list, at(2000)), Ok(Answer::Routes(routes)) if routes.len() == 1));
-    assert!(cloud.answer(&ensure("a", "u"), at(0)).expect_err("the quota").is(Why::Exhausted));
+    assert_eq!(create("a", "10.0.0.0/24"), Ok(CloudAnswer::Done));
+    assert_eq!(create("a", "10.0.0.0/24"), Ok(CloudAnswer::Done), "it is there");
+    assert!(create("b", "10.0.0.0/24").expect_err("another's").is(FaultReason::Conflict));
+    assert!(create("b", "10.0.1.0/24").expect_err("the quota").is(FaultReason::Exhausted));
+    let list = CloudCall::Routes { cluster: cluster("u") };
+    assert_eq!(cloud.answer(&list, at(1999)), Ok(CloudAnswer::Routes(Vec::new())));
+    assert!(matches!(cloud.answer(&list, at(2000)), Ok(CloudAnswer::Routes(routes)) if routes.len() == 1));
+    assert!(cloud.answer(&ensure("a", "u"), at(0)).expect_err("the quota").is(FaultReason::Exhausted));
 }
 
 #[test]
@@ -110,34 +112,37 @@ fn the_script_is_played_and_seeds_decide() {
         script: [{at: 1s, instance: a, do: shutDown}, {at: 2s, instance: a, do: vanish}]
     ";
     let node = NodeRef { name: "a".into(), provider_id: "simulated://a".into() };
-    let call = Call::Instance { cluster: cluster("u"), node };
+    let call = CloudCall::Instance { cluster: cluster("u"), node };
     let run = || {
         let mut cloud = cloud(text);
-        (0..40).map(|step| format!("{:?}", cloud.ask(&call, at(step * 100)))).collect::<Vec<_>>()
+        (0..40).map(|step| format!("{:?}", cloud.call(&call, at(step * 100)))).collect::<Vec<_>>()
     };
     assert_eq!(run(), run());
     assert!(run().iter().any(|line| line.contains("too many calls")));
     let mut cloud = cloud(
         "{instances: [{name: a}], script: [{at: 1s, instance: a, do: shutDown}, {at: 2s, instance: a, do: vanish}]}",
     );
-    let mut state = |millis| cloud.ask(&call, at(millis)).answer;
-    assert!(matches!(state(0), Ok(Answer::Instance(found)) if !found.is_shut_down));
-    assert!(matches!(state(1000), Ok(Answer::Instance(found)) if found.is_shut_down));
-    assert!(state(2000).expect_err("gone").is(Why::NotFound));
+    let mut state = |millis| cloud.call(&call, at(millis)).answer;
+    assert!(matches!(state(0), Ok(CloudAnswer::Instance(found)) if !found.is_shut_down));
+    assert!(matches!(state(1000), Ok(CloudAnswer::Instance(found)) if found.is_shut_down));
+    assert!(state(2000).expect_err("gone").is(FaultReason::NotFound));
 }
 
 #[test]
 fn protocols_and_addresses_that_are_not_offered_are_refused() {
     let mut cloud = cloud("{mixedProtocols: false, addresses: [192.0.2.0/30]}");
     let port = |protocol: &str| Port { protocol: protocol.into(), port: 53, ..Port::default() };
-    let mixed = Wanted { name: "a".into(), ports: vec![port("TCP"), port("UDP")], ..Wanted::default() };
+    let mixed = BalancerSpec { name: "a".into(), ports: vec![port("TCP"), port("UDP")], ..BalancerSpec::default() };
     let fault = cloud.answer(&EnsureOf(mixed).call("u"), at(0)).expect_err("mixed");
     assert_eq!(fault.message, "ports of several protocols on one load balancer (TCP, UDP) are not offered");
-    let asked = |address: &str| Wanted { name: address.into(), address: address.into(), ..Wanted::default() };
-    assert!(cloud.answer(&EnsureOf(asked("192.0.2.9")).call("u"), at(0)).expect_err("foreign").is(Why::Invalid));
+    let asked =
+        |address: &str| BalancerSpec { name: address.into(), address: address.into(), ..BalancerSpec::default() };
+    assert!(
+        cloud.answer(&EnsureOf(asked("192.0.2.9")).call("u"), at(0)).expect_err("foreign").is(FaultReason::Invalid)
+    );
     assert!(cloud.answer(&EnsureOf(asked("192.0.2.1")).call("u"), at(0)).is_ok());
-    let again = Wanted { name: "b".into(), ..asked("192.0.2.1") };
-    assert!(cloud.answer(&EnsureOf(again).call("u"), at(0)).expect_err("taken").is(Why::Conflict));
+    let again = BalancerSpec { name: "b".into(), ..asked("192.0.2.1") };
+    assert!(cloud.answer(&EnsureOf(again).call("u"), at(0)).expect_err("taken").is(FaultReason::Conflict));
 }
 
 #[test]
@@ -145,12 +150,12 @@ fn an_answer_to_something_else_counts_as_none() {
     let call = ensure("a", "u");
     let balancer = |name: &str, uid: &str| {
         let name = name.to_owned();
-        Answer::Balancer(holdfast_world::cloud::Balancer { name, cluster: cluster(uid), ingress: Vec::new() })
+        CloudAnswer::Balancer(holdfast_world::cloud::Balancer { name, cluster: cluster(uid), ingress: Vec::new() })
     };
-    assert!(call.judge(balancer("a", "u")).is_ok());
-    for other in [balancer("b", "u"), balancer("a", "other"), Answer::Done, Answer::Routes(Vec::new())] {
-        let fault = call.judge(other).expect_err("about something else");
-        assert!(fault.is(Why::Unavailable) && fault.message.contains("the cloud answers"), "{fault}");
+    assert!(call.check_answer(balancer("a", "u")).is_ok());
+    for other in [balancer("b", "u"), balancer("a", "other"), CloudAnswer::Done, CloudAnswer::Routes(Vec::new())] {
+        let fault = call.check_answer(other).expect_err("about something else");
+        assert!(fault.is(FaultReason::Unavailable) && fault.message.contains("the cloud answers"), "{fault}");
     }
-    assert!(Call::Clusters.judge(Answer::Done).is_err());
+    assert!(CloudCall::Clusters.check_answer(CloudAnswer::Done).is_err());
 }

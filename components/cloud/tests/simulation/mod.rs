@@ -7,10 +7,10 @@ use holdfast_cloud::lifecycle::Lifecycle;
 use holdfast_cloud::node::CloudNodes;
 use holdfast_cloud::route::Routes;
 use holdfast_cloud::service::{FINALIZER, Services};
-use holdfast_cloud::simulated::What;
+use holdfast_cloud::simulated::InstanceEvent;
 use holdfast_value::{Value, json};
 use holdfast_world::Trial;
-use holdfast_world::cloud::{Call, Fault, Why};
+use holdfast_world::cloud::{CloudCall, Fault, FaultReason};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -73,12 +73,12 @@ impl Run {
                 return Err(fault);
             }
             // Some clouds show new instances with a delay: an instance that was not found is found at the next call.
-            if let (Call::Instance { node, .. }, Ok(_)) = (call, &answer)
+            if let (CloudCall::Instance { node, .. }, Ok(_)) = (call, &answer)
                 && bad.get()
                 && dice == 4
                 && hidden.insert(node.name.clone())
             {
-                return Err(Fault::new(Why::NotFound, "instance not found"));
+                return Err(Fault::new(FaultReason::NotFound, "instance not found"));
             }
             answer
         }));
@@ -140,7 +140,7 @@ impl Run {
             }
             4 if self.alive.len() > 2 => {
                 let name = NODES[self.dice.below(NODES.len())];
-                self.cloud.borrow_mut().change(name, What::Vanish);
+                self.cloud.borrow_mut().change(name, InstanceEvent::Vanish);
                 self.alive.remove(name);
                 if self.trial.names("nodes").iter().any(|known| known == name) {
                     ready(&mut self.trial, name, "Unknown");

@@ -6,7 +6,7 @@ use crate::Settings;
 use crate::subject::{Subject, part};
 use holdfast_value::json;
 use holdfast_world::views::{ConfigMap, Pod, Secret, ServiceAccount};
-use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Text, Time, Verb, View, World};
+use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Stamp, Text, Time, Verb, View, Viewed, World};
 
 const DAY_SECONDS: i64 = 24 * 3_600;
 const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
@@ -83,7 +83,7 @@ impl Controller for TokenCleaner {
         let end = last.unwrap_or(since).plus_seconds(period);
         // The labels have the precision of a day, and pods that mount the Secret do not trigger a plan, so the Secret
         // is planned daily.
-        plan.again_at(stamp.time.plus_seconds(DAY_SECONDS));
+        plan.requeue_at(stamp.time.plus_seconds(DAY_SECONDS));
         let is_mounted = world.indexed::<Pod>(MOUNTED, &place(&key.namespace, &key.name)).next().is_some();
         if end > stamp.time || is_mounted {
             return plan;
@@ -109,13 +109,13 @@ impl Controller for TokenCleaner {
 
 /// Whether the token was made for its service account automatically, without a user's request: the account lists such a
 /// token in its `secrets`.
-fn was_made_for_an_account(world: &World, secret: Seen<'_, Secret>) -> bool {
+fn was_made_for_an_account(world: &World, secret: Viewed<'_, Secret>) -> bool {
     let listed = place(&secret.meta().namespace, &secret.meta().name);
     let Some(account) = account_of(world, secret) else { return false };
     world.indexed::<ServiceAccount>(BY_SECRET, &listed).any(|listing| listing.meta().uid == account.meta().uid)
 }
 
-fn label(secret: Seen<'_, Secret>, name: &str) -> Option<Time> {
+fn label(secret: Viewed<'_, Secret>, name: &str) -> Option<Time> {
     date(secret.meta().label(name)?)
 }
 

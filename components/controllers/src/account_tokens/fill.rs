@@ -6,7 +6,7 @@ use crate::encoded::{decode, encode};
 use crate::subject::Subject;
 use holdfast_value::{Value, json};
 use holdfast_world::views::{Secret, ServiceAccount};
-use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, View, World};
+use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Stamp, View, Viewed, World};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -96,7 +96,7 @@ impl Controller for TokenSecrets {
             Ok(Some(document)) => plan.then(Subject::from(secret).update(document)),
             Ok(None) => {}
             Err(why) => {
-                plan.left.push(why);
+                plan.skipped.push(why);
                 plan.unready = true;
             }
         }
@@ -104,7 +104,7 @@ impl Controller for TokenSecrets {
     }
 }
 
-fn named(secret: Seen<'_, Secret>) -> Option<Account> {
+fn named(secret: Viewed<'_, Secret>) -> Option<Account> {
     let annotation = |name: &str| secret.meta().annotation(name).map(str::to_owned);
     let name = annotation(NAME).filter(|_| secret.kind == TYPE)?;
     Some(Account { name, uid: annotation(UID).unwrap_or_default() })
@@ -126,8 +126,8 @@ fn unlist(world: &World, secret: &Key, named: &Account) -> Option<Action> {
 
 /// The Secret with its missing data filled in; `None`: nothing is missing.
 fn filled(
-    secret: Seen<'_, Secret>,
-    account: Seen<'_, ServiceAccount>,
+    secret: Viewed<'_, Secret>,
+    account: Viewed<'_, ServiceAccount>,
     signer: &dyn TokenSigner,
     root_ca: Option<&str>,
 ) -> Result<Option<Value>, String> {

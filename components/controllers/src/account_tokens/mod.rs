@@ -8,7 +8,7 @@ mod tests;
 
 use holdfast_value::Value;
 use holdfast_world::views::{Secret, ServiceAccount};
-use holdfast_world::{Seen, Text, World};
+use holdfast_world::{Text, Viewed, World};
 use std::fmt::Debug;
 
 const TYPE: &str = "kubernetes.io/service-account-token";
@@ -41,7 +41,7 @@ fn index(world: &mut World) {
 }
 
 /// The account that a Secret names: by its name, and by its uid if the Secret has one.
-fn account_of<'a>(world: &'a World, secret: Seen<'_, Secret>) -> Option<Seen<'a, ServiceAccount>> {
+fn account_of<'a>(world: &'a World, secret: Viewed<'_, Secret>) -> Option<Viewed<'a, ServiceAccount>> {
     let meta = secret.meta();
     let account = world.get::<ServiceAccount>(&holdfast_world::Key::new(&meta.namespace, meta.annotation(NAME)?))?;
     let named = meta.annotation(UID).unwrap_or_default();

@@ -6,7 +6,7 @@ use holdfast_core::schema::quantity;
 use holdfast_world::views::Condition;
 use holdfast_world::views::Pod;
 use holdfast_world::views::pod::Container;
-use holdfast_world::{Seen, Time};
+use holdfast_world::{Time, Viewed};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A pod's usage in thousandths, the end of its window, and the window's length in milliseconds.
@@ -28,8 +28,8 @@ pub struct Proposal {
 }
 
 /// The pods with their samples.
-pub struct Usage<'a> {
-    pub pods: &'a [Seen<'a, Pod>],
+pub struct PodUsage<'a> {
+    pub pods: &'a [Viewed<'a, Pod>],
     pub samples: Samples,
     pub current: i64,
     pub tolerance: Tolerance,
@@ -44,7 +44,7 @@ struct Groups {
     missing: BTreeSet<String>,
 }
 
-impl Usage<'_> {
+impl PodUsage<'_> {
     fn group(&mut self, is_cpu: bool) -> Groups {
         let mut groups = Groups { ready: 0, unready: BTreeSet::new(), missing: BTreeSet::new() };
         let mut ignored = Vec::new();
@@ -64,7 +64,7 @@ impl Usage<'_> {
     }
 
     /// Whether a pod's sample is meaningless because the pod has only just started.
-    fn is_starting(&self, pod: Seen<'_, Pod>, sample: Sample) -> bool {
+    fn is_starting(&self, pod: Viewed<'_, Pod>, sample: Sample) -> bool {
         let ready = Condition::find(&pod.view.status.conditions, "Ready");
         let (Some(ready), Some(start)) = (ready, pod.view.status.start_time) else { return true };
         let moved = ready.last_transition_time.unwrap_or(start);
@@ -167,7 +167,7 @@ impl Usage<'_> {
 }
 
 /// A pod's request for a resource, in thousandths.
-fn request(pod: Seen<'_, Pod>, resource: &str, container: &str) -> Result<i64, String> {
+fn request(pod: Viewed<'_, Pod>, resource: &str, container: &str) -> Result<i64, String> {
     let spec = &pod.view.spec;
     if let Some(text) = spec.resources.requests.get(resource).filter(|_| container.is_empty()) {
         return Ok(milli(text));
@@ -197,7 +197,7 @@ pub fn quantity_text(milli: i64) -> String {
 }
 
 /// The size for one value that all pods share: the number of ready pods, times the ratio.
-pub fn by_ratio(pods: &[Seen<'_, Pod>], current: i64, ratio: f64, tolerance: Tolerance) -> Result<i64, String> {
+pub fn by_ratio(pods: &[Viewed<'_, Pod>], current: i64, ratio: f64, tolerance: Tolerance) -> Result<i64, String> {
     if current == 0 {
         return Ok(ratio.ceil() as i64);
     }

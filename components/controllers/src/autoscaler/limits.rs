@@ -11,13 +11,13 @@ const MEMORY_SECONDS: i64 = 3600;
 
 /// Past recommendations and changes.
 #[derive(Debug, Default)]
-pub struct Memory {
+pub struct ScalingHistory {
     recommended: Vec<(Time, i64)>,
     /// Changes of the size, as differences.
     changes: Vec<(Time, i64)>,
 }
 
-impl Memory {
+impl ScalingHistory {
     /// Takes the present size as the first recommendation.
     pub fn begin(&mut self, now: Time, current: i64) {
         if self.recommended.is_empty() {
@@ -40,7 +40,7 @@ impl Memory {
     }
 
     /// Removes the last change, which failed.
-    pub fn take_back(&mut self) {
+    pub fn undo_last(&mut self) {
         self.changes.pop();
     }
 
@@ -86,7 +86,7 @@ const TOO_FAST_DOWN: (&str, &str) =
 pub fn limit(
     spec: &AutoscalerSpec,
     window_seconds: i64,
-    memory: &mut Memory,
+    memory: &mut ScalingHistory,
     current: i64,
     wanted: i64,
     now: Time,
@@ -125,7 +125,7 @@ pub fn limit(
 fn stabilize(
     behavior: Option<&Behavior>,
     down_seconds: i64,
-    memory: &mut Memory,
+    memory: &mut ScalingHistory,
     current: i64,
     wanted: i64,
     now: Time,
@@ -163,7 +163,7 @@ fn policy(kind: &str, value: i64) -> Policy {
     Policy { kind: kind.to_owned(), value, period_seconds: 15 }
 }
 
-fn fastest_up(rules: &Rules, memory: &Memory, current: i64, now: Time) -> i64 {
+fn fastest_up(rules: &Rules, memory: &ScalingHistory, current: i64, now: Time) -> i64 {
     let sizes = rules.policies.iter().map(|policy| {
         let before = memory.before(now, policy.period_seconds, current);
         match policy.kind.as_str() {
@@ -178,7 +178,7 @@ fn fastest_up(rules: &Rules, memory: &Memory, current: i64, now: Time) -> i64 {
     }
 }
 
-fn fastest_down(rules: &Rules, memory: &Memory, current: i64, now: Time) -> i64 {
+fn fastest_down(rules: &Rules, memory: &ScalingHistory, current: i64, now: Time) -> i64 {
     let sizes = rules.policies.iter().map(|policy| {
         let before = memory.before(now, policy.period_seconds, current);
         match policy.kind.as_str() {
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_size_is_remembered_once() {
-        let (mut memory, start) = (Memory::default(), Time::from_second(1_795_255_200));
+        let (mut memory, start) = (ScalingHistory::default(), Time::from_second(1_795_255_200));
         for second in 0..10_000 {
             memory.recommend(start.plus_seconds(second), second % 3, 7200);
         }

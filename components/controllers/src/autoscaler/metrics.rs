@@ -1,15 +1,15 @@
 //! Reads metrics, and computes the size that each kind of metric proposes.
 
-use super::calculation::{Proposal, Sample, Samples, Usage, by_ratio, milli, per_pod, quantity_text};
+use super::calculation::{PodUsage, Proposal, Sample, Samples, by_ratio, milli, per_pod, quantity_text};
 use super::limits::Tolerance;
-use crate::answers::{Ask, Read, escape};
 use crate::disruption::selector_text;
+use crate::get_answers::{NeedsGet, PlanInput, escape};
 use crate::settings::AutoscalingSettings;
 use holdfast_core::schema::duration_nanos;
 use holdfast_value::{Value, json};
 use holdfast_world::views::Pod;
 use holdfast_world::views::autoscaler::{Metric, NamedMetric, ObjectRef, ResourceMetric, Target};
-use holdfast_world::{Refusal, Seen, Selector, Time};
+use holdfast_world::{Refusal, Selector, Time, Viewed};
 
 /// client-go's message if an API is not served at all.
 const NOT_SERVED: &str = "the server could not find the requested resource";
@@ -17,7 +17,7 @@ const CUSTOM: &str = "/apis/custom.metrics.k8s.io";
 const MINUTE_MILLIS: i64 = 60_000;
 
 /// The size that one metric proposes.
-pub struct Found {
+pub struct MetricProposal {
     pub size: i64,
     /// The metric's name in messages.
     pub name: String,
@@ -33,20 +33,20 @@ pub struct Fault {
 }
 
 /// The inputs of a metric's evaluation.
-pub struct Scene<'a> {
+pub struct MetricInputs<'a> {
     pub namespace: &'a str,
     pub selector: &'a str,
-    pub pods: &'a [Seen<'a, Pod>],
+    pub pods: &'a [Viewed<'a, Pod>],
     pub tolerance: Tolerance,
     /// The desired and the present number of pods.
     pub wanted: i64,
     pub existing: i64,
     pub now: Time,
-    pub read: Read<'a>,
+    pub read: PlanInput<'a>,
     pub settings: AutoscalingSettings,
 }
 
-pub fn evaluate(scene: &Scene<'_>, metric: &Metric) -> Result<Result<Found, Fault>, Ask> {
+pub fn evaluate(scene: &MetricInputs<'_>, metric: &Metric) -> Result<Result<MetricProposal, Fault>, NeedsGet> {
     match (metric.kind.as_str(), metric) {
         ("Resource", Metric { resource: Some(of), .. }) => scene.resource(of, false),
         ("ContainerResource", Metric { container_resource: Some(of), .. }) => scene.resource(of, true),
@@ -61,7 +61,7 @@ pub fn evaluate(scene: &Scene<'_>, metric: &Metric) -> Result<Result<Found, Faul
 }
 
 /// The result of a step, which may need a GET first.
-type Step<T> = Result<Result<T, String>, Ask>;
+type StepResult<T> = Result<Result<T, String>, NeedsGet>;
 
 macro_rules! known {
     ($step:expr) => {
@@ -72,9 +72,9 @@ macro_rules! known {
     };
 }
 
-impl Scene<'_> {
-    fn usage(&self, samples: Samples) -> Usage<'_> {
-        Usage {
+impl MetricInputs<'_> {
+    fn usage(&self, samples: Samples) -> PodUsage<'_> {
+        PodUsage {
             pods: self.pods,
             samples,
             current: self.wanted,
@@ -84,7 +84,7 @@ impl Scene<'_> {
         }
     }
 
-    fn resource(&self, of: &ResourceMetric, of_container: bool) -> Result<Result<Found, Fault>, Ask> {
+    fn resource(&self, of: &ResourceMetric, of_container: bool) -> Result<Result<MetricProposal, Fault>, NeedsGet> {
         let (kind, field, reason) = match of_container {
             false => ("Resource", "resource", "FailedGetResourceMetric"),
             true => ("ContainerResource", "containerResource", "FailedGetContainerResourceMetric"),
@@ -106,13 +106,13 @@ impl Scene<'_> {
                 if of_container {
                     status["container"] = of.container.as_str().into();
                 }
-                Ok(Found { size: proposal.size, name, status: json!({"type": kind, field: status}) })
+                Ok(MetricProposal { size: proposal.size, name, status: json!({"type": kind, field: status}) })
             }
             Err(why) => Err(Fault { reason, event: format!("{outer}: {why}"), condition: why }),
         })
     }
 
-    fn resource_proposal(&self, of: &ResourceMetric) -> Step<Proposal> {
+    fn resource_proposal(&self, of: &ResourceMetric) -> StepResult<Proposal> {
         let measured = if of.target.average_value.is_some() { "usage" } else { "utilization" };
         let within = |why: String| format!("failed to get {} {measured}: {why}", of.name);
         let samples = match self.resource_samples(of)? {
@@ -133,7 +133,7 @@ impl Scene<'_> {
     }
 
     /// The usage of each pod: of all its containers, or of the named one.
-    fn resource_samples(&self, of: &ResourceMetric) -> Step<Samples> {
+    fn resource_samples(&self, of: &ResourceMetric) -> StepResult<Samples> {
         let path = format!(
             "/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods?labelSelector={}",
             self.namespace,
@@ -164,9 +164,9 @@ impl Scene<'_> {
         Ok(Ok(samples))
     }
 
-    fn pods(&self, of: &NamedMetric) -> Result<Result<Found, Fault>, Ask> {
+    fn pods(&self, of: &NamedMetric) -> Result<Result<MetricProposal, Fault>, NeedsGet> {
         Ok(match self.pods_proposal(of)? {
-            Ok(proposal) => Ok(Found {
+            Ok(proposal) => Ok(MetricProposal {
                 size: proposal.size,
                 name: format!("pods metric {}", of.metric.name),
                 status: json!({"type": "Pods", "pods": {
@@ -180,7 +180,7 @@ impl Scene<'_> {
         })
     }
 
-    fn pods_proposal(&self, of: &NamedMetric) -> Step<Proposal> {
+    fn pods_proposal(&self, of: &NamedMetric) -> StepResult<Proposal> {
         let within = |why: String| format!("unable to get metric {}: {why}", of.metric.name);
         let version = known!(self.custom_version()?.map_err(within));
         let path = format!(
@@ -209,7 +209,7 @@ impl Scene<'_> {
     }
 
     /// The newest version in which custom metrics are served.
-    fn custom_version(&self) -> Step<String> {
+    fn custom_version(&self) -> StepResult<String> {
         Ok(match self.read.get(CUSTOM)? {
             Ok(group) => {
                 let served = group["versions"].as_array().into_iter().flatten();
@@ -226,7 +226,7 @@ impl Scene<'_> {
         })
     }
 
-    fn object(&self, of: &NamedMetric) -> Result<Result<Found, Fault>, Ask> {
+    fn object(&self, of: &NamedMetric) -> Result<Result<MetricProposal, Fault>, NeedsGet> {
         let fault = |condition: String, inner: Option<String>| Fault {
             reason: "FailedGetObjectMetric",
             event: format!("failed to get object metric value: {}", inner.unwrap_or_else(|| condition.clone())),
@@ -249,7 +249,7 @@ impl Scene<'_> {
         Ok(self.by_target("object", &of.target, value, names, status).map_err(|why| fault(why, None)))
     }
 
-    fn object_value(&self, of: &NamedMetric) -> Step<i64> {
+    fn object_value(&self, of: &NamedMetric) -> StepResult<i64> {
         let object = &of.described_object;
         // Kubernetes passes the object and the error to its format string in the wrong order; the message here is the
         // same.
@@ -284,7 +284,7 @@ impl Scene<'_> {
         })
     }
 
-    fn external(&self, of: &NamedMetric) -> Result<Result<Found, Fault>, Ask> {
+    fn external(&self, of: &NamedMetric) -> Result<Result<MetricProposal, Fault>, NeedsGet> {
         let name = &of.metric.name;
         let fault = |why: String| {
             let inner = match of.target.average_value {
@@ -307,7 +307,7 @@ impl Scene<'_> {
         Ok(self.by_target("external", &of.target, value, names, status).map_err(fault))
     }
 
-    fn external_value(&self, of: &NamedMetric) -> Step<i64> {
+    fn external_value(&self, of: &NamedMetric) -> StepResult<i64> {
         let name = &of.metric.name;
         let within =
             |why: String| format!("unable to get external metric {}/{name}/{}: {why}", self.namespace, selector(of));
@@ -339,18 +339,18 @@ impl Scene<'_> {
         value: i64,
         [name, name_per_pod]: [String; 2],
         status: impl Fn(Value) -> Value,
-    ) -> Result<Found, String> {
+    ) -> Result<MetricProposal, String> {
         if let Some(average) = target.average_value.as_deref().map(milli) {
             let (size, each) = per_pod(value, average, self.existing, self.tolerance);
             let status = status(json!({"averageValue": quantity_text(each)}));
-            return Ok(Found { size, name: name_per_pod, status });
+            return Ok(MetricProposal { size, name: name_per_pod, status });
         }
         let Some(whole) = target.value.as_deref().map(milli) else {
             let why = "neither a value target nor an average value target was set";
             return Err(format!("invalid {source} metric source: {why}"));
         };
         let size = by_ratio(self.pods, self.wanted, value as f64 / whole as f64, self.tolerance)?;
-        Ok(Found { size, name, status: status(json!({"value": quantity_text(value)})) })
+        Ok(MetricProposal { size, name, status: status(json!({"value": quantity_text(value)})) })
     }
 }
 

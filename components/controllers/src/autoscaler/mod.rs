@@ -11,7 +11,7 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
-use crate::answers::{self, Answers, Ask};
+use crate::get_answers::{self, GetAnswers, NeedsGet};
 use crate::settings::{AutoscalingSettings, Settings};
 use crate::subject::Subject;
 use holdfast_value::Value;
@@ -19,15 +19,15 @@ use holdfast_world::views::{Definition, HorizontalPodAutoscaler, Pod};
 use holdfast_world::{
     Change, Controller, Key, Keys, Plan, Refusal, Refused, Resource, Selector, Stamp, Time, View as _, World,
 };
-use limits::Memory;
+use limits::ScalingHistory;
 use std::collections::BTreeMap;
-use sync::{Rescale, View};
+use sync::{Rescale, SyncInputs};
 
 #[derive(Default)]
 pub struct Autoscalers {
     settings: AutoscalingSettings,
-    answers: Answers,
-    known: BTreeMap<Key, Known>,
+    answers: GetAnswers,
+    known: BTreeMap<Key, AutoscalerState>,
 }
 
 impl Autoscalers {
@@ -38,9 +38,9 @@ impl Autoscalers {
 
 /// The memory of an autoscaler.
 #[derive(Default)]
-struct Known {
+struct AutoscalerState {
     next: Option<Time>,
-    memory: Memory,
+    memory: ScalingHistory,
     selector: Option<Selector>,
     /// The change of size that was last requested.
     rescale: Option<Rescale>,
@@ -69,7 +69,7 @@ impl Controller for Autoscalers {
 
     fn indexes(&self, world: &mut World) {
         world.index_labels::<Pod>();
-        answers::index(world);
+        get_answers::index(world);
     }
 
     fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
@@ -86,16 +86,17 @@ impl Controller for Autoscalers {
         };
         let mut known = self.known.remove(key).unwrap_or_default();
         let mut plan = Plan::default();
-        let view = View { world, read: self.answers.of(world, key), others: &self.known, settings: self.settings };
+        let view =
+            SyncInputs { world, read: self.answers.of(world, key), others: &self.known, settings: self.settings };
         match known.next.filter(|next| stamp.time < *next) {
-            Some(next) => plan.again_at(next),
+            Some(next) => plan.requeue_at(next),
             None => match sync::sync(&view, autoscaler, &mut known, stamp.time) {
-                Err(Ask(path)) => plan.asks.push(path),
+                Err(NeedsGet(path)) => plan.gets.push(path),
                 Ok(made) => {
                     plan = made;
                     let next = stamp.time.plus_millis(self.settings.period_millis.max(1));
                     known.next = Some(next);
-                    plan.again_at(next);
+                    plan.requeue_at(next);
                     self.answers.forget(key);
                 }
             },
@@ -105,7 +106,7 @@ impl Controller for Autoscalers {
     }
 
     fn answered(&mut self, key: &Key, path: &str, answer: Result<Value, Refusal>) {
-        self.answers.take_in(key, path, answer);
+        self.answers.store(key, path, answer);
     }
 
     fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], stamp: Stamp) -> Plan {
@@ -114,10 +115,10 @@ impl Controller for Autoscalers {
         let (Some(autoscaler), Some(known)) = (world.get::<HorizontalPodAutoscaler>(key), known) else { return plan };
         let scale = refused.iter().find(|refused| refused.action.subresource == "scale");
         let (Some(Refused { refusal, .. }), Some(rescale)) = (scale, known.rescale.take()) else { return plan };
-        known.memory.take_back();
+        known.memory.undo_last();
         let Rescale { current, desired, reason } = rescale;
         let message = format!("New size: {desired}; reason: {reason}; error: {}", refusal.message);
-        plan.notes.push(Subject::from(autoscaler).warning("FailedRescale", message));
+        plan.events.push(Subject::from(autoscaler).warning("FailedRescale", message));
         let fault = format!("the HPA controller was unable to update the target scale: {}", refusal.message);
         let action = sync::failed_status(autoscaler, current, &fault, stamp.time);
         plan.steps.extend(action.map(|action| vec![action]));

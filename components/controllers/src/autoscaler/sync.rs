@@ -1,15 +1,15 @@
 //! One evaluation of an autoscaler: its target's scale, its metrics, the new size, its status and Events.
 
-use super::Known;
+use super::AutoscalerState;
 use super::limits::{Tolerance, limit};
-use super::metrics::{Fault, Scene, evaluate};
-use crate::answers::{Ask, Read, scale_path};
+use super::metrics::{Fault, MetricInputs, evaluate};
+use crate::get_answers::{NeedsGet, PlanInput, scale_path};
 use crate::planted::{Bug, planted};
 use crate::settings::AutoscalingSettings;
 use crate::subject::{Subject, count};
 use holdfast_value::{Map, Value, json};
 use holdfast_world::views::{HorizontalPodAutoscaler, Pod};
-use holdfast_world::{Action, Key, Note, Plan, Resource, Seen, Selector, Time, Verb, World};
+use holdfast_world::{Action, Key, Plan, PlannedEvent, Resource, Selector, Time, Verb, Viewed, World};
 use std::collections::BTreeMap;
 
 const ABLE: &str = "AbleToScale";
@@ -24,12 +24,12 @@ pub struct Rescale {
 }
 
 struct Sync<'w> {
-    autoscaler: Seen<'w, HorizontalPodAutoscaler>,
+    autoscaler: Viewed<'w, HorizontalPodAutoscaler>,
     owner: Subject<'w>,
     now: Time,
     /// Conditions to be set: type, status, reason, message.
     conditions: Vec<(&'static str, bool, String, String)>,
-    notes: Vec<Note>,
+    notes: Vec<PlannedEvent>,
     metrics: Value,
 }
 
@@ -41,20 +41,20 @@ struct Sizes {
 }
 
 /// The inputs of an evaluation.
-pub struct View<'a> {
+pub struct SyncInputs<'a> {
     pub world: &'a World,
-    pub read: Read<'a>,
+    pub read: PlanInput<'a>,
     /// The other autoscalers.
-    pub others: &'a BTreeMap<Key, Known>,
+    pub others: &'a BTreeMap<Key, AutoscalerState>,
     pub settings: AutoscalingSettings,
 }
 
 pub fn sync(
-    view: &View<'_>,
-    autoscaler: Seen<'_, HorizontalPodAutoscaler>,
-    known: &mut Known,
+    view: &SyncInputs<'_>,
+    autoscaler: Viewed<'_, HorizontalPodAutoscaler>,
+    known: &mut AutoscalerState,
     now: Time,
-) -> Result<Plan, Ask> {
+) -> Result<Plan, NeedsGet> {
     let owner = Subject::from(autoscaler);
     let mut sync = Sync { autoscaler, owner, now, conditions: Vec::new(), notes: Vec::new(), metrics: Value::Null };
     let target = match target(autoscaler, view.read)? {
@@ -89,7 +89,7 @@ pub fn sync(
         let note = owner.normal("SuccessfulRescale", format!("New size: {desired}; reason: {reason}"));
         let message = format!("the HPA controller was able to update the target scale to {desired}");
         sync.set(ABLE, true, "SucceededRescale", &message);
-        plan.then(target.resized(desired).told(note));
+        plan.then(target.resized(desired).with_event(note));
         known.memory.change(now, desired - current);
         known.rescale = Some(Rescale { current, desired, reason });
     }
@@ -97,13 +97,13 @@ pub fn sync(
 }
 
 /// The target, with its scale.
-struct Target {
+struct ScaleTarget {
     resource: Resource,
     key: Key,
     scale: Value,
 }
 
-impl Target {
+impl ScaleTarget {
     fn resized(&self, replicas: i64) -> Action {
         let mut scale = self.scale.clone();
         scale["spec"]["replicas"] = replicas.into();
@@ -111,7 +111,10 @@ impl Target {
     }
 }
 
-fn target(autoscaler: Seen<'_, HorizontalPodAutoscaler>, read: Read<'_>) -> Result<Result<Target, String>, Ask> {
+fn target(
+    autoscaler: Viewed<'_, HorizontalPodAutoscaler>,
+    read: PlanInput<'_>,
+) -> Result<Result<ScaleTarget, String>, NeedsGet> {
     let reference = &autoscaler.view.spec.scale_target_ref;
     let namespace = &autoscaler.meta().namespace;
     let group = reference.api_version.split_once('/').map_or("", |(group, _)| group);
@@ -122,7 +125,7 @@ fn target(autoscaler: Seen<'_, HorizontalPodAutoscaler>, read: Read<'_>) -> Resu
     let path = scale_path(&served, namespace, &plural, &reference.name);
     let version = served.rsplit('/').next().unwrap_or_default();
     Ok(match read.get(&path)? {
-        Ok(scale) => Ok(Target {
+        Ok(scale) => Ok(ScaleTarget {
             resource: Resource::new(group, version, &plural, &reference.kind, true),
             key: Key::new(namespace, &reference.name),
             scale: scale.clone(),
@@ -150,28 +153,28 @@ impl Sync<'_> {
     /// The largest size that a metric proposes, and the metric's name.
     fn measure(
         &mut self,
-        view: &View<'_>,
-        target: &Target,
+        view: &SyncInputs<'_>,
+        target: &ScaleTarget,
         current: i64,
-        known: &mut Known,
-    ) -> Result<Result<(i64, String), String>, Ask> {
+        known: &mut AutoscalerState,
+    ) -> Result<Result<(i64, String), String>, NeedsGet> {
         let text = target.scale["status"]["selector"].as_str().unwrap_or_default();
         let (namespace, name) = (&self.autoscaler.meta().namespace, &self.autoscaler.meta().name);
         let selector = Selector::parse(text);
         if text.is_empty() {
             self.set(ACTIVE, false, "InvalidSelector", "the HPA target's scale is missing a selector");
-            return Ok(Err(self.tell("SelectorRequired", "selector is required".into())));
+            return Ok(Err(self.add_event("SelectorRequired", "selector is required".into())));
         }
         if let Some(fault) = selector.fault() {
             let why = format!("couldn't convert selector into a corresponding internal selector object: {fault}");
             self.set(ACTIVE, false, "InvalidSelector", &why);
-            return Ok(Err(self.tell("InvalidSelector", why)));
+            return Ok(Err(self.add_event("InvalidSelector", why)));
         }
         let pods = view.world.select::<Pod>(namespace, &selector);
         // Pods of one template share their labels, so neighbours need not be tested twice.
         let mut labelled: Vec<_> = pods.iter().map(|pod| pod.meta()).collect();
         labelled.dedup_by(|one, other| one.labels.is_same(&other.labels));
-        let selects = |other: &Known| {
+        let selects = |other: &AutoscalerState| {
             other.selector.as_ref().is_some_and(|other| labelled.iter().any(|meta| other.matches(meta)))
         };
         let rivals = view.others.iter().filter(|(key, other)| *key.namespace == **namespace && selects(other));
@@ -183,9 +186,9 @@ impl Sync<'_> {
             let all: Vec<String> = rivals.iter().map(|name| format!("{{{name} {namespace}}}")).collect();
             let why = format!("pods by selector {text} are controlled by multiple HPAs: [{}]", all.join(" "));
             self.set(ACTIVE, false, "AmbiguousSelector", &why);
-            return Ok(Err(self.tell("AmbiguousSelector", why)));
+            return Ok(Err(self.add_event("AmbiguousSelector", why)));
         }
-        let scene = Scene {
+        let scene = MetricInputs {
             namespace,
             selector: text,
             pods: &pods,
@@ -199,12 +202,12 @@ impl Sync<'_> {
         self.evaluate(&scene)
     }
 
-    fn tell(&mut self, reason: &'static str, why: String) -> String {
+    fn add_event(&mut self, reason: &'static str, why: String) -> String {
         self.notes.push(self.owner.warning(reason, why.clone()));
         why
     }
 
-    fn evaluate(&mut self, scene: &Scene<'_>) -> Result<Result<(i64, String), String>, Ask> {
+    fn evaluate(&mut self, scene: &MetricInputs<'_>) -> Result<Result<(i64, String), String>, NeedsGet> {
         let metrics = &self.autoscaler.view.spec.metrics;
         let (mut best, mut faults, mut statuses): (Option<(i64, String)>, Vec<Fault>, Vec<Value>) = Default::default();
         for metric in metrics {
@@ -252,7 +255,7 @@ impl Sync<'_> {
     fn limit(
         &mut self,
         settings: AutoscalingSettings,
-        known: &mut Known,
+        known: &mut AutoscalerState,
         current: i64,
         size: i64,
         metric: &str,
@@ -282,14 +285,14 @@ impl Sync<'_> {
             }
         });
         plan.steps.extend(action.map(|action| vec![action]));
-        plan.notes = self.notes;
+        plan.events = self.notes;
         plan
     }
 }
 
 /// The status after the target could not be resized.
 pub fn failed_status(
-    autoscaler: Seen<'_, HorizontalPodAutoscaler>,
+    autoscaler: Viewed<'_, HorizontalPodAutoscaler>,
     current: i64,
     message: &str,
     now: Time,

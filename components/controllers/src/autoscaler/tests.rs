@@ -76,7 +76,7 @@ fn sizes_beyond_the_bounds_are_brought_back() {
     assert_eq!(condition(&trial, "AbleToScale"), able);
     assert_eq!(condition(&trial, "ScalingActive"), "  ");
     let note = "Normal SuccessfulRescale New size: 2; reason: Current number of replicas above Spec.MaxReplicas";
-    assert_eq!(trial.take_notes(), [note]);
+    assert_eq!(trial.take_event_texts(), [note]);
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_target_that_is_absent_or_empty() {
     let gone = "False FailedGetScale the HPA controller was unable to get the target's current scale: replicasets.apps \
                 \"r\" not found";
     assert_eq!(condition(&trial, "AbleToScale"), gone);
-    assert_eq!(trial.take_notes(), ["Warning FailedGetScale replicasets.apps \"r\" not found"]);
+    assert_eq!(trial.take_event_texts(), ["Warning FailedGetScale replicasets.apps \"r\" not found"]);
 }
 
 /// ReplicationController is the only kind of the core group with a scale.
@@ -123,7 +123,7 @@ fn a_target_that_has_no_scale() {
     let fault = "the server could not find the requested resource";
     let gone = format!("False FailedGetScale the HPA controller was unable to get the target's current scale: {fault}");
     assert_eq!(condition(&trial, "AbleToScale"), gone);
-    assert_eq!(trial.take_notes(), [format!("Warning FailedGetScale {fault}")]);
+    assert_eq!(trial.take_event_texts(), [format!("Warning FailedGetScale {fault}")]);
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn nobody_serves_metrics() {
     assert_eq!(condition(&trial, "ScalingActive"), inactive);
     let first = "invalid metrics (1 invalid out of 1), first error is: failed to get cpu resource metric value";
     assert_eq!(
-        trial.take_notes(),
+        trial.take_event_texts(),
         [
             format!("Warning FailedGetResourceMetric {fault}"),
             format!("Warning FailedComputeMetricsReplicas {first}: {fault}"),
@@ -155,7 +155,7 @@ fn nobody_serves_metrics() {
     let first = "invalid metrics (1 invalid out of 1), first error is: failed to get q external metric value: failed to \
                  get external metric q";
     assert_eq!(
-        trial.take_notes(),
+        trial.take_event_texts(),
         [
             format!("Warning FailedGetExternalMetric {fault}"),
             format!("Warning FailedComputeMetricsReplicas {first}: {fault}"),
@@ -170,7 +170,10 @@ fn usage_above_and_below_its_target() {
     trial.run();
     assert_eq!(replicas(&trial), 4, "90 % of what is requested, where it should be 50 %");
     let name = "cpu resource utilization (percentage of request)";
-    assert_eq!(trial.take_notes(), [format!("Normal SuccessfulRescale New size: 4; reason: {name} above target")]);
+    assert_eq!(
+        trial.take_event_texts(),
+        [format!("Normal SuccessfulRescale New size: 4; reason: {name} above target")]
+    );
     let found = format!("True ValidMetricFound the HPA was able to successfully calculate a replica count from {name}");
     assert_eq!(condition(&trial, "ScalingActive"), found);
     let current = trial.get("horizontalpodautoscalers", "h")["status"]["currentMetrics"].clone();
@@ -222,7 +225,7 @@ fn two_for_the_same_pods() {
 fn unserved(metric: Value) -> (String, Vec<String>) {
     let mut trial = started(1, json!({"metrics": [metric]}));
     trial.run();
-    (condition(&trial, "ScalingActive"), trial.take_notes())
+    (condition(&trial, "ScalingActive"), trial.take_event_texts())
 }
 
 #[test]

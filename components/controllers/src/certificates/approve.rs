@@ -5,7 +5,7 @@ use super::{APPROVED, DENIED, KUBELET_CLIENT, is};
 use crate::subject::Subject;
 use holdfast_value::{Value, json};
 use holdfast_world::views::CertificateSigningRequest;
-use holdfast_world::{BackOff, Change, Controller, Key, Keys, Plan, Refusal, Resource, Seen, Stamp, View, World};
+use holdfast_world::{BackOff, Change, Controller, Key, Keys, Plan, Refusal, Resource, Stamp, View, Viewed, World};
 use std::collections::BTreeMap;
 
 /// The subresource that the requestor must be allowed to create, and the approval's message. The first is for the
@@ -58,12 +58,12 @@ impl Controller for Approver {
         let requested = match Requested::decode(&found.spec.request) {
             Ok(requested) => requested,
             Err(why) => {
-                plan.left.push(format!("unable to parse csr {:?}: {why}", key.name));
+                plan.skipped.push(format!("unable to parse csr {:?}: {why}", key.name));
                 return plan;
             }
         };
         if let Err(why) = requested.kubelet_client(&found.spec.usages) {
-            plan.left.push(why);
+            plan.skipped.push(why);
             return plan;
         }
         let own = requested.common_name == found.spec.username;
@@ -84,7 +84,7 @@ impl Controller for Approver {
             }
         }
         // The requestor may become authorized later.
-        plan.left.push("subject access review was not approved".into());
+        plan.skipped.push("subject access review was not approved".into());
         plan.unready = true;
         plan
     }
@@ -96,7 +96,7 @@ impl Controller for Approver {
     }
 }
 
-fn review(found: Seen<'_, CertificateSigningRequest>, way: &str) -> Value {
+fn review(found: Viewed<'_, CertificateSigningRequest>, way: &str) -> Value {
     let spec = &found.object.document()["spec"];
     json!({
         "apiVersion": "authorization.k8s.io/v1",
@@ -114,7 +114,7 @@ fn review(found: Seen<'_, CertificateSigningRequest>, way: &str) -> Value {
     })
 }
 
-fn approve(found: Seen<'_, CertificateSigningRequest>, message: &str) -> holdfast_world::Action {
+fn approve(found: Viewed<'_, CertificateSigningRequest>, message: &str) -> holdfast_world::Action {
     let mut document = found.object.document();
     let condition = json!({"type": APPROVED, "status": "True", "reason": "AutoApproved", "message": message});
     match document["status"]["conditions"].as_array_mut() {

@@ -5,7 +5,7 @@ use super::{APPROVED, DENIED, FAILED};
 use crate::encoded::decode;
 use crate::subject::Subject;
 use holdfast_world::views::CertificateSigningRequest;
-use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Time, View, World};
+use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Stamp, Time, View, Viewed, World};
 
 const SETTLED_SECONDS: i64 = 3_600;
 const OPEN_SECONDS: i64 = 24 * 3_600;
@@ -35,7 +35,7 @@ impl Controller for Cleaner {
         let Some(found) = world.get::<CertificateSigningRequest>(key) else { return plan };
         match end(found) {
             Some(end) if end <= stamp.time => plan.then(Subject::from(found).delete()),
-            Some(end) => plan.again_at(end),
+            Some(end) => plan.requeue_at(end),
             None => {}
         }
         plan
@@ -43,7 +43,7 @@ impl Controller for Cleaner {
 }
 
 /// When a request is no longer needed.
-fn end(found: Seen<'_, CertificateSigningRequest>) -> Option<Time> {
+fn end(found: Viewed<'_, CertificateSigningRequest>) -> Option<Time> {
     let issued = !found.status.certificate.is_empty();
     let settled = found.status.conditions.iter().filter_map(|condition| {
         let seconds = match condition.kind.as_str() {

@@ -74,7 +74,7 @@ impl Controller for Signing {
         let requested = match Requested::decode(&spec.request) {
             Ok(requested) => requested,
             Err(why) => {
-                plan.left.push(format!("unable to parse csr {:?}: {why}", key.name));
+                plan.skipped.push(format!("unable to parse csr {:?}: {why}", key.name));
                 return plan;
             }
         };
@@ -93,7 +93,7 @@ impl Controller for Signing {
                 plan.steps.extend(signed.map(|action| vec![action]));
             }
             Err(why) => {
-                plan.left.push(format!("error auto signing csr: {why}"));
+                plan.skipped.push(format!("error auto signing csr: {why}"));
                 plan.unready = true;
             }
         }

@@ -13,8 +13,8 @@ use holdfast_value::{Value, json};
 use holdfast_world::views::batch::CronJobStatus;
 use holdfast_world::views::{CronJob, Job};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Note, Plan, Propagation, Refused, Resource, Seen, Stamp, Text, Time, Verb,
-    View, World,
+    Action, Change, Controller, Key, Keys, Plan, PlannedEvent, Propagation, Refused, Resource, Stamp, Text, Time, Verb,
+    View, Viewed, World,
 };
 use times::Missed;
 
@@ -82,7 +82,7 @@ impl Controller for CronJobs {
             _ => None,
         };
         Plan {
-            notes: refused.iter().filter(|refused| !refused.refusal.is_stale()).filter_map(note).collect(),
+            events: refused.iter().filter(|refused| !refused.refusal.is_stale()).filter_map(note).collect(),
             ..Plan::default()
         }
     }
@@ -95,12 +95,12 @@ fn listed_place(namespace: &str, name: &str) -> Text {
 /// How long a CronJob waits after its schedule changed: a time of the new schedule that has already passed starts no
 /// Job.
 fn after_new_schedule(world: &World, change: &Change) -> Option<i64> {
-    let times = |cron_job: Seen<'_, CronJob>| (cron_job.spec.schedule.clone(), cron_job.spec.time_zone.clone());
+    let times = |cron_job: Viewed<'_, CronJob>| (cron_job.spec.schedule.clone(), cron_job.spec.time_zone.clone());
     let (before, after) = (change.before::<CronJob>()?, change.after::<CronJob>()?);
     if times(before) == times(after) {
         return None;
     }
-    let now = after.object.seen;
+    let now = after.object.received_at;
     let sync = Sync::new(world, after, now);
     let clock = sync.clock().ok()??;
     Some(sync.next(&clock)?.millis_since(now))
@@ -110,8 +110,8 @@ fn after_new_schedule(world: &World, change: &Change) -> Option<i64> {
 struct Sync<'w> {
     world: &'w World,
     owner: Subject<'w>,
-    cron_job: Seen<'w, CronJob>,
-    jobs: Vec<Seen<'w, Job>>,
+    cron_job: Viewed<'w, CronJob>,
+    jobs: Vec<Viewed<'w, Job>>,
     now: Time,
     status: CronJobStatus,
     plan: Plan,
@@ -120,19 +120,19 @@ struct Sync<'w> {
 }
 
 /// The schedule with its time zone.
-struct Clock {
+struct ZonedSchedule {
     schedule: Schedule,
     zone: jiff::tz::TimeZone,
 }
 
-impl Clock {
+impl ZonedSchedule {
     fn next(&self, after: Time) -> Option<Time> {
         self.schedule.next(after.0, &self.zone).map(Time)
     }
 }
 
 impl<'w> Sync<'w> {
-    fn new(world: &'w World, cron_job: Seen<'w, CronJob>, now: Time) -> Sync<'w> {
+    fn new(world: &'w World, cron_job: Viewed<'w, CronJob>, now: Time) -> Sync<'w> {
         let status = cron_job.view.status.clone();
         let jobs = claim::owned(world, &cron_job.meta().uid).collect();
         let owner = Subject::from(cron_job);
@@ -145,7 +145,7 @@ impl<'w> Sync<'w> {
             Ok(Some(clock)) => self.follow(&clock),
             Ok(None) => None,
             Err(note) => {
-                self.plan.notes.push(note);
+                self.plan.events.push(note);
                 None
             }
         };
@@ -157,8 +157,8 @@ impl<'w> Sync<'w> {
         self.plan
     }
 
-    fn note(&mut self, note: Note) {
-        self.plan.notes.push(note);
+    fn note(&mut self, note: PlannedEvent) {
+        self.plan.events.push(note);
     }
 
     /// Deletes the oldest finished Jobs beyond the history limits.
@@ -168,10 +168,10 @@ impl<'w> Sync<'w> {
         let mut going = Vec::new();
         for (kind, limit) in limits {
             let Some(limit) = limit else { continue };
-            let ended = |job: &&Seen<'_, Job>| job.end().is_some_and(|end| end.kind == kind);
+            let ended = |job: &&Viewed<'_, Job>| job.end().is_some_and(|end| end.kind == kind);
             let mut ended: Vec<_> = self.jobs.iter().filter(ended).copied().collect();
             // Jobs that never started count as the newest.
-            let start = |job: &Seen<'_, Job>| (job.status.start_time.is_none(), job.status.start_time);
+            let start = |job: &Viewed<'_, Job>| (job.status.start_time.is_none(), job.status.start_time);
             ended.sort_by(|a, b| (start(a), &a.meta().name).cmp(&(start(b), &b.meta().name)));
             let surplus = ended.len().saturating_sub(usize::try_from(limit).unwrap_or(0));
             going.extend(ended.into_iter().take(surplus));
@@ -181,7 +181,7 @@ impl<'w> Sync<'w> {
         going.iter().for_each(|job| self.drop_active(&job.meta().uid));
     }
 
-    fn delete(&self, job: Seen<'_, Job>) -> Action {
+    fn delete(&self, job: Viewed<'_, Job>) -> Action {
         let verb = Verb::Delete {
             uid: Some(job.meta().uid.as_str().into()),
             version: None,
@@ -189,7 +189,7 @@ impl<'w> Sync<'w> {
             grace_seconds: None,
         };
         let note = self.owner.normal("SuccessfulDelete", format!("Deleted job {}", job.meta().name));
-        Action::new(Job::resource(), job.object.key(), verb).told(note)
+        Action::new(Job::resource(), job.object.key(), verb).with_event(note)
     }
 
     fn is_active(&self, uid: &str) -> bool {
@@ -203,7 +203,7 @@ impl<'w> Sync<'w> {
     /// The schedule to follow; `Ok(None)`: the CronJob follows none at present; `Err`: the Event for an invalid
     /// schedule.
     #[expect(clippy::result_large_err, reason = "it is told, and then it is gone")]
-    fn clock(&self) -> Result<Option<Clock>, Note> {
+    fn clock(&self) -> Result<Option<ZonedSchedule>, PlannedEvent> {
         let spec = &self.cron_job.view.spec;
         if self.cron_job.meta().is_deleting() {
             return Ok(None);
@@ -225,12 +225,12 @@ impl<'w> Sync<'w> {
         // A schedule without a time zone is in UTC, whatever the machine's time zone is.
         let name = spec.time_zone.as_deref().or(schedule.zone()).unwrap_or("UTC");
         let zone = schedule::zone(name).ok_or_else(|| unknown(name))?;
-        Ok(Some(Clock { schedule, zone }))
+        Ok(Some(ZonedSchedule { schedule, zone }))
     }
 
     /// Starts the Job that is due, and sets the time of the next plan. Returns the name of the Job of the newest passed
     /// time, if that Job exists already.
-    fn follow(&mut self, clock: &Clock) -> Option<String> {
+    fn follow(&mut self, clock: &ZonedSchedule) -> Option<String> {
         if clock.schedule.zone().is_some() && self.cron_job.spec.time_zone.is_none() {
             let message = format!(
                 "CRON_TZ or TZ used in schedule {} is not officially supported, see \
@@ -260,7 +260,7 @@ impl<'w> Sync<'w> {
             self.note(self.owner.warning("TooManyMissedTimes", message.into()));
         }
         if let Some(next) = self.next(clock) {
-            self.plan.again_at(next);
+            self.plan.requeue_at(next);
         }
         let time = missed.newest?;
         if deadline.is_some_and(|seconds| time.plus_seconds(seconds) < self.now) {
@@ -277,7 +277,7 @@ impl<'w> Sync<'w> {
     }
 
     /// The next time of the schedule after now.
-    fn next(&self, clock: &Clock) -> Option<Time> {
+    fn next(&self, clock: &ZonedSchedule) -> Option<Time> {
         let last = self.last();
         let newest = Missed::since(last, self.now, |time| clock.next(time)).ok().and_then(|missed| missed.newest);
         clock.next(newest.unwrap_or(last))
@@ -289,7 +289,7 @@ impl<'w> Sync<'w> {
         Key::new(&self.cron_job.meta().namespace, &name)
     }
 
-    fn start(&mut self, time: Time, clock: &Clock) -> Option<String> {
+    fn start(&mut self, time: Time, clock: &ZonedSchedule) -> Option<String> {
         let key = self.key_of(time);
         let name = key.name.to_string();
         if self.status.active.iter().any(|job| job["name"] == name.as_str())
@@ -321,13 +321,13 @@ impl<'w> Sync<'w> {
         }
         let note = self.owner.normal("SuccessfulCreate", "Created job {name}".into());
         let body = self.job(&name, time, clock);
-        self.after.push(Action::new(Job::resource(), key, Verb::Create(body)).told(note));
+        self.after.push(Action::new(Job::resource(), key, Verb::Create(body)).with_event(note));
         None
     }
 
     /// The Jobs that the status lists as active and that have not finished, with the listed uids. A Job that the
     /// CronJob does not own is listed as long as it exists, finished or not.
-    fn running(&self) -> Vec<(String, Seen<'w, Job>)> {
+    fn running(&self) -> Vec<(String, Viewed<'w, Job>)> {
         let running = |listed: &Value| {
             let uid = listed["uid"].as_str()?;
             let job = match self.jobs.iter().find(|job| job.meta().uid == uid) {
@@ -340,11 +340,11 @@ impl<'w> Sync<'w> {
     }
 
     /// The Job with the name that the status lists, whatever its owner is.
-    fn listed(&self, listed: &Value) -> Option<Seen<'w, Job>> {
+    fn listed(&self, listed: &Value) -> Option<Viewed<'w, Job>> {
         self.world.get::<Job>(&Key::new(&self.cron_job.meta().namespace, listed["name"].as_str()?))
     }
 
-    fn job(&self, name: &str, time: Time, clock: &Clock) -> Value {
+    fn job(&self, name: &str, time: Time, clock: &ZonedSchedule) -> Value {
         let template = part(self.owner.object, &["spec", "jobTemplate"]);
         let zone = if self.cron_job.spec.time_zone.is_some() { clock.zone.clone() } else { jiff::tz::TimeZone::UTC };
         let zoned = time.0.to_zoned(zone);
@@ -412,7 +412,7 @@ impl<'w> Sync<'w> {
     }
 }
 
-fn reference(job: Seen<'_, Job>) -> Value {
+fn reference(job: Viewed<'_, Job>) -> Value {
     let meta = job.meta();
     json!({
         "apiVersion": "batch/v1", "kind": "Job", "namespace": meta.namespace, "name": meta.name, "uid": meta.uid,

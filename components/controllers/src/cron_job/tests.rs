@@ -70,12 +70,12 @@ fn a_job_each_minute() {
     trial.run_for(60);
     assert_eq!(active(&trial), [job(1), job(2)]);
     let created = |minutes| format!("Normal SuccessfulCreate Created job {}", job(minutes));
-    assert_eq!(trial.take_notes(), [created(1), created(2)]);
+    assert_eq!(trial.take_event_texts(), [created(1), created(2)]);
     finish(&mut trial, &job(1), "Complete");
     assert_eq!(active(&trial), [job(2)]);
     assert_eq!(status(&trial)["lastSuccessfulTime"], json!(trial.now()));
     let saw = format!("Normal SawCompletedJob Saw completed job: {}, condition: Complete", job(1));
-    assert_eq!(trial.take_notes(), [saw]);
+    assert_eq!(trial.take_event_texts(), [saw]);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn what_runs_holds_back_or_is_replaced() {
     assert_eq!(trial.names("jobs"), [job(1)]);
     let held = "Normal JobAlreadyActive Not starting job because prior execution is running and concurrency policy is \
                 Forbid";
-    assert_eq!(trial.take_notes().last().expect("a note"), held);
+    assert_eq!(trial.take_event_texts().last().expect("a note"), held);
     finish(&mut trial, &job(1), "Failed");
     assert_eq!(active(&trial), [job(2)], "the newest time is not lost");
 
@@ -93,7 +93,7 @@ fn what_runs_holds_back_or_is_replaced() {
     trial.run_for(120);
     assert_eq!(trial.names("jobs"), [job(2)]);
     assert_eq!(active(&trial), [job(2)]);
-    let notes = trial.take_notes();
+    let notes = trial.take_event_texts();
     assert_eq!(notes[1..2], [format!("Normal SuccessfulDelete Deleted job {}", job(1))], "{notes:?}");
     assert!(!notes.iter().any(|note| note.contains("MissingJob")), "{notes:?}");
 }
@@ -106,7 +106,7 @@ fn only_the_newest_missed_time_counts() {
     assert_eq!(trial.names("jobs"), [job(180)]);
     let many = "Warning TooManyMissedTimes too many missed start times. Set or decrease .spec.startingDeadlineSeconds or \
                 check clock skew";
-    assert!(trial.take_notes().contains(&many.to_owned()));
+    assert!(trial.take_event_texts().contains(&many.to_owned()));
     let mut trial = started(json!({"schedule": "0 * * * *", "startingDeadlineSeconds": 600}));
     trial.pass_millis(1000 * (3600 + 601));
     trial.run();
@@ -125,7 +125,7 @@ fn history_is_kept_to_its_limits() {
     }
     assert_eq!(trial.names("jobs"), [job(3)]);
     assert!(active(&trial).is_empty());
-    let notes = trial.take_notes();
+    let notes = trial.take_event_texts();
     let deleted = notes.iter().filter(|note| note.starts_with("Normal SuccessfulDelete")).count();
     assert_eq!(deleted, 2, "{notes:?}");
 }
@@ -138,7 +138,7 @@ fn jobs_that_come_and_go_by_other_hands() {
     trial.delete_as("jobs", &job(1), Some(holdfast_world::Propagation::Background), None);
     trial.run_for(600);
     assert!(active(&trial).is_empty());
-    assert_eq!(trial.take_notes()[1..], [format!("Normal MissingJob Active job went missing: {}", job(1))]);
+    assert_eq!(trial.take_event_texts()[1..], [format!("Normal MissingJob Active job went missing: {}", job(1))]);
     let uid = trial.get("cronjobs", "c")["metadata"]["uid"].clone();
     let mut by_hand = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "by-hand"}});
     by_hand["spec"] = cron_job(json!({}))["spec"]["jobTemplate"]["spec"].clone();
@@ -147,7 +147,7 @@ fn jobs_that_come_and_go_by_other_hands() {
     trial.create(by_hand);
     trial.run();
     let unexpected = "Warning UnexpectedJob Saw a job that the controller did not create or forgot: by-hand";
-    assert_eq!(trial.take_notes(), [unexpected]);
+    assert_eq!(trial.take_event_texts(), [unexpected]);
 }
 
 #[test]
@@ -155,19 +155,19 @@ fn a_job_that_is_no_longer_owned_is_listed_while_it_is_there() {
     let disowned = json!({"metadata": {"ownerReferences": null}});
     let mut trial = started(json!({"concurrencyPolicy": "Forbid"}));
     trial.run_for(60);
-    trial.take_notes();
+    trial.take_event_texts();
     trial.patch("jobs", &job(1), disowned.clone());
     trial.run();
     finish(&mut trial, &job(1), "Complete");
-    assert_eq!((active(&trial), trial.take_notes()), (vec![job(1)], Vec::new()));
+    assert_eq!((active(&trial), trial.take_event_texts()), (vec![job(1)], Vec::new()));
     trial.run_for(60);
     assert_eq!(trial.names("jobs"), [job(1)], "it holds the next one back");
     trial.patch("cronjobs", "c", json!({"spec": {"suspend": true}}));
     trial.run();
-    trial.take_notes();
+    trial.take_event_texts();
     trial.delete_as("jobs", &job(1), Some(holdfast_world::Propagation::Background), None);
     trial.run();
-    assert_eq!(trial.take_notes(), [format!("Normal MissingJob Active job went missing: {}", job(1))]);
+    assert_eq!(trial.take_event_texts(), [format!("Normal MissingJob Active job went missing: {}", job(1))]);
     assert!(active(&trial).is_empty());
 
     let mut trial = started(json!({"concurrencyPolicy": "Replace"}));
@@ -178,11 +178,11 @@ fn a_job_that_is_no_longer_owned_is_listed_while_it_is_there() {
 
     let mut trial = started(json!({}));
     trial.run_for(60);
-    trial.take_notes();
+    trial.take_event_texts();
     trial.delete_as("cronjobs", "c", Some(holdfast_world::Propagation::Orphan), None);
     trial.patch("jobs", &job(1), disowned);
     trial.run_for(60);
-    assert_eq!((active(&trial), trial.take_notes()), (vec![job(1)], Vec::new()));
+    assert_eq!((active(&trial), trial.take_event_texts()), (vec![job(1)], Vec::new()));
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn a_schedule_that_never_fires_and_zones() {
     assert_eq!(trial.next_time(), None);
     let invalid = "Warning InvalidSchedule invalid schedule: 0 0 31 2 * : time difference between two schedules is less \
                    than 1 second";
-    assert_eq!(trial.take_notes(), [invalid]);
+    assert_eq!(trial.take_event_texts(), [invalid]);
 
     let mut trial = started(json!({"schedule": "15 11 * * *", "timeZone": "Europe/Oslo"}));
     trial.run_for(15 * 60);
@@ -231,13 +231,13 @@ fn what_cannot_be_followed_is_told_and_waits_for_a_change() {
         let object = json!({"metadata": {"name": "c", "namespace": "default", "uid": "u", "creationTimestamp": now},
             "spec": spec});
         let body = object.to_string().into();
-        driver.change(CronJob::resource(), Key::new("default", "c"), Some(body), 1, now);
+        driver.apply(CronJob::resource(), Key::new("default", "c"), Some(body), 1, now);
         driver.complete();
-        let task = driver.take(|| Stamp { time: now, seed: 0 }).expect("a plan");
-        let [note] = &task.plan.notes[..] else { panic!("{:?}", task.plan.notes) };
+        let task = driver.next_task(|| Stamp { time: now, seed: 0 }).expect("a plan");
+        let [note] = &task.plan.events[..] else { panic!("{:?}", task.plan.events) };
         assert_eq!((note.reason, note.warning), (reason, true));
         assert!(note.message.starts_with(message), "{}", note.message);
-        assert!(task.plan.is_idle() && task.plan.again.is_none() && !task.plan.unready, "{:?}", task.plan);
+        assert!(task.plan.is_idle() && task.plan.requeue_at.is_none() && !task.plan.unready, "{:?}", task.plan);
     }
 }
 
@@ -262,6 +262,6 @@ fn that_very_many_times_were_missed_is_told_once() {
     trial.run_for(200 * 60);
     trial.patch("cronjobs", "c", json!({"spec": {"suspend": false}}));
     trial.run();
-    let told = trial.take_notes().iter().filter(|note| note.contains("TooManyMissedTimes")).count();
+    let told = trial.take_event_texts().iter().filter(|note| note.contains("TooManyMissedTimes")).count();
     assert_eq!(told, 1);
 }

@@ -7,14 +7,14 @@ mod status;
 mod tests;
 
 use crate::back_off::BackOffs;
-use crate::claim::{self, Managing};
+use crate::claim::{self, ControllerRefManager};
 use crate::pods::{self, refusals};
 use crate::revisions::{self, POD_REVISION, Revisions};
 use crate::subject::{self, Subject};
 use holdfast_value::Value;
 use holdfast_world::views::{ControllerRevision, DaemonSet, Node, Pod};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Plan, Refused, Resource, Seen, Selector, Stamp, View, World,
+    Action, Change, Controller, Key, Keys, Plan, Refused, Resource, Selector, Stamp, View, Viewed, World,
 };
 use node::Placement;
 use std::cmp::Reverse;
@@ -42,7 +42,7 @@ impl Default for DaemonSets {
     }
 }
 
-impl Managing for DaemonSet {
+impl ControllerRefManager for DaemonSet {
     fn selector(&self) -> &Selector {
         &self.spec.selector
     }
@@ -96,7 +96,7 @@ impl Controller for DaemonSets {
         let mut plan = Plan::default();
         if set.spec.selector.is_everything() {
             let message = "This daemon set is selecting all pods. A non-empty selector is required.";
-            plan.notes.push(Subject::from(set).warning("SelectingAll", message.to_owned()));
+            plan.events.push(Subject::from(set).warning("SelectingAll", message.to_owned()));
             return plan;
         }
         if set.meta().is_deleting() {
@@ -113,11 +113,11 @@ impl Controller for DaemonSets {
         let Some(set) = world.get::<DaemonSet>(key) else { return Plan::default() };
         let (notes, _) = refusals(set.into(), refused);
         let mut sync = Sync::of(world, set, stamp, Plan::default());
-        sync.plan = Plan { notes, ..Plan::default() };
+        sync.plan = Plan { events: notes, ..Plan::default() };
         if pods::concern_pods(refused) {
             // Surplus pods are deleted even if creations were refused: they may be the pods that fill the quota.
             sync.plan.together(self.deletions.remove(key).unwrap_or_default());
-            sync.tell();
+            sync.write_status();
         }
         sync.plan
     }
@@ -126,7 +126,7 @@ impl Controller for DaemonSets {
 /// A plan being made.
 struct Sync<'w> {
     world: &'w World,
-    set: Seen<'w, DaemonSet>,
+    set: Viewed<'w, DaemonSet>,
     stamp: Stamp,
     revisions: Revisions<'w>,
     /// The hash of the present revision, which its pods have as a label.
@@ -134,22 +134,23 @@ struct Sync<'w> {
     template: Value,
     placement: Placement,
     /// The set's pods by node, oldest first, without pods that have ended and are being deleted.
-    pods: BTreeMap<&'w str, Vec<Seen<'w, Pod>>>,
+    pods: BTreeMap<&'w str, Vec<Viewed<'w, Pod>>>,
     /// The nodes that lack a pod.
     missing: Vec<&'w str>,
-    surplus: Vec<Seen<'w, Pod>>,
+    surplus: Vec<Viewed<'w, Pod>>,
     /// The nodes on which this plan creates pods.
     made: BTreeSet<&'w str>,
     plan: Plan,
 }
 
 impl<'w> Sync<'w> {
-    fn of(world: &'w World, set: Seen<'w, DaemonSet>, stamp: Stamp, mut plan: Plan) -> Sync<'w> {
+    fn of(world: &'w World, set: Viewed<'w, DaemonSet>, stamp: Stamp, mut plan: Plan) -> Sync<'w> {
         let candidates = claim::candidates::<Pod>(world, set.into(), &set.view.spec.selector);
         let claims = claim::claim(set.into(), candidates, |meta| set.spec.selector.matches(meta));
         plan.together(claims.actions);
         let collisions = set.status.collision_count.unwrap_or(0);
-        let revisions = revisions::settle(world, set.into(), &set.spec.selector, POD_REVISION, collisions, &mut plan);
+        let revisions =
+            revisions::find_or_create(world, set.into(), &set.spec.selector, POD_REVISION, collisions, &mut plan);
         let hash = revisions.present.label(POD_REVISION).to_owned();
         let mut template = subject::part(set.object, &["spec", "template"]);
         node::tolerate(&mut template);
@@ -157,7 +158,7 @@ impl<'w> Sync<'w> {
         let mut pods = BTreeMap::<_, Vec<_>>::new();
         // A pod that is neither on a node nor pinned to one is ignored.
         let counts =
-            |pod: &Seen<'_, Pod>| !(node::of(pod.view).is_empty() || pod.is_finished() && pod.meta().is_deleting());
+            |pod: &Viewed<'_, Pod>| !(node::of(pod.view).is_empty() || pod.is_finished() && pod.meta().is_deleting());
         for pod in claims.mine.into_iter().filter(counts) {
             pods.entry(node::of(pod.view)).or_default().push(pod);
         }
@@ -184,16 +185,16 @@ impl<'w> Sync<'w> {
         }
         let deletions = self.make_and_delete();
         self.forget_revisions();
-        self.tell();
+        self.write_status();
         let running = self.pods.values().flatten().copied();
         if let Some(time) = pods::next_available(running, self.set.spec.min_ready_seconds, self.stamp.time) {
-            self.plan.again_at(time);
+            self.plan.requeue_at(time);
         }
         (self.plan, deletions)
     }
 
     /// Ensures one pod on a node where the set should run, and none where it must not.
-    fn settle_node(&mut self, node: Seen<'w, Node>, back_offs: &mut BackOffs) {
+    fn settle_node(&mut self, node: Viewed<'w, Node>, back_offs: &mut BackOffs) {
         let name = node.object.meta.name.as_str();
         let allowed = self.placement.on(node);
         let pods = self.pods.get(name).cloned().unwrap_or_default();
@@ -215,14 +216,14 @@ impl<'w> Sync<'w> {
     }
 
     /// Deletes a pod that has ended, so that another replaces it; a failed pod only after a back-off.
-    fn has_ended(&mut self, node: &str, pod: Seen<'w, Pod>, back_offs: &mut BackOffs) -> bool {
+    fn has_ended(&mut self, node: &str, pod: Viewed<'w, Pod>, back_offs: &mut BackOffs) -> bool {
         let subject = Subject::from(self.set);
         let (namespace, name) = (&pod.meta().namespace, &pod.meta().name);
         let note = match pod.status.phase.as_str() {
             "Failed" => {
                 let generation = self.set.status.observed_generation;
                 if let Err(again) = back_offs.fail(&self.set.meta().uid, generation, node, self.stamp.time) {
-                    self.plan.again_at(again);
+                    self.plan.requeue_at(again);
                     return true;
                 }
                 let message = format!("Found failed daemon pod {namespace}/{name} on node {node}, will try to kill it");
@@ -235,14 +236,14 @@ impl<'w> Sync<'w> {
             }
             _ => return false,
         };
-        self.plan.notes.push(note);
+        self.plan.events.push(note);
         self.surplus.push(pod);
         true
     }
 
     /// If several pods run on a node, keeps the oldest of the present revision and the oldest of another one. The
     /// latter stays while it is ready and the new one is not available.
-    fn keep_two(&mut self, running: &[Seen<'w, Pod>]) {
+    fn keep_two(&mut self, running: &[Viewed<'w, Pod>]) {
         if running.len() < 2 {
             return;
         }
@@ -294,7 +295,7 @@ impl<'w> Sync<'w> {
     /// Whether a pod has the present template. The generation label decides only for pods without a hash label, which
     /// were created before the hash label existed. On a pod of an earlier set with the same name, the generation would
     /// be meaningless.
-    fn is_updated(&self, pod: Seen<'_, Pod>) -> bool {
+    fn is_updated(&self, pod: Viewed<'_, Pod>) -> bool {
         if let Some(hash) = pod.meta().label(POD_REVISION) {
             return hash == self.hash;
         }
@@ -302,7 +303,7 @@ impl<'w> Sync<'w> {
         self.template_generation().is_some_and(|generation| number == Some(generation.to_string().as_str()))
     }
 
-    fn is_available(&self, pod: Seen<'_, Pod>) -> bool {
+    fn is_available(&self, pod: Viewed<'_, Pod>) -> bool {
         pod.is_available(self.set.spec.min_ready_seconds, self.stamp.time)
     }
 

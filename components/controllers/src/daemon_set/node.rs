@@ -9,7 +9,7 @@ use holdfast_scheduler::object::selector::Selector;
 use holdfast_scheduler::object::terms::{NodeSelector, Taint, Toleration, tolerated};
 use holdfast_value::{Value, json};
 use holdfast_world::views::{DaemonSet, Node, Pod};
-use holdfast_world::{Change, Keys, Seen, World};
+use holdfast_world::{Change, Keys, Viewed, World};
 
 /// Taints that every daemon tolerates, by condition and effect.
 const TOLERATED: [(&str, &str); 6] = [
@@ -54,7 +54,7 @@ pub struct Allowed {
 }
 
 impl Placement {
-    pub fn of_set(set: Seen<'_, DaemonSet>) -> Placement {
+    pub fn of_set(set: Viewed<'_, DaemonSet>) -> Placement {
         let mut template = subject::part(set.object, &["spec", "template"]);
         tolerate(&mut template);
         Placement::of(&template)
@@ -71,7 +71,7 @@ impl Placement {
         }
     }
 
-    pub fn on(&self, node: Seen<'_, Node>) -> Allowed {
+    pub fn on(&self, node: Viewed<'_, Node>) -> Allowed {
         let fits = self.fits(node);
         let taints = node.spec.taints.iter().map(|taint| Taint {
             key: taint.key.as_str().into(),
@@ -91,7 +91,7 @@ impl Placement {
         taint.repels() && !tolerated(taint, &self.tolerations) && !planted(Bug::TaintsIgnored)
     }
 
-    fn fits(&self, node: Seen<'_, Node>) -> bool {
+    fn fits(&self, node: Viewed<'_, Node>) -> bool {
         let name = node.meta().name.as_str();
         if !self.node_name.is_empty() && self.node_name != name {
             return false;
@@ -137,7 +137,7 @@ pub fn pin(pod: &mut Value, node: &str) {
 /// because an update need no longer wait for that pod.
 pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
     let (before, after) = (change.before::<Node>(), change.after::<Node>());
-    let is_same = |before: Seen<'_, Node>, after: Seen<'_, Node>| {
+    let is_same = |before: Viewed<'_, Node>, after: Viewed<'_, Node>| {
         before.meta().labels == after.meta().labels && before.spec.taints == after.spec.taints
     };
     if before.zip(after).is_some_and(|(before, after)| is_same(before, after)) {

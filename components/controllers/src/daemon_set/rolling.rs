@@ -2,16 +2,16 @@
 
 use super::Sync;
 use crate::planted::{Bug, planted};
-use holdfast_world::Seen;
-use holdfast_world::views::workloads::{Amount, RollingUpdate};
+use holdfast_world::Viewed;
+use holdfast_world::views::workloads::{IntOrPercent, RollingUpdate};
 use holdfast_world::views::{Node, Pod};
 use std::collections::BTreeSet;
 
 /// The pods of one node during an update.
 struct Pair<'w> {
     node: &'w str,
-    new: Option<Seen<'w, Pod>>,
-    old: Option<Seen<'w, Pod>>,
+    new: Option<Viewed<'w, Pod>>,
+    old: Option<Viewed<'w, Pod>>,
     /// Whether the set should run on this node: pods missing on other nodes do not delay an update.
     is_wanted: bool,
     /// Whether the node has more pods than these two: the surplus pods must be deleted first.
@@ -23,7 +23,7 @@ impl<'w> Sync<'w> {
         self.set.spec.update_strategy.kind != "OnDelete" && self.amount(|rolling| rolling.max_surge, 1) > 0
     }
 
-    fn amount(&self, of: impl Fn(&RollingUpdate) -> Option<Amount>, total: i64) -> i64 {
+    fn amount(&self, of: impl Fn(&RollingUpdate) -> Option<IntOrPercent>, total: i64) -> i64 {
         let rolling = self.set.spec.update_strategy.rolling_update.as_ref();
         rolling.and_then(of).map_or(0, |amount| amount.of(total, true)).max(0)
     }

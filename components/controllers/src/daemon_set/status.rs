@@ -5,7 +5,7 @@ use crate::subject::{Subject, count};
 use holdfast_world::views::Node;
 
 #[derive(Default)]
-struct Counts {
+struct StatusCounts {
     desired: i64,
     current: i64,
     misscheduled: i64,
@@ -15,7 +15,7 @@ struct Counts {
 }
 
 impl Sync<'_> {
-    pub fn tell(&mut self) {
+    pub fn write_status(&mut self) {
         let counts = self.counts();
         let status = Subject::from(self.set).status(|status| {
             status.insert("desiredNumberScheduled", counts.desired.into());
@@ -32,8 +32,8 @@ impl Sync<'_> {
     }
 
     /// Counts the oldest pod of each node on which a pod should run.
-    fn counts(&self) -> Counts {
-        let mut counts = Counts::default();
+    fn counts(&self) -> StatusCounts {
+        let mut counts = StatusCounts::default();
         for node in self.world.all::<Node>() {
             let name = node.meta().name.as_str();
             let oldest = self.pods.get(name).and_then(|pods| pods.first()).copied();

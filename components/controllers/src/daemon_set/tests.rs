@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{all, allow, make_all_ready, make_ready, template, told};
+use crate::testing::{all, allow, event_counts, make_all_ready, make_ready, template};
 use holdfast_value::json;
 use holdfast_world::Trial;
 
@@ -220,7 +220,7 @@ fn failed_pods_are_replaced_after_growing_waits() {
     let mut trial = trial(&["a"]);
     trial.create(set(json!({})));
     trial.run();
-    trial.take_notes();
+    trial.take_event_texts();
     let fail = |trial: &mut Trial| {
         let name = pod_on(trial, "a one");
         trial.patch_status("pods", &name, json!({"phase": "Failed"}));
@@ -230,7 +230,7 @@ fn failed_pods_are_replaced_after_growing_waits() {
     let first = fail(&mut trial);
     let message =
         format!("Warning FailedDaemonPod Found failed daemon pod default/{first} on node a, will try to kill it");
-    assert!(trial.take_notes().contains(&message));
+    assert!(trial.take_event_texts().contains(&message));
     let second = fail(&mut trial);
     assert_eq!(trial.names("pods"), std::slice::from_ref(&second), "too soon");
     trial.run_for(1);
@@ -241,10 +241,10 @@ fn failed_pods_are_replaced_after_growing_waits() {
     trial.run_for(1);
     assert_ne!(trial.names("pods"), [third]);
     let name = pod_on(&trial, "a one");
-    trial.take_notes();
+    trial.take_event_texts();
     trial.patch_status("pods", &name, json!({"phase": "Succeeded"}));
     trial.run();
-    assert!(told(&mut trial)[0].0.starts_with("Normal SucceededDaemonPod"));
+    assert!(event_counts(&mut trial)[0].0.starts_with("Normal SucceededDaemonPod"));
     assert_ne!(trial.names("pods"), [name]);
 }
 
@@ -315,13 +315,13 @@ fn the_status_follows_while_the_namespace_goes() {
     trial.create(set(json!({})));
     trial.run();
     assert_eq!(status(&trial)["currentNumberScheduled"], 2);
-    crate::testing::end_namespace(&mut trial);
+    crate::testing::terminate_namespace(&mut trial);
     for pod in trial.names("pods") {
         trial.delete("pods", &pod);
     }
     trial.run();
     assert_eq!(status(&trial)["currentNumberScheduled"], 0);
-    assert!(trial.take_notes().iter().all(|note| !note.contains("FailedCreate")));
+    assert!(trial.take_event_texts().iter().all(|note| !note.contains("FailedCreate")));
 }
 
 #[test]

@@ -30,7 +30,7 @@ impl Sync<'_> {
 
     /// Copies the Deployment's annotations to the new set, sets the set's number to the newest, and writes that number
     /// to the Deployment.
-    pub fn settle_revision(&mut self) -> Flow {
+    pub fn set_revision(&mut self) -> Flow {
         let Some(set) = &self.new else { return GO_ON };
         let annotations = self.annotations_of(set);
         let min_ready_seconds = self.deployment.spec.min_ready_seconds;
@@ -150,7 +150,7 @@ impl Sync<'_> {
         });
         let message = format!("Scaled up replica set {} from 0 to {size}", key.name);
         let action = Action::new(ReplicaSet::resource(), key, Verb::Create(document));
-        if size > 0 { action.told(self.subject().normal("ScalingReplicaSet", message)) } else { action }
+        if size > 0 { action.with_event(self.subject().normal("ScalingReplicaSet", message)) } else { action }
     }
 
     /// Deletes the oldest sets beyond the limit. A set with pods, or whose status is older than its spec, stays.
@@ -186,7 +186,7 @@ pub fn cannot_create(mut sync: Sync<'_>, creation: &Refused) -> Plan {
     }
     let (reason, name) = ("ReplicaSetCreateError", &creation.action.key.name);
     let message = format!("Failed to create new replica set \"{name}\": {}", creation.refusal.message);
-    sync.plan.notes.push(sync.subject().warning(reason, message.clone()));
+    sync.plan.events.push(sync.subject().warning(reason, message.clone()));
     if has_deadline(&sync.deployment) {
         let now = sync.stamp.time;
         sync.write_conditions(|conditions| conditions.set(PROGRESSING, "False", reason, message, now));

@@ -10,13 +10,13 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-use crate::claim::{self, Managing};
+use crate::claim::{self, ControllerRefManager};
 use crate::conditions::Conditions;
 use crate::subject::{self, Subject};
 use holdfast_value::Value;
 use holdfast_world::views::{Deployment, Pod, ReplicaSet};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Meta, Plan, Refused, Resource, Seen, Selector, Stamp, Verb, View, World,
+    Action, Change, Controller, Key, Keys, Meta, Plan, Refused, Resource, Selector, Stamp, Verb, View, Viewed, World,
 };
 use set::Set;
 use std::cell::OnceCell;
@@ -65,7 +65,7 @@ impl Compared {
     }
 }
 
-impl Managing for Deployment {
+impl ControllerRefManager for Deployment {
     fn selector(&self) -> &Selector {
         &self.spec.selector
     }
@@ -128,7 +128,7 @@ impl Controller for Deployments {
 /// A plan being made.
 struct Sync<'w> {
     world: &'w World,
-    deployment: Seen<'w, Deployment>,
+    deployment: Viewed<'w, Deployment>,
     stamp: Stamp,
     /// The template is read when it is first needed.
     template: OnceCell<Value>,
@@ -147,7 +147,7 @@ const GO_ON: Flow = Flow::Continue(());
 const STOP: Flow = Flow::Break(());
 
 impl<'w> Sync<'w> {
-    fn of(world: &'w World, deployment: Seen<'w, Deployment>, stamp: Stamp, compared: &mut Compared) -> Sync<'w> {
+    fn of(world: &'w World, deployment: Viewed<'w, Deployment>, stamp: Stamp, compared: &mut Compared) -> Sync<'w> {
         let owner = Subject::from(deployment);
         let candidates = claim::candidates::<ReplicaSet>(world, owner, &deployment.view.spec.selector);
         let claims = claim::claim(owner, candidates, |meta| deployment.spec.selector.matches(meta));
@@ -193,24 +193,24 @@ impl<'w> Sync<'w> {
 
     /// Only scales the existing sets; no set is created or rolled out.
     fn keep_size(&mut self) -> Flow {
-        self.settle_revision()?;
+        self.set_revision()?;
         self.scale_all();
         if self.deployment.spec.paused && self.rollback_wanted().is_none() {
             self.forget_old_sets();
         }
-        self.tell_numbers_now();
+        self.write_numbers();
         GO_ON
     }
 
     fn tell_numbers(&mut self) -> Flow {
-        self.settle_revision()?;
-        self.tell_numbers_now();
+        self.set_revision()?;
+        self.write_numbers();
         GO_ON
     }
 
     fn refuse_to_select_all(&mut self) {
         let message = "This deployment is selecting all pods. A non-empty selector is required.";
-        self.plan.notes.push(self.subject().warning("SelectingAll", message.to_owned()));
+        self.plan.events.push(self.subject().warning("SelectingAll", message.to_owned()));
         let generation = self.deployment.meta().generation;
         if self.deployment.status.observed_generation < generation {
             self.write_status(|status| _ = status.insert("observedGeneration", generation.into()));
@@ -239,7 +239,7 @@ impl<'w> Sync<'w> {
             return (0, 0);
         }
         let rolling = self.deployment.spec.strategy.rolling_update.as_ref();
-        let amount = |amount: Option<holdfast_world::views::workloads::Amount>, round_up| {
+        let amount = |amount: Option<holdfast_world::views::workloads::IntOrPercent>, round_up| {
             amount.map_or(0, |amount| amount.of(self.replicas(), round_up)).max(0)
         };
         let surge = amount(rolling.and_then(|rolling| rolling.max_surge), true);

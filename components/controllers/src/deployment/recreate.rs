@@ -7,11 +7,11 @@ use holdfast_world::{Change, Key, Keys, World};
 
 impl Sync<'_> {
     pub fn recreate(&mut self) -> Flow {
-        self.settle_revision()?;
+        self.set_revision()?;
         let active: Vec<usize> = (0..self.old.len()).filter(|index| self.old[*index].is_active()).collect();
         if !active.is_empty() || self.old_pods_run() {
             active.into_iter().for_each(|index| _ = self.scale_old(index, 0));
-            self.tell_progress();
+            self.write_progress();
             return STOP;
         }
         self.ensure_new_set()?;
@@ -19,7 +19,7 @@ impl Sync<'_> {
         if self.is_complete_as_told() {
             self.forget_old_sets();
         }
-        self.tell_progress();
+        self.write_progress();
         GO_ON
     }
 

@@ -14,7 +14,7 @@ impl Sync<'_> {
     }
 
     pub fn roll_back(&mut self, wanted: i64) -> Flow {
-        self.settle_revision()?;
+        self.set_revision()?;
         self.ensure_new_set()?;
         let revision = if wanted == 0 { self.revision_before_the_newest() } else { wanted };
         let set = self
@@ -42,7 +42,7 @@ impl Sync<'_> {
         if let Some(annotations) = document["metadata"]["annotations"].as_object_mut() {
             annotations.remove(ROLLBACK_TO);
         }
-        let update = self.subject().update(document).told(note);
+        let update = self.subject().update(document).with_event(note);
         self.then(update);
         STOP
     }

@@ -6,16 +6,16 @@ use crate::planted::{Bug, planted};
 impl Sync<'_> {
     /// A plan scales only once: the next step depends on the result.
     pub fn roll(&mut self) -> Flow {
-        self.settle_revision()?;
+        self.set_revision()?;
         self.ensure_new_set()?;
         if self.grow_new_set() || self.shrink_old_sets() {
-            self.tell_progress();
+            self.write_progress();
             return STOP;
         }
         if self.is_complete_as_told() && !planted(Bug::HistoryForEver) {
             self.forget_old_sets();
         }
-        self.tell_progress();
+        self.write_progress();
         GO_ON
     }
 
@@ -44,12 +44,12 @@ impl Sync<'_> {
         }
         let lasting: i64 = self.sets().map(super::Set::lasting).sum();
         let available = if planted(Bug::UnreadyCountsAsAvailable) { self.asked() } else { lasting };
-        self.take_off(budget, |set| set.replicas - set.lasting())
-            || self.take_off(available - self.min_available(), |set| set.replicas)
+        self.scale_down_old(budget, |set| set.replicas - set.lasting())
+            || self.scale_down_old(available - self.min_available(), |set| set.replicas)
     }
 
     /// Removes `budget` pods from old sets, the oldest set first. `most` limits how many pods a set loses.
-    fn take_off(&mut self, budget: i64, most: impl Fn(&super::Set<'_>) -> i64) -> bool {
+    fn scale_down_old(&mut self, budget: i64, most: impl Fn(&super::Set<'_>) -> i64) -> bool {
         let mut left = budget;
         for index in 0..self.old.len() {
             let set = &self.old[index];

@@ -46,7 +46,7 @@ impl Sync<'_> {
         if !is_sized {
             let direction = if size > set.replicas { "up" } else { "down" };
             let message = format!("Scaled {direction} replica set {} from {} to {size}", set.name(), set.replicas);
-            action = action.told(self.subject().normal("ScalingReplicaSet", message));
+            action = action.with_event(self.subject().normal("ScalingReplicaSet", message));
         }
         self.then(action);
         set.replicas = size;

@@ -4,7 +4,7 @@ use crate::subject;
 use holdfast_core::schema::spelling;
 use holdfast_value::Value;
 use holdfast_world::views::ReplicaSet;
-use holdfast_world::{Seen, Time};
+use holdfast_world::{Time, Viewed};
 use std::cell::OnceCell;
 
 /// The label that distinguishes the pods of one template from the pods of other templates.
@@ -15,7 +15,7 @@ pub const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
 pub const MAX: &str = "deployment.kubernetes.io/max-replicas";
 
 pub struct Set<'w> {
-    pub seen: Seen<'w, ReplicaSet>,
+    pub seen: Viewed<'w, ReplicaSet>,
     /// The number of replicas after this plan.
     pub replicas: i64,
     /// The template without the hash label; read when it is first needed.
@@ -23,7 +23,7 @@ pub struct Set<'w> {
 }
 
 impl<'w> Set<'w> {
-    pub fn of(seen: Seen<'w, ReplicaSet>) -> Set<'w> {
+    pub fn of(seen: Viewed<'w, ReplicaSet>) -> Set<'w> {
         Set { seen, replicas: seen.spec.replicas.unwrap_or(1), template: OnceCell::new() }
     }
 

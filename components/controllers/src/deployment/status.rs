@@ -83,24 +83,26 @@ impl Sync<'_> {
     }
 
     /// Writes only the numbers.
-    pub fn tell_numbers_now(&mut self) {
+    pub fn write_numbers(&mut self) {
         let numbers = self.numbers();
-        self.tell(&numbers, |_| ());
+        self.write_with_conditions(&numbers, |_| ());
     }
 
     /// Writes the numbers, and whether the rollout progresses, is late or is complete.
-    pub fn tell_progress(&mut self) {
+    pub fn write_progress(&mut self) {
         let numbers = self.numbers();
         let failure = self.replica_failure();
         let progress = self.progress(&numbers);
         let (now, has_deadline) = (self.stamp.time, has_deadline(&self.deployment));
-        self.tell(&numbers, |conditions| {
+        self.write_with_conditions(&numbers, |conditions| {
             match progress {
                 _ if !has_deadline => conditions.remove(PROGRESSING),
-                Progress::Complete(message) => conditions.set(PROGRESSING, "True", COMPLETE, message, now),
-                Progress::Made(message) => conditions.renew(PROGRESSING, "True", "ReplicaSetUpdated", message, now),
-                Progress::Late(message) => conditions.set(PROGRESSING, "False", TIMED_OUT, message, now),
-                Progress::None => {}
+                RolloutProgress::Complete(message) => conditions.set(PROGRESSING, "True", COMPLETE, message, now),
+                RolloutProgress::Made(message) => {
+                    conditions.renew(PROGRESSING, "True", "ReplicaSetUpdated", message, now)
+                }
+                RolloutProgress::Late(message) => conditions.set(PROGRESSING, "False", TIMED_OUT, message, now),
+                RolloutProgress::None => {}
             }
             match failure {
                 None => conditions.remove(REPLICA_FAILURE),
@@ -114,7 +116,7 @@ impl Sync<'_> {
         self.look_again_at_the_deadline(&numbers);
     }
 
-    fn tell(&mut self, numbers: &Numbers, change: impl FnOnce(&mut Conditions)) {
+    fn write_with_conditions(&mut self, numbers: &Numbers, change: impl FnOnce(&mut Conditions)) {
         let (now, generation) = (self.stamp.time, self.deployment.meta().generation);
         let is_available = numbers.available >= self.min_available();
         self.write_status(|status| {
@@ -131,28 +133,28 @@ impl Sync<'_> {
         });
     }
 
-    fn progress(&self, numbers: &Numbers) -> Progress {
+    fn progress(&self, numbers: &Numbers) -> RolloutProgress {
         let condition = Condition::find(&self.deployment.status.conditions, PROGRESSING);
         let was_complete = condition.is_some_and(|condition| condition.reason == COMPLETE);
         if !has_deadline(&self.deployment) || (was_complete && numbers.replicas == numbers.updated) {
-            return Progress::None;
+            return RolloutProgress::None;
         }
         let whose = match &self.new {
             Some(set) => format!("ReplicaSet \"{}\"", set.name()),
             None => format!("Deployment \"{}\"", self.deployment.meta().name),
         };
         if numbers.are_all(self.replicas()) {
-            return Progress::Complete(format!("{whose} has successfully progressed."));
+            return RolloutProgress::Complete(format!("{whose} has successfully progressed."));
         }
         if self.is_progress(numbers) {
-            return Progress::Made(format!("{whose} is progressing."));
+            return RolloutProgress::Made(format!("{whose} is progressing."));
         }
         let deadline = self.deadline().filter(|_| !was_complete);
         let is_late = condition.is_some_and(|condition| condition.reason == TIMED_OUT);
         if is_late || deadline.is_some_and(|deadline| deadline < self.stamp.time) {
-            return Progress::Late(format!("{whose} has timed out progressing."));
+            return RolloutProgress::Late(format!("{whose} has timed out progressing."));
         }
-        Progress::None
+        RolloutProgress::None
     }
 
     /// Whether there are more new, fewer old, or more ready or available pods than in the stored status.
@@ -180,7 +182,7 @@ impl Sync<'_> {
             && let Some(deadline) = self.deadline()
         {
             // Stored times have whole seconds: one second later the deadline has certainly passed.
-            self.plan.again_at(deadline.plus_seconds(1).max(self.stamp.time.plus_seconds(1)));
+            self.plan.requeue_at(deadline.plus_seconds(1).max(self.stamp.time.plus_seconds(1)));
         }
     }
 
@@ -205,7 +207,7 @@ fn is_known(conditions: &Conditions, failure: &Value) -> bool {
 }
 
 /// The progress of a rollout, with the message.
-enum Progress {
+enum RolloutProgress {
     Complete(String),
     Made(String),
     Late(String),

@@ -1,6 +1,6 @@
 use super::*;
 use crate::replicas::Replicas;
-use crate::testing::{all, make_all_ready, make_ready, template, told};
+use crate::testing::{all, event_counts, make_all_ready, make_ready, template};
 use holdfast_value::{Value, json};
 use holdfast_world::Trial;
 
@@ -37,7 +37,7 @@ fn running(replicas: i64, strategy: Value) -> Trial {
     trial.run();
     make_all_ready(&mut trial);
     trial.run();
-    trial.take_notes();
+    trial.take_event_texts();
     trial
 }
 
@@ -80,7 +80,7 @@ fn a_set_is_made_and_its_pods_counted() {
     assert_eq!(condition(&trial, "Progressing"), "True ReplicaSetUpdated");
     assert_eq!(condition(&trial, "Available"), "False MinimumReplicasUnavailable");
     let scaled = (format!("Normal ScalingReplicaSet Scaled up replica set {name} from 0 to 3"), 1);
-    assert!(told(&mut trial).contains(&scaled));
+    assert!(event_counts(&mut trial).contains(&scaled));
     make_all_ready(&mut trial);
     trial.run();
     let mut status = trial.get(KIND, "d")["status"].clone();
@@ -248,7 +248,7 @@ fn an_annotation_brings_an_older_template_back() {
     roll_to(&mut trial, "two");
     make_all_ready(&mut trial);
     trial.run();
-    trial.take_notes();
+    trial.take_event_texts();
     let back = |to: &str| json!({"metadata": {"annotations": {(ROLLBACK_TO): to}}});
     trial.patch(KIND, "d", back("0"));
     trial.run();
@@ -256,13 +256,15 @@ fn an_annotation_brings_an_older_template_back() {
     assert_eq!(set["spec"]["template"]["spec"]["containers"][0]["image"], "one");
     assert_eq!(set["metadata"]["annotations"]["deployment.kubernetes.io/revision-history"], "1");
     assert!(
-        trial.take_notes().contains(&"Normal DeploymentRollback Rolled back deployment \"d\" to revision 1".into())
+        trial
+            .take_event_texts()
+            .contains(&"Normal DeploymentRollback Rolled back deployment \"d\" to revision 1".into())
     );
     trial.patch(KIND, "d", back("9"));
     trial.patch(KIND, "d", back("9"));
     trial.run();
     let warning = "Warning DeploymentRollbackRevisionNotFound Unable to find the revision to rollback to.";
-    assert!(trial.take_notes().contains(&warning.into()));
+    assert!(trial.take_event_texts().contains(&warning.into()));
     assert_eq!(trial.get(KIND, "d")["metadata"]["annotations"][ROLLBACK_TO], Value::Null);
 }
 
@@ -329,6 +331,6 @@ fn a_set_that_cannot_be_made_shows() {
         holdfast_world::Refusal { code: 403, reason: "Forbidden".into(), message: "no".into(), causes: vec![] };
     let plan = Deployments::default().refused(world, &key, &[Refused { action: creation.clone(), refusal }], stamp);
     let message = format!("Failed to create new replica set \"{}\": no", creation.key.name);
-    assert_eq!((plan.notes[0].reason, &plan.notes[0].message), ("ReplicaSetCreateError", &message));
+    assert_eq!((plan.events[0].reason, &plan.events[0].message), ("ReplicaSetCreateError", &message));
     assert_eq!(plan.steps.len(), 1);
 }

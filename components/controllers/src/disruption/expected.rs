@@ -1,15 +1,15 @@
 //! The number of pods that should exist for a budget.
 
-use crate::answers::{Ask, Read, scale_path};
 use crate::claim::names_kind;
+use crate::get_answers::{NeedsGet, PlanInput, scale_path};
 use holdfast_value::Value;
-use holdfast_world::views::workloads::Amount;
+use holdfast_world::views::workloads::IntOrPercent;
 use holdfast_world::views::{Deployment, Pod, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet};
-use holdfast_world::{Key, Owner, Seen, View, World};
+use holdfast_world::{Key, OwnerReference, View, Viewed, World};
 use std::collections::BTreeMap;
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Expected {
+pub enum ExpectedPods {
     Counted {
         expected: i64,
         desired: i64,
@@ -24,36 +24,36 @@ type Scale = (String, i64);
 
 pub fn expected(
     world: &World,
-    budget: Seen<'_, PodDisruptionBudget>,
-    pods: &[Seen<'_, Pod>],
-    read: Read<'_>,
-) -> Result<Expected, Ask> {
+    budget: Viewed<'_, PodDisruptionBudget>,
+    pods: &[Viewed<'_, Pod>],
+    read: PlanInput<'_>,
+) -> Result<ExpectedPods, NeedsGet> {
     let spec = &budget.view.spec;
-    let counted = |expected, desired| Ok(Expected::Counted { expected, desired, unmanaged: false });
+    let counted = |expected, desired| Ok(ExpectedPods::Counted { expected, desired, unmanaged: false });
     match (spec.max_unavailable, spec.min_available) {
         // A budget without limits expects no pods, so it allows no disruption.
         (None, None) => return counted(0, 0),
-        (None, Some(Amount::Number(number))) => return counted(pods.len() as i64, number),
+        (None, Some(IntOrPercent::Number(number))) => return counted(pods.len() as i64, number),
         _ => {}
     }
     let (expected, unmanaged) = match scales(world, pods, read)? {
         Ok((scales, unmanaged)) => (scales.values().copied().fold(0, i64::saturating_add), unmanaged),
-        Err(why) => return Ok(Expected::Unknown(why)),
+        Err(why) => return Ok(ExpectedPods::Unknown(why)),
     };
     let desired = match spec.max_unavailable {
         Some(unavailable) => expected.saturating_sub(unavailable.of(expected, true)).max(0),
         None => spec.min_available.map_or(0, |available| available.of(expected, true)),
     };
-    Ok(Expected::Counted { expected, desired, unmanaged })
+    Ok(ExpectedPods::Counted { expected, desired, unmanaged })
 }
 
 /// The scale of each controller of these pods, and whether there are pods without one.
 #[allow(clippy::type_complexity)]
 fn scales(
     world: &World,
-    pods: &[Seen<'_, Pod>],
-    read: Read<'_>,
-) -> Result<Result<(BTreeMap<String, i64>, bool), String>, Ask> {
+    pods: &[Viewed<'_, Pod>],
+    read: PlanInput<'_>,
+) -> Result<Result<(BTreeMap<String, i64>, bool), String>, NeedsGet> {
     let (mut scales, mut unmanaged) = (BTreeMap::new(), false);
     let mut known = std::collections::BTreeSet::new();
     for pod in pods {
@@ -74,7 +74,12 @@ fn scales(
     Ok(Ok((scales, unmanaged)))
 }
 
-fn scale(world: &World, namespace: &str, owner: &Owner, read: Read<'_>) -> Result<Result<Option<Scale>, String>, Ask> {
+fn scale(
+    world: &World,
+    namespace: &str,
+    owner: &OwnerReference,
+    read: PlanInput<'_>,
+) -> Result<Result<Option<Scale>, String>, NeedsGet> {
     if names_kind::<ReplicaSet>(owner) {
         let Some(set) = of_kind::<ReplicaSet>(world, namespace, owner) else { return Ok(Ok(None)) };
         // A set whose Deployment was deleted counts with its own scale.
@@ -95,16 +100,20 @@ fn scale(world: &World, namespace: &str, owner: &Owner, read: Read<'_>) -> Resul
     read_scale(namespace, owner, read)
 }
 
-fn of_kind<'w, V: View>(world: &'w World, namespace: &str, owner: &Owner) -> Option<Seen<'w, V>> {
+fn of_kind<'w, V: View>(world: &'w World, namespace: &str, owner: &OwnerReference) -> Option<Viewed<'w, V>> {
     world.get::<V>(&Key::new(namespace, &owner.name)).filter(|found| found.meta().uid == owner.uid)
 }
 
-fn pair(owner: &Owner, replicas: Option<i64>) -> Scale {
+fn pair(owner: &OwnerReference, replicas: Option<i64>) -> Scale {
     (owner.uid.clone(), replicas.unwrap_or(1))
 }
 
 /// The scale of an object of any other kind.
-fn read_scale(namespace: &str, owner: &Owner, read: Read<'_>) -> Result<Result<Option<Scale>, String>, Ask> {
+fn read_scale(
+    namespace: &str,
+    owner: &OwnerReference,
+    read: PlanInput<'_>,
+) -> Result<Result<Option<Scale>, String>, NeedsGet> {
     let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
     let Some(kind) = read.scalable(&owner.api_version, &owner.kind)? else {
         let kind = Value::from(owner.kind.as_str());

@@ -5,10 +5,10 @@ mod expected;
 #[cfg(test)]
 mod tests;
 
-use crate::answers::{self, Answers, Ask};
+use crate::get_answers::{self, GetAnswers, NeedsGet};
 use crate::planted::{Bug, planted};
 use crate::subject::Subject;
-use expected::Expected;
+use expected::ExpectedPods;
 pub(crate) use expected::selector_text;
 use holdfast_value::{Map, Value, json};
 use holdfast_world::selector::selected_places;
@@ -17,7 +17,8 @@ use holdfast_world::views::{
     Definition, Deployment, Pod, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet,
 };
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Note, Plan, Refusal, Resource, Seen, Stamp, Time, Verb, View, World,
+    Action, Change, Controller, Key, Keys, Plan, PlannedEvent, Refusal, Resource, Stamp, Time, Verb, View, Viewed,
+    World,
 };
 use std::collections::BTreeMap;
 
@@ -32,9 +33,9 @@ const DELETION_SECONDS: i64 = 120;
 
 #[derive(Default)]
 pub struct Disruption {
-    answers: Answers,
+    answers: GetAnswers,
     /// Events about pods that several budgets select: one for each change of such a pod.
-    several: BTreeMap<Key, Vec<Note>>,
+    several: BTreeMap<Key, Vec<PlannedEvent>>,
 }
 
 impl Controller for Disruption {
@@ -64,7 +65,7 @@ impl Controller for Disruption {
 
     fn indexes(&self, world: &mut World) {
         world.index_labels::<Pod>();
-        answers::index(world);
+        get_answers::index(world);
         world.index::<PodDisruptionBudget>(SELECTORS, |object| match object.view::<PodDisruptionBudget>() {
             Some(budget) => selected_places(&object.meta.namespace, &budget.spec.selector),
             None => Vec::new(),
@@ -75,7 +76,7 @@ impl Controller for Disruption {
         if change.is_of::<PodDisruptionBudget>() {
             keys.add(change.key.clone());
         } else if change.is_of::<Pod>() {
-            let Some(pod) = change.newest().and_then(Seen::<Pod>::of) else { return };
+            let Some(pod) = change.newest().and_then(Viewed::<Pod>::of) else { return };
             let covering: Vec<_> = budgets(world, pod).collect();
             covering.iter().for_each(|budget| keys.add(budget.object.key()));
             // If the pod's labels did not change, the same budgets select it as before the change.
@@ -96,7 +97,7 @@ impl Controller for Disruption {
     fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
         if let Some(name) = key.name.strip_prefix(POD) {
             let notes = self.several.remove(key).unwrap_or_default();
-            return Plan { notes, ..plan_pod(world, &Key::new(&key.namespace, name), stamp.time) };
+            return Plan { events: notes, ..plan_pod(world, &Key::new(&key.namespace, name), stamp.time) };
         }
         let Some(budget) = world.get::<PodDisruptionBudget>(key) else {
             self.answers.forget(key);
@@ -104,7 +105,7 @@ impl Controller for Disruption {
         };
         let pods = world.select::<Pod>(&key.namespace, &budget.spec.selector);
         match expected::expected(world, budget, &pods, self.answers.of(world, key)) {
-            Err(Ask(path)) => Plan { asks: vec![path], ..Plan::default() },
+            Err(NeedsGet(path)) => Plan { gets: vec![path], ..Plan::default() },
             Ok(expected) => {
                 self.answers.forget(key);
                 plan_budget(budget, &pods, expected, stamp.time)
@@ -113,12 +114,12 @@ impl Controller for Disruption {
     }
 
     fn answered(&mut self, key: &Key, path: &str, answer: Result<Value, Refusal>) {
-        self.answers.take_in(key, path, answer);
+        self.answers.store(key, path, answer);
     }
 }
 
 /// The budgets that select a pod.
-fn budgets<'w>(world: &'w World, pod: Seen<'w, Pod>) -> impl Iterator<Item = Seen<'w, PodDisruptionBudget>> {
+fn budgets<'w>(world: &'w World, pod: Viewed<'w, Pod>) -> impl Iterator<Item = Viewed<'w, PodDisruptionBudget>> {
     world.selecting::<PodDisruptionBudget>(SELECTORS, pod.meta(), |budget| &budget.spec.selector).into_iter()
 }
 
@@ -140,33 +141,38 @@ fn owners_changed(world: &World, change: &Change, keys: &mut Keys) {
     }
 }
 
-fn plan_budget(budget: Seen<'_, PodDisruptionBudget>, pods: &[Seen<'_, Pod>], expected: Expected, now: Time) -> Plan {
+fn plan_budget(
+    budget: Viewed<'_, PodDisruptionBudget>,
+    pods: &[Viewed<'_, Pod>],
+    expected: ExpectedPods,
+    now: Time,
+) -> Plan {
     let mut plan = Plan::default();
     let subject = Subject::from(budget);
     if pods.is_empty() {
-        plan.notes.push(subject.normal("NoPods", "No matching pods found".into()));
+        plan.events.push(subject.normal("NoPods", "No matching pods found".into()));
     }
     let (expected, desired) = match expected {
-        Expected::Counted { expected, desired, unmanaged } => {
+        ExpectedPods::Counted { expected, desired, unmanaged } => {
             if unmanaged {
-                plan.notes.push(subject.warning("UnmanagedPods", unmanaged_message(budget)));
+                plan.events.push(subject.warning("UnmanagedPods", unmanaged_message(budget)));
             }
             (expected, desired)
         }
-        Expected::Unknown(why) => {
+        ExpectedPods::Unknown(why) => {
             let message = format!("Failed to calculate the number of expected pods: {why}");
-            plan.notes.push(subject.warning("CalculateExpectedPodCountFailed", message));
+            plan.events.push(subject.warning("CalculateExpectedPodCountFailed", message));
             plan.steps.extend(fail_safe(budget, &why, now).map(|action| vec![action]));
             return plan;
         }
     };
     let disrupted = disrupted(budget, pods, now, &mut plan);
-    let is_staying = |pod: &&Seen<'_, Pod>| {
+    let is_staying = |pod: &&Viewed<'_, Pod>| {
         !pod.meta().is_deleting() && !disrupted.contains_key(&pod.meta().name) || planted(Bug::EvictedPodsCount)
     };
     // A pod on a node that is lost may have the condition Ready for ever.
-    let is_well = |pod: &&Seen<'_, Pod>| pod.is_ready() && !pod.is_finished() || planted(Bug::UnreadyCountsAsHealthy);
-    let is_healthy = |pod: &&Seen<'_, Pod>| is_staying(pod) && is_well(pod);
+    let is_well = |pod: &&Viewed<'_, Pod>| pod.is_ready() && !pod.is_finished() || planted(Bug::UnreadyCountsAsHealthy);
+    let is_healthy = |pod: &&Viewed<'_, Pod>| is_staying(pod) && is_well(pod);
     let healthy = pods.iter().filter(is_healthy).count() as i64;
     let allowed = if expected > 0 { (healthy - desired).max(0) } else { 0 };
     let action = subject.status(|status| {
@@ -191,8 +197,8 @@ fn plan_budget(budget: Seen<'_, PodDisruptionBudget>, pods: &[Seen<'_, Pod>], ex
 
 /// Evicted pods that still exist. A pod that should be deleted by now counts again, and is reported.
 fn disrupted(
-    budget: Seen<'_, PodDisruptionBudget>,
-    pods: &[Seen<'_, Pod>],
+    budget: Viewed<'_, PodDisruptionBudget>,
+    pods: &[Viewed<'_, Pod>],
     now: Time,
     plan: &mut Plan,
 ) -> BTreeMap<String, Value> {
@@ -206,9 +212,9 @@ fn disrupted(
             let meta = budget.meta();
             let message =
                 format!("Pod was expected by PDB {}/{} to be deleted but it wasn't", meta.namespace, meta.name);
-            plan.notes.push(Subject::from(*pod).warning("NotDeleted", message));
+            plan.events.push(Subject::from(*pod).warning("NotDeleted", message));
         } else {
-            plan.again_at(end);
+            plan.requeue_at(end);
             left.insert(name.clone(), known[name].clone());
         }
     }
@@ -216,7 +222,7 @@ fn disrupted(
 }
 
 /// The evicted pods in the status.
-fn part_of_status(budget: Seen<'_, PodDisruptionBudget>) -> Value {
+fn part_of_status(budget: Viewed<'_, PodDisruptionBudget>) -> Value {
     match budget.view.status.disrupted_pods.is_empty() {
         true => Value::Null,
         false => crate::subject::part(budget.object, &["status", "disruptedPods"]),
@@ -224,7 +230,7 @@ fn part_of_status(budget: Seen<'_, PodDisruptionBudget>) -> Value {
 }
 
 /// The status for an unknown number of expected pods: no disruption is allowed.
-fn fail_safe(budget: Seen<'_, PodDisruptionBudget>, why: &str, now: Time) -> Option<Action> {
+fn fail_safe(budget: Viewed<'_, PodDisruptionBudget>, why: &str, now: Time) -> Option<Action> {
     Subject::from(budget).status(|status| {
         let counts = ["currentHealthy", "desiredHealthy", "expectedPods"];
         counts.iter().for_each(|field| _ = status.entry(*field).or_insert(0.into()));
@@ -254,7 +260,7 @@ fn set_condition(status: &mut Map, allowed: bool, reason: &str, message: &str, n
     }
 }
 
-fn unmanaged_message(budget: Seen<'_, PodDisruptionBudget>) -> String {
+fn unmanaged_message(budget: Viewed<'_, PodDisruptionBudget>) -> String {
     let selector = crate::subject::part(budget.object, &["spec", "selector"]);
     format!(
         "Pods selected by this PodDisruptionBudget (selector: {}) were found to be unmanaged. As a result, the status of \
@@ -265,7 +271,7 @@ fn unmanaged_message(budget: Seen<'_, PodDisruptionBudget>) -> String {
 }
 
 /// The time at which a pod got the condition that announces its end; `None` if the pod is being deleted or has ended.
-fn target(pod: Seen<'_, Pod>) -> Option<Time> {
+fn target(pod: Viewed<'_, Pod>) -> Option<Time> {
     let condition = Condition::find(&pod.view.status.conditions, TARGET)?;
     let is_meant = condition.status == "True" && condition.reason != "TerminationByKubelet";
     let is_open = is_meant && !pod.meta().is_deleting() && !pod.is_finished();
@@ -274,7 +280,7 @@ fn target(pod: Seen<'_, Pod>) -> Option<Time> {
 }
 
 /// The Event that reports that several budgets select a pod; the API server refuses to evict such a pod.
-fn several_note(pod: Seen<'_, Pod>, covering: &[Seen<'_, PodDisruptionBudget>]) -> Option<Note> {
+fn several_note(pod: Viewed<'_, Pod>, covering: &[Viewed<'_, PodDisruptionBudget>]) -> Option<PlannedEvent> {
     let [first, _, ..] = covering else { return None };
     let message = format!(
         "Pod {}/{} matches multiple PodDisruptionBudgets.  Chose {} arbitrarily.",
@@ -291,7 +297,7 @@ fn plan_pod(world: &World, key: &Key, now: Time) -> Plan {
     let Some(since) = target(pod) else { return plan };
     let end = since.plus_seconds(DELETION_SECONDS);
     if now < end {
-        plan.again_at(end);
+        plan.requeue_at(end);
         return plan;
     }
     let condition = json!({"type": TARGET, "status": "False", "reason": null, "message": null,

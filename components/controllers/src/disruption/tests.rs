@@ -78,18 +78,18 @@ fn numbers_and_shares() {
 fn a_budget_without_pods() {
     let mut trial = started(json!({"selector": {"matchLabels": {"app": "b"}}, "maxUnavailable": 1}));
     assert_eq!(counts(&trial), [0, 0, 0, 0]);
-    assert!(trial.take_notes().iter().all(|note| note == "Normal NoPods No matching pods found"));
+    assert!(trial.take_event_texts().iter().all(|note| note == "Normal NoPods No matching pods found"));
 }
 
 #[test]
 fn pods_that_nobody_manages() {
     let mut trial = started(budget("maxUnavailable", json!(1)));
-    trial.take_notes();
+    trial.take_event_texts();
     trial.create(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "q", "labels": {"app": "a"}},
         "spec": {"containers": [{"name": "c", "image": "i"}]}}));
     trial.run();
     assert_eq!(counts(&trial), [1, 3, 2, 3]);
-    let notes = trial.take_notes();
+    let notes = trial.take_event_texts();
     let told = "Warning UnmanagedPods Pods selected by this PodDisruptionBudget (selector: \
                 &LabelSelector{MatchLabels:map[string]string{app: a,},MatchExpressions:[]LabelSelectorRequirement{},}) were";
     assert!(notes[0].starts_with(told), "{notes:?}");
@@ -115,11 +115,11 @@ fn evicted_pods_count_as_gone_for_a_while() {
     assert_eq!(counts(&trial), [1, 2, 1, 3]);
     let disrupted = trial.get("poddisruptionbudgets", "b")["status"]["disruptedPods"].clone();
     assert_eq!(disrupted.as_object().expect("pods").keys().collect::<Vec<_>>(), ["p1"]);
-    trial.take_notes();
+    trial.take_event_texts();
     trial.run_for(120);
     assert_eq!(counts(&trial), [2, 3, 1, 3]);
     assert_eq!(
-        trial.take_notes(),
+        trial.take_event_texts(),
         ["Warning NotDeleted Pod was expected by PDB default/b to be deleted but it wasn't"]
     );
 }
@@ -142,7 +142,7 @@ fn a_disruption_that_does_not_come_is_taken_back() {
 fn the_scale_of_other_kinds_is_asked_for() {
     let mut disruption = Disruption::default();
     let mut world = World::default();
-    disruption.resources().iter().for_each(|resource| world.show_resource(resource));
+    disruption.resources().iter().for_each(|resource| world.track_resource(resource));
     disruption.indexes(&mut world);
     let key = Key::new("default", "b");
     let budget = json!({"metadata": {"name": "b", "namespace": "default", "uid": "b", "generation": 1},
@@ -153,16 +153,16 @@ fn the_scale_of_other_kinds_is_asked_for() {
     world.apply(PodDisruptionBudget::resource(), key.clone(), Some(budget.to_string().into()), 1, time);
     world.apply(Pod::resource(), Key::new("default", "p"), Some(pod.to_string().into()), 2, time);
     let stamp = Stamp { time, seed: 1 };
-    assert_eq!(disruption.plan(&world, &key, stamp).asks, ["/apis/x.io/v1"]);
+    assert_eq!(disruption.plan(&world, &key, stamp).gets, ["/apis/x.io/v1"]);
     let resources = json!({"resources": [{"name": "sets", "kind": "Set"}, {"name": "sets/scale", "kind": "Scale"}]});
     disruption.answered(&key, "/apis/x.io/v1", Ok(resources));
     let path = "/apis/x.io/v1/namespaces/default/sets/s/scale";
-    assert_eq!(disruption.plan(&world, &key, stamp).asks, [path]);
+    assert_eq!(disruption.plan(&world, &key, stamp).gets, [path]);
     disruption.answered(&key, path, Ok(json!({"metadata": {"uid": "u"}, "spec": {"replicas": 7}})));
     let plan = disruption.plan(&world, &key, stamp);
     let document = plan.steps[0][0].verb.document().unwrap_or_else(|| panic!("{plan:?}"));
     assert_eq!(document["status"]["expectedPods"], 7);
-    assert_eq!(disruption.plan(&world, &key, stamp).asks, ["/apis/x.io/v1"], "what was read is not read from memory");
+    assert_eq!(disruption.plan(&world, &key, stamp).gets, ["/apis/x.io/v1"], "what was read is not read from memory");
 }
 
 #[test]
@@ -178,11 +178,11 @@ fn a_budget_that_says_nothing_allows_nothing() {
     let mut trial = started(json!({"selector": {"matchLabels": {"app": "a"}}}));
     assert_eq!(counts(&trial), [0, 3, 0, 0]);
     assert_eq!(condition(&trial), r#""False" "InsufficientPods" """#);
-    trial.take_notes();
+    trial.take_event_texts();
     trial.create(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "q", "labels": {"app": "a"}},
         "spec": {"containers": [{"name": "c", "image": "i"}]}}));
     trial.run();
-    assert!(trial.take_notes().is_empty(), "nobody counts who manages which pod");
+    assert!(trial.take_event_texts().is_empty(), "nobody counts who manages which pod");
 }
 
 #[test]
@@ -191,18 +191,18 @@ fn a_pod_of_several_budgets_is_told_of_with_each_change() {
     trial.create(json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "c"},
         "spec": budget("minAvailable", json!(1))}));
     trial.run();
-    trial.take_notes();
+    trial.take_event_texts();
     let told = "Warning MultiplePodDisruptionBudgets Pod \"default\"/\"p1\" matches multiple PodDisruptionBudgets.  Chose \
                 \"b\" arbitrarily.";
     trial.patch("pods", "p1", json!({"metadata": {"annotations": {"a": "b"}}}));
     trial.run();
-    assert_eq!(trial.take_notes(), [told]);
+    assert_eq!(trial.take_event_texts(), [told]);
     trial.patch("pods", "p1", json!({"metadata": {"finalizers": null}}));
     trial.run();
-    trial.take_notes();
+    trial.take_event_texts();
     trial.delete_as("pods", "p1", None, Some(0));
     trial.run();
-    assert_eq!(trial.take_notes(), [told, told], "that it is to go, and that it goes");
+    assert_eq!(trial.take_event_texts(), [told, told], "that it is to go, and that it goes");
 }
 
 #[test]

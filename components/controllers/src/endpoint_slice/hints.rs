@@ -7,7 +7,7 @@ use holdfast_core::schema::quantity;
 use holdfast_world::views::Condition;
 use holdfast_world::views::network::{Endpoint, Hints, ZoneHint};
 use holdfast_world::views::{Node, Service};
-use holdfast_world::{Change, Key, Keys, Note, Object, Seen, World};
+use holdfast_world::{Change, Key, Keys, Object, PlannedEvent, Viewed, World};
 use std::collections::{BTreeMap, BTreeSet};
 
 const MODE: &str = "service.kubernetes.io/topology-mode";
@@ -40,7 +40,7 @@ pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
 }
 
 /// The zone of a node and its processors in billionths; `None` for nodes that serve no endpoints.
-fn processors(node: Seen<'_, Node>) -> Option<(Option<String>, i128)> {
+fn processors(node: Viewed<'_, Node>) -> Option<(Option<String>, i128)> {
     let is_ready = Condition::is_true(&node.view.status.conditions, "Ready");
     if !is_ready || CONTROL_PLANE.iter().any(|label| node.meta().labels.contains_key(*label)) {
         return None;
@@ -56,11 +56,11 @@ pub type Sharing = BTreeSet<(Key, String)>;
 /// Sets the hints of all endpoints of a family. A slice in which only hints differ is written, too.
 pub fn apply(
     world: &World,
-    service: Seen<'_, Service>,
+    service: Viewed<'_, Service>,
     family: &str,
     packed: &mut Packed<'_>,
     sharing: &mut Sharing,
-) -> Option<Note> {
+) -> Option<PlannedEvent> {
     let shared = (service.object.key(), family.to_owned());
     let mut note = None;
     let mut slices: Vec<&mut Slice<'_>> =
@@ -88,7 +88,7 @@ pub fn apply(
             note = Some(Subject::from(service).warning("TopologyAwareHintsDisabled", message));
         }
         let preference = service.view.spec.traffic_distribution.as_deref();
-        endpoints.iter_mut().for_each(|endpoint| endpoint.hints = own(preference, endpoint));
+        endpoints.iter_mut().for_each(|endpoint| endpoint.hints = endpoint_hints(preference, endpoint));
     }
     let is_stale = |slice: &Slice<'_>| slice.known.is_some_and(|known| known.endpoints != slice.endpoints);
     let (stale, unchanged): (Vec<_>, Vec<_>) = std::mem::take(&mut packed.unchanged).into_iter().partition(is_stale);
@@ -102,7 +102,7 @@ fn named(name: &Option<String>) -> Vec<ZoneHint> {
 }
 
 /// The hints of an endpoint for a traffic distribution; `None`: the endpoint is not ready.
-fn own(preference: Option<&str>, endpoint: &Endpoint) -> Option<Hints> {
+fn endpoint_hints(preference: Option<&str>, endpoint: &Endpoint) -> Option<Hints> {
     let hints = match preference.filter(|_| endpoint.conditions.ready == Some(true))? {
         "PreferClose" | "PreferSameZone" => Hints { for_zones: named(&endpoint.zone), for_nodes: Vec::new() },
         "PreferSameNode" => Hints { for_zones: named(&endpoint.zone), for_nodes: named(&endpoint.node_name) },

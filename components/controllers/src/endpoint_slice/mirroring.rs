@@ -6,9 +6,11 @@ use crate::endpoints::repacked;
 use crate::services::TRIGGER;
 use crate::settings::Settings;
 use crate::subject::Subject;
-use holdfast_world::views::network::{Address, Endpoint, EndpointConditions, EndpointPort, Subset};
+use holdfast_world::views::network::{Endpoint, EndpointAddress, EndpointConditions, EndpointPort, Subset};
 use holdfast_world::views::{EndpointSlice, Endpoints, Service};
-use holdfast_world::{BackOff, Change, Controller, Key, Keys, Note, Plan, Resource, Seen, Stamp, View, World};
+use holdfast_world::{
+    BackOff, Change, Controller, Key, Keys, Plan, PlannedEvent, Resource, Stamp, View, Viewed, World,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
@@ -22,7 +24,7 @@ pub struct Mirroring {
     batch_millis: i64,
     /// For each Endpoints object, the version for which an Event reported addresses that are not mirrored. There is one
     /// such Event per version.
-    told: BTreeMap<Key, String>,
+    reported: BTreeMap<Key, String>,
 }
 
 impl Mirroring {
@@ -31,7 +33,7 @@ impl Mirroring {
         Mirroring {
             max: settings.mirrored_per_subset,
             batch_millis: settings.mirrored_batch_millis,
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
         }
     }
 }
@@ -80,7 +82,7 @@ impl Controller for Mirroring {
         let Some(endpoints) = world.get::<Endpoints>(key).filter(|found| service.is_some() && is_mirrored(*found))
         else {
             plan.together(known.into_iter().map(|slice| Subject::from(slice).delete()).collect());
-            self.told.remove(key);
+            self.reported.remove(key);
             return plan;
         };
         let owner = Subject::from(endpoints);
@@ -112,22 +114,22 @@ impl Controller for Mirroring {
         plan.together(actions);
         let notes = notes(owner, mirrored.invalid, mirrored.surplus, self.max);
         let version = endpoints.meta().resource_version.to_string();
-        if !notes.is_empty() && self.told.insert(key.clone(), version.clone()) != Some(version) {
-            plan.notes = notes;
+        if !notes.is_empty() && self.reported.insert(key.clone(), version.clone()) != Some(version) {
+            plan.events = notes;
         }
         plan
     }
 }
 
-fn is_mirrored(endpoints: Seen<'_, Endpoints>) -> bool {
+fn is_mirrored(endpoints: Viewed<'_, Endpoints>) -> bool {
     let meta = endpoints.meta();
     meta.label(SKIP) != Some("true") && meta.annotation(LEADER).is_none()
 }
 
 /// One slice for each set of ports, and the remaining slices. A subset never needs more than one slice.
 fn first_of_ports<'w>(
-    slices: impl Iterator<Item = Seen<'w, EndpointSlice>>,
-) -> (Vec<Seen<'w, EndpointSlice>>, Vec<Seen<'w, EndpointSlice>>) {
+    slices: impl Iterator<Item = Viewed<'w, EndpointSlice>>,
+) -> (Vec<Viewed<'w, EndpointSlice>>, Vec<Viewed<'w, EndpointSlice>>) {
     let mut known = BTreeSet::new();
     slices.partition(|slice| known.insert(sorted(slice.ports.clone())))
 }
@@ -182,7 +184,7 @@ impl Mirrored {
     }
 }
 
-fn endpoint(address: &Address, ready: bool) -> Endpoint {
+fn endpoint(address: &EndpointAddress, ready: bool) -> Endpoint {
     Endpoint {
         addresses: vec![address.ip.clone()],
         conditions: EndpointConditions { ready: Some(ready), ..EndpointConditions::default() },
@@ -193,7 +195,7 @@ fn endpoint(address: &Address, ready: bool) -> Endpoint {
     }
 }
 
-fn notes(owner: Subject<'_>, invalid: usize, surplus: usize, max: usize) -> Vec<Note> {
+fn notes(owner: Subject<'_>, invalid: usize, surplus: usize, max: usize) -> Vec<PlannedEvent> {
     let mut notes = Vec::new();
     if invalid > 0 {
         let message = format!("Skipped {invalid} invalid IP addresses when mirroring to EndpointSlices");

@@ -15,7 +15,8 @@ use holdfast_value::Value;
 use holdfast_world::views::network::{Endpoint, EndpointConditions, EndpointPort};
 use holdfast_world::views::{EndpointSlice, Node, Pod, Service};
 use holdfast_world::{
-    BackOff, Change, Controller, Key, Keys, Meta, Note, Plan, Refused, Resource, Seen, Stamp, Text, Verb, View, World,
+    BackOff, Change, Controller, Key, Keys, Meta, Plan, PlannedEvent, Refused, Resource, Stamp, Text, Verb, View,
+    Viewed, World,
 };
 use packing::{ByPorts, Packed, Packing, Slice};
 use std::collections::BTreeSet;
@@ -127,12 +128,12 @@ impl Controller for EndpointSlices {
         let offers = services::offers(service, shown).and_then(|offers| within_bounds(offers, self.max));
         let offers = match offers {
             Ok(offers) => offers,
-            Err(why) => return Plan { notes: fault_note(service, &[why]).into_iter().collect(), ..plan },
+            Err(why) => return Plan { events: fault_note(service, &[why]).into_iter().collect(), ..plan },
         };
         for family in &families {
             let (desired, faults) = endpoints(world, service, &offers, family);
-            if plan.notes.is_empty() {
-                plan.notes.extend(fault_note(service, &faults));
+            if plan.events.is_empty() {
+                plan.events.extend(fault_note(service, &faults));
             }
             let packing = Packing {
                 owner: Subject::from(service),
@@ -147,7 +148,7 @@ impl Controller for EndpointSlices {
             keep_one(&packing, &mut packed);
             let note = hints::apply(world, service, family, &mut packed, &mut self.sharing);
             let writes = packing.actions(packed);
-            plan.notes.extend(note.filter(|_| is_due || !writes.is_empty()));
+            plan.events.extend(note.filter(|_| is_due || !writes.is_empty()));
             actions.extend(writes);
         }
         let foreign = known.iter().filter(|slice| !families.contains(&slice.address_type.as_str()));
@@ -176,7 +177,7 @@ impl Controller for EndpointSlices {
                 faults.push(fault);
             }
         }
-        Plan { notes: fault_note(service, &faults).into_iter().collect(), ..Plan::default() }
+        Plan { events: fault_note(service, &faults).into_iter().collect(), ..Plan::default() }
     }
 }
 
@@ -192,9 +193,9 @@ fn slices_place(manager: &str, namespace: &str, service: &str) -> Text {
 }
 
 /// The slices of a Service that one controller manages.
-fn slices<'w>(world: &'w World, service: &Key, manager: &str) -> Vec<Seen<'w, EndpointSlice>> {
+fn slices<'w>(world: &'w World, service: &Key, manager: &str) -> Vec<Viewed<'w, EndpointSlice>> {
     let place = slices_place(manager, &service.namespace, &service.name);
-    world.indexed(SLICES, &place).filter(|slice: &Seen<'_, EndpointSlice>| !slice.meta().is_deleting()).collect()
+    world.indexed(SLICES, &place).filter(|slice: &Viewed<'_, EndpointSlice>| !slice.meta().is_deleting()).collect()
 }
 
 /// The Services that a slice belonged to before and belongs to after a change.
@@ -208,7 +209,7 @@ fn add_services_of_slice(change: &Change, manager: &str, keys: &mut Keys, batch_
     }
 }
 
-fn fault_note(service: Seen<'_, Service>, faults: &[String]) -> Option<Note> {
+fn fault_note(service: Viewed<'_, Service>, faults: &[String]) -> Option<PlannedEvent> {
     let (meta, first) = (service.meta(), faults.first()?);
     let all = if faults.len() == 1 { first.clone() } else { format!("[{}]", faults.join(", ")) };
     let message = format!("Error updating Endpoint Slices for Service {}/{}: {all}", meta.namespace, meta.name);
@@ -216,7 +217,7 @@ fn fault_note(service: Seen<'_, Service>, faults: &[String]) -> Option<Note> {
 }
 
 /// The families in which a Service has addresses.
-fn families(service: Seen<'_, Service>) -> Vec<&'static str> {
+fn families(service: Viewed<'_, Service>) -> Vec<&'static str> {
     let spec = &service.view.spec;
     let known = ["IPv4", "IPv6"];
     let named: Vec<_> =
@@ -228,7 +229,7 @@ fn families(service: Seen<'_, Service>) -> Vec<&'static str> {
     }
 }
 
-fn labels(service: Seen<'_, Service>) -> std::collections::BTreeMap<String, String> {
+fn labels(service: Viewed<'_, Service>) -> std::collections::BTreeMap<String, String> {
     let mut labels = services::labels(service);
     labels.insert(SERVICE.to_owned(), service.meta().name.clone());
     labels.insert(MANAGED_BY.to_owned(), MANAGER.to_owned());
@@ -245,7 +246,12 @@ fn within_bounds(offers: Vec<Offer<'_>>, max: usize) -> Result<Vec<Offer<'_>>, S
 }
 
 /// The endpoints of one family by their ports, and why pods are left out.
-fn endpoints(world: &World, service: Seen<'_, Service>, offers: &[Offer<'_>], family: &str) -> (ByPorts, Vec<String>) {
+fn endpoints(
+    world: &World,
+    service: Viewed<'_, Service>,
+    offers: &[Offer<'_>],
+    family: &str,
+) -> (ByPorts, Vec<String>) {
     let (mut desired, mut faults) = (ByPorts::new(), Vec::new());
     for offer in offers {
         let mut of_ports = Vec::new();
@@ -270,7 +276,7 @@ fn endpoints(world: &World, service: Seen<'_, Service>, offers: &[Offer<'_>], fa
 }
 
 /// The ports of an offer as in slices.
-fn ports(service: Seen<'_, Service>, offer: &Offer<'_>) -> Vec<EndpointPort> {
+fn ports(service: Viewed<'_, Service>, offer: &Offer<'_>) -> Vec<EndpointPort> {
     let told = offer.ports.iter().map(|(place, number)| {
         let port = &service.view.spec.ports[*place];
         EndpointPort {
@@ -283,7 +289,12 @@ fn ports(service: Seen<'_, Service>, offer: &Offer<'_>) -> Vec<EndpointPort> {
     told.collect()
 }
 
-fn endpoint(service: Seen<'_, Service>, pod: Seen<'_, Pod>, node: Option<Seen<'_, Node>>, family: &str) -> Endpoint {
+fn endpoint(
+    service: Viewed<'_, Service>,
+    pod: Viewed<'_, Pod>,
+    node: Option<Viewed<'_, Node>>,
+    family: &str,
+) -> Endpoint {
     let (serving, terminating) = (pod.is_ready(), pod.meta().is_deleting());
     let serves = serving || planted(Bug::LeadsToUnready);
     let ready = service.spec.publish_not_ready_addresses || serves && !terminating;
@@ -304,7 +315,7 @@ fn keep_one(packing: &Packing<'_>, packed: &mut Packed<'_>) {
     if !packed.created.is_empty() || !packed.updated.is_empty() || !packed.unchanged.is_empty() {
         return;
     }
-    let is_empty = |slice: &Seen<'_, EndpointSlice>| {
+    let is_empty = |slice: &Viewed<'_, EndpointSlice>| {
         slice.endpoints.is_empty()
             && slice.ports.is_empty()
             && *slice.meta().labels == packing.labels

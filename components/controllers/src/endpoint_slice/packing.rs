@@ -2,7 +2,7 @@
 
 use holdfast_value::{Value, json};
 use holdfast_world::views::network::{Endpoint, EndpointPort, EndpointSlice, TargetRef};
-use holdfast_world::{Action, Key, Seen, Text, Time, Verb, View};
+use holdfast_world::{Action, Key, Text, Time, Verb, View, Viewed};
 use std::collections::BTreeMap;
 
 use crate::endpoints::set;
@@ -30,13 +30,13 @@ pub struct Packed<'w> {
     pub created: Vec<Slice<'w>>,
     pub updated: Vec<Slice<'w>>,
     pub unchanged: Vec<Slice<'w>>,
-    pub deleted: Vec<Seen<'w, EndpointSlice>>,
+    pub deleted: Vec<Viewed<'w, EndpointSlice>>,
 }
 
 #[derive(Clone)]
 pub struct Slice<'w> {
     /// The slice as it exists; `None`: it is new.
-    pub known: Option<Seen<'w, EndpointSlice>>,
+    pub known: Option<Viewed<'w, EndpointSlice>>,
     pub ports: Vec<EndpointPort>,
     pub endpoints: Vec<Endpoint>,
 }
@@ -71,9 +71,9 @@ pub fn sorted(mut ports: Vec<EndpointPort>) -> Vec<EndpointPort> {
 
 impl<'a> Packing<'a> {
     /// Packs the endpoints of one address type into existing and new slices.
-    pub fn pack<'w>(&self, known: Vec<Seen<'w, EndpointSlice>>, desired: ByPorts) -> Packed<'w> {
+    pub fn pack<'w>(&self, known: Vec<Viewed<'w, EndpointSlice>>, desired: ByPorts) -> Packed<'w> {
         let mut packed = Packed::default();
-        let mut by_ports: BTreeMap<Vec<EndpointPort>, Vec<Seen<'w, EndpointSlice>>> = BTreeMap::new();
+        let mut by_ports: BTreeMap<Vec<EndpointPort>, Vec<Viewed<'w, EndpointSlice>>> = BTreeMap::new();
         for slice in known {
             if slice.meta().is_controlled_by(&self.owner.object.meta.uid) {
                 by_ports.entry(sorted(slice.ports.clone())).or_default().push(slice);
@@ -92,7 +92,7 @@ impl<'a> Packing<'a> {
     fn pack_ports<'w>(
         &self,
         ports: &[EndpointPort],
-        known: Vec<Seen<'w, EndpointSlice>>,
+        known: Vec<Viewed<'w, EndpointSlice>>,
         endpoints: Vec<Endpoint>,
         packed: &mut Packed<'w>,
     ) {
@@ -139,7 +139,7 @@ impl<'a> Packing<'a> {
     }
 
     /// Whether a slice has the labels and annotations that it should have.
-    fn is_marked(&self, slice: Seen<'_, EndpointSlice>) -> bool {
+    fn is_marked(&self, slice: Viewed<'_, EndpointSlice>) -> bool {
         let mut annotations = BTreeMap::clone(&slice.meta().annotations);
         annotations.remove(TRIGGER);
         *slice.meta().labels == self.labels && self.annotations.as_ref().is_none_or(|wanted| *wanted == annotations)

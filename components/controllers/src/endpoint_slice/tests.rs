@@ -132,7 +132,7 @@ fn a_pod_on_an_unknown_node_waits_for_it() {
     assert_eq!(pods(&trial), [Vec::<String>::new()]);
     let skipped = "Warning FailedToUpdateEndpointSlices Error updating Endpoint Slices for Service default/s: skipping \
                    Pod p1 for Service default/s: Node n3 Not Found";
-    assert_eq!(trial.take_notes()[0], skipped);
+    assert_eq!(trial.take_event_texts()[0], skipped);
     trial.create(node("n3", "z3", "1"));
     trial.run();
     assert_eq!(pods(&trial), [["p1"]]);
@@ -163,20 +163,20 @@ fn who_should_use_which() {
     // Both zones have equal processors, so each needs at least two of three endpoints, even with the allowed overload.
     let warning = "Warning TopologyAwareHintsDisabled Unable to allocate minimum required endpoints to each zone without \
                    exceeding overload threshold (3 endpoints, 2 zones), addressType: IPv4";
-    assert_eq!(trial.take_notes(), [warning]);
+    assert_eq!(trial.take_event_texts(), [warning]);
     add(&mut trial, "p4", "n1", &["10.9.0.4"], true);
     trial.run();
     let mut found = zones(&trial);
     found.sort();
     assert_eq!(found, ["z1", "z1", "z2", "z2"]);
     assert_eq!(
-        trial.take_notes(),
+        trial.take_event_texts(),
         ["Normal TopologyAwareHintsEnabled Topology Aware Hints has been enabled, addressType: IPv4"]
     );
     // A node that reports more processors than fit into the sum does no harm.
     trial.patch_status("nodes", "n1", json!({"allocatable": {"cpu": format!("{}n", i128::MAX)}}));
     trial.run();
-    assert_eq!(trial.take_notes(), [warning.replace("(3 endpoints", "(4 endpoints")]);
+    assert_eq!(trial.take_event_texts(), [warning.replace("(3 endpoints", "(4 endpoints")]);
 }
 
 #[test]
@@ -188,28 +188,28 @@ fn why_endpoints_are_not_shared_out_is_told_once_for_each_change() {
     trial.create(shared);
     trial.run_for(60);
     let none = told("Insufficient number of endpoints (0 endpoints, 2 zones)");
-    assert_eq!(trial.take_notes(), std::slice::from_ref(&none), "its own slice is no change");
+    assert_eq!(trial.take_event_texts(), std::slice::from_ref(&none), "its own slice is no change");
     let ready = |ready: &str| json!({"conditions": [{"type": "Ready", "status": ready}]});
     for status in [json!({"allocatable": {"cpu": "8"}}), ready("False"), ready("True")] {
         trial.patch_status("nodes", "n1", status);
         trial.run_for(60);
-        assert!(trial.take_notes().is_empty(), "nodes take nothing from who has no hints");
+        assert!(trial.take_event_texts().is_empty(), "nodes take nothing from who has no hints");
     }
     trial.patch("services", "s", json!({"metadata": {"annotations": {"x": "y"}}}));
     trial.run_for(60);
-    assert_eq!(trial.take_notes(), [none]);
+    assert_eq!(trial.take_event_texts(), [none]);
     for (name, node, ip) in [("p1", "n1", "10.9.0.1"), ("p2", "n2", "10.9.0.2"), ("p3", "n1", "10.9.0.3")] {
         add(&mut trial, name, node, &[ip], true);
     }
     trial.run_for(60);
     assert_eq!(
-        trial.take_notes(),
+        trial.take_event_texts(),
         ["Normal TopologyAwareHintsEnabled Topology Aware Hints has been enabled, addressType: IPv4"]
     );
     trial.patch_status("nodes", "n1", ready("False"));
     trial.run_for(60);
     let one_zone = told("Insufficient Node information: allocatable CPU or zone not specified on one or more nodes");
-    assert_eq!(trial.take_notes(), [one_zone], "hints are taken away");
+    assert_eq!(trial.take_event_texts(), [one_zone], "hints are taken away");
     assert!(trial.list("endpointslices")[0]["endpoints"][0]["hints"].is_null());
     trial.patch_status("nodes", "n1", ready("True"));
     trial.run_for(60);
@@ -288,7 +288,7 @@ fn a_subset_is_mirrored_into_one_slice() {
     assert_eq!(counts(&trial), [1000]);
     let told = "Warning TooManyAddressesToMirror A max of 1000 addresses can be mirrored to EndpointSlices per Endpoints \
                 subset. 100 addresses were skipped";
-    assert_eq!(trial.take_notes(), [told]);
+    assert_eq!(trial.take_event_texts(), [told]);
     // A slice with the same ports from an earlier release.
     let mut second = trial.list("endpointslices").remove(0);
     second["metadata"]["name"] = json!("z");
@@ -336,13 +336,13 @@ fn that_endpoints_are_no_longer_shared_out_is_told() {
     trial.create(shared);
     trial.run();
     assert_eq!(
-        trial.take_notes(),
+        trial.take_event_texts(),
         ["Normal TopologyAwareHintsEnabled Topology Aware Hints has been enabled, addressType: IPv4"]
     );
     trial.patch("services", "s", json!({"metadata": {"annotations": null}}));
     trial.run();
     assert_eq!(
-        trial.take_notes(),
+        trial.take_event_texts(),
         ["Warning TopologyAwareHintsDisabled Topology Aware Hints has been disabled, addressType: IPv4"]
     );
 }
@@ -353,7 +353,7 @@ fn slices_that_cannot_be_made_are_told_of() {
     crate::testing::allow(&mut trial, "count/endpointslices.discovery.k8s.io", 0);
     trial.create(service("s", json!({"ports": [{"port": 80}]})));
     trial.run_for(1);
-    let notes = trial.take_notes();
+    let notes = trial.take_event_texts();
     let told = "Warning FailedToUpdateEndpointSlices Error updating Endpoint Slices for Service default/s: failed to create \
                 EndpointSlice for Service default/s: endpointslices.discovery.k8s.io \"s-";
     assert!(notes[0].starts_with(told), "{notes:?}");

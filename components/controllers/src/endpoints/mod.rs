@@ -4,10 +4,11 @@ use crate::services::{self, TRIGGER, Triggers};
 use crate::settings::Settings;
 use crate::subject::Subject;
 use holdfast_value::{Map, json};
-use holdfast_world::views::network::{Address, ServicePort, Subset, SubsetPort};
+use holdfast_world::views::network::{EndpointAddress, ServicePort, Subset, SubsetPort};
 use holdfast_world::views::{Endpoints, Pod, Service};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Note, Object, Plan, Refused, Resource, Seen, Stamp, Time, Verb, View, World,
+    Action, Change, Controller, Key, Keys, Object, Plan, PlannedEvent, Refused, Resource, Stamp, Time, Verb, View,
+    Viewed, World,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -94,7 +95,7 @@ impl Controller for EndpointsController {
             Ok(subsets) => subsets,
             Err(why) => {
                 let message = format!("Failed to update endpoint {key}: {why}");
-                plan.notes.push(Subject::from(service).warning("FailedToUpdateEndpoint", message));
+                plan.events.push(Subject::from(service).warning("FailedToUpdateEndpoint", message));
                 return plan;
             }
         };
@@ -121,16 +122,16 @@ impl Controller for EndpointsController {
             let (uid, version, message) =
                 (uid.into(), version.into(), format!("Failed to {what}: {}", refusal.message));
             let (key, warning, part, host) = (key.clone(), true, String::new(), String::new());
-            Some(Note { resource, key, uid, version, warning, reason, message, part, host })
+            Some(PlannedEvent { resource, key, uid, version, warning, reason, message, part, host })
         };
         let told = refused.iter().filter(|refused| !is_expected(refused));
-        Plan { notes: told.filter_map(note).collect(), ..Plan::default() }
+        Plan { events: told.filter_map(note).collect(), ..Plan::default() }
     }
 }
 
 impl EndpointsController {
     /// Deletes the Endpoints of a deleted Service. Endpoints that never had a Service stay.
-    fn clean_up(&mut self, key: &Key, known: Option<Seen<'_, Endpoints>>) -> Plan {
+    fn clean_up(&mut self, key: &Key, known: Option<Viewed<'_, Endpoints>>) -> Plan {
         let mut plan = Plan::default();
         self.triggers.forget(key);
         match known {
@@ -149,13 +150,13 @@ fn is_managed(object: &Object) -> bool {
 
 /// The subsets of a Service's Endpoints: addresses of pods that serve the same ports. The error names the limit that
 /// the Service and its pods exceed.
-fn subsets(service: Seen<'_, Service>, pods: &[Seen<'_, Pod>]) -> Result<Vec<Subset>, String> {
+fn subsets(service: Viewed<'_, Service>, pods: &[Viewed<'_, Pod>]) -> Result<Vec<Subset>, String> {
     let spec = &service.view.spec;
     let ipv6 = match spec.ip_families.first() {
         Some(family) => family == "IPv6",
         None => spec.cluster_ip.contains(':'),
     };
-    let has_address = |pod: &Seen<'_, Pod>| services::addresses(*pod, ipv6).next().is_some();
+    let has_address = |pod: &Viewed<'_, Pod>| services::addresses(*pod, ipv6).next().is_some();
     let shown = pods.iter().copied().filter(|pod| services::is_shown(*pod, spec.publish_not_ready_addresses));
     let mut told = Vec::new();
     for offer in services::offers(service, shown.filter(has_address))? {
@@ -182,20 +183,20 @@ fn subsets(service: Seen<'_, Service>, pods: &[Seen<'_, Pod>]) -> Result<Vec<Sub
 /// An address with the uid of its object: if two objects have the same address, both are listed.
 type AddressId<'a> = (&'a str, &'a str);
 
-fn place(address: &Address) -> AddressId<'_> {
+fn address_id(address: &EndpointAddress) -> AddressId<'_> {
     (address.ip.as_str(), address.target_ref.as_ref().map_or("", |target| &target.uid))
 }
 
 /// Subsets in canonical form: each address once for a port, and not ready if any subset lists it as not ready. Ports
 /// with exactly the same addresses are in one subset.
 pub fn repacked(subsets: &[Subset]) -> Vec<Subset> {
-    let mut addresses: BTreeMap<AddressId<'_>, &Address> = BTreeMap::new();
+    let mut addresses: BTreeMap<AddressId<'_>, &EndpointAddress> = BTreeMap::new();
     // The subsets that offer each port. Ports that the same subsets offer are grouped, so that addresses are read once
     // for each group.
     let mut by_port: BTreeMap<Option<&SubsetPort>, Vec<usize>> = BTreeMap::new();
     for (number, subset) in subsets.iter().enumerate() {
         for address in subset.addresses.iter().chain(&subset.not_ready_addresses) {
-            addresses.entry(place(address)).or_insert(address);
+            addresses.entry(address_id(address)).or_insert(address);
         }
         let none = subset.ports.is_empty().then_some(None);
         for port in subset.ports.iter().map(Some).chain(none) {
@@ -215,7 +216,7 @@ pub fn repacked(subsets: &[Subset]) -> Vec<Subset> {
         for subset in offering.into_iter().map(|number| &subsets[number]) {
             let ready = subset.addresses.iter().map(|address| (address, true));
             for (address, is_ready) in ready.chain(subset.not_ready_addresses.iter().map(|address| (address, false))) {
-                *offered.entry(place(address)).or_insert(is_ready) &= is_ready;
+                *offered.entry(address_id(address)).or_insert(is_ready) &= is_ready;
             }
         }
         if !offered.is_empty() {
@@ -256,8 +257,8 @@ fn truncate(mut subsets: Vec<Subset>) -> (Vec<Subset>, bool) {
 }
 
 fn write(
-    service: Seen<'_, Service>,
-    known: Option<Seen<'_, Endpoints>>,
+    service: Viewed<'_, Service>,
+    known: Option<Viewed<'_, Endpoints>>,
     subsets: Vec<Subset>,
     truncated: bool,
     trigger: Option<Time>,

@@ -109,8 +109,10 @@ fn what_is_published_and_what_is_not() {
 
 #[test]
 fn too_many_addresses_are_cut_those_that_are_not_ready_first() {
-    let addresses = |from: usize, count: usize| -> Vec<Address> {
-        (from..from + count).map(|number| Address { ip: format!("{number}"), ..Address::default() }).collect()
+    let addresses = |from: usize, count: usize| -> Vec<EndpointAddress> {
+        (from..from + count)
+            .map(|number| EndpointAddress { ip: format!("{number}"), ..EndpointAddress::default() })
+            .collect()
     };
     let subset = |ready: usize, waiting: usize| Subset {
         addresses: addresses(0, ready),
@@ -129,7 +131,7 @@ fn too_many_addresses_are_cut_those_that_are_not_ready_first() {
 
 #[test]
 fn ports_of_the_same_addresses_stand_together() {
-    let address = |ip: &str| Address { ip: ip.into(), ..Address::default() };
+    let address = |ip: &str| EndpointAddress { ip: ip.into(), ..EndpointAddress::default() };
     let port = |port: i64| SubsetPort { port, ..SubsetPort::default() };
     let subset = |ready: &[&str], waiting: &[&str], ports: &[i64]| Subset {
         addresses: ready.iter().map(|ip| address(ip)).collect(),
@@ -185,5 +187,5 @@ fn endpoints_that_cannot_be_made_are_told_of() {
     trial.run_for(1);
     let told = "Warning FailedToCreateEndpoint Failed to create endpoint for service default/s: endpoints \"s\" is forbidden: \
                 exceeded quota: q";
-    assert!(trial.take_notes()[0].starts_with(told));
+    assert!(trial.take_event_texts()[0].starts_with(told));
 }

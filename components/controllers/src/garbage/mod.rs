@@ -13,10 +13,10 @@ mod tests;
 use crate::planted::{Bug, planted};
 use holdfast_value::{Value, json};
 use holdfast_world::{
-    Action, Change, Controller, ExtraKinds, Key, Keys, Meta, Note, Object, Plan, Propagation, Resource, Stamp, Verb,
-    World,
+    Action, Change, Controller, ExtraKinds, Key, Keys, Meta, Object, Plan, PlannedEvent, Propagation, Resource, Stamp,
+    Verb, World,
 };
-use references::{Found, References};
+use references::{OwnerState, References};
 
 pub const FOREGROUND: &str = "foregroundDeletion";
 pub const ORPHAN: &str = "orphan";
@@ -90,18 +90,18 @@ impl Controller for GarbageCollector {
 /// The plan for an object, from the state of its owners.
 fn collect(world: &World, resource: &Resource, object: &Object) -> Plan {
     let references = References::of(world, resource, object);
-    let mut plan = Plan { notes: references.notes(world, resource, object), ..Plan::default() };
-    if references.is_there(|found| matches!(found, Found::OtherScope)) {
-        plan.left.push("an object of the whole cluster cannot be owned by one of a namespace".to_owned());
+    let mut plan = Plan { events: references.notes(world, resource, object), ..Plan::default() };
+    if references.is_there(|found| matches!(found, OwnerState::OtherScope)) {
+        plan.skipped.push("an object of the whole cluster cannot be owned by one of a namespace".to_owned());
         return plan;
     }
-    if references.is_there(|found| matches!(found, Found::UnknownKind)) {
-        plan.left.push("nobody knows the kind of an owner".to_owned());
+    if references.is_there(|found| matches!(found, OwnerState::UnknownKind)) {
+        plan.skipped.push("nobody knows the kind of an owner".to_owned());
         plan.unready = true;
         return plan;
     }
     let absent = references.absent();
-    let is_kept = references.is_there(|found| matches!(found, Found::Solid));
+    let is_kept = references.is_there(|found| matches!(found, OwnerState::Solid));
     if is_kept && (references.are_all_solid() || !planted(Bug::OneOwnerIsEnough)) {
         let lost = references.lost();
         if !lost.is_empty() {
@@ -113,7 +113,7 @@ fn collect(world: &World, resource: &Resource, object: &Object) -> Plan {
     if object.meta.owner_references.is_empty() {
         return plan;
     }
-    let waits = references.is_there(|found| matches!(found, Found::Waiting));
+    let waits = references.is_there(|found| matches!(found, OwnerState::Waiting));
     let owned: Vec<&Object> = dependents(world, object).map(|(_, owned)| owned).collect();
     let propagation = if waits && !owned.is_empty() {
         let is_blocking = object.meta.owner_references.iter().any(|owner| owner.block_owner_deletion);
@@ -167,7 +167,7 @@ fn finish_foreground(world: &World, resource: &Resource, object: &Object) -> Pla
     let owned = dependents(world, object).map(|(_, owned)| owned);
     match owned.filter(|owned| is_blocking(owned) && !planted(Bug::OwnersGoFirst)).count() {
         0 => plan.then(Action::new(resource, object.key(), without_finalizer(object, FOREGROUND))),
-        count => plan.left.push(format!("{count} objects that it owns have to go first")),
+        count => plan.skipped.push(format!("{count} objects that it owns have to go first")),
     }
     plan
 }

@@ -1,20 +1,20 @@
 //! Looks up the owners that an object names.
 
-use super::{Note, is_deleting_dependents};
-use holdfast_world::{Key, Object, Owner, Resource, Text, World};
+use super::{PlannedEvent, is_deleting_dependents};
+use holdfast_world::{Key, Object, OwnerReference, Resource, Text, World};
 use std::collections::BTreeSet;
 
 /// The owners of one object, each with the result of the lookup.
 pub(super) struct References<'a>(Vec<Reference<'a>>);
 
 struct Reference<'a> {
-    owner: &'a Owner,
-    found: Found,
+    owner: &'a OwnerReference,
+    found: OwnerState,
     /// The resource and key of the owner, if its kind is known.
     place: Option<(Resource, Key)>,
 }
 
-pub(super) enum Found {
+pub(super) enum OwnerState {
     /// The owner exists.
     Solid,
     /// The owner is being deleted and waits for its dependents.
@@ -31,23 +31,24 @@ impl<'a> References<'a> {
         References(object.meta.owner_references.iter().map(|owner| find(world, resource, object, owner)).collect())
     }
 
-    pub fn is_there(&self, is_meant: impl Fn(&Found) -> bool) -> bool {
+    pub fn is_there(&self, is_meant: impl Fn(&OwnerState) -> bool) -> bool {
         self.0.iter().any(|reference| is_meant(&reference.found))
     }
 
     pub fn are_all_solid(&self) -> bool {
-        self.0.iter().all(|reference| matches!(reference.found, Found::Solid))
+        self.0.iter().all(|reference| matches!(reference.found, OwnerState::Solid))
     }
 
     /// The uids of owners that are absent or waiting: the object drops these references if it has another owner.
     pub fn lost(&self) -> BTreeSet<&'a str> {
-        let lost = self.0.iter().filter(|reference| matches!(reference.found, Found::Absent | Found::Waiting));
+        let lost =
+            self.0.iter().filter(|reference| matches!(reference.found, OwnerState::Absent | OwnerState::Waiting));
         lost.map(|reference| reference.owner.uid.as_str()).collect()
     }
 
     /// The owners that were not found.
     pub fn absent(&self) -> Vec<(Resource, Key, Text)> {
-        let absent = self.0.iter().filter(|reference| matches!(reference.found, Found::Absent));
+        let absent = self.0.iter().filter(|reference| matches!(reference.found, OwnerState::Absent));
         let place = |reference: &Reference| {
             let (resource, key) = reference.place.clone()?;
             Some((resource, key, reference.owner.uid.as_str().into()))
@@ -56,16 +57,16 @@ impl<'a> References<'a> {
     }
 
     /// Events about owners in another namespace, which do not count and which a user may have set by mistake.
-    pub fn notes(&self, world: &World, resource: &Resource, object: &Object) -> Vec<Note> {
+    pub fn notes(&self, world: &World, resource: &Resource, object: &Object) -> Vec<PlannedEvent> {
         let elsewhere = |reference: &&Reference| {
             let there = world.by_uid(&reference.owner.uid);
             there
                 .is_some_and(|(resource, owner)| resource.namespaced() && owner.meta.namespace != object.meta.namespace)
         };
         let note = |reference: &Reference| {
-            let Owner { api_version, kind, name, uid, .. } = reference.owner;
+            let OwnerReference { api_version, kind, name, uid, .. } = reference.owner;
             let namespace = &object.meta.namespace;
-            Note {
+            PlannedEvent {
                 resource: resource.clone(),
                 key: object.key(),
                 uid: object.meta.uid.as_str().into(),
@@ -84,20 +85,20 @@ impl<'a> References<'a> {
     }
 }
 
-fn find<'a>(world: &World, resource: &Resource, object: &Object, owner: &'a Owner) -> Reference<'a> {
+fn find<'a>(world: &World, resource: &Resource, object: &Object, owner: &'a OwnerReference) -> Reference<'a> {
     let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
     let Some(kind) = world.find_kind(group, version, &owner.kind) else {
-        return Reference { owner, found: Found::UnknownKind, place: None };
+        return Reference { owner, found: OwnerState::UnknownKind, place: None };
     };
     if kind.namespaced() && !resource.namespaced() {
-        return Reference { owner, found: Found::OtherScope, place: None };
+        return Reference { owner, found: OwnerState::OtherScope, place: None };
     }
     let key = if kind.namespaced() { Key::new(&object.meta.namespace, &owner.name) } else { Key::cluster(&owner.name) };
     let found = match world.object(kind, &key) {
-        Some(there) if there.meta.uid != owner.uid => Found::Absent,
-        Some(there) if is_deleting_dependents(&there.meta) => Found::Waiting,
-        Some(_) => Found::Solid,
-        None => Found::Absent,
+        Some(there) if there.meta.uid != owner.uid => OwnerState::Absent,
+        Some(there) if is_deleting_dependents(&there.meta) => OwnerState::Waiting,
+        Some(_) => OwnerState::Solid,
+        None => OwnerState::Absent,
     };
     Reference { owner, found, place: Some((kind.clone(), key)) }
 }

@@ -125,7 +125,7 @@ fn an_owner_of_another_namespace_is_none_and_people_are_told() {
         "Warning OwnerRefInvalidNamespace ownerRef [v1/ConfigMap, namespace: default, name: far, uid: {uid}] does not exist \
          in namespace \"default\""
     );
-    assert!(trial.take_notes().contains(&said));
+    assert!(trial.take_event_texts().contains(&said));
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! the next plan. Counting must not rely on pods that are older than the Job's status: see [`proof`].
 
 mod indexes;
-mod members;
+mod job_pods;
 mod plan;
 mod policy;
 mod proof;
@@ -16,17 +16,17 @@ mod tracking;
 #[cfg(test)]
 mod tests;
 
-use crate::answers::{Answers, Ask};
-use crate::claim::{self, Managing};
+use crate::claim::{self, ControllerRefManager};
+use crate::get_answers::{GetAnswers, NeedsGet};
 use crate::pods;
 use crate::subject::Subject;
 use holdfast_value::Value;
 use holdfast_world::views::{Job, Pod};
 use holdfast_world::{
-    BackOff, Change, Controller, Key, Keys, Owner, Plan, Refusal, Refused, Resource, Seen, Selector, Stamp, Verb, View,
-    World,
+    BackOff, Change, Controller, Key, Keys, OwnerReference, Plan, Refusal, Refused, Resource, Selector, Stamp, Verb,
+    View, Viewed, World,
 };
-use members::{TRACKING, untrack};
+use job_pods::{TRACKING, untrack};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The value of `spec.managedBy` that means this controller. A Job without a value belongs to this controller, too.
@@ -41,14 +41,14 @@ const BATCH_MS: i64 = 1_000;
 
 #[derive(Default)]
 pub struct Jobs {
-    answers: Answers,
+    answers: GetAnswers,
     /// The pods that each Job released itself, by uid, until they no longer exist: their end is no failure.
     let_go: BTreeMap<Key, BTreeSet<String>>,
     /// The Jobs whose last plan had refused actions.
     refused: BTreeSet<Key>,
 }
 
-impl Managing for Job {
+impl ControllerRefManager for Job {
     fn selector(&self) -> &Selector {
         &self.spec.selector
     }
@@ -100,14 +100,14 @@ impl Controller for Jobs {
         }
         self.refused.remove(key);
         let plan = self.plan_job(world, key, stamp, sync::Manage::Pods);
-        if plan.asks.is_empty() {
+        if plan.gets.is_empty() {
             self.answers.forget(key);
         }
         plan
     }
 
     fn answered(&mut self, key: &Key, path: &str, answer: Result<Value, Refusal>) {
-        self.answers.take_in(key, path, answer);
+        self.answers.store(key, path, answer);
     }
 
     fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], stamp: Stamp) -> Plan {
@@ -121,7 +121,7 @@ impl Controller for Jobs {
             true => self.plan_job(world, key, stamp, sync::Manage::Nothing),
             false => Plan::default(),
         };
-        plan.notes.extend(notes);
+        plan.events.extend(notes);
         plan
     }
 }
@@ -135,9 +135,9 @@ impl Jobs {
         if job.is_some() && !let_go.is_empty() {
             self.let_go.insert(key.clone(), let_go);
         }
-        planned.unwrap_or(Ok(Plan::default())).unwrap_or_else(|Ask(path)| {
+        planned.unwrap_or(Ok(Plan::default())).unwrap_or_else(|NeedsGet(path)| {
             let mut plan = Plan::default();
-            plan.asks.push(path);
+            plan.gets.push(path);
             plan
         })
     }
@@ -145,7 +145,7 @@ impl Jobs {
 
 /// Whether a change of a Job leaves its spec unchanged.
 fn tells_of_itself(change: &Change) -> bool {
-    let generation = |job: Option<Seen<'_, Job>>| job.map(|job| (job.meta().uid.to_string(), job.meta().generation));
+    let generation = |job: Option<Viewed<'_, Job>>| job.map(|job| (job.meta().uid.to_string(), job.meta().generation));
     generation(change.before::<Job>()) == generation(change.after::<Job>())
 }
 
@@ -154,12 +154,12 @@ fn is_ours(job: &Job) -> bool {
 }
 
 /// The Job that an owner reference names, if it still exists.
-fn job_of<'w>(world: &'w World, namespace: &str, owner: &Owner) -> Option<Seen<'w, Job>> {
+fn job_of<'w>(world: &'w World, namespace: &str, owner: &OwnerReference) -> Option<Viewed<'w, Job>> {
     world.get::<Job>(&Key::new(namespace, &owner.name)).filter(|job| job.meta().uid == owner.uid)
 }
 
 /// Whether a pod has the finalizer, but no Job will count it.
-fn is_forgotten(world: &World, pod: Seen<'_, Pod>) -> bool {
+fn is_forgotten(world: &World, pod: Viewed<'_, Pod>) -> bool {
     let meta = pod.meta();
     meta.has_finalizer(TRACKING)
         && match meta.controller() {
@@ -171,7 +171,7 @@ fn is_forgotten(world: &World, pod: Seen<'_, Pod>) -> bool {
         }
 }
 
-fn add_uncounted(world: &World, pod: Seen<'_, Pod>, keys: &mut Keys) {
+fn add_uncounted(world: &World, pod: Viewed<'_, Pod>, keys: &mut Keys) {
     if is_forgotten(world, pod) {
         keys.add(Key::new(&pod.meta().namespace, &format!("{POD}{}", pod.meta().name)));
     }

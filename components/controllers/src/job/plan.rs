@@ -1,30 +1,30 @@
 //! The plan for one Job.
 
-use super::members::{Member, TRACKING};
+use super::job_pods::{JobPod, TRACKING};
 use super::proof;
 use super::sync::{Manage, Sync};
 use super::tracking::Tracking;
-use crate::answers::{Ask, Read};
 use crate::claim::{self, Claims};
+use crate::get_answers::{NeedsGet, PlanInput};
 use crate::subject::Subject;
 use holdfast_value::json;
 use holdfast_world::views::{Job, Pod};
-use holdfast_world::{Action, Plan, Seen, Time, Verb, World};
+use holdfast_world::{Action, Plan, Time, Verb, Viewed, World};
 use std::collections::BTreeSet;
 
 /// The plan. `let_go`: the uids of pods that the Job released and that still exist; the plan adds to them.
 pub fn plan(
     world: &World,
-    job: Seen<'_, Job>,
-    read: Read<'_>,
+    job: Viewed<'_, Job>,
+    read: PlanInput<'_>,
     let_go: &mut BTreeSet<String>,
     now: Time,
     manage: Manage,
-) -> Result<Plan, Ask> {
+) -> Result<Plan, NeedsGet> {
     let owner = Subject::from(job);
     if !matches!(job.spec.completion_mode.as_str(), "" | "NonIndexed" | "Indexed") {
         let message = "Skipped Job sync because completion mode is unknown";
-        return Ok(Plan { notes: vec![owner.warning("UnknownCompletionMode", message.into())], ..Plan::default() });
+        return Ok(Plan { events: vec![owner.warning("UnknownCompletionMode", message.into())], ..Plan::default() });
     }
     let Claims { mine, actions } =
         claim::claim(owner, claim::candidates::<Pod>(world, owner, &job.spec.selector), |meta| {
@@ -36,16 +36,16 @@ pub fn plan(
         plan.together(actions.into_iter().map(tracked).collect());
         return Ok(plan);
     }
-    let mut members: Vec<Member<'_>> = mine.into_iter().map(|pod| Member::of(&job, pod)).collect();
-    members.iter_mut().for_each(|member| member.is_let_go = let_go.contains(member.uid()));
-    *let_go = members.iter().filter(|member| member.is_let_go).map(|member| member.uid().to_owned()).collect();
-    let Ok(held) = proof::held(world, job, &mut members, read)? else {
+    let mut members: Vec<JobPod<'_>> = mine.into_iter().map(|pod| JobPod::of(&job, pod)).collect();
+    members.iter_mut().for_each(|member| member.is_released = let_go.contains(member.uid()));
+    *let_go = members.iter().filter(|member| member.is_released).map(|member| member.uid().to_owned()).collect();
+    let Ok(held) = proof::with_finalizer(world, job, &mut members, read)? else {
         return Ok(Plan { unready: true, ..Plan::default() });
     };
     let mut sync = Sync::new(owner, job, members, held, now);
     sync.decide();
     sync.act(manage);
-    let_go.append(&mut sync.let_go);
+    let_go.append(&mut sync.released);
     Ok(Tracking::finish(sync))
 }
 

@@ -1,14 +1,14 @@
 //! The policies of a Job: the consequence of a failed pod, and the successes that are enough.
 
 use super::indexes::Indexes;
-use holdfast_world::Seen;
+use holdfast_world::Viewed;
 use holdfast_world::views::Pod;
 use holdfast_world::views::batch::{FailurePolicy, FailureRule, OnExitCodes, SuccessPolicy};
 use holdfast_world::views::pod::ContainerStatus;
 
 /// The consequence of a failed pod for its Job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum FailureAction {
     Counts,
     Ignored,
     FailsIndex,
@@ -17,21 +17,21 @@ pub enum Verdict {
 }
 
 /// The first matching rule decides; a pod that no rule matches counts as a failure.
-pub fn judge(policy: Option<&FailurePolicy>, pod: Seen<'_, Pod>) -> Verdict {
+pub fn judge(policy: Option<&FailurePolicy>, pod: Viewed<'_, Pod>) -> FailureAction {
     for (index, rule) in policy.iter().flat_map(|policy| &policy.rules).enumerate() {
         let Some(matched) = matching(rule, pod) else { continue };
         return match rule.action.as_str() {
-            "Ignore" => Verdict::Ignored,
-            "FailIndex" => Verdict::FailsIndex,
-            "FailJob" => Verdict::FailsJob(format!("{matched} matching FailJob rule at index {index}")),
-            _ => Verdict::Counts,
+            "Ignore" => FailureAction::Ignored,
+            "FailIndex" => FailureAction::FailsIndex,
+            "FailJob" => FailureAction::FailsJob(format!("{matched} matching FailJob rule at index {index}")),
+            _ => FailureAction::Counts,
         };
     }
-    Verdict::Counts
+    FailureAction::Counts
 }
 
 /// The message about a pod that the rule matches; `None`: the rule does not match.
-fn matching(rule: &FailureRule, pod: Seen<'_, Pod>) -> Option<String> {
+fn matching(rule: &FailureRule, pod: Viewed<'_, Pod>) -> Option<String> {
     let place = format!("{}/{}", pod.meta().namespace, pod.meta().name);
     if let Some(codes) = &rule.on_exit_codes {
         let statuses = pod.view.status.container_statuses.iter().chain(&pod.view.status.init_container_statuses);

@@ -6,21 +6,21 @@
 //! world's pods are older than the Job, the server is asked. Its answer may be used only for a status that replaces
 //! this version of the Job's status.
 
-use super::members::{Member, TRACKING};
-use crate::answers::{Ask, Read, pods_path};
+use super::job_pods::{JobPod, TRACKING};
+use crate::get_answers::{NeedsGet, PlanInput, pods_path};
 use crate::planted::{Bug, planted};
 use holdfast_value::Value;
 use holdfast_world::views::{Job, Pod};
-use holdfast_world::{Refusal, Seen, View, World};
+use holdfast_world::{Refusal, View, Viewed, World};
 use std::collections::BTreeSet;
 
 /// The uids of pods that have the finalizer; the members are corrected accordingly.
-pub fn held<'r>(
+pub fn with_finalizer<'r>(
     world: &World,
-    job: Seen<'_, Job>,
-    members: &mut [Member<'_>],
-    read: Read<'r>,
-) -> Result<Result<BTreeSet<String>, &'r Refusal>, Ask> {
+    job: Viewed<'_, Job>,
+    members: &mut [JobPod<'_>],
+    read: PlanInput<'r>,
+) -> Result<Result<BTreeSet<String>, &'r Refusal>, NeedsGet> {
     let uncounted = job.view.status.uncounted_terminated_pods.as_ref();
     let is_counting = uncounted
         .is_some_and(|uncounted| !uncounted.succeeded.is_empty() || !uncounted.failed.is_empty())
@@ -36,8 +36,8 @@ pub fn held<'r>(
         Err(refusal) => return Ok(Err(refusal)),
     };
     let items = list["items"].as_array().into_iter().flatten();
-    let held = items.map(|pod| &pod["metadata"]).filter(|meta| is_held(meta));
-    let held: BTreeSet<String> = held.filter_map(|meta| Some(meta["uid"].as_str()?.to_owned())).collect();
+    let tracked = items.map(|pod| &pod["metadata"]).filter(|meta| is_held(meta));
+    let held: BTreeSet<String> = tracked.filter_map(|meta| Some(meta["uid"].as_str()?.to_owned())).collect();
     members.iter_mut().for_each(|member| member.is_tracked &= held.contains(member.uid()));
     Ok(Ok(held))
 }
@@ -51,7 +51,7 @@ mod tests {
     use crate::job::Jobs;
     use holdfast_value::{Value, json};
     use holdfast_world::views::{Job, Pod};
-    use holdfast_world::{BackOff, Driver, Key, Outcome, Plan, Resource, Stamp, Time, View};
+    use holdfast_world::{BackOff, Driver, Key, Plan, Resource, Stamp, TaskOutcome, Time, View};
 
     fn pod(held: bool) -> Value {
         let finalizers = if held { json!([super::TRACKING]) } else { json!([]) };
@@ -67,7 +67,7 @@ mod tests {
         let mut see = |resource: &Resource, name: &str, object: Value, version: u64| {
             let mut object = object;
             object["metadata"]["resourceVersion"] = json!(version.to_string());
-            driver.change(resource, Key::new("default", name), Some(object.to_string().into()), version, now);
+            driver.apply(resource, Key::new("default", name), Some(object.to_string().into()), version, now);
         };
         let job = json!({"metadata": {"name": "j", "namespace": "default", "uid": "j", "generation": 1},
             "spec": {"completions": 2, "parallelism": 1, "selector": {"matchLabels": {"job": "j"}},
@@ -82,13 +82,13 @@ mod tests {
     /// Whether the plan asks the server, and the final plan, which follows the server's answer if the server was asked.
     fn planned(driver: &mut Driver, held: bool) -> (bool, Plan) {
         let stamp = || Stamp { time: Time::from_second(1_795_255_200), seed: 1 };
-        let task = driver.take(stamp).expect("a plan");
-        let Some(path) = task.plan.asks.first() else { return (false, task.plan) };
+        let task = driver.next_task(stamp).expect("a plan");
+        let Some(path) = task.plan.gets.first() else { return (false, task.plan) };
         assert_eq!(path, "/api/v1/namespaces/default/pods?labelSelector=job%3Dj");
-        driver.answered(task.member, &task.key, path, Ok(json!({"items": [pod(held)]})));
-        let again = Outcome { again: Some(stamp().time), ..Outcome::default() };
-        driver.done(task.member, task.key, again, stamp().time);
-        (true, driver.take(stamp).expect("the plan that was asked for").plan)
+        driver.answered(task.controller_index, &task.key, path, Ok(json!({"items": [pod(held)]})));
+        let again = TaskOutcome { requeue_at: Some(stamp().time), ..TaskOutcome::default() };
+        driver.finish(task.controller_index, task.key, again, stamp().time);
+        (true, driver.next_task(stamp).expect("the plan that was asked for").plan)
     }
 
     fn status_of(plan: &Plan) -> Value {

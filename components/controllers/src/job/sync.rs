@@ -1,15 +1,15 @@
 //! Decides for one Job how many pods it needs, and whether it has ended.
 
 use super::indexes::Indexes;
-use super::members::{self, Member, Mould, untrack};
-use super::policy::{self, Verdict};
+use super::job_pods::{self, JobPod, PodSource, untrack};
+use super::policy::{self, FailureAction};
 use crate::planted::{Bug, planted};
 use crate::pods;
 use crate::subject::Subject;
 use holdfast_value::Value;
 use holdfast_world::views::Condition;
 use holdfast_world::views::Job;
-use holdfast_world::{Note, Plan, Seen, Time};
+use holdfast_world::{Plan, PlannedEvent, Time, Viewed};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The maximum number of pods that one plan creates or deletes.
@@ -24,27 +24,27 @@ pub enum Manage {
 
 /// How a Job ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct End {
+pub struct JobEnd {
     pub succeeds: bool,
     pub reason: String,
     pub message: String,
 }
 
-impl End {
-    fn fails(reason: &str, message: &str) -> End {
-        End { succeeds: false, reason: reason.to_owned(), message: message.to_owned() }
+impl JobEnd {
+    fn fails(reason: &str, message: &str) -> JobEnd {
+        JobEnd { succeeds: false, reason: reason.to_owned(), message: message.to_owned() }
     }
 
-    fn succeeds(reason: &str, message: &str) -> End {
-        End { succeeds: true, reason: reason.to_owned(), message: message.to_owned() }
+    fn succeeds(reason: &str, message: &str) -> JobEnd {
+        JobEnd { succeeds: true, reason: reason.to_owned(), message: message.to_owned() }
     }
 }
 
 /// One Job and its plan.
 pub struct Sync<'w> {
     pub owner: Subject<'w>,
-    pub job: Seen<'w, Job>,
-    pub members: Vec<Member<'w>>,
+    pub job: Viewed<'w, Job>,
+    pub members: Vec<JobPod<'w>>,
     /// The uids of pods that have the finalizer.
     pub held: BTreeSet<String>,
     pub now: Time,
@@ -53,27 +53,27 @@ pub struct Sync<'w> {
     /// The failed indexes, if indexes fail separately.
     pub failed_indexes: Option<Indexes>,
     /// Pods that keep their finalizer until they are replaced, by index.
-    pub to_replace: BTreeMap<i64, Member<'w>>,
+    pub to_replace: BTreeMap<i64, JobPod<'w>>,
     pub succeeded: i64,
     pub failed: i64,
     pub active: i64,
     pub ready: i64,
     pub terminating: i64,
-    pub end: Option<End>,
+    pub end: Option<JobEnd>,
     pub start: Option<Time>,
     /// The new value of the condition `Suspended`; `None`: it does not change.
     pub suspended: Option<bool>,
-    pub notes: Vec<Note>,
+    pub notes: Vec<PlannedEvent>,
     /// The uids of the pods that this plan releases.
-    pub let_go: BTreeSet<String>,
+    pub released: BTreeSet<String>,
     pub plan: Plan,
 }
 
 impl<'w> Sync<'w> {
     pub fn new(
         owner: Subject<'w>,
-        job: Seen<'w, Job>,
-        mut members: Vec<Member<'w>>,
+        job: Viewed<'w, Job>,
+        mut members: Vec<JobPod<'w>>,
         held: BTreeSet<String>,
         now: Time,
     ) -> Sync<'w> {
@@ -81,7 +81,7 @@ impl<'w> Sync<'w> {
             members.iter_mut().for_each(|member| member.index = None);
         }
         members.sort_by(|a, b| (a.index, &a.pod.meta().name).cmp(&(b.index, &b.pod.meta().name)));
-        let is_active = |member: &&Member<'_>| member.is_active;
+        let is_active = |member: &&JobPod<'_>| member.is_active;
         let active = members.iter().filter(is_active).count() as i64;
         let ready = members.iter().filter(is_active).filter(|member| member.pod.is_ready()).count() as i64;
         let terminating = members.iter().filter(|member| member.is_terminating()).count() as i64;
@@ -104,7 +104,7 @@ impl<'w> Sync<'w> {
             start,
             suspended: None,
             notes: Vec::new(),
-            let_go: BTreeSet::new(),
+            released: BTreeSet::new(),
             plan: Plan::default(),
         };
         sync.count();
@@ -121,7 +121,7 @@ impl<'w> Sync<'w> {
     }
 
     /// Whether a pod can be counted: in an indexed Job it must have a valid index.
-    pub fn is_countable(&self, member: &Member<'_>) -> bool {
+    pub fn is_countable(&self, member: &JobPod<'_>) -> bool {
         !self.is_indexed() || member.index.is_some_and(|index| index < self.completions())
     }
 
@@ -129,7 +129,7 @@ impl<'w> Sync<'w> {
     fn count(&mut self) {
         let status = &self.job.view.status;
         let uncounted = status.uncounted_terminated_pods.clone().unwrap_or_default();
-        let new = |member: &&Member<'_>, known: &[String]| {
+        let new = |member: &&JobPod<'_>, known: &[String]| {
             member.is_tracked && self.is_countable(member) && !known.iter().any(|uid| uid == member.uid())
         };
         let members = self.members.iter();
@@ -152,7 +152,7 @@ impl<'w> Sync<'w> {
             let known = job.view.status.failed_indexes.as_deref().unwrap_or_default();
             let new = tracked().filter(|member| member.fails_index(&job, limit)).filter_map(|member| member.index);
             let failed = Indexes::parse(known, completions).with(new);
-            self.to_replace = members::to_replace(&job, &self.members, &succeeded.and(&failed));
+            self.to_replace = job_pods::to_replace(&job, &self.members, &succeeded.and(&failed));
             self.failed_indexes = Some(failed);
         }
         self.succeeded = succeeded.count();
@@ -164,15 +164,15 @@ impl<'w> Sync<'w> {
         self.end = self.known_end().or_else(|| self.failure()).or_else(|| self.index_failure()).or_else(|| {
             let policy = self.job.view.spec.success_policy.as_ref();
             let message = policy::success(policy, self.completions(), &self.succeeded_indexes)?;
-            Some(End::succeeds("SuccessPolicy", &message))
+            Some(JobEnd::succeeds("SuccessPolicy", &message))
         });
     }
 
     /// The end that the status already shows.
-    fn known_end(&self) -> Option<End> {
+    fn known_end(&self) -> Option<JobEnd> {
         let conditions = &self.job.view.status.conditions;
         let known = |kind: &str| Condition::find(conditions, kind).filter(|condition| condition.status == "True");
-        let end = |condition: &Condition, succeeds| End {
+        let end = |condition: &Condition, succeeds| JobEnd {
             succeeds,
             reason: condition.reason.clone(),
             message: condition.message.clone(),
@@ -181,11 +181,11 @@ impl<'w> Sync<'w> {
         success.or_else(|| known("FailureTarget").map(|condition| end(condition, false)))
     }
 
-    fn failure(&mut self) -> Option<End> {
+    fn failure(&mut self) -> Option<JobEnd> {
         let spec = &self.job.view.spec;
         for member in self.members.iter().filter(|member| member.is_failed) {
-            if let Verdict::FailsJob(message) = member.verdict(&self.job) {
-                return Some(End::fails("PodFailurePolicy", &message));
+            if let FailureAction::FailsJob(message) = member.verdict(&self.job) {
+                return Some(JobEnd::fails("PodFailurePolicy", &message));
             }
         }
         let limit = spec.backoff_limit.unwrap_or(i64::from(i32::MAX));
@@ -193,26 +193,26 @@ impl<'w> Sync<'w> {
         let restarts = self.restarts();
         if self.failed > limit || restarts > 0 && restarts >= limit && spec.template.spec.restart_policy == "OnFailure"
         {
-            return Some(End::fails("BackoffLimitExceeded", "Job has reached the specified backoff limit"));
+            return Some(JobEnd::fails("BackoffLimitExceeded", "Job has reached the specified backoff limit"));
         }
         let (seconds, start) = (spec.active_deadline_seconds?, self.start.filter(|_| !spec.suspend)?);
         let deadline = start.plus_seconds(seconds);
         if deadline <= self.now {
-            return Some(End::fails("DeadlineExceeded", "Job was active longer than specified deadline"));
+            return Some(JobEnd::fails("DeadlineExceeded", "Job was active longer than specified deadline"));
         }
-        self.plan.again_at(deadline);
+        self.plan.requeue_at(deadline);
         None
     }
 
-    fn index_failure(&self) -> Option<End> {
+    fn index_failure(&self) -> Option<JobEnd> {
         let failed = self.failed_indexes.as_ref()?.count();
         let limit = self.job.view.spec.max_failed_indexes;
         if limit.is_some_and(|limit| failed > limit) {
             let message = "Job has exceeded the specified maximal number of failed indexes";
-            return Some(End::fails("MaxFailedIndexesExceeded", message));
+            return Some(JobEnd::fails("MaxFailedIndexesExceeded", message));
         }
         let is_over = failed > 0 && failed + self.succeeded >= self.completions();
-        is_over.then(|| End::fails("FailedIndexes", "Job has failed indexes"))
+        is_over.then(|| JobEnd::fails("FailedIndexes", "Job has failed indexes"))
     }
 
     /// How often containers of its pods were restarted.
@@ -240,13 +240,13 @@ impl<'w> Sync<'w> {
             None => self.succeeded > 0,
         };
         if enough && self.active == 0 {
-            self.end = Some(End::succeeds("CompletionsReached", "Reached expected number of succeeded pods"));
+            self.end = Some(JobEnd::succeeds("CompletionsReached", "Reached expected number of succeeded pods"));
         } else if manages {
-            self.tell_suspension();
+            self.report_suspension();
         }
     }
 
-    fn tell_suspension(&mut self) {
+    fn report_suspension(&mut self) {
         let suspend = self.job.spec.suspend;
         let known = Condition::find(&self.job.view.status.conditions, "Suspended");
         let is_new = match known {
@@ -265,7 +265,7 @@ impl<'w> Sync<'w> {
 
     fn manage(&mut self) {
         let spec = &self.job.view.spec;
-        let active: Vec<Member<'w>> = self.members.iter().filter(|member| member.is_active).copied().collect();
+        let active: Vec<JobPod<'w>> = self.members.iter().filter(|member| member.is_active).copied().collect();
         let parallelism = spec.parallelism.unwrap_or(1).max(0);
         let wanted = match spec.completions {
             _ if spec.suspend => 0,
@@ -276,24 +276,24 @@ impl<'w> Sync<'w> {
         };
         let completions = self.is_indexed().then(|| self.completions());
         let too_many = usize::try_from(self.active - wanted).unwrap_or(0);
-        let mut going = members::surplus(&active, too_many, completions);
+        let mut going = job_pods::surplus(&active, too_many, completions);
         going.truncate(PODS_MAX);
         if !going.is_empty() {
             // A pod that is released before its deletion does not count as failed.
             let tracked = going.iter().filter(|member| member.is_tracked);
-            self.let_go = going.iter().map(|member| member.uid().to_owned()).collect();
+            self.released = going.iter().map(|member| member.uid().to_owned()).collect();
             self.plan.together(tracked.map(|member| untrack(member.pod)).collect());
             self.delete(&going);
             return;
         }
-        let leaving = if members::replaces_only_failed(&self.job) { self.terminating } else { 0 };
+        let leaving = if job_pods::replaces_only_failed(&self.job) { self.terminating } else { 0 };
         let missing = usize::try_from(wanted - self.active - leaving).unwrap_or(0).min(PODS_MAX);
         if missing > 0 && !spec.suspend {
             self.create(missing);
         }
     }
 
-    fn delete(&mut self, going: &[Member<'_>]) {
+    fn delete(&mut self, going: &[JobPod<'_>]) {
         let owner = self.owner;
         self.plan.together(going.iter().map(|member| pods::delete(owner, member.pod)).collect());
         self.active -= going.len() as i64;
@@ -304,14 +304,14 @@ impl<'w> Sync<'w> {
     fn create(&mut self, missing: usize) {
         let mut wait = None;
         let mut bodies: Vec<Value> = Vec::new();
-        let mould = Mould::of(self.owner);
+        let mould = PodSource::of(self.owner);
         if self.job.spec.backoff_limit_per_index.is_none() {
-            wait = members::backoff_end(&self.members).filter(|end| *end > self.now);
+            wait = job_pods::backoff_end(&self.members).filter(|end| *end > self.now);
         }
         if wait.is_none() && self.is_indexed() {
             for index in self.missing_indexes(missing) {
                 let failed = self.to_replace.get(&index);
-                match failed.map(members::index_backoff_end).filter(|end| *end > self.now) {
+                match failed.map(job_pods::index_backoff_end).filter(|end| *end > self.now) {
                     Some(end) => wait = Some(wait.map_or(end, |known: Time| known.min(end))),
                     None => bodies.push(mould.pod_at(&self.job, index, failed)),
                 }
@@ -320,7 +320,7 @@ impl<'w> Sync<'w> {
             bodies = (0..missing).map(|_| mould.pod()).collect();
         }
         if let Some(time) = wait {
-            self.plan.again_at(time);
+            self.plan.requeue_at(time);
             if bodies.is_empty() && self.ready == 0 {
                 // As in Kubernetes, the number of active pods is 0 while all creations wait for a back-off and no pod
                 // is ready.
@@ -333,8 +333,8 @@ impl<'w> Sync<'w> {
     }
 
     fn missing_indexes(&self, count: usize) -> Vec<i64> {
-        let waits = |member: &&Member<'_>| {
-            member.is_active || member.is_terminating() && members::replaces_only_failed(&self.job)
+        let waits = |member: &&JobPod<'_>| {
+            member.is_active || member.is_terminating() && job_pods::replaces_only_failed(&self.job)
         };
         let taken = self.members.iter().filter(waits).filter_map(|member| member.index);
         let mut taken = self.succeeded_indexes.with(taken);

@@ -78,7 +78,7 @@ fn one_pod_that_succeeds() {
     assert_eq!(condition(&trial, "Complete"), reached);
     assert!(found["completionTime"].is_string());
     assert_eq!(trial.list("pods")[0]["metadata"]["finalizers"], Value::Null);
-    let notes = trial.take_notes();
+    let notes = trial.take_event_texts();
     assert!(notes[0].starts_with("Normal SuccessfulCreate Created pod: j-"), "{notes:?}");
     assert_eq!(notes[1..], ["Normal Completed Job completed"]);
 }
@@ -113,7 +113,7 @@ fn failures_are_tried_again_later_each_time() {
     assert_eq!(condition(&trial, "Failed"), exceeded);
     assert_eq!(status(&trial)["failed"], 3);
     let last = "Warning BackoffLimitExceeded Job has reached the specified backoff limit";
-    assert_eq!(trial.take_notes().last().expect("a note"), last);
+    assert_eq!(trial.take_event_texts().last().expect("a note"), last);
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn suspended_and_resumed() {
         condition(&trial, "FailureTarget"),
         "True DeadlineExceeded Job was active longer than specified deadline"
     );
-    let notes = trial.take_notes();
+    let notes = trial.take_event_texts();
     assert_eq!(notes.iter().filter(|note| *note == "Normal Resumed Job resumed").count(), 2, "{notes:?}");
 }
 
@@ -325,6 +325,6 @@ fn what_is_refused_is_tried_again_after_a_second_and_then_more_slowly() {
     crate::testing::allow(&mut trial, "pods", 0);
     trial.create(job(json!({})));
     trial.run_for(6);
-    let refused = trial.take_notes().iter().filter(|note| note.contains("FailedCreate")).count();
+    let refused = trial.take_event_texts().iter().filter(|note| note.contains("FailedCreate")).count();
     assert_eq!(refused, 3, "at once, after one second, and after two more");
 }

@@ -1,8 +1,8 @@
 //! Counts pods: writes the status, and removes the finalizers of counted pods.
 
 use super::indexes::Indexes;
-use super::members::{Member, untrack};
-use super::sync::{End, Sync};
+use super::job_pods::{JobPod, untrack};
+use super::sync::{JobEnd, Sync};
 use crate::planted::{Bug, planted};
 use crate::subject::count;
 use holdfast_value::{Map, json};
@@ -20,7 +20,7 @@ pub struct Tracking<'w> {
     failed: i64,
     /// Indexes whose pods this plan counts.
     new_indexes: Vec<i64>,
-    released: Vec<Member<'w>>,
+    released: Vec<JobPod<'w>>,
     is_full: bool,
 }
 
@@ -58,7 +58,7 @@ impl<'w> Tracking<'w> {
     fn note_ended(&mut self) {
         let (end, job) = (self.sync.end.clone(), self.sync.job);
         for member in self.sync.members.iter().filter(|member| member.is_tracked) {
-            if !self.may_release(member) {
+            if !self.can_release(member) {
                 continue;
             }
             self.released.push(*member);
@@ -82,7 +82,7 @@ impl<'w> Tracking<'w> {
         }
     }
 
-    fn may_release(&self, member: &Member<'_>) -> bool {
+    fn can_release(&self, member: &JobPod<'_>) -> bool {
         if self.sync.job.meta().is_deleting() || self.sync.end.is_some() || member.is_succeeded {
             return true;
         }
@@ -101,8 +101,8 @@ impl<'w> Tracking<'w> {
         let owner = self.sync.owner;
         let told = notes.pop();
         if let Some(mut action) = owner.status(|status| self.fill(status, is_over)) {
-            plan.notes.extend(notes);
-            action.told = told;
+            plan.events.extend(notes);
+            action.event = told;
             plan.then(action);
         }
         plan.together(self.released.iter().map(|member| untrack(member.pod)).collect());
@@ -110,7 +110,7 @@ impl<'w> Tracking<'w> {
     }
 
     /// Whether the end was announced, all pods are counted and released, and none is terminating.
-    fn is_over(&self, end: &End) -> bool {
+    fn is_over(&self, end: &JobEnd) -> bool {
         Condition::is_true(&self.sync.job.view.status.conditions, end.announced())
             && self.uncounted == Uncounted::default()
             && self.released.is_empty()
@@ -118,7 +118,7 @@ impl<'w> Tracking<'w> {
             && !self.is_full
     }
 
-    fn notes_of_end(&self, end: &End) -> Vec<holdfast_world::Note> {
+    fn notes_of_end(&self, end: &JobEnd) -> Vec<holdfast_world::PlannedEvent> {
         let owner = self.sync.owner;
         let mut notes = Vec::new();
         if !end.succeeds {
@@ -176,7 +176,7 @@ impl<'w> Tracking<'w> {
     }
 }
 
-impl End {
+impl JobEnd {
     /// The condition that announces the end.
     fn announced(&self) -> &'static str {
         if self.succeeds { "SuccessCriteriaMet" } else { "FailureTarget" }

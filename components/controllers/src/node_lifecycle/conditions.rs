@@ -3,13 +3,13 @@
 use crate::subject::Subject;
 use holdfast_value::{Value, json};
 use holdfast_world::views::Node;
-use holdfast_world::{Action, Seen, Time};
+use holdfast_world::{Action, Time, Viewed};
 
 const TYPES: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 const UNKNOWN: &str = "Unknown";
 
 /// Sets the kubelet's conditions to Unknown; `None`: they are Unknown already.
-pub fn unknown(node: Seen<'_, Node>, now: Time) -> Option<Action> {
+pub fn unknown(node: Viewed<'_, Node>, now: Time) -> Option<Action> {
     let created = node.meta().creation_timestamp;
     Subject::from(node).status(|status| {
         let conditions = status.entry("conditions").or_insert_with(|| json!([]));

@@ -20,7 +20,9 @@ use crate::subject::Subject;
 use holdfast_value::{Map, Value, json};
 use holdfast_world::views::Condition;
 use holdfast_world::views::{Lease, Node, Pod};
-use holdfast_world::{Action, Change, Controller, Key, Keys, Note, Plan, Resource, Seen, Stamp, Time, View, World};
+use holdfast_world::{
+    Action, Change, Controller, Key, Keys, Plan, PlannedEvent, Resource, Stamp, Time, View, Viewed, World,
+};
 use std::collections::BTreeMap;
 use zones::Zones;
 
@@ -48,8 +50,8 @@ struct Health {
 }
 
 impl Health {
-    fn of(node: Seen<'_, Node>) -> Health {
-        Health { uid: node.meta().uid.clone(), seen: node.object.seen, renewed: None, told: false }
+    fn of(node: Viewed<'_, Node>) -> Health {
+        Health { uid: node.meta().uid.clone(), seen: node.object.received_at, renewed: None, told: false }
     }
 }
 
@@ -99,15 +101,15 @@ impl Controller for NodeLifecycle {
                 || before.and_then(heartbeat) != heartbeat(node);
             let health = self.health.entry(change.key.clone()).or_insert_with(|| Health::of(node));
             if alive {
-                health.seen = health.seen.max(node.object.seen);
+                health.seen = health.seen.max(node.object.received_at);
             }
             if health.uid != node.meta().uid {
                 *health = Health::of(node);
             }
         }
-        let effect = self.zones.see(&change.key.name, change.after::<Node>());
+        let effect = self.zones.update_node(&change.key.name, change.after::<Node>());
         if let zones::Effect::Recovered = effect
-            && let Some(now) = change.newest().map(|node| node.seen)
+            && let Some(now) = change.newest().map(|node| node.received_at)
         {
             // While all nodes were cut off, this controller could not know which were alive, so all waits start again.
             self.health.values_mut().for_each(|health| health.seen = health.seen.max(now));
@@ -121,22 +123,22 @@ impl Controller for NodeLifecycle {
         let mut plan = Plan::default();
         let Some(node) = world.get::<Node>(key) else {
             self.zones.forget(&key.name);
-            plan.notes.extend(self.health.remove(key).map(|health| removed(key, &health.uid)));
+            plan.events.extend(self.health.remove(key).map(|health| removed(key, &health.uid)));
             return plan;
         };
         let Some(health) = self.health.get_mut(key) else { return plan };
         if !std::mem::replace(&mut health.told, true) {
             let message = format!("Node {0} event: Registered Node {0} in Controller", key.name);
-            plan.notes.push(Subject::from(node).normal("RegisteredNode", message));
+            plan.events.push(Subject::from(node).normal("RegisteredNode", message));
         }
         let deadline = self.deadline(node, key);
         if deadline > stamp.time {
-            plan.again_at(deadline);
+            plan.requeue_at(deadline);
         } else if let Some(action) = conditions::unknown(node, stamp.time) {
             let was_ready = Condition::is_true(&node.status.conditions, "Ready");
             let message = format!("Node {} status is now: NodeNotReady", key.name);
             let note = was_ready.then(|| Subject::from(node).normal("NodeNotReady", message));
-            plan.then(Action { told: note, ..action });
+            plan.then(Action { event: note, ..action });
             if was_ready {
                 plan.together(pods_on(world, &key.name).filter_map(|pod| not_ready(pod, stamp.time)).collect());
             }
@@ -163,7 +165,7 @@ impl Controller for NodeLifecycle {
 
 impl NodeLifecycle {
     fn see_lease(&mut self, change: &Change) {
-        let renewed = |side: Option<Seen<'_, Lease>>| side.and_then(|lease| lease.spec.renew_time);
+        let renewed = |side: Option<Viewed<'_, Lease>>| side.and_then(|lease| lease.spec.renew_time);
         if planted(Bug::LeasesIgnored)
             || &*change.key.namespace != LEASES
             || renewed(change.before()) == renewed(change.after())
@@ -173,15 +175,15 @@ impl NodeLifecycle {
         if let Some(health) = self.health.get_mut(&Key::cluster(&change.key.name))
             && let Some(lease) = &change.after
         {
-            health.seen = health.seen.max(lease.seen);
-            health.renewed = Some(lease.seen);
+            health.seen = health.seen.max(lease.received_at);
+            health.renewed = Some(lease.received_at);
         }
     }
 
     /// When a node counts as lost, if no further heartbeat or renewal is received.
-    fn deadline(&self, node: Seen<'_, Node>, key: &Key) -> Time {
+    fn deadline(&self, node: Viewed<'_, Node>, key: &Key) -> Time {
         let health = self.health.get(key);
-        let seen = health.map_or(node.object.seen, |health| health.seen);
+        let seen = health.map_or(node.object.received_at, |health| health.seen);
         match Condition::find(&node.status.conditions, "Ready") {
             Some(_) => seen.plus_seconds(self.settings.monitor_grace_seconds),
             // A node without a status is alive since its creation, and while its lease is renewed.
@@ -195,14 +197,14 @@ impl NodeLifecycle {
 }
 
 /// The part of the Ready condition that changes while a node is alive.
-fn heartbeat(node: Seen<'_, Node>) -> Option<(String, Option<Time>)> {
+fn heartbeat(node: Viewed<'_, Node>) -> Option<(String, Option<Time>)> {
     let ready = Condition::find(&node.view.status.conditions, "Ready")?;
     // This controller sets Unknown itself, so it is no sign of life.
     (ready.status != "Unknown").then(|| (ready.status.clone(), ready.last_heartbeat_time))
 }
 
-fn removed(key: &Key, uid: &str) -> Note {
-    Note {
+fn removed(key: &Key, uid: &str) -> PlannedEvent {
+    PlannedEvent {
         resource: Node::resource().clone(),
         key: key.clone(),
         uid: uid.into(),
@@ -215,15 +217,15 @@ fn removed(key: &Key, uid: &str) -> Note {
     }
 }
 
-fn not_ready(pod: Seen<'_, Pod>, now: Time) -> Option<Action> {
+fn not_ready(pod: Viewed<'_, Pod>, now: Time) -> Option<Action> {
     Condition::find(&pod.status.conditions, "Ready").filter(|ready| ready.status != "False")?;
     let note = Subject::from(pod).warning("NodeNotReady", "Node is not ready".into());
     let condition = json!({"type": "Ready", "status": "False", "lastTransitionTime": now});
     let patch = json!({"status": {"conditions": [condition]}});
-    Some(Subject::from(pod).strategic_patch(patch).subresource("status").told(note))
+    Some(Subject::from(pod).strategic_patch(patch).subresource("status").with_event(note))
 }
 
-fn mirrored_labels(node: Seen<'_, Node>) -> Map {
+fn mirrored_labels(node: Viewed<'_, Node>) -> Map {
     let meta = node.meta();
     let mirrored = MIRRORED.iter().filter_map(|(label, older)| Some((older, meta.label(label)?)));
     mirrored

@@ -1,12 +1,12 @@
 //! The taints that a node has because of its conditions.
 
-use super::zones::{Turn, Zones};
+use super::zones::{TaintTurn, Zones};
 use crate::planted::{Bug, planted};
 use crate::subject::part;
 use holdfast_value::{Value, json};
 use holdfast_world::views::Condition;
 use holdfast_world::views::Node;
-use holdfast_world::{Plan, Seen, Time};
+use holdfast_world::{Plan, Time, Viewed};
 
 const NO_SCHEDULE: &str = "NoSchedule";
 const NO_EXECUTE: &str = "NoExecute";
@@ -25,7 +25,7 @@ const BY_CONDITION: [(&str, &str, &str); 6] = [
 
 /// The node's wanted list of taints; `None`: the node already has it. One write changes either NoSchedule or NoExecute
 /// taints; NoSchedule comes first.
-pub fn desired(node: Seen<'_, Node>, now: Time, zones: &mut Zones, plan: &mut Plan) -> Option<Vec<Value>> {
+pub fn desired(node: Viewed<'_, Node>, now: Time, zones: &mut Zones, plan: &mut Plan) -> Option<Vec<Value>> {
     let mut wanted: Vec<(&str, &str)> = Vec::new();
     for condition in &node.status.conditions {
         let taint =
@@ -45,7 +45,7 @@ pub fn desired(node: Seen<'_, Node>, now: Time, zones: &mut Zones, plan: &mut Pl
 /// The list of taints, where the taints of one effect that this controller manages are replaced by the wanted ones.
 /// `None`: nothing changes.
 fn rewritten(
-    node: Seen<'_, Node>,
+    node: Viewed<'_, Node>,
     effect: &str,
     is_known: impl Fn(&str) -> bool,
     wanted: &[(&str, &str)],
@@ -71,7 +71,7 @@ fn rewritten(
 }
 
 /// The NoExecute taint, if the node is lost and its turn has come.
-fn driving_out(node: Seen<'_, Node>, now: Time, zones: &mut Zones, plan: &mut Plan) -> Option<&'static str> {
+fn driving_out(node: Viewed<'_, Node>, now: Time, zones: &mut Zones, plan: &mut Plan) -> Option<&'static str> {
     let name = &node.meta().name;
     let wanted = match Condition::find(&node.status.conditions, "Ready")?.status.as_str() {
         "False" => NOT_READY,
@@ -86,12 +86,12 @@ fn driving_out(node: Seen<'_, Node>, now: Time, zones: &mut Zones, plan: &mut Pl
         .taints
         .iter()
         .any(|taint| taint.effect == NO_EXECUTE && (taint.key == NOT_READY || taint.key == UNREACHABLE));
-    match zones.turn(name, has_any, now) {
-        Turn::Now => Some(wanted),
-        Turn::At(time) => {
-            plan.again_at(time);
+    match zones.taint_turn(name, has_any, now) {
+        TaintTurn::Now => Some(wanted),
+        TaintTurn::At(time) => {
+            plan.requeue_at(time);
             None
         }
-        Turn::Never => None,
+        TaintTurn::Never => None,
     }
 }

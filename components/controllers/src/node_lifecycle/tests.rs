@@ -22,7 +22,7 @@ fn trial(nodes: &[(&str, &str)]) -> Trial {
         ready(&mut trial, name, "True");
     }
     trial.run();
-    trial.take_notes();
+    trial.take_event_texts();
     trial
 }
 
@@ -62,7 +62,7 @@ fn a_silent_node_becomes_unknown_and_its_pods_not_ready() {
     let pod = condition(&trial, "pods", "p", "Ready");
     assert_eq!((&pod["status"], &pod["reason"]), (&json!("False"), &json!("kept")));
     assert_eq!(
-        trial.take_notes(),
+        trial.take_event_texts(),
         ["Normal NodeNotReady Node n status is now: NodeNotReady", "Warning NodeNotReady Node is not ready"]
     );
     assert_eq!(taints(&trial, "n"), ["unreachable:NoSchedule", "unreachable:NoExecute"]);
@@ -93,7 +93,7 @@ fn a_node_that_never_reports_is_given_longer() {
     let mut trial = trial(&[("other", "")]);
     trial.create(node("n", ""));
     trial.run_for(59);
-    assert_eq!(trial.take_notes()[0], "Normal RegisteredNode Node n event: Registered Node n in Controller");
+    assert_eq!(trial.take_event_texts()[0], "Normal RegisteredNode Node n event: Registered Node n in Controller");
     assert!(condition(&trial, "nodes", "n", "Ready").is_null());
     trial.run_for(1);
     let found = condition(&trial, "nodes", "n", "Ready");

@@ -6,7 +6,7 @@
 use crate::settings::NodeSettings;
 use holdfast_world::views::Condition;
 use holdfast_world::views::Node;
-use holdfast_world::{Seen, Time};
+use holdfast_world::{Time, Viewed};
 use std::collections::{BTreeMap, BTreeSet};
 
 const EXCLUDED: &str = "node.kubernetes.io/exclude-disruption";
@@ -30,7 +30,7 @@ struct ZoneHealth {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ZoneState {
     Normal,
     Partial,
     Full,
@@ -48,7 +48,7 @@ pub enum Effect {
 
 /// When a node gets the NoExecute taint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
+pub enum TaintTurn {
     Now,
     At(Time),
     /// The state of the zone allows no taint.
@@ -61,7 +61,7 @@ impl Zones {
     }
 
     /// Applies the new state of a node.
-    pub fn see(&mut self, name: &str, node: Option<Seen<'_, Node>>) -> Effect {
+    pub fn update_node(&mut self, name: &str, node: Option<Viewed<'_, Node>>) -> Effect {
         let counts = node.filter(|node| node.meta().label(EXCLUDED).is_none());
         let after = counts.map(|node| (zone_of(node), Condition::is_true(&node.view.status.conditions, "Ready")));
         let before = match &after {
@@ -75,7 +75,7 @@ impl Zones {
         self.count(before, false);
         self.count(after, true);
         let was_cut_off = self.is_cut_off;
-        self.is_cut_off = !self.zones.is_empty() && self.zones.keys().all(|zone| self.state(zone) == State::Full);
+        self.is_cut_off = !self.zones.is_empty() && self.zones.keys().all(|zone| self.state(zone) == ZoneState::Full);
         match (was_cut_off, self.is_cut_off) {
             (true, false) => {
                 self.due.clear();
@@ -100,13 +100,13 @@ impl Zones {
         }
     }
 
-    fn state(&self, zone: &str) -> State {
-        let Some(ZoneHealth { ready, lost, .. }) = self.zones.get(zone) else { return State::Normal };
+    fn state(&self, zone: &str) -> ZoneState {
+        let Some(ZoneHealth { ready, lost, .. }) = self.zones.get(zone) else { return ZoneState::Normal };
         let part = *lost as f64 / (*lost + *ready) as f64;
         match (ready, lost) {
-            (0, 1..) => State::Full,
-            (_, 3..) if part >= self.settings.unhealthy_zone => State::Partial,
-            _ => State::Normal,
+            (0, 1..) => ZoneState::Full,
+            (_, 3..) if part >= self.settings.unhealthy_zone => ZoneState::Partial,
+            _ => ZoneState::Normal,
         }
     }
 
@@ -114,36 +114,36 @@ impl Zones {
     fn rate(&self, zone: &str) -> f64 {
         let size = self.zones.get(zone).map_or(0, |zone| zone.ready + zone.lost);
         match self.state(zone) {
-            State::Partial if size > self.settings.large_cluster => self.settings.secondary_eviction_rate,
-            State::Partial => 0.0,
-            State::Normal | State::Full => self.settings.eviction_rate,
+            ZoneState::Partial if size > self.settings.large_cluster => self.settings.secondary_eviction_rate,
+            ZoneState::Partial => 0.0,
+            ZoneState::Normal | ZoneState::Full => self.settings.eviction_rate,
         }
     }
 
     /// When a lost node's turn comes. A node that has one of the two taints may always get the other instead.
-    pub fn turn(&mut self, name: &str, has_any: bool, now: Time) -> Turn {
+    pub fn taint_turn(&mut self, name: &str, has_any: bool, now: Time) -> TaintTurn {
         if self.is_cut_off {
-            return Turn::Never;
+            return TaintTurn::Never;
         }
         if has_any {
             self.due.remove(name);
-            return Turn::Now;
+            return TaintTurn::Now;
         }
         if self.due.contains(name) {
-            return Turn::Now;
+            return TaintTurn::Now;
         }
         let zone = self.nodes.get(name).map(|(zone, _)| zone.clone()).unwrap_or_default();
         let rate = self.rate(&zone);
         if rate <= 0.0 {
-            return Turn::Never;
+            return TaintTurn::Never;
         }
         let known = self.zones.entry(zone).or_default();
         match known.next.filter(|next| *next > now) {
-            Some(next) => Turn::At(next),
+            Some(next) => TaintTurn::At(next),
             None => {
                 known.next = Some(now.plus_millis((1000.0 / rate) as i64));
                 self.due.insert(name.to_owned());
-                Turn::Now
+                TaintTurn::Now
             }
         }
     }
@@ -160,7 +160,7 @@ impl Zones {
 }
 
 /// Region and zone; empty if the node has neither.
-fn zone_of(node: Seen<'_, Node>) -> String {
+fn zone_of(node: Viewed<'_, Node>) -> String {
     let label = |stable: &str, older: &str| {
         let meta = node.meta();
         meta.label(stable).or_else(|| meta.label(older)).unwrap_or_default().to_owned()

@@ -4,17 +4,17 @@ mod rank;
 #[cfg(test)]
 mod tests;
 
-use crate::claim::{self, Managing};
+use crate::claim::{self, ControllerRefManager};
 use crate::conditions::Conditions;
 use crate::pace::Paces;
 use crate::planted::{Bug, planted};
-use crate::pods::{self, Failure};
+use crate::pods::{self, PodWriteFailure};
 use crate::subject::{self, Subject, count};
 use holdfast_value::{Map, json};
 use holdfast_world::views::workloads::{ReplicasSpec, ReplicasStatus};
 use holdfast_world::views::{Pod, ReplicaSet, ReplicationController};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Plan, Refused, Resource, Seen, Selector, Stamp, Time, View, World,
+    Action, Change, Controller, Key, Keys, Plan, Refused, Resource, Selector, Stamp, Time, View, Viewed, World,
 };
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
@@ -32,7 +32,7 @@ const COUNTED_MILLIS: i64 = 2 * 60 * 60 * 1_000;
 pub const REPLICA_FAILURE: &str = "ReplicaFailure";
 
 /// A kind that keeps a number of pods.
-pub trait Replicated: Managing {
+pub trait Replicated: ControllerRefManager {
     const CONTROLLER: &'static str;
     const QUEUE: &'static str;
     const ACCOUNT: &'static str;
@@ -44,7 +44,7 @@ pub trait Replicated: Managing {
     fn status(&self) -> &ReplicasStatus;
 }
 
-impl Managing for ReplicaSet {
+impl ControllerRefManager for ReplicaSet {
     fn selector(&self) -> &Selector {
         &self.spec.selector
     }
@@ -66,7 +66,7 @@ impl Replicated for ReplicaSet {
     }
 }
 
-impl Managing for ReplicationController {
+impl ControllerRefManager for ReplicationController {
     fn selector(&self) -> &Selector {
         &self.spec.selector
     }
@@ -145,10 +145,10 @@ impl<K: Replicated> Controller for Replicas<K> {
             true => 0,
             false => manage(world, set, &mut pods, &mut self.paces, &mut plan, stamp.time),
         };
-        let counts = Counts::of(set, &pods, made, stamp.time);
+        let counts = StatusCounts::of(set, &pods, made, stamp.time);
         plan.together(status(set, &counts, None, stamp.time).into_iter().collect());
         if let Some(time) = pods::next_available(pods.active, set.spec().min_ready_seconds, stamp.time) {
-            plan.again_at(time);
+            plan.requeue_at(time);
         }
         plan
     }
@@ -157,9 +157,9 @@ impl<K: Replicated> Controller for Replicas<K> {
         let mut plan = Plan::default();
         let Some(set) = world.get::<K>(key) else { return plan };
         let (notes, failure) = pods::refusals(set.into(), refused);
-        plan.notes = notes;
+        plan.events = notes;
         if pods::concern_pods(refused) {
-            let counts = Counts::of(set, &Pods::of(world, set, &mut Plan::default()), 0, stamp.time);
+            let counts = StatusCounts::of(set, &Pods::of(world, set, &mut Plan::default()), 0, stamp.time);
             plan.together(status(set, &counts, failure.as_ref(), stamp.time).into_iter().collect());
         }
         plan
@@ -169,7 +169,7 @@ impl<K: Replicated> Controller for Replicas<K> {
 /// The pods of a set.
 struct Pods<'w> {
     /// Pods that have not ended and are not being deleted.
-    active: Vec<Seen<'w, Pod>>,
+    active: Vec<Viewed<'w, Pod>>,
     /// The number of pods that are being deleted.
     terminating: usize,
     /// The creation times of pods that have ended.
@@ -178,13 +178,13 @@ struct Pods<'w> {
 
 impl<'w> Pods<'w> {
     /// The pods of a set. Also adopts and releases active pods.
-    fn of<K: Replicated>(world: &'w World, set: Seen<'_, K>, plan: &mut Plan) -> Pods<'w> {
+    fn of<K: Replicated>(world: &'w World, set: Viewed<'_, K>, plan: &mut Plan) -> Pods<'w> {
         let (active, others): (Vec<_>, Vec<_>) = claim::candidates::<Pod>(world, set.into(), set.selector())
             .partition(|pod| pod.is_active(pod.meta()) || planted(Bug::CountsTheLeaving));
         let claims = claim::claim(set.into(), active.into_iter(), |meta| set.selector().matches(meta));
         plan.together(claims.actions);
         let mine = || others.iter().filter(|pod| pod.meta().is_controlled_by(&set.meta().uid));
-        let is_leaving = |pod: &&Seen<'_, Pod>| set.selector().matches(pod.meta()) && !pod.is_finished();
+        let is_leaving = |pod: &&Viewed<'_, Pod>| set.selector().matches(pod.meta()) && !pod.is_finished();
         let ended = mine().filter(|pod| pod.is_finished());
         Pods {
             active: claims.mine,
@@ -210,7 +210,7 @@ impl<'w> Pods<'w> {
 /// Creates missing pods, or deletes surplus ones. Returns how many are created; deleted pods are removed from `pods`.
 fn manage<K: Replicated>(
     world: &World,
-    set: Seen<'_, K>,
+    set: Viewed<'_, K>,
     pods: &mut Pods<'_>,
     paces: &mut Paces,
     plan: &mut Plan,
@@ -220,11 +220,11 @@ fn manage<K: Replicated>(
     let have = pods.active.len();
     if have < wanted {
         if let Some(time) = pods.held_until(wanted).filter(|time| now < *time) {
-            plan.again_at(time);
+            plan.requeue_at(time);
             return 0;
         }
         let (missing, again) = paces.take(&set.meta().uid, wanted, (wanted - have).min(BURST), now);
-        again.into_iter().for_each(|time| plan.again_at(time));
+        again.into_iter().for_each(|time| plan.requeue_at(time));
         let template = subject::part(set.object, &["spec", "template"]);
         let pod = pods::from_template(set.into(), &template);
         let creations = vec![pods::create(set.into(), pod); missing];
@@ -237,7 +237,7 @@ fn manage<K: Replicated>(
             0 => pods.active.split_off(have - surplus),
             _ => {
                 let related = related::<K>(world, set);
-                let mut ranked = rank::by_worth(std::mem::take(&mut pods.active), &related, now);
+                let mut ranked = rank::in_deletion_order(std::mem::take(&mut pods.active), &related, now);
                 if planted(Bug::KeepsTheWorst) {
                     ranked.reverse();
                 }
@@ -252,7 +252,7 @@ fn manage<K: Replicated>(
 
 /// The active pods of all sets with the same owner, such as the sets of a rollout. A pod that shares its node with
 /// other related pods is deleted earlier. A set without an owner has no related pods, not even its own.
-fn related<'w, K: Replicated>(world: &'w World, set: Seen<'_, K>) -> Vec<Seen<'w, Pod>> {
+fn related<'w, K: Replicated>(world: &'w World, set: Viewed<'_, K>) -> Vec<Viewed<'w, Pod>> {
     let owner = set.meta().controller().into_iter();
     let sets = owner.flat_map(|owner| claim::owned::<K>(world, &owner.uid));
     let sets: BTreeSet<&str> = sets.map(|set| set.meta().uid.as_str()).collect();
@@ -261,7 +261,7 @@ fn related<'w, K: Replicated>(world: &'w World, set: Seen<'_, K>) -> Vec<Seen<'w
 }
 
 /// The numbers of the status.
-struct Counts {
+struct StatusCounts {
     replicas: usize,
     fully_labeled: usize,
     ready: usize,
@@ -269,14 +269,14 @@ struct Counts {
     terminating: usize,
 }
 
-impl Counts {
+impl StatusCounts {
     /// The numbers, with `made` more pods whose state is not known yet.
-    fn of<K: Replicated>(set: Seen<'_, K>, pods: &Pods<'_>, made: usize, now: Time) -> Counts {
+    fn of<K: Replicated>(set: Viewed<'_, K>, pods: &Pods<'_>, made: usize, now: Time) -> StatusCounts {
         let template = &set.spec().template.metadata.labels;
-        let number = |holds: &dyn Fn(&Seen<'_, Pod>) -> bool| pods.active.iter().filter(|pod| holds(pod)).count();
+        let number = |holds: &dyn Fn(&Viewed<'_, Pod>) -> bool| pods.active.iter().filter(|pod| holds(pod)).count();
         let is_full =
-            |pod: &Seen<'_, Pod>| template.iter().all(|(label, value)| pod.meta().label(label) == Some(value));
-        Counts {
+            |pod: &Viewed<'_, Pod>| template.iter().all(|(label, value)| pod.meta().label(label) == Some(value));
+        StatusCounts {
             replicas: pods.active.len() + made,
             fully_labeled: number(&is_full) + made,
             ready: number(&|pod| pod.is_ready()),
@@ -286,7 +286,12 @@ impl Counts {
     }
 }
 
-fn status<K: Replicated>(set: Seen<'_, K>, counts: &Counts, failure: Option<&Failure>, now: Time) -> Option<Action> {
+fn status<K: Replicated>(
+    set: Viewed<'_, K>,
+    counts: &StatusCounts,
+    failure: Option<&PodWriteFailure>,
+    now: Time,
+) -> Option<Action> {
     let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
     Subject::from(set).status(|status| {
         status.insert("replicas", number(counts.replicas).into());
@@ -302,7 +307,7 @@ fn status<K: Replicated>(set: Seen<'_, K>, counts: &Counts, failure: Option<&Fai
 }
 
 /// Sets the condition that pods cannot be created. It keeps its first message until pods can be created.
-fn tell_failure(status: &mut Map, failure: Option<&Failure>, now: Time) {
+fn tell_failure(status: &mut Map, failure: Option<&PodWriteFailure>, now: Time) {
     let mut conditions = Conditions::take(status);
     match failure {
         None => conditions.remove(REPLICA_FAILURE),

@@ -2,7 +2,7 @@
 
 use holdfast_world::views::Pod;
 use holdfast_world::views::pod::ContainerStatus;
-use holdfast_world::{Seen, Time};
+use holdfast_world::{Time, Viewed};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -10,20 +10,24 @@ use std::collections::BTreeMap;
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// The pods in the order of deletion. A pod with more `related` pods on its node is deleted earlier.
-pub fn by_worth<'w>(pods: Vec<Seen<'w, Pod>>, related: &[Seen<'_, Pod>], now: Time) -> Vec<Seen<'w, Pod>> {
+pub fn in_deletion_order<'w>(
+    pods: Vec<Viewed<'w, Pod>>,
+    related: &[Viewed<'_, Pod>],
+    now: Time,
+) -> Vec<Viewed<'w, Pod>> {
     let mut company = BTreeMap::<&str, usize>::new();
     for pod in related {
         *company.entry(&pod.spec.node_name).or_default() += 1;
     }
-    let company = |pod: &Seen<'_, Pod>| company.get(pod.spec.node_name.as_str()).copied().unwrap_or(0);
-    let mut ranked: Vec<_> = pods.into_iter().map(|pod| (Worth::of(pod, company(&pod), now), pod)).collect();
+    let company = |pod: &Viewed<'_, Pod>| company.get(pod.spec.node_name.as_str()).copied().unwrap_or(0);
+    let mut ranked: Vec<_> = pods.into_iter().map(|pod| (DeletionRank::of(pod, company(&pod), now), pod)).collect();
     ranked.sort_by(|(one, _), (other, _)| one.cmp(other));
     ranked.into_iter().map(|(_, pod)| pod).collect()
 }
 
 /// The fields in the order in which they decide; the smallest is deleted first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Worth {
+struct DeletionRank {
     is_assigned: bool,
     phase: u8,
     is_ready: bool,
@@ -34,9 +38,9 @@ struct Worth {
     lives_for: Age,
 }
 
-impl Worth {
-    fn of(pod: Seen<'_, Pod>, company: usize, now: Time) -> Worth {
-        Worth {
+impl DeletionRank {
+    fn of(pod: Viewed<'_, Pod>, company: usize, now: Time) -> DeletionRank {
+        DeletionRank {
             is_assigned: !pod.spec.node_name.is_empty(),
             phase: match pod.status.phase.as_str() {
                 "Pending" => 0,

@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{all, make_ready, take_away, template, told};
+use crate::testing::{all, delete_new_pods, event_counts, make_ready, template};
 use holdfast_value::Value;
 use holdfast_world::Trial;
 
@@ -39,12 +39,12 @@ fn so_many_pods_are_kept_as_are_asked_for() {
     let pod = &trial.list("pods")[0];
     assert_eq!(pod["metadata"]["generateName"], "r-");
     assert_eq!(pod["metadata"]["ownerReferences"][0]["controller"], true);
-    assert_eq!(told(&mut trial), [note("Normal SuccessfulCreate Created pod: r-*", 3)]);
+    assert_eq!(event_counts(&mut trial), [note("Normal SuccessfulCreate Created pod: r-*", 3)]);
     trial.patch("replicasets.apps", "r", json!({"spec": {"replicas": 1}}));
     trial.run();
     assert_eq!(trial.list("pods").len(), 1);
     assert_eq!(status(&trial)["replicas"], 1);
-    assert_eq!(told(&mut trial), [note("Normal SuccessfulDelete Deleted pod: r-*", 2)]);
+    assert_eq!(event_counts(&mut trial), [note("Normal SuccessfulDelete Deleted pod: r-*", 2)]);
     trial.patch("replicasets.apps", "r", json!({"spec": {"replicas": 0}}));
     trial.run();
     assert_eq!(status(&trial), json!({"replicas": 0, "observedGeneration": 3, "terminatingReplicas": 0}));
@@ -228,7 +228,7 @@ fn a_replication_controller_is_the_same_with_other_words() {
     assert_eq!(trial.list("pods").len(), 2);
     let status = trial.get("replicationcontrollers", "r")["status"].clone();
     assert_eq!(status, json!({"replicas": 2, "fullyLabeledReplicas": 2, "observedGeneration": 1}));
-    let components: Vec<_> = trial.take_told().iter().map(|told| told.component).collect();
+    let components: Vec<_> = trial.take_events().iter().map(|told| told.component).collect();
     assert_eq!(components, ["replication-controller"; 2]);
 }
 
@@ -249,8 +249,8 @@ fn what_cannot_be_made_shows_as_a_condition_until_it_can() {
     };
     let refused = Refused { action: plan.steps[0][0].clone(), refusal };
     let after = controller.refused(world, &key, std::slice::from_ref(&refused), stamp);
-    assert_eq!(after.notes[0].reason, "FailedCreate");
-    assert_eq!(after.notes[0].message, "Error creating: pods \"r-x\" is forbidden: exceeded quota: q");
+    assert_eq!(after.events[0].reason, "FailedCreate");
+    assert_eq!(after.events[0].message, "Error creating: pods \"r-x\" is forbidden: exceeded quota: q");
     let document = after.steps[0][0].verb.document().expect("a status");
     let condition = &document["status"]["conditions"][0];
     assert_eq!((&condition["type"], &condition["reason"]), (&json!("ReplicaFailure"), &json!("FailedCreate")));
@@ -258,7 +258,7 @@ fn what_cannot_be_made_shows_as_a_condition_until_it_can() {
     silent.refusal.causes = vec!["NamespaceTerminating".into()];
     let after = controller.refused(world, &key, &[silent], stamp);
     let document = after.steps[0][0].verb.document().expect("a status");
-    assert!(after.notes.is_empty() && document["status"]["conditions"].is_null(), "{after:?}");
+    assert!(after.events.is_empty() && document["status"]["conditions"].is_null(), "{after:?}");
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn the_status_follows_while_the_namespace_goes() {
     for pod in trial.names("pods") {
         trial.patch("pods", &pod, json!({"metadata": {"finalizers": ["example.com/hold"]}}));
     }
-    crate::testing::end_namespace(&mut trial);
+    crate::testing::terminate_namespace(&mut trial);
     for pod in trial.names("pods") {
         trial.delete("pods", &pod);
     }
@@ -315,7 +315,7 @@ fn the_status_follows_while_the_namespace_goes() {
 fn pods_that_are_always_gone_again_are_made_ever_more_slowly() {
     let mut trial = trial();
     trial.create(set(1));
-    assert_eq!(take_away(&mut trial), 20);
+    assert_eq!(delete_new_pods(&mut trial), 20);
     trial.run_for(1);
     assert_eq!(trial.names("pods").len(), 1);
 }

@@ -4,11 +4,11 @@ use super::{Sync, names};
 use crate::subject::{self, Subject};
 use holdfast_value::{Map, Value, json};
 use holdfast_world::views::{PersistentVolumeClaim, Pod, StatefulSet};
-use holdfast_world::{Action, Change, Key, Keys, Note, Owner, Refused, Seen, Verb, View, World};
+use holdfast_world::{Action, Change, Key, Keys, OwnerReference, PlannedEvent, Refused, Verb, View, Viewed, World};
 use std::collections::BTreeMap;
 
 /// The claim templates of a set.
-pub fn templates(set: Seen<'_, StatefulSet>) -> Vec<Value> {
+pub fn templates(set: Viewed<'_, StatefulSet>) -> Vec<Value> {
     match subject::part(set.object, &["spec", "volumeClaimTemplates"]) {
         Value::Array(templates) => templates,
         _ => Vec::new(),
@@ -29,7 +29,7 @@ pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
 
 /// Events about pods that are not created because their claims were refused, one for each pod. A pod that exists only
 /// waits for its claims, without an Event.
-pub fn tell_of_pods(world: &World, set: Seen<'_, StatefulSet>, refused: &[Refused]) -> Vec<Note> {
+pub fn pod_failure_events(world: &World, set: Viewed<'_, StatefulSet>, refused: &[Refused]) -> Vec<PlannedEvent> {
     let mut faults: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for Refused { action, refusal } in refused {
         let is_claim = action.resource == *PersistentVolumeClaim::resource();
@@ -45,7 +45,7 @@ pub fn tell_of_pods(world: &World, set: Seen<'_, StatefulSet>, refused: &[Refuse
 }
 
 /// The Event that a pod is not created because of its claims.
-pub fn cannot_create(set: Seen<'_, StatefulSet>, pod: &str, mut faults: Vec<String>) -> Note {
+pub fn cannot_create(set: Viewed<'_, StatefulSet>, pod: &str, mut faults: Vec<String>) -> PlannedEvent {
     let why = match faults.len() {
         1 => faults.remove(0),
         _ => format!("[{}]", faults.join(", ")),
@@ -71,7 +71,7 @@ impl<'w> Sync<'w> {
         })
     }
 
-    fn claim(&self, key: &Key) -> Option<Seen<'w, PersistentVolumeClaim>> {
+    fn claim(&self, key: &Key) -> Option<Viewed<'w, PersistentVolumeClaim>> {
         self.world.get(key)
     }
 
@@ -102,14 +102,14 @@ impl<'w> Sync<'w> {
         let (pod, set) = (self.pod_name(ordinal), &self.set.meta().name);
         let message = format!("Create Claim {} Pod {pod} in StatefulSet {set} success", key.name);
         let note = self.subject().normal("SuccessfulCreate", message);
-        Action::new(PersistentVolumeClaim::resource(), key, Verb::Create(claim)).told(note)
+        Action::new(PersistentVolumeClaim::resource(), key, Verb::Create(claim)).with_event(note)
     }
 
     /// Whether a claim still belongs to an earlier pod of this ordinal and will be deleted with it. The pod to be
     /// created has no uid yet, so any pod that owns the claim is an earlier one.
     pub fn has_stale_claims(&self, ordinal: i64) -> bool {
         let pod = self.pod_name(ordinal);
-        let is_stale = |claim: Seen<'_, PersistentVolumeClaim>| {
+        let is_stale = |claim: Viewed<'_, PersistentVolumeClaim>| {
             claim.meta().owner_references.iter().any(|owner| is_pod(owner, &pod))
         };
         self.set.spec.persistent_volume_claim_retention_policy.when_scaled == "Delete"
@@ -118,12 +118,12 @@ impl<'w> Sync<'w> {
 
     /// Sets the owner of a pod's claims by the retention policy: the set, the pod if it is no longer wanted, or no
     /// owner. The Event `told` is written with the last update.
-    pub fn settle_claims(&mut self, ordinal: i64, pod: Seen<'w, Pod>, told: Option<Note>) {
+    pub fn set_claim_owners(&mut self, ordinal: i64, pod: Viewed<'w, Pod>, told: Option<PlannedEvent>) {
         let holder = self.holder(ordinal);
         let mut updates: Vec<Action> = Vec::new();
         let keys: Vec<Key> = self.claim_keys(ordinal).map(|(_, key)| key).collect();
         for claim in keys.iter().filter_map(|key| self.world.get::<PersistentVolumeClaim>(key)) {
-            let (ours, others): (Vec<&Owner>, Vec<&Owner>) =
+            let (ours, others): (Vec<&OwnerReference>, Vec<&OwnerReference>) =
                 claim.meta().owner_references.iter().partition(|owner| self.is_ours(owner, pod));
             let has_other_keeper = others.iter().any(|owner| {
                 owner.controller || is_pod(owner, &pod.meta().name) || self.has_the_name_of_the_set(owner)
@@ -147,22 +147,22 @@ impl<'w> Sync<'w> {
                      the retention policy is ignored for this claim",
                     claim.meta().name
                 );
-                self.plan.notes.push(self.subject().warning("ConflictingController", message));
+                self.plan.events.push(self.subject().warning("ConflictingController", message));
             }
             if !is_settled {
                 updates.push(self.with_owner(claim, pod, wanted));
             }
         }
         if let Some(last) = updates.last_mut() {
-            last.told = told;
+            last.event = told;
         }
         updates.into_iter().for_each(|update| self.plan.then(update));
     }
 
     fn with_owner(
         &self,
-        claim: Seen<'w, PersistentVolumeClaim>,
-        pod: Seen<'w, Pod>,
+        claim: Viewed<'w, PersistentVolumeClaim>,
+        pod: Viewed<'w, Pod>,
         wanted: Option<Subject<'_>>,
     ) -> Action {
         let mut document = claim.object.document();
@@ -188,15 +188,15 @@ impl<'w> Sync<'w> {
         policy.when_scaled == "Delete" || policy.when_deleted == "Delete"
     }
 
-    fn is_ours(&self, owner: &Owner, pod: Seen<'_, Pod>) -> bool {
+    fn is_ours(&self, owner: &OwnerReference, pod: Viewed<'_, Pod>) -> bool {
         owner.uid == self.set.meta().uid || owner.uid == pod.meta().uid
     }
 
-    fn has_the_name_of_the_set(&self, owner: &Owner) -> bool {
+    fn has_the_name_of_the_set(&self, owner: &OwnerReference) -> bool {
         crate::claim::names_kind::<StatefulSet>(owner) && owner.name == self.set.meta().name
     }
 }
 
-fn is_pod(owner: &Owner, name: &str) -> bool {
+fn is_pod(owner: &OwnerReference, name: &str) -> bool {
     crate::claim::names_kind::<Pod>(owner) && owner.name == name
 }

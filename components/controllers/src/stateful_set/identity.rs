@@ -5,7 +5,7 @@ use crate::pods;
 use crate::revisions::POD_REVISION;
 use crate::subject::Subject;
 use holdfast_value::{Value, json};
-use holdfast_world::Seen;
+use holdfast_world::Viewed;
 use holdfast_world::views::Pod;
 use std::collections::{HashMap, HashSet};
 
@@ -53,12 +53,12 @@ impl<'w> Sync<'w> {
 
     /// Restores the identity of a pod, and the owners of its claims. An Event reports the change of owners as an update
     /// of the pod, too.
-    pub fn correct(&mut self, ordinal: i64, pod: Seen<'w, Pod>) {
+    pub fn correct(&mut self, ordinal: i64, pod: Viewed<'w, Pod>) {
         let message = format!("Update Pod {} in StatefulSet {} successful", pod.meta().name, self.set.meta().name);
         let note = self.subject().normal("SuccessfulUpdate", message);
         let is_itself = self.is_itself(ordinal, pod);
         if pod.status.phase != "Pending" {
-            self.settle_claims(ordinal, pod, is_itself.then(|| note.clone()));
+            self.set_claim_owners(ordinal, pod, is_itself.then(|| note.clone()));
         }
         if is_itself {
             return;
@@ -67,10 +67,10 @@ impl<'w> Sync<'w> {
         mark(&mut document, &pod.meta().name, ordinal);
         mount_claims(&mut document, &self.set.meta().name, &self.claim_templates, ordinal);
         let update = Subject::from(pod).update(document);
-        self.plan.then(update.told(note));
+        self.plan.then(update.with_event(note));
     }
 
-    fn is_itself(&self, ordinal: i64, pod: Seen<'w, Pod>) -> bool {
+    fn is_itself(&self, ordinal: i64, pod: Viewed<'w, Pod>) -> bool {
         // Of two volumes with the same name the first counts.
         let volumes = pod.view.spec.volumes.iter().rev();
         let volumes: HashMap<&str, _> =

@@ -9,7 +9,7 @@ mod tests;
 mod update;
 
 use crate::back_off::BackOffs;
-use crate::claim::{self, Managing};
+use crate::claim::{self, ControllerRefManager};
 use crate::pace::Paces;
 use crate::planted::{Bug, planted};
 use crate::revisions::{self, Revisions};
@@ -18,7 +18,8 @@ use crate::{pods, subject};
 use holdfast_value::Value;
 use holdfast_world::views::{ControllerRevision, PersistentVolumeClaim, Pod, StatefulSet};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Note, Plan, Refused, Resource, Seen, Selector, Stamp, Verb, View, World,
+    Action, Change, Controller, Key, Keys, Plan, PlannedEvent, Refused, Resource, Selector, Stamp, Verb, View, Viewed,
+    World,
 };
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -42,7 +43,7 @@ impl Default for StatefulSets {
     }
 }
 
-impl Managing for StatefulSet {
+impl ControllerRefManager for StatefulSet {
     fn selector(&self) -> &Selector {
         &self.spec.selector
     }
@@ -98,9 +99,9 @@ impl Controller for StatefulSets {
 
     fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], stamp: Stamp) -> Plan {
         let Some(set) = world.get::<StatefulSet>(key) else { return Plan::default() };
-        let mut notes: Vec<Note> = refused.iter().flat_map(|refused| tell(set, refused)).collect();
-        notes.extend(claims::tell_of_pods(world, set, refused));
-        let mut plan = Plan { notes, ..Plan::default() };
+        let mut notes: Vec<PlannedEvent> = refused.iter().flat_map(|refused| tell(set, refused)).collect();
+        notes.extend(claims::pod_failure_events(world, set, refused));
+        let mut plan = Plan { events: notes, ..Plan::default() };
         let is_made = |refused: &Refused| {
             let resource = &refused.action.resource;
             resource == Pod::resource() || resource == PersistentVolumeClaim::resource()
@@ -114,7 +115,7 @@ impl Controller for StatefulSets {
 }
 
 /// The plan for a set that is being deleted: it only updates the status.
-fn leave(world: &World, set: Seen<'_, StatefulSet>, stamp: Stamp) -> Plan {
+fn leave(world: &World, set: Viewed<'_, StatefulSet>, stamp: Stamp) -> Plan {
     let mut plan = Plan::default();
     let pods = Members::of(world, set, &mut plan);
     plan.together(status::leaving(set, &pods, stamp.time).into_iter().collect());
@@ -122,7 +123,7 @@ fn leave(world: &World, set: Seen<'_, StatefulSet>, stamp: Stamp) -> Plan {
 }
 
 /// The Event about a refusal.
-fn tell(set: Seen<'_, StatefulSet>, Refused { action, refusal }: &Refused) -> Option<Note> {
+fn tell(set: Viewed<'_, StatefulSet>, Refused { action, refusal }: &Refused) -> Option<PlannedEvent> {
     let (subject, message) = (Subject::from(set), &refusal.message);
     let name = &*action.key.name;
     let (reason, doing) = match action.verb {
@@ -153,16 +154,16 @@ fn tell(set: Seen<'_, StatefulSet>, Refused { action, refusal }: &Refused) -> Op
 /// The pods of a set by ordinal.
 struct Members<'w> {
     /// Pods with a wanted ordinal.
-    wanted: BTreeMap<i64, Seen<'w, Pod>>,
+    wanted: BTreeMap<i64, Viewed<'w, Pod>>,
     /// All other pods.
-    condemned: BTreeMap<i64, Seen<'w, Pod>>,
+    condemned: BTreeMap<i64, Viewed<'w, Pod>>,
     /// The wanted ordinals: `replicas` ordinals, beginning with `start`.
     start: i64,
     replicas: i64,
 }
 
 impl<'w> Members<'w> {
-    fn of(world: &'w World, set: Seen<'w, StatefulSet>, plan: &mut Plan) -> Members<'w> {
+    fn of(world: &'w World, set: Viewed<'w, StatefulSet>, plan: &mut Plan) -> Members<'w> {
         let name = &set.meta().name;
         let candidates = claim::candidates::<Pod>(world, set.into(), &set.view.spec.selector);
         let claims = claim::claim(set.into(), candidates, |meta| {
@@ -182,7 +183,7 @@ impl<'w> Members<'w> {
         self.start..self.start.saturating_add(self.replicas)
     }
 
-    fn all(&self) -> impl Iterator<Item = Seen<'w, Pod>> {
+    fn all(&self) -> impl Iterator<Item = Viewed<'w, Pod>> {
         self.wanted.values().chain(self.condemned.values()).copied()
     }
 }
@@ -190,7 +191,7 @@ impl<'w> Members<'w> {
 /// A plan being made.
 struct Sync<'w> {
     world: &'w World,
-    set: Seen<'w, StatefulSet>,
+    set: Viewed<'w, StatefulSet>,
     stamp: Stamp,
     pods: Members<'w>,
     revisions: Revisions<'w>,
@@ -208,11 +209,12 @@ const GO_ON: Flow = Flow::Continue(());
 const STOP: Flow = Flow::Break(());
 
 impl<'w> Sync<'w> {
-    fn of(world: &'w World, set: Seen<'w, StatefulSet>, stamp: Stamp) -> Sync<'w> {
+    fn of(world: &'w World, set: Viewed<'w, StatefulSet>, stamp: Stamp) -> Sync<'w> {
         let mut plan = Plan::default();
         let pods = Members::of(world, set, &mut plan);
         let collisions = set.status.collision_count.unwrap_or(0);
-        let revisions = revisions::settle(world, set.into(), &set.spec.selector, HASH_LABEL, collisions, &mut plan);
+        let revisions =
+            revisions::find_or_create(world, set.into(), &set.spec.selector, HASH_LABEL, collisions, &mut plan);
         let claim_templates = claims::templates(set);
         Sync {
             world,
@@ -278,13 +280,13 @@ impl<'w> Sync<'w> {
 
     /// Deletes a pod that has ended, after a back-off, so that it is created again once it is removed. For a pod that
     /// has not ended, creates its missing claims.
-    fn keep(&mut self, ordinal: i64, pod: Seen<'w, Pod>, kept: &mut StatefulSets) -> Flow {
+    fn keep(&mut self, ordinal: i64, pod: Viewed<'w, Pod>, kept: &mut StatefulSets) -> Flow {
         if pod.is_finished() {
             if !pod.meta().is_deleting() {
                 let set = self.set.meta();
                 match kept.back_offs.fail(&set.uid, set.generation, &pod.meta().name, self.stamp.time) {
                     Ok(()) => self.delete(pod),
-                    Err(again) => self.plan.again_at(again),
+                    Err(again) => self.plan.requeue_at(again),
                 }
             }
             return STOP;
@@ -292,7 +294,7 @@ impl<'w> Sync<'w> {
         if pod.status.phase == "Pending" {
             let (missing, _) = self.missing_claims(ordinal);
             self.plan.together(missing);
-            self.settle_claims(ordinal, pod, None);
+            self.set_claim_owners(ordinal, pod, None);
         }
         GO_ON
     }
@@ -302,7 +304,7 @@ impl<'w> Sync<'w> {
         let wanted = usize::try_from(self.pods.replicas).unwrap_or(0);
         let (now, uid) = (self.stamp.time, &self.set.meta().uid);
         let (made, again) = kept.paces.take(uid, wanted, ordinals.len(), now);
-        again.into_iter().for_each(|time| self.plan.again_at(time));
+        again.into_iter().for_each(|time| self.plan.requeue_at(time));
         let ready: Vec<_> = ordinals[..made].iter().filter_map(|ordinal| self.with_claims(*ordinal)).collect();
         for group in pods::slow_start(ready) {
             let (claims, pods): (Vec<_>, Vec<_>) = group.into_iter().unzip();
@@ -314,13 +316,13 @@ impl<'w> Sync<'w> {
     /// The creations of a pod and of its missing claims; `None` while a claim of an earlier pod is being deleted.
     fn with_claims(&mut self, ordinal: i64) -> Option<(Vec<Action>, Action)> {
         if self.has_stale_claims(ordinal) {
-            self.plan.left.push(format!("claims of the former pod {ordinal} are not gone yet"));
+            self.plan.skipped.push(format!("claims of the former pod {ordinal} are not gone yet"));
             return None;
         }
         let (claims, leaving) = self.missing_claims(ordinal);
         if !leaving.is_empty() {
             let faults = leaving.iter().map(|claim| format!("pvc {claim} is being deleted")).collect();
-            self.plan.notes.push(claims::cannot_create(self.set, &self.pod_name(ordinal), faults));
+            self.plan.events.push(claims::cannot_create(self.set, &self.pod_name(ordinal), faults));
             self.plan.together(claims);
             return None;
         }
@@ -330,7 +332,7 @@ impl<'w> Sync<'w> {
         let key = Key::new(&self.set.meta().namespace, &self.pod_name(ordinal));
         let message = format!("Create Pod {} in StatefulSet {} successful", key.name, self.set.meta().name);
         let action = Action::new(Pod::resource(), key, Verb::Create(pod));
-        Some((claims, action.told(self.subject().normal("SuccessfulCreate", message))))
+        Some((claims, action.with_event(self.subject().normal("SuccessfulCreate", message))))
     }
 
     /// The revision and template of a new pod with this ordinal. Below the partition pods keep the current revision.
@@ -351,7 +353,7 @@ impl<'w> Sync<'w> {
     }
 
     /// The revision that an update in progress replaces, if it still exists.
-    fn current(&self) -> Option<Seen<'w, ControllerRevision>> {
+    fn current(&self) -> Option<Viewed<'w, ControllerRevision>> {
         self.revisions.known.iter().copied().find(|seen| seen.meta().name == self.set.status.current_revision)
     }
 
@@ -360,7 +362,7 @@ impl<'w> Sync<'w> {
     fn end_condemned(&mut self) -> Flow {
         let condemned: Vec<_> = self.pods.condemned.iter().rev().map(|(ordinal, pod)| (*ordinal, *pod)).collect();
         for (ordinal, pod) in &condemned {
-            self.settle_claims(*ordinal, *pod, None);
+            self.set_claim_owners(*ordinal, *pod, None);
         }
         let first_unhealthy = condemned.iter().rev().find(|(_, pod)| !self.is_healthy(*pod));
         let first_unhealthy = first_unhealthy.map(|(ordinal, _)| *ordinal);
@@ -379,21 +381,21 @@ impl<'w> Sync<'w> {
         GO_ON
     }
 
-    fn delete(&mut self, pod: Seen<'w, Pod>) {
+    fn delete(&mut self, pod: Viewed<'w, Pod>) {
         let message = format!("Delete Pod {} in StatefulSet {} successful", pod.meta().name, self.set.meta().name);
         let deletion = Subject::from(pod).delete();
-        self.plan.then(deletion.told(self.subject().normal("SuccessfulDelete", message)));
+        self.plan.then(deletion.with_event(self.subject().normal("SuccessfulDelete", message)));
     }
 
-    fn is_running(&self, pod: Seen<'w, Pod>) -> bool {
+    fn is_running(&self, pod: Viewed<'w, Pod>) -> bool {
         pod.status.phase == "Running" && pod.is_ready()
     }
 
-    fn is_available(&self, pod: Seen<'w, Pod>) -> bool {
+    fn is_available(&self, pod: Viewed<'w, Pod>) -> bool {
         self.is_running(pod) && pod.is_available(self.set.spec.min_ready_seconds, self.stamp.time)
     }
 
-    fn is_healthy(&self, pod: Seen<'w, Pod>) -> bool {
+    fn is_healthy(&self, pod: Viewed<'w, Pod>) -> bool {
         self.is_available(pod) && !pod.meta().is_deleting()
     }
 
@@ -411,7 +413,7 @@ impl<'w> Sync<'w> {
         self.forget_revisions();
         let min_ready_seconds = self.set.spec.min_ready_seconds;
         if let Some(time) = pods::next_available(self.pods.all(), min_ready_seconds, self.stamp.time) {
-            self.plan.again_at(time);
+            self.plan.requeue_at(time);
         }
         self.plan
     }

@@ -5,16 +5,17 @@ use crate::revisions::POD_REVISION;
 use crate::subject::{Subject, count};
 use holdfast_value::{Map, Value};
 use holdfast_world::views::{Pod, StatefulSet};
-use holdfast_world::{Action, Seen, Time};
+use holdfast_world::{Action, Time, Viewed};
 
 /// Sets the numbers that do not depend on revisions.
-fn count_pods(status: &mut Map, set: Seen<'_, StatefulSet>, pods: &Members<'_>, made: i64, now: Time) -> (i64, i64) {
-    let number = |holds: &dyn Fn(&Seen<'_, Pod>) -> bool| {
+fn count_pods(status: &mut Map, set: Viewed<'_, StatefulSet>, pods: &Members<'_>, made: i64, now: Time) -> (i64, i64) {
+    let number = |holds: &dyn Fn(&Viewed<'_, Pod>) -> bool| {
         i64::try_from(pods.all().filter(|pod| holds(pod)).count()).unwrap_or(i64::MAX)
     };
-    let is_running = |pod: &Seen<'_, Pod>| pod.status.phase == "Running" && pod.is_ready();
+    let is_running = |pod: &Viewed<'_, Pod>| pod.status.phase == "Running" && pod.is_ready();
     let (replicas, ready) = (number(&|_| true) + made, number(&is_running));
-    let available = number(&|pod: &Seen<'_, Pod>| is_running(pod) && pod.is_available(set.spec.min_ready_seconds, now));
+    let available =
+        number(&|pod: &Viewed<'_, Pod>| is_running(pod) && pod.is_available(set.spec.min_ready_seconds, now));
     status.insert("replicas", replicas.into());
     status.insert("availableReplicas", available.into());
     count(status, "readyReplicas", ready);
@@ -26,7 +27,7 @@ fn count_pods(status: &mut Map, set: Seen<'_, StatefulSet>, pods: &Members<'_>, 
 }
 
 /// The status of a set that is being deleted.
-pub fn leaving(set: Seen<'_, StatefulSet>, pods: &Members<'_>, now: Time) -> Option<Action> {
+pub fn leaving(set: Viewed<'_, StatefulSet>, pods: &Members<'_>, now: Time) -> Option<Action> {
     written(set, |status| {
         count_pods(status, set, pods, 0, now);
         for (field, revision) in [("currentReplicas", "currentRevision"), ("updatedReplicas", "updateRevision")] {
@@ -39,12 +40,12 @@ pub fn leaving(set: Seen<'_, StatefulSet>, pods: &Members<'_>, now: Time) -> Opt
 
 /// How many pods have a revision and are not being deleted.
 fn of_revision(pods: &Members<'_>, revision: &str) -> i64 {
-    let is_of = |pod: &Seen<'_, Pod>| pod.meta().label(POD_REVISION) == Some(revision) && !pod.meta().is_deleting();
+    let is_of = |pod: &Viewed<'_, Pod>| pod.meta().label(POD_REVISION) == Some(revision) && !pod.meta().is_deleting();
     i64::try_from(pods.all().filter(is_of).count()).unwrap_or(i64::MAX)
 }
 
 /// The write of a changed status; `None`: none of this controller's fields changed, whatever else is in the status.
-fn written(set: Seen<'_, StatefulSet>, change: impl FnOnce(&mut Map)) -> Option<Action> {
+fn written(set: Viewed<'_, StatefulSet>, change: impl FnOnce(&mut Map)) -> Option<Action> {
     const TOLD: [&str; 8] = [
         "observedGeneration",
         "replicas",

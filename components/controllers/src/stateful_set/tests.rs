@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{all, allow, make_ready, take_away, template};
+use crate::testing::{all, allow, delete_new_pods, make_ready, template};
 use holdfast_value::json;
 use holdfast_world::Trial;
 
@@ -29,7 +29,7 @@ fn settle(trial: &mut Trial) -> String {
     let mut seen = Vec::new();
     loop {
         trial.run();
-        for note in trial.take_notes() {
+        for note in trial.take_event_texts() {
             let words: Vec<&str> = note.split(' ').collect();
             if words[3] == "Pod" {
                 seen.push(format!("{}{}", if words[2] == "Create" { "+" } else { "-" }, words[4]));
@@ -126,7 +126,7 @@ fn several_may_be_missing_at_once_where_that_is_allowed() {
     update_to(&mut trial, "two");
     let leaving = |amount: Value, missing: usize| {
         let mut world = World::default();
-        StatefulSets::default().resources().iter().for_each(|resource| world.show_resource(resource));
+        StatefulSets::default().resources().iter().for_each(|resource| world.track_resource(resource));
         StatefulSets::default().indexes(&mut world);
         let mut show = |resource: &Resource, object: &Value| {
             let name = object["metadata"]["name"].as_str().expect("a name");
@@ -460,13 +460,13 @@ fn a_claim_of_somebody_elses_is_told_of_while_its_pod_is_pending() {
     let policy = json!({"whenDeleted": "Delete", "whenScaled": "Retain"});
     trial.create(set(1, json!({"volumeClaimTemplates": [template], "persistentVolumeClaimRetentionPolicy": policy})));
     trial.run();
-    assert!(trial.take_notes().iter().any(|note| note.starts_with("Warning ConflictingController")));
+    assert!(trial.take_event_texts().iter().any(|note| note.starts_with("Warning ConflictingController")));
     make_ready(&mut trial, "s-0");
     trial.run();
-    trial.take_notes();
+    trial.take_event_texts();
     trial.patch("pods", "s-0", json!({"metadata": {"annotations": {"a": "b"}}}));
     trial.run();
-    assert!(trial.take_notes().is_empty());
+    assert!(trial.take_event_texts().is_empty());
 }
 
 /// A taint, for example, deletes the pods: no failed pods are left to count.
@@ -474,7 +474,7 @@ fn a_claim_of_somebody_elses_is_told_of_while_its_pod_is_pending() {
 fn pods_that_are_always_gone_again_are_made_ever_more_slowly() {
     let mut trial = trial();
     trial.create(set(1, json!({})));
-    assert_eq!(take_away(&mut trial), 20);
+    assert_eq!(delete_new_pods(&mut trial), 20);
     trial.run_for(1);
     assert_eq!(trial.names("pods").len(), 1);
 }
@@ -491,11 +491,11 @@ fn claims_of_a_running_pod_that_come_to_others_are_told_of() {
         let templates = [claim_template("v"), claim_template("w")];
         trial.create(set(1, json!({"podManagementPolicy": policy, "volumeClaimTemplates": templates})));
         settle(&mut trial);
-        trial.take_notes();
+        trial.take_event_texts();
         trial.patch(KIND, "s", json!({"spec": {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete"}}}));
         trial.run();
         assert_eq!(holders(&trial), ["s", "s"]);
-        assert_eq!(trial.take_notes(), ["Normal SuccessfulUpdate Update Pod s-0 in StatefulSet s successful"]);
+        assert_eq!(trial.take_event_texts(), ["Normal SuccessfulUpdate Update Pod s-0 in StatefulSet s successful"]);
     }
 }
 
@@ -505,10 +505,10 @@ fn claims_of_a_pod_that_is_waited_for_stay_whose_they_are() {
     trial.create(set(1, json!({"volumeClaimTemplates": [claim_template("v")]})));
     trial.run();
     trial.patch_status("pods", "s-0", json!({"phase": "Running"}));
-    trial.take_notes();
+    trial.take_event_texts();
     trial.patch(KIND, "s", json!({"spec": {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete"}}}));
     trial.run();
-    assert_eq!((holders(&trial), trial.take_notes()), (vec![Value::Null], Vec::<String>::new()));
+    assert_eq!((holders(&trial), trial.take_event_texts()), (vec![Value::Null], Vec::<String>::new()));
     make_ready(&mut trial, "s-0");
     trial.run();
     assert_eq!(holders(&trial), ["s"]);
@@ -520,7 +520,7 @@ fn a_pod_is_told_of_once_whichever_of_its_claims_are_refused() {
     allow(&mut trial, CLAIMS, 0);
     trial.create(set(1, json!({"volumeClaimTemplates": [claim_template("v"), claim_template("w")]})));
     trial.run_for(1);
-    let notes = trial.take_notes();
+    let notes = trial.take_event_texts();
     let of = |what: &str| notes.iter().filter(|note| note.contains(what)).cloned().collect::<Vec<_>>();
     assert!(!of("Create Claim v-s-0 for Pod s-0 in StatefulSet s failed error: ").is_empty(), "{notes:?}");
     let pod = of("FailedCreate Create Pod s-0 in StatefulSet s failed error: ");
@@ -533,10 +533,10 @@ fn a_pod_is_told_of_once_whichever_of_its_claims_are_refused() {
     trial.create(set(1, json!({"volumeClaimTemplates": [claim_template("v")]})));
     trial.run();
     allow(&mut trial, CLAIMS, 0);
-    trial.take_notes();
+    trial.take_event_texts();
     trial.delete(CLAIMS, "v-s-0");
     trial.run_for(1);
-    let notes = trial.take_notes();
+    let notes = trial.take_event_texts();
     let is_of_claim = |note: &String| note.starts_with("Warning FailedCreate Create Claim v-s-0 for Pod s-0 ");
     assert!(!notes.is_empty() && notes.iter().all(is_of_claim), "{notes:?}");
 }
@@ -560,5 +560,5 @@ fn a_claim_that_goes_keeps_its_pod_from_being_made_and_no_other_claim() {
     );
     let why = "Warning FailedCreate Create Pod s-0 in StatefulSet s failed error: [pvc v-s-0 is being deleted, pvc w-s-0 is \
                being deleted]";
-    assert!(trial.take_notes().iter().any(|note| note == why));
+    assert!(trial.take_event_texts().iter().any(|note| note == why));
 }

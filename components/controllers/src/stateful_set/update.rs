@@ -3,7 +3,7 @@
 use super::{Flow, GO_ON, STOP, Sync};
 use crate::planted::{Bug, planted};
 use crate::revisions::{self, POD_REVISION};
-use holdfast_world::Seen;
+use holdfast_world::Viewed;
 use holdfast_world::views::Pod;
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ impl<'w> Sync<'w> {
     }
 
     /// Deletes the first old pod, unless a new pod above it is not healthy yet.
-    fn replace_one(&mut self, targets: &[Seen<'w, Pod>]) -> Flow {
+    fn replace_one(&mut self, targets: &[Viewed<'w, Pod>]) -> Flow {
         for pod in targets {
             if self.is_old(*pod) && !pod.meta().is_deleting() {
                 self.delete(*pod);
@@ -43,7 +43,7 @@ impl<'w> Sync<'w> {
 
     /// Deletes old pods as long as no more pods than allowed are unavailable, including pods that are already
     /// unavailable.
-    fn replace_several(&mut self, targets: &[Seen<'w, Pod>], bound: usize) -> Flow {
+    fn replace_several(&mut self, targets: &[Viewed<'w, Pod>], bound: usize) -> Flow {
         let missing = self.pods.wanted.values().filter(|pod| !self.is_healthy(**pod)).count();
         let old = targets.iter().filter(|pod| self.is_old(**pod) && !pod.meta().is_deleting());
         let leaving: Vec<_> = old.take(bound.saturating_sub(missing)).copied().collect();
@@ -51,7 +51,7 @@ impl<'w> Sync<'w> {
         GO_ON
     }
 
-    fn is_old(&self, pod: Seen<'w, Pod>) -> bool {
+    fn is_old(&self, pod: Viewed<'w, Pod>) -> bool {
         pod.meta().label(POD_REVISION) != Some(self.revisions.present.name())
     }
 

@@ -8,7 +8,8 @@ use crate::subject::{Subject, part};
 use holdfast_value::{Value, json};
 use holdfast_world::views::{CSIDriver, Node, PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttachment};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Note, Plan, Refused, Resource, Seen, Stamp, Text, Time, Verb, View, World,
+    Action, Change, Controller, Key, Keys, Plan, PlannedEvent, Refused, Resource, Stamp, Text, Time, Verb, View,
+    Viewed, World,
 };
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,7 +37,7 @@ pub struct Attacher {
     promised: BTreeMap<String, Key>,
     /// The pods of a node that already have the Event that their volume is attached to another node, each with the name
     /// of the attachment.
-    told: BTreeMap<Key, BTreeSet<(String, Text)>>,
+    reported: BTreeMap<Key, BTreeSet<(String, Text)>>,
 }
 
 impl Attacher {
@@ -45,7 +46,7 @@ impl Attacher {
             force_detach: settings.force_detach,
             unneeded: BTreeMap::new(),
             promised: BTreeMap::new(),
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
         }
     }
 }
@@ -96,7 +97,7 @@ impl Controller for Attacher {
         if change.is_of::<Node>() {
             wake(&change.key.name);
         } else if change.is_of::<Pod>() {
-            let uses = |pod: &Seen<'_, Pod>| {
+            let uses = |pod: &Viewed<'_, Pod>| {
                 pod.spec
                     .volumes
                     .iter()
@@ -123,12 +124,13 @@ impl Controller for Attacher {
     fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
         let mut plan = Plan::default();
         let known = self.unneeded.remove(key).unwrap_or_default();
-        let told = self.told.remove(key).unwrap_or_default();
+        let told = self.reported.remove(key).unwrap_or_default();
         let Some(node) = world.get::<Node>(key).filter(|node| node.meta().annotation(MANAGED) == Some("true")) else {
             return plan;
         };
         let wanted = wanted(world, &key.name);
-        let attached: Vec<Seen<'_, VolumeAttachment>> = world.indexed::<VolumeAttachment>(BY_NODE, &key.name).collect();
+        let attached: Vec<Viewed<'_, VolumeAttachment>> =
+            world.indexed::<VolumeAttachment>(BY_NODE, &key.name).collect();
         let in_use = part(node.object, &["status", "volumesInUse"]);
         let known_attached = part(node.object, &["status", "volumesAttached"]);
         let mut shown = Vec::new();
@@ -141,7 +143,7 @@ impl Controller for Attacher {
                 Some(attachment) if attachment.status.attached && !attachment.meta().is_deleting() => {
                     let name = unique_name(volume);
                     if !names(&known_attached).any(|known| known == name) {
-                        plan.notes.extend(succeeded(world, volume, key));
+                        plan.events.extend(succeeded(world, volume, key));
                     }
                     shown.push(json!({"name": name, "devicePath": ""}));
                 }
@@ -150,7 +152,7 @@ impl Controller for Attacher {
                     for pod in users(world, volume).filter(|pod| *pod.spec.node_name == *key.name) {
                         let mark = (name.clone(), Text::from(pod.meta().uid.as_str()));
                         if !told.contains(&mark) {
-                            plan.notes
+                            plan.events
                                 .push(Subject::from(pod).warning("FailedAttachVolume", taken(world, volume, key)));
                         }
                         waiting.insert(mark);
@@ -180,11 +182,11 @@ impl Controller for Attacher {
             }
             unneeded.insert(attachment.meta().name.clone(), since);
             if self.force_detach && stamp.time < end {
-                plan.again_at(end);
+                plan.requeue_at(end);
             }
         }
         if !waiting.is_empty() {
-            self.told.insert(key.clone(), waiting);
+            self.reported.insert(key.clone(), waiting);
         }
         if !unneeded.is_empty() {
             self.unneeded.insert(key.clone(), unneeded);
@@ -212,7 +214,7 @@ impl Controller for Attacher {
 
 impl Attacher {
     /// Whether an exclusive volume is attached to another node, or is about to be attached there.
-    fn is_elsewhere(&self, world: &World, volume: &Seen<'_, PersistentVolume>, node: &Key) -> bool {
+    fn is_elsewhere(&self, world: &World, volume: &Viewed<'_, PersistentVolume>, node: &Key) -> bool {
         let name = &volume.meta().name;
         let promised = self.promised.get(name).is_some_and(|promised| promised != node);
         let mut attachments = world.indexed::<VolumeAttachment>(BY_VOLUME, name);
@@ -231,7 +233,7 @@ fn is_exclusive(volume: &PersistentVolume) -> bool {
 }
 
 /// The pods that use a volume and have not finished.
-fn users<'a>(world: &'a World, volume: &PersistentVolume) -> impl Iterator<Item = Seen<'a, Pod>> + use<'a> {
+fn users<'a>(world: &'a World, volume: &PersistentVolume) -> impl Iterator<Item = Viewed<'a, Pod>> + use<'a> {
     let claim = claim_key(volume);
     let pods = claim.into_iter().flat_map(|claim| pods_of(world, &claim));
     pods.filter(|pod| !pod.is_finished())
@@ -243,14 +245,14 @@ fn names(list: &Value) -> impl Iterator<Item = &str> {
 }
 
 /// Events that a volume is attached to a node, for the node's pods that use it.
-fn succeeded(world: &World, volume: &Seen<'_, PersistentVolume>, node: &Key) -> Vec<Note> {
+fn succeeded(world: &World, volume: &Viewed<'_, PersistentVolume>, node: &Key) -> Vec<PlannedEvent> {
     let message = format!("AttachVolume.Attach succeeded for volume {:?} ", volume.meta().name);
     let users = users(world, volume).filter(|pod| *pod.spec.node_name == *node.name);
     users.map(|pod| Subject::from(pod).normal("SuccessfulAttachVolume", message.clone())).collect()
 }
 
 /// The message for a pod whose node cannot get a volume, because the volume is attached to another node.
-fn taken(world: &World, volume: &Seen<'_, PersistentVolume>, node: &Key) -> String {
+fn taken(world: &World, volume: &Viewed<'_, PersistentVolume>, node: &Key) -> String {
     let elsewhere =
         users(world, volume).filter(|pod| !pod.spec.node_name.is_empty() && *pod.spec.node_name != *node.name);
     let pods: Vec<&str> = elsewhere.map(|pod| pod.meta().name.as_str()).collect();
@@ -262,7 +264,7 @@ fn taken(world: &World, volume: &Seen<'_, PersistentVolume>, node: &Key) -> Stri
 }
 
 /// The volumes that the pods of a node use and whose drivers attach them, by the names of their attachments.
-fn wanted<'a>(world: &'a World, node: &str) -> BTreeMap<String, Seen<'a, PersistentVolume>> {
+fn wanted<'a>(world: &'a World, node: &str) -> BTreeMap<String, Viewed<'a, PersistentVolume>> {
     let running = pods_on(world, node).filter(|pod| !pod.is_finished());
     let claims = running.flat_map(|pod| {
         let namespace = pod.object.meta.namespace.clone();
@@ -295,7 +297,7 @@ fn unique_name(volume: &PersistentVolume) -> String {
     csi.map_or_else(String::new, |csi| format!("kubernetes.io/csi/{}^{}", csi.driver, csi.volume_handle))
 }
 
-fn attachment_of(name: &str, volume: &Seen<'_, PersistentVolume>, node: &str) -> Action {
+fn attachment_of(name: &str, volume: &Viewed<'_, PersistentVolume>, node: &str) -> Action {
     let resource = VolumeAttachment::resource();
     let driver = volume.spec.csi.as_ref().map_or("", |csi| csi.driver.as_str());
     let body = json!({
@@ -339,7 +341,7 @@ mod tests {
             json!([{"name": "kubernetes.io/csi/d.example.com^h", "devicePath": ""}])
         );
         let told = "Normal SuccessfulAttachVolume AttachVolume.Attach succeeded for volume \"v\" ";
-        assert_eq!(trial.take_notes(), [told]);
+        assert_eq!(trial.take_event_texts(), [told]);
         trial.patch_status("nodes", "n", json!({"volumesInUse": ["kubernetes.io/csi/d.example.com^h"]}));
         trial.delete_as("pods", "p", None, Some(0));
         trial.run();
@@ -389,15 +391,15 @@ mod tests {
         };
         assert_eq!(attached(&trial), ["m"]);
         let said = "Warning FailedAttachVolume Multi-Attach error for volume \"v\" Volume is already used by pod(s) p";
-        assert_eq!(trial.take_notes(), [said]);
+        assert_eq!(trial.take_event_texts(), [said]);
         // A change of the node repeats no Event.
         trial.patch("nodes", "n", json!({"metadata": {"labels": {"a": "b"}}}));
         trial.run();
-        assert!(trial.take_notes().is_empty());
+        assert!(trial.take_event_texts().is_empty());
         trial.delete_as("pods", "p", None, Some(0));
         trial.run();
         assert_eq!(attached(&trial), ["n"]);
-        assert!(trial.take_notes().is_empty());
+        assert!(trial.take_event_texts().is_empty());
     }
 
     #[test]
@@ -410,7 +412,7 @@ mod tests {
         trial.create(user("q", "n"));
         trial.run();
         assert_eq!(
-            trial.take_notes(),
+            trial.take_event_texts(),
             ["Warning FailedAttachVolume Multi-Attach error for volume \"v\" Volume is already exclusively attached \
               to one node and can't be attached to another"]
         );
@@ -423,7 +425,7 @@ mod tests {
         trial.create(user("q", "n"));
         trial.run();
         assert_eq!(trial.names("volumeattachments").len(), 2);
-        assert!(trial.take_notes().is_empty());
+        assert!(trial.take_event_texts().is_empty());
     }
 
     /// A cluster with a volume that node `n` reports in use and no pod needs.

@@ -53,7 +53,7 @@ impl Controller for EphemeralVolumes {
                 Some(_) => {
                     let why = format!("PVC {claim} was not created for pod {key} (pod is not owner)");
                     let message = format!("ephemeral volume {}: {why}", volume.name);
-                    plan.notes.push(Subject::from(pod).warning("FailedBinding", message));
+                    plan.events.push(Subject::from(pod).warning("FailedBinding", message));
                     plan.unready = true;
                     return plan;
                 }
@@ -75,7 +75,7 @@ impl Controller for EphemeralVolumes {
             let message = format!("ephemeral volume {volume}: create PVC {claim}: {}", refusal.message);
             Some(Subject::from(pod).warning("FailedBinding", message))
         };
-        Plan { notes: refused.iter().filter_map(note).collect(), ..Plan::default() }
+        Plan { events: refused.iter().filter_map(note).collect(), ..Plan::default() }
     }
 }
 
@@ -129,7 +129,7 @@ mod tests {
             "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}));
         trial.create(pod());
         trial.run_for(1);
-        let notes = trial.take_notes();
+        let notes = trial.take_event_texts();
         assert_eq!(
             notes[0],
             "Warning FailedBinding ephemeral volume e: PVC default/p-e was not created for pod default/p (pod is not owner)"
@@ -143,7 +143,7 @@ mod tests {
         crate::testing::allow(&mut trial, "persistentvolumeclaims", 0);
         trial.create(pod());
         trial.run_for(1);
-        let notes = trial.take_notes();
+        let notes = trial.take_event_texts();
         let told = "Warning FailedBinding ephemeral volume e: create PVC p-e: persistentvolumeclaims \"p-e\" is forbidden: \
                     exceeded quota: q";
         assert!(notes[0].starts_with(told), "{}", notes[0]);

@@ -4,7 +4,7 @@ use super::volume_of;
 use crate::subject::Subject;
 use holdfast_core::schema::amount::Amount;
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim};
-use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, View, World};
+use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Stamp, View, Viewed, World};
 use std::collections::BTreeSet;
 
 /// Each plan is for one claim.
@@ -52,7 +52,7 @@ impl Controller for Expander {
         let Some(claim) = found.filter(|claim| lacks(claim)) else { return plan };
         let Some(volume) = volume_of(world, &claim) else { return plan };
         let subject = Subject::from(claim);
-        plan.notes.push(match volume.spec.csi {
+        plan.events.push(match volume.spec.csi {
             Some(_) => {
                 subject.normal("ExternalExpanding", "waiting for an external controller to expand this PVC".into())
             }
@@ -67,7 +67,7 @@ impl Controller for Expander {
     }
 }
 
-fn lacks(claim: &Seen<'_, PersistentVolumeClaim>) -> bool {
+fn lacks(claim: &Viewed<'_, PersistentVolumeClaim>) -> bool {
     storage(&claim.spec.resources.requests) > storage(&claim.status.capacity)
 }
 
@@ -94,11 +94,11 @@ mod tests {
             "resources": {"requests": {"storage": "1Gi"}}}}));
         trial.patch_status("persistentvolumeclaims", "c", json!({"phase": "Bound", "capacity": {"storage": "1Gi"}}));
         trial.run();
-        assert!(trial.take_notes().is_empty());
+        assert!(trial.take_event_texts().is_empty());
         trial.patch("persistentvolumeclaims", "c", json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}}));
         trial.run();
         assert_eq!(
-            trial.take_notes(),
+            trial.take_event_texts(),
             ["Normal ExternalExpanding waiting for an external controller to expand this PVC"]
         );
     }

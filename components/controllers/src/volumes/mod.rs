@@ -9,7 +9,7 @@ pub mod selinux;
 pub mod standard;
 
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim, Pod};
-use holdfast_world::{Key, Seen, Text, World};
+use holdfast_world::{Key, Text, Viewed, World};
 
 /// An index of pods by the claims that they use, as `namespace/name`.
 pub const BY_CLAIM: &str = "claim";
@@ -32,7 +32,7 @@ pub fn claims_of<'a>(name: &'a str, pod: &'a Pod) -> impl Iterator<Item = String
 }
 
 /// The pods that use a claim.
-pub fn pods_of<'a>(world: &'a World, claim: &Key) -> impl Iterator<Item = Seen<'a, Pod>> + use<'a> {
+pub fn pods_of<'a>(world: &'a World, claim: &Key) -> impl Iterator<Item = Viewed<'a, Pod>> + use<'a> {
     world.indexed::<Pod>(BY_CLAIM, &place(&claim.namespace, &claim.name))
 }
 
@@ -47,6 +47,6 @@ pub fn claim_key(volume: &PersistentVolume) -> Option<Key> {
 }
 
 /// The volume that a claim names.
-pub fn volume_of<'a>(world: &'a World, claim: &PersistentVolumeClaim) -> Option<Seen<'a, PersistentVolume>> {
+pub fn volume_of<'a>(world: &'a World, claim: &PersistentVolumeClaim) -> Option<Viewed<'a, PersistentVolume>> {
     world.get::<PersistentVolume>(&Key::cluster(&claim.spec.volume_name))
 }

@@ -5,14 +5,14 @@
 //! longer in use.
 
 use super::{claims_of, index_pods, pods_of};
-use crate::answers::{Answers, Ask};
+use crate::get_answers::{GetAnswers, NeedsGet};
 use crate::planted::{Bug, planted};
 use crate::subject::Subject;
 use holdfast_value::{Value, json};
 use holdfast_world::views::pod::Volume as PodVolume;
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttributesClass};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Meta, Plan, Refusal, Resource, Seen, Stamp, Text, View, World,
+    Action, Change, Controller, Key, Keys, Meta, Plan, Refusal, Resource, Stamp, Text, View, Viewed, World,
 };
 use serde::Deserialize;
 
@@ -23,7 +23,7 @@ const CLASS_FINALIZER: &str = "kubernetes.io/vac-protection";
 const BY_CLASS: &str = "attributes";
 
 /// Adds the finalizer, or removes it.
-fn protect<V: View>(found: Seen<'_, V>, finalizer: &str, is_used: bool) -> Option<Action> {
+fn protect<V: View>(found: Viewed<'_, V>, finalizer: &str, is_used: bool) -> Option<Action> {
     let meta = found.meta();
     let mut document = found.object.document();
     let finalizers = &mut document["metadata"]["finalizers"];
@@ -46,7 +46,7 @@ fn plan_of(action: Option<Action>) -> Plan {
 /// removed.
 #[derive(Default)]
 pub struct ClaimProtection {
-    answers: Answers,
+    answers: GetAnswers,
 }
 
 impl ClaimProtection {
@@ -56,8 +56,8 @@ impl ClaimProtection {
     fn is_used<'a>(
         &'a self,
         world: &'a World,
-        claim: Seen<'_, PersistentVolumeClaim>,
-    ) -> Result<Result<bool, &'a Refusal>, Ask> {
+        claim: Viewed<'_, PersistentVolumeClaim>,
+    ) -> Result<Result<bool, &'a Refusal>, NeedsGet> {
         let key = claim.object.key();
         if pods_of(world, &key).any(|pod| uses(pod.meta(), &pod, claim.meta())) {
             return Ok(Ok(true));
@@ -124,8 +124,8 @@ impl Controller for ClaimProtection {
         if let Some(claim) = world.get::<PersistentVolumeClaim>(key) {
             let may_go = claim.meta().is_deleting() && claim.meta().has_finalizer(CLAIM_FINALIZER);
             match if may_go { self.is_used(world, claim) } else { Ok(Ok(true)) } {
-                Err(Ask(path)) => {
-                    plan.asks.push(path);
+                Err(NeedsGet(path)) => {
+                    plan.gets.push(path);
                     return plan;
                 }
                 Ok(Err(_)) => plan.unready = true,
@@ -140,7 +140,7 @@ impl Controller for ClaimProtection {
     }
 
     fn answered(&mut self, key: &Key, path: &str, answer: Result<Value, Refusal>) {
-        self.answers.take_in(key, path, answer);
+        self.answers.store(key, path, answer);
     }
 }
 

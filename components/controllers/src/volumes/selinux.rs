@@ -9,7 +9,7 @@ use super::{claim_key, index_pods, pods_of};
 use crate::subject::{Subject, part};
 use holdfast_value::Value;
 use holdfast_world::views::{CSIDriver, PersistentVolume, PersistentVolumeClaim, Pod};
-use holdfast_world::{Change, Controller, Key, Keys, Note, Object, Plan, Resource, Seen, Stamp, View, World};
+use holdfast_world::{Change, Controller, Key, Keys, Object, Plan, PlannedEvent, Resource, Stamp, View, Viewed, World};
 use std::collections::{BTreeMap, BTreeSet};
 
 const RECURSIVE: &str = "Recursive";
@@ -22,21 +22,21 @@ const DRIVER: &str = "selinux-driver";
 pub struct SelinuxWarnings;
 
 /// The location of a volume's data, for the kinds of volumes that can be mounted with a label.
-struct Source {
+struct DataLocation {
     name: String,
     /// The driver, whose CSIDriver says whether it mounts with labels; `None`: this kind of volume is always mounted
     /// with a label.
     driver: Option<String>,
 }
 
-impl Source {
+impl DataLocation {
     /// Reads the source from the spec of a volume, or from an inline volume of a pod.
-    fn of(spec: &Value) -> Option<Source> {
+    fn of(spec: &Value) -> Option<DataLocation> {
         let text = |value: &Value| value.as_str().map(str::to_owned).unwrap_or_else(|| value.to_string());
-        let other = |name: String| Some(Source { name, driver: None });
+        let other = |name: String| Some(DataLocation { name, driver: None });
         if let Some(csi) = spec["csi"].as_object() {
             let driver = text(csi.get("driver")?);
-            return Some(Source {
+            return Some(DataLocation {
                 name: format!("csi/{driver}^{}", text(csi.get("volumeHandle")?)),
                 driver: Some(driver),
             });
@@ -59,8 +59,8 @@ impl Source {
 }
 
 /// The location of a PersistentVolume's data.
-fn source_of(volume: &Object) -> Option<Source> {
-    Source::of(&part(volume, &["spec"]))
+fn source_of(volume: &Object) -> Option<DataLocation> {
+    DataLocation::of(&part(volume, &["spec"]))
 }
 
 /// How a pod mounts a volume.
@@ -73,14 +73,14 @@ struct Mount {
 /// The volumes and labels of a pod.
 struct Mounts<'a> {
     world: &'a World,
-    pod: Seen<'a, Pod>,
+    pod: Viewed<'a, Pod>,
     spec: Value,
     /// The labels of all containers that mount each volume, by the volume's name.
     labels: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl<'a> Mounts<'a> {
-    fn of(world: &'a World, pod: Seen<'a, Pod>) -> Mounts<'a> {
+    fn of(world: &'a World, pod: Viewed<'a, Pod>) -> Mounts<'a> {
         let spec = part(pod.object, &["spec"]);
         let mut labels = BTreeMap::<String, BTreeSet<String>>::new();
         let containers = ["initContainers", "containers", "ephemeralContainers"];
@@ -110,14 +110,14 @@ impl<'a> Mounts<'a> {
     }
 
     /// Each mounted volume with its source and mount; `Err`: the volume's name, if containers disagree about the label.
-    fn volumes(&self) -> Vec<Result<(Source, Mount), String>> {
+    fn volumes(&self) -> Vec<Result<(DataLocation, Mount), String>> {
         let mounted = items(&self.spec["volumes"]).filter_map(|volume| {
             let name = volume["name"].as_str()?;
             Some((name, self.labels.get(name)?, self.spec_of(volume)?))
         });
         let read = mounted.filter_map(|(name, labels, spec)| match labels.len() {
             0 | 1 => {
-                let source = Source::of(&spec)?;
+                let source = DataLocation::of(&spec)?;
                 let mount = self.mount(labels.first(), &source);
                 Some(Ok((source, mount)))
             }
@@ -126,7 +126,7 @@ impl<'a> Mounts<'a> {
         read.collect()
     }
 
-    fn mount(&self, label: Option<&String>, source: &Source) -> Mount {
+    fn mount(&self, label: Option<&String>, source: &DataLocation) -> Mount {
         let wanted = self.spec["securityContext"]["seLinuxChangePolicy"].as_str().unwrap_or(MOUNT_OPTION);
         match label.filter(|label| wanted != RECURSIVE && !label.is_empty() && source.mounts_with_label(self.world)) {
             Some(label) => Mount { label: label.clone(), policy: wanted.to_owned() },
@@ -153,7 +153,7 @@ fn conflict(one: &str, other: &str) -> bool {
 }
 
 /// The message for a pod about another pod.
-fn told(pod: Seen<'_, Pod>, other: Seen<'_, Pod>, what: &str, own: &str, others: &str) -> String {
+fn conflict_message(pod: Viewed<'_, Pod>, other: Viewed<'_, Pod>, what: &str, own: &str, others: &str) -> String {
     const END: &str = "If both pods land on the same node, only one of them may access the volume.";
     match pod.meta().namespace == other.meta().namespace {
         true => format!(
@@ -168,16 +168,16 @@ fn told(pod: Seen<'_, Pod>, other: Seen<'_, Pod>, what: &str, own: &str, others:
 }
 
 /// The pods whose volumes have the same data.
-fn users<'a>(world: &'a World, source: &str) -> Vec<Seen<'a, Pod>> {
+fn users<'a>(world: &'a World, source: &str) -> Vec<Viewed<'a, Pod>> {
     let claims = world.indexed::<PersistentVolume>(SOURCE, source).filter_map(|volume| claim_key(&volume));
-    let mut pods: Vec<Seen<'a, Pod>> = claims.flat_map(|claim| pods_of(world, &claim)).collect();
+    let mut pods: Vec<Viewed<'a, Pod>> = claims.flat_map(|claim| pods_of(world, &claim)).collect();
     pods.extend(world.indexed::<Pod>(SOURCE, source));
     pods.retain(|pod| !pod.is_finished());
     pods
 }
 
 impl SelinuxWarnings {
-    fn warn(world: &World, pod: Seen<'_, Pod>, source: &Source, mount: &Mount, notes: &mut Vec<Note>) {
+    fn warn(world: &World, pod: Viewed<'_, Pod>, source: &DataLocation, mount: &Mount, notes: &mut Vec<PlannedEvent>) {
         for other in users(world, &source.name) {
             if other.meta().uid == pod.meta().uid {
                 continue;
@@ -186,8 +186,8 @@ impl SelinuxWarnings {
                 Mounts::of(world, other).volumes().into_iter().flatten().find(|(at, _)| at.name == source.name);
             let Some((_, their)) = theirs else { continue };
             let mut both = |reason, what, own: &str, others: &str| {
-                notes.push(Subject::from(pod).normal(reason, told(pod, other, what, own, others)));
-                notes.push(Subject::from(other).normal(reason, told(other, pod, what, others, own)));
+                notes.push(Subject::from(pod).normal(reason, conflict_message(pod, other, what, own, others)));
+                notes.push(Subject::from(other).normal(reason, conflict_message(other, pod, what, others, own)));
             };
             if mount.policy != their.policy {
                 both("SELinuxChangePolicyConflict", "SELinuxChangePolicy", &mount.policy, &their.policy);
@@ -223,7 +223,7 @@ impl Controller for SelinuxWarnings {
             // Most pods have no volumes, so their JSON is not decoded.
             Some(pod) if !pod.spec.volumes.is_empty() => {
                 let volumes = part(object, &["spec", "volumes"]);
-                let sources = items(&volumes).filter_map(Source::of);
+                let sources = items(&volumes).filter_map(DataLocation::of);
                 sources.map(|source| source.name.as_str().into()).collect()
             }
             _ => Vec::new(),
@@ -244,21 +244,25 @@ impl Controller for SelinuxWarnings {
         let mut users = |claim: &Key| pods_of(world, claim).for_each(|pod| keys.add(pod.object.key()));
         if change.is_of::<PersistentVolumeClaim>() {
             let volume =
-                |side: Option<Seen<'_, PersistentVolumeClaim>>| side.map(|claim| claim.spec.volume_name.clone());
+                |side: Option<Viewed<'_, PersistentVolumeClaim>>| side.map(|claim| claim.spec.volume_name.clone());
             let (before, after) = (volume(change.before()), volume(change.after()));
             if after.as_ref().is_some_and(|after| !after.is_empty() && before.as_ref() != Some(after)) {
                 users(&change.key);
             }
         } else if change.is_of::<PersistentVolume>() {
-            let uid = |side: Option<Seen<'_, PersistentVolume>>| {
+            let uid = |side: Option<Viewed<'_, PersistentVolume>>| {
                 side.and_then(|volume| volume.spec.claim_ref.as_ref().map(|claim| claim.uid.clone()))
             };
             let (before, after) = (uid(change.before()), uid(change.after()));
             if after.as_ref().is_some_and(|after| !after.is_empty() && before.as_ref() != Some(after)) {
-                change.after().and_then(|volume: Seen<'_, PersistentVolume>| claim_key(&volume)).iter().for_each(users);
+                change
+                    .after()
+                    .and_then(|volume: Viewed<'_, PersistentVolume>| claim_key(&volume))
+                    .iter()
+                    .for_each(users);
             }
         } else if change.is_of::<CSIDriver>() {
-            let mounts = |side: Option<Seen<'_, CSIDriver>>| side.is_some_and(|driver| driver.spec.se_linux_mount);
+            let mounts = |side: Option<Viewed<'_, CSIDriver>>| side.is_some_and(|driver| driver.spec.se_linux_mount);
             if mounts(change.before()) != mounts(change.after()) {
                 let volumes = world.indexed::<PersistentVolume>(DRIVER, &change.key.name);
                 volumes.filter_map(|volume| claim_key(&volume)).for_each(|claim| users(&claim));
@@ -277,11 +281,11 @@ impl Controller for SelinuxWarnings {
         }
         for volume in Mounts::of(world, pod).volumes() {
             match volume {
-                Ok((source, mount)) => SelinuxWarnings::warn(world, pod, &source, &mount, &mut plan.notes),
+                Ok((source, mount)) => SelinuxWarnings::warn(world, pod, &source, &mount, &mut plan.events),
                 Err(name) => {
                     let message =
                         format!("Volume {name:?} is mounted twice with different SELinux labels inside this pod");
-                    plan.notes.push(Subject::from(pod).warning("MultipleSELinuxLabels", message));
+                    plan.events.push(Subject::from(pod).warning("MultipleSELinuxLabels", message));
                 }
             }
         }
@@ -333,10 +337,14 @@ mod tests {
         claim(&mut trial, "a", "h");
         pod(&mut trial, "one", "a", one);
         trial.run();
-        trial.take_notes();
+        trial.take_event_texts();
         pod(&mut trial, "other", "a", other);
         trial.run();
-        trial.take_notes().into_iter().map(|note| note.split(". ").next().unwrap_or_default().to_owned()).collect()
+        trial
+            .take_event_texts()
+            .into_iter()
+            .map(|note| note.split(". ").next().unwrap_or_default().to_owned())
+            .collect()
     }
 
     #[test]
@@ -380,17 +388,17 @@ mod tests {
         trial.run();
         trial.patch("csidrivers.storage.k8s.io", "d.example.com", json!({"spec": {"seLinuxMount": true}}));
         trial.run();
-        assert!(trial.take_notes().is_empty());
+        assert!(trial.take_event_texts().is_empty());
         // Another volume with the same data.
         claim(&mut trial, "b", "h");
         trial.run();
-        assert_eq!(trial.take_notes().len(), 2);
+        assert_eq!(trial.take_event_texts().len(), 2);
         trial.patch("csidrivers.storage.k8s.io", "d.example.com", json!({"spec": {"seLinuxMount": false}}));
         trial.run();
-        trial.take_notes();
+        trial.take_event_texts();
         trial.patch("csidrivers.storage.k8s.io", "d.example.com", json!({"spec": {"seLinuxMount": true}}));
         trial.run();
-        assert_eq!(trial.take_notes().len(), 4, "each of the two, planned, tells both");
+        assert_eq!(trial.take_event_texts().len(), 4, "each of the two, planned, tells both");
     }
 
     #[test]
@@ -405,6 +413,6 @@ mod tests {
         trial.run();
         let expected =
             "Warning MultipleSELinuxLabels Volume \"v\" is mounted twice with different SELinux labels inside this pod";
-        assert_eq!(trial.take_notes(), [expected]);
+        assert_eq!(trial.take_event_texts(), [expected]);
     }
 }

@@ -5,14 +5,14 @@ mod probes;
 mod shares;
 mod stops;
 
-use crate::behaviour::{Behaviour, Telling};
-use crate::inside::{self, Sources};
+use crate::behaviour::{Behaviour, ContainerEvent};
+use crate::environment::{self, Sources};
 pub use probes::{ADDRESS, REFUSED};
 pub use stops::{Stop, stops};
 
 use shares::Shares;
 
-use holdfast_shell::{MAIN, Machine, Pid, Setup, Stream, Turn};
+use holdfast_shell::{MAIN, Machine, OutputStream, Pid, RunResult, Setup};
 use holdfast_value::Value;
 use sha2::{Digest, Sha256};
 use std::cell::RefCell;
@@ -56,18 +56,18 @@ pub struct Ending {
 
 /// A course with the results of probes and hooks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct ProbedCourse {
     pub course: Course,
     /// When the container becomes ready and unready, if a probe or a hook decides it.
     pub ready: Vec<(i64, bool)>,
-    pub told: Vec<Telling>,
+    pub events: Vec<ContainerEvent>,
 }
 
-const UNKNOWN: Found = Found { course: Course::Unknown, ready: Vec::new(), told: Vec::new() };
+const UNKNOWN: ProbedCourse = ProbedCourse { course: Course::Unknown, ready: Vec::new(), events: Vec::new() };
 
 /// Courses by all values on which they depend, so that the course of pods of one template is computed once.
 #[derive(Debug, Default)]
-pub struct Courses(RefCell<HashMap<[u8; 32], Found>>);
+pub struct Courses(RefCell<HashMap<[u8; 32], ProbedCourse>>);
 
 /// The words of a container's command, if the shell can run it.
 pub fn runnable(container: &Value, words: Vec<String>) -> Option<Vec<String>> {
@@ -91,14 +91,14 @@ impl Courses {
         behaviour: &Behaviour,
         allocatable: &Value,
         begin_ms: i64,
-    ) -> Found {
+    ) -> ProbedCourse {
         let has_words =
             ["command", "args"].iter().any(|field| container[*field].as_array().is_some_and(|words| !words.is_empty()));
         let none = Sources::default();
         let mut environment = Default::default();
         let words = has_words.then(|| {
-            environment = inside::environment(pod, container, &none, allocatable);
-            runnable(container, inside::words(container, &environment))
+            environment = environment::environment(pod, container, &none, allocatable);
+            runnable(container, environment::words(container, &environment))
         });
         let words = words.flatten();
         let probes = probes::of(container, behaviour, words.is_some());
@@ -135,7 +135,7 @@ impl Courses {
         }
         let grace = &pod["spec"]["terminationGracePeriodSeconds"];
         let shares = Shares::of(pod, container);
-        hash.update(shares.told());
+        hash.update(shares.cache_key());
         hash.update(format!("{is_known} {grace} {:?} {:?}\n", behaviour.answer, behaviour.answer_code));
         if ["hostname", "/etc/", "date"].into_iter().any(mentions) {
             hash.update(format!("{} {begin_ms}", pod["metadata"]["uid"]));
@@ -146,25 +146,26 @@ impl Courses {
         }
         let volumes = shares.volumes(pod, container);
         let is_filled = shares.fill(pod, &volumes, allocatable, begin_ms);
-        let setup = inside::setup(pod, container, &none, &volumes, allocatable, begin_ms);
+        let setup = environment::setup(pod, container, &none, &volumes, allocatable, begin_ms);
         let grace_ms = grace.as_i64().unwrap_or(GRACE_SECONDS).saturating_mul(1000);
-        let mut found = Going { container, words: &words, begin_ms, grace_ms, is_known }.go(setup, probes);
+        let mut found =
+            RunningContainer { container, words: &words, begin_ms, grace_ms, is_known }.run_container(setup, probes);
         // The objects that files and variables come from are read only when a client uses the container, and the course
         // does not wait for files of other containers. So a command that fails without them may succeed with them, and
         // its failure is ignored.
         let fails = matches!(&found.course, Course::Ends(ending) if ending.code != 0);
-        let mut missing = shares.beside.clone();
+        let mut missing = shares.shared_paths.clone();
         if !is_filled {
             missing.extend(&shares.before);
         }
         let hangs = missing.iter().any(|path| words.iter().any(|word| word.contains(path)));
-        if is_known && fails && (hangs || inside::mentions_sources(pod, container, &words)) {
+        if is_known && fails && (hangs || environment::mentions_sources(pod, container, &words)) {
             found = UNKNOWN;
         }
         if !is_known && found.course == Course::Lasts {
             found.course = Course::Unknown;
         }
-        found.told.truncate(TOLD_MAX);
+        found.events.truncate(TOLD_MAX);
         let mut known = self.0.borrow_mut();
         if known.len() >= COURSES_MAX {
             known.clear();
@@ -182,7 +183,7 @@ enum Hook {
 }
 
 /// A container whose course is being computed.
-struct Going<'a> {
+struct RunningContainer<'a> {
     container: &'a Value,
     words: &'a [String],
     begin_ms: i64,
@@ -191,16 +192,16 @@ struct Going<'a> {
     is_known: bool,
 }
 
-impl Going<'_> {
+impl RunningContainer<'_> {
     /// Runs the container from its start to its end, with its hook and its probes.
-    fn go(&self, setup: Setup, mut probes: Vec<probes::Probe>) -> Found {
+    fn run_container(&self, setup: Setup, mut probes: Vec<probes::Probe>) -> ProbedCourse {
         let (container, begin_ms) = (self.container, self.begin_ms);
         let mut machine = Machine::new(setup, begin_ms);
         if machine.start(self.words, container["stdin"] == true, container["tty"] == true).is_none() {
             return UNKNOWN;
         }
         let mut hook = self.hook(&mut machine);
-        let mut found = Found { course: Course::Lasts, ..UNKNOWN };
+        let mut found = ProbedCourse { course: Course::Lasts, ..UNKNOWN };
         let asks = probes.iter().any(probes::Probe::is_readiness);
         if asks || !matches!(hook, Hook::Over) {
             found.ready.push((0, false));
@@ -208,8 +209,9 @@ impl Going<'_> {
         let (mut now_ms, mut log, mut ended) = (0, Vec::new(), 0);
         while machine.steps() < STEPS_MAX && ended < PROBES_MAX {
             let turn = machine.run(begin_ms.saturating_add(now_ms), STEPS_MAX - machine.steps());
-            let more = [Stream::Output, Stream::Errors].map(|stream| machine.read(MAIN, stream, usize::MAX));
-            let mut is_busy = turn == Turn::More || more.iter().any(|bytes| !bytes.is_empty());
+            let more =
+                [OutputStream::Output, OutputStream::Errors].map(|stream| machine.read(MAIN, stream, usize::MAX));
+            let mut is_busy = turn == RunResult::More || more.iter().any(|bytes| !bytes.is_empty());
             more.into_iter().for_each(|bytes| log.extend(bytes));
             let surplus = log.len().saturating_sub(2 * MESSAGE_LOG_BYTES);
             log.drain(..surplus);
@@ -221,7 +223,7 @@ impl Going<'_> {
                 let message = message(container, &mut machine, code, &log);
                 return found.ends(Ending { after_ms: now_ms, code, message });
             }
-            match hook.look(&mut machine, now_ms) {
+            match hook.poll_hook(&mut machine, now_ms) {
                 Some(0) => {
                     if !asks {
                         found.ready.push((now_ms, true));
@@ -230,25 +232,25 @@ impl Going<'_> {
                 }
                 Some(_) => {
                     // The hook's output may contain secrets, so it is not in the Event.
-                    found.tell(now_ms, true, "FailedPostStartHook", "PostStartHook failed".into());
-                    found.tell(now_ms, false, "Killing", "FailedPostStartHook".into());
+                    found.add_event(now_ms, true, "FailedPostStartHook", "PostStartHook failed".into());
+                    found.add_event(now_ms, false, "Killing", "FailedPostStartHook".into());
                     return self.stops(&mut machine, found, now_ms, self.grace_ms);
                 }
                 None => {}
             }
             if matches!(hook, Hook::Over) {
-                let looked = probes::look(&mut machine, &mut probes, now_ms);
+                let looked = probes::poll(&mut machine, &mut probes, now_ms);
                 ended += looked.ended;
                 is_busy |= looked.begun + looked.ended > 0;
                 found.ready.extend(looked.ready.map(|ready| (now_ms, ready)));
-                if found.told.len() < TOLD_MAX {
-                    found.told.extend(looked.told);
+                if found.events.len() < TOLD_MAX {
+                    found.events.extend(looked.events);
                 }
                 if let Some((failed, name)) = probes::fatal(&probes) {
                     let grace_ms = failed.grace_ms.unwrap_or(self.grace_ms);
                     let of = container["name"].as_str().unwrap_or_default();
                     let message = format!("Container {of} failed {name} probe, will be restarted");
-                    found.tell(now_ms, false, "Killing", message);
+                    found.add_event(now_ms, false, "Killing", message);
                     return self.stops(&mut machine, found, now_ms, grace_ms);
                 }
             }
@@ -256,7 +258,8 @@ impl Going<'_> {
             if is_busy {
                 continue;
             }
-            let wakes = if let Turn::Idle { until_ms: Some(until) } = turn { Some(until - begin_ms) } else { None };
+            let wakes =
+                if let RunResult::Idle { until_ms: Some(until) } = turn { Some(until - begin_ms) } else { None };
             let hook_ends = if let Hook::Until(until_ms) = hook { Some(until_ms) } else { None };
             let due = matches!(hook, Hook::Over).then(|| probes::due(&probes)).into_iter().flatten();
             match wakes.into_iter().chain(hook_ends).chain(due).filter(|time| *time > now_ms).min() {
@@ -283,7 +286,7 @@ impl Going<'_> {
     }
 
     /// Stops the container, and records how it ends.
-    fn stops(&self, machine: &mut Machine, found: Found, now_ms: i64, grace_ms: i64) -> Found {
+    fn stops(&self, machine: &mut Machine, found: ProbedCourse, now_ms: i64, grace_ms: i64) -> ProbedCourse {
         let told_ms = self.begin_ms.saturating_add(now_ms);
         let Ending { after_ms, code, message } =
             stops::stop(machine, self.container, self.words, told_ms, grace_ms).ending;
@@ -293,10 +296,10 @@ impl Going<'_> {
 
 impl Hook {
     /// The exit code if the hook has just ended. A hook whose program the shell does not know is assumed to succeed.
-    fn look(&mut self, machine: &mut Machine, now_ms: i64) -> Option<i32> {
+    fn poll_hook(&mut self, machine: &mut Machine, now_ms: i64) -> Option<i32> {
         let code = match self {
             Hook::Command(pid) => {
-                for stream in [Stream::Output, Stream::Errors] {
+                for stream in [OutputStream::Output, OutputStream::Errors] {
                     machine.read(*pid, stream, usize::MAX);
                 }
                 let code = machine.exit_code(*pid)?;
@@ -311,15 +314,15 @@ impl Hook {
     }
 }
 
-impl Found {
-    fn ends(self, ending: Ending) -> Found {
-        Found { course: Course::Ends(ending), ..self }
+impl ProbedCourse {
+    fn ends(self, ending: Ending) -> ProbedCourse {
+        ProbedCourse { course: Course::Ends(ending), ..self }
     }
 
-    fn tell(&mut self, at_ms: i64, warning: bool, reason: &'static str, message: String) {
+    fn add_event(&mut self, at_ms: i64, warning: bool, reason: &'static str, message: String) {
         // The last Event is the most important one, so it replaces the previous one.
-        self.told.truncate(TOLD_MAX - 1);
-        self.told.push(Telling { at_ms, warning, reason, message });
+        self.events.truncate(TOLD_MAX - 1);
+        self.events.push(ContainerEvent { at_ms, warning, reason, message });
     }
 }
 
@@ -332,7 +335,7 @@ pub fn post_start(container: &Value) -> Option<Vec<String>> {
 
 /// The termination message of a container: from its file, or from the end of its log.
 pub fn message(container: &Value, machine: &mut Machine, code: i64, log: &[u8]) -> String {
-    let told = machine.with_files(|files| files.read(inside::termination_path(container)));
+    let told = machine.with_files(|files| files.read(environment::termination_path(container)));
     let told = told.map(|told| told[..told.len().min(MESSAGE_BYTES_MAX)].to_vec()).unwrap_or_default();
     if !told.is_empty() || code == 0 || container["terminationMessagePolicy"] != "FallbackToLogsOnError" {
         return String::from_utf8_lossy(&told).into_owned();
@@ -348,7 +351,7 @@ mod tests {
     use super::*;
     use holdfast_value::json;
 
-    fn find(container: Value) -> Found {
+    fn find(container: Value) -> ProbedCourse {
         let pod = json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {}});
         Courses::default().find(&pod, &container, &Behaviour::default(), &json!({}), 1_700_000_000_000)
     }
@@ -387,8 +390,12 @@ mod tests {
         assert_eq!(found.ready, [(0, false), (5000, true), (40_000, false)]);
     }
 
-    fn said(found: &Found) -> Vec<String> {
-        found.told.iter().map(|told| format!("{} {} {}", told.at_ms / 1000, told.reason, told.message.trim())).collect()
+    fn said(found: &ProbedCourse) -> Vec<String> {
+        found
+            .events
+            .iter()
+            .map(|told| format!("{} {} {}", told.at_ms / 1000, told.reason, told.message.trim()))
+            .collect()
     }
 
     #[test]
@@ -406,7 +413,7 @@ mod tests {
         );
         let never = json!({"exec": {"command": ["false"]}, "periodSeconds": 1});
         let found = find(json!({"command": ["sleep", "600"], "readinessProbe": never}));
-        assert_eq!((found.told.len(), found.ready), (TOLD_MAX, vec![(0, false)]));
+        assert_eq!((found.events.len(), found.ready), (TOLD_MAX, vec![(0, false)]));
     }
 
     #[test]
@@ -448,11 +455,11 @@ mod tests {
         };
         let found = find(container("sleep 3; touch /tmp/go"));
         assert_eq!(found.course, Course::Ends(Ending { after_ms: 9000, code: 4, message: String::new() }));
-        assert_eq!((found.ready, found.told.len()), (vec![(0, false), (3000, true)], 0));
+        assert_eq!((found.ready, found.events.len()), (vec![(0, false), (3000, true)], 0));
         let failed = find(container("sleep 2; exit 1"));
         assert_eq!(failed.course, Course::Ends(Ending { after_ms: 2000, code: 137, message: String::new() }));
         assert_eq!(said(&failed), ["2 FailedPostStartHook PostStartHook failed", "2 Killing FailedPostStartHook"]);
-        assert_eq!(find(container("curl http://x; touch /tmp/go; curl http://x")).told, []);
+        assert_eq!(find(container("curl http://x; touch /tmp/go; curl http://x")).events, []);
         let slept = find(json!({"image": "nginx", "command": ["sleep", "infinity"],
             "lifecycle": {"postStart": {"sleep": {"seconds": 7}}}}));
         assert_eq!(slept.ready, [(0, false), (7000, true)]);

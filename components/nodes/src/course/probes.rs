@@ -1,8 +1,8 @@
 //! The probes of a container while its course is computed: when each is due, its results, and the Events about them.
 
 use crate::behaviour::Behaviour;
-use crate::behaviour::Telling;
-use holdfast_shell::{Machine, Pid, Stream};
+use crate::behaviour::ContainerEvent;
+use holdfast_shell::{Machine, OutputStream, Pid};
 use holdfast_value::Value;
 
 /// The maximum number of bytes of a probe's output in an Event.
@@ -15,8 +15,8 @@ pub const REFUSED: &str = "refused";
 
 /// A probe of a container.
 pub struct Probe {
-    kind: Kind,
-    check: Check,
+    kind: ProbeKind,
+    check: ProbeAction,
     next_ms: i64,
     period_ms: i64,
     timeout_ms: i64,
@@ -30,13 +30,13 @@ pub struct Probe {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ProbeKind {
     Startup,
     Liveness,
     Readiness,
 }
 
-enum Check {
+enum ProbeAction {
     Command(Vec<String>),
     /// A network probe that always fails, for this reason.
     Fails(String),
@@ -48,22 +48,22 @@ struct Running {
     output: Vec<u8>,
 }
 
-impl Kind {
-    const ALL: [(Kind, &str, &str); 3] = [
-        (Kind::Startup, "startupProbe", "Startup"),
-        (Kind::Liveness, "livenessProbe", "Liveness"),
-        (Kind::Readiness, "readinessProbe", "Readiness"),
+impl ProbeKind {
+    const ALL: [(ProbeKind, &str, &str); 3] = [
+        (ProbeKind::Startup, "startupProbe", "Startup"),
+        (ProbeKind::Liveness, "livenessProbe", "Liveness"),
+        (ProbeKind::Readiness, "readinessProbe", "Readiness"),
     ];
 
     fn name(self) -> &'static str {
-        Kind::ALL.iter().find(|(kind, ..)| *kind == self).map_or("", |(_, _, name)| name)
+        ProbeKind::ALL.iter().find(|(kind, ..)| *kind == self).map_or("", |(_, _, name)| name)
     }
 }
 
 /// The probes of a container whose result is not always success: exec probes whose program the shell knows, and network
 /// probes that annotations about ports make fail.
 pub fn of(container: &Value, behaviour: &Behaviour, with_commands: bool) -> Vec<Probe> {
-    let probe = |(kind, field, _): (Kind, &str, &str)| {
+    let probe = |(kind, field, _): (ProbeKind, &str, &str)| {
         let told = &container[field];
         let number =
             |field: &str, otherwise: i64| told[field].as_i64().filter(|number| *number > 0).unwrap_or(otherwise);
@@ -72,9 +72,9 @@ pub fn of(container: &Value, behaviour: &Behaviour, with_commands: bool) -> Vec<
             Some(command) => {
                 let words: Vec<String> = command.iter().filter_map(Value::as_str).map(str::to_owned).collect();
                 words.first().filter(|program| with_commands && holdfast_shell::knows(program))?;
-                Check::Command(words)
+                ProbeAction::Command(words)
             }
-            None => Check::Fails(over_network(container, told, behaviour, timeout_ms)?),
+            None => ProbeAction::Fails(over_network(container, told, behaviour, timeout_ms)?),
         };
         let times = |field: &str, otherwise: i64| u64::try_from(number(field, otherwise)).unwrap_or(1);
         Some(Probe {
@@ -86,11 +86,11 @@ pub fn of(container: &Value, behaviour: &Behaviour, with_commands: bool) -> Vec<
             grace_ms: told["terminationGracePeriodSeconds"].as_i64().map(|seconds| seconds.saturating_mul(1000)),
             wanted: [times("successThreshold", 1), times("failureThreshold", 3)],
             found: [0, 0],
-            holds: kind == Kind::Liveness,
+            holds: kind == ProbeKind::Liveness,
             running: None,
         })
     };
-    Kind::ALL.into_iter().filter_map(probe).collect()
+    ProbeKind::ALL.into_iter().filter_map(probe).collect()
 }
 
 /// Why a network probe fails; `None` if it succeeds.
@@ -134,24 +134,24 @@ fn port(container: &Value, told: &Value) -> String {
 
 /// Whether a probe is paused. All other probes are paused until the startup probe has succeeded; the startup probe is
 /// paused after that.
-fn is_held(kind: Kind, probes: &[Probe]) -> bool {
-    let start = probes.iter().find(|probe| probe.kind == Kind::Startup);
-    start.is_some_and(|start| if kind == Kind::Startup { start.holds } else { !start.holds })
+fn is_held(kind: ProbeKind, probes: &[Probe]) -> bool {
+    let start = probes.iter().find(|probe| probe.kind == ProbeKind::Startup);
+    start.is_some_and(|start| if kind == ProbeKind::Startup { start.holds } else { !start.holds })
 }
 
 /// The result of one check of all probes.
 #[derive(Default)]
-pub struct Looked {
+pub struct ProbeResults {
     pub begun: usize,
     pub ended: usize,
     /// Whether the container has become ready or unready.
     pub ready: Option<bool>,
-    pub told: Vec<Telling>,
+    pub events: Vec<ContainerEvent>,
 }
 
 /// Starts due probes, and collects results.
-pub fn look(machine: &mut Machine, probes: &mut [Probe], now_ms: i64) -> Looked {
-    let mut looked = Looked::default();
+pub fn poll(machine: &mut Machine, probes: &mut [Probe], now_ms: i64) -> ProbeResults {
+    let mut looked = ProbeResults::default();
     for at in 0..probes.len() {
         let held = is_held(probes[at].kind, probes);
         let probe = &mut probes[at];
@@ -162,8 +162,8 @@ pub fn look(machine: &mut Machine, probes: &mut [Probe], now_ms: i64) -> Looked 
                 probe.next_ms = now_ms.saturating_add(probe.period_ms);
                 looked.begun += 1;
                 match &probe.check {
-                    Check::Fails(why) => Err(format!("failed: {why}")),
-                    Check::Command(words) => {
+                    ProbeAction::Fails(why) => Err(format!("failed: {why}")),
+                    ProbeAction::Command(words) => {
                         let running = |pid| Running { pid, since_ms: now_ms, output: Vec::new() };
                         probe.running = machine.start(words, false, false).map(running);
                         continue;
@@ -171,7 +171,7 @@ pub fn look(machine: &mut Machine, probes: &mut [Probe], now_ms: i64) -> Looked 
                 }
             }
             Some(mut running) => {
-                for stream in [Stream::Output, Stream::Errors] {
+                for stream in [OutputStream::Output, OutputStream::Errors] {
                     let more = machine.read(running.pid, stream, usize::MAX);
                     let room = OUTPUT_BYTES_MAX.saturating_sub(running.output.len());
                     running.output.extend_from_slice(&more[..more.len().min(room)]);
@@ -185,7 +185,7 @@ pub fn look(machine: &mut Machine, probes: &mut [Probe], now_ms: i64) -> Looked 
                 match (code, &probe.check) {
                     // A probe whose program the shell does not know is assumed to succeed.
                     (Some(0 | 127), _) => Ok(()),
-                    (None, Check::Command(words)) => {
+                    (None, ProbeAction::Command(words)) => {
                         let seconds = probe.timeout_ms / 1000;
                         Err(format!("failed: command timed out: {:?} timed out after {seconds}s", words.join(" ")))
                     }
@@ -196,7 +196,7 @@ pub fn look(machine: &mut Machine, probes: &mut [Probe], now_ms: i64) -> Looked 
         looked.ended += 1;
         if let Err(why) = &found {
             let message = format!("{} probe {why}", probe.kind.name());
-            looked.told.push(Telling { at_ms: now_ms, warning: true, reason: "Unhealthy", message });
+            looked.events.push(ContainerEvent { at_ms: now_ms, warning: true, reason: "Unhealthy", message });
         }
         if let Some(holds) = probe.counts(found.is_ok()) {
             looked.ready = Some(holds);
@@ -215,20 +215,20 @@ impl Probe {
         }
         let changes = self.holds != has_succeeded;
         self.holds = has_succeeded;
-        (changes && self.kind == Kind::Readiness).then_some(has_succeeded)
+        (changes && self.kind == ProbeKind::Readiness).then_some(has_succeeded)
     }
 
     pub fn is_readiness(&self) -> bool {
-        self.kind == Kind::Readiness
+        self.kind == ProbeKind::Readiness
     }
 }
 
 /// A failed probe that ends its container, with its name in messages.
 pub fn fatal(probes: &[Probe]) -> Option<(&Probe, &'static str)> {
     let has_failed =
-        |probe: &&Probe| !probe.holds && probe.kind != Kind::Readiness && probe.found[1] >= probe.wanted[1];
+        |probe: &&Probe| !probe.holds && probe.kind != ProbeKind::Readiness && probe.found[1] >= probe.wanted[1];
     let failed = probes.iter().find(has_failed)?;
-    Some((failed, if failed.kind == Kind::Startup { "startup" } else { "liveness" }))
+    Some((failed, if failed.kind == ProbeKind::Startup { "startup" } else { "liveness" }))
 }
 
 /// When each probe is due next, or times out.

@@ -3,7 +3,7 @@
 
 use super::stops::advance;
 use super::{STEPS_MAX, runnable};
-use crate::inside::{self, Sources, Volumes};
+use crate::environment::{self, Sources, Volumes};
 use holdfast_shell::{MAIN, Machine};
 use holdfast_value::Value;
 
@@ -21,19 +21,19 @@ pub struct Shares<'p> {
     pub before: Vec<&'p str>,
     /// The paths at which this container mounts volumes that other containers write to while it runs, or that init
     /// containers beyond [`EARLIER_MAX`] have written to.
-    pub beside: Vec<&'p str>,
+    pub shared_paths: Vec<&'p str>,
 }
 
 impl<'p> Shares<'p> {
     pub fn of(pod: &'p Value, container: &'p Value) -> Shares<'p> {
-        let mut shares = Shares { earlier: Vec::new(), before: Vec::new(), beside: Vec::new() };
-        let own = inside::volumes(pod, &[container]);
+        let mut shares = Shares { earlier: Vec::new(), before: Vec::new(), shared_paths: Vec::new() };
+        let own = environment::volumes(pod, &[container]);
         let is_it = |(_, other): (&str, &Value)| other["name"] == container["name"];
-        if own.is_empty() || !inside::containers(pod).take(CONTAINERS_MAX).any(is_it) {
+        if own.is_empty() || !environment::containers(pod).take(CONTAINERS_MAX).any(is_it) {
             return shares;
         }
         let mut is_before = true;
-        for (list, other) in inside::containers(pod).take(CONTAINERS_MAX) {
+        for (list, other) in environment::containers(pod).take(CONTAINERS_MAX) {
             if other["name"] == container["name"] {
                 is_before = false;
                 if list == "initContainers" {
@@ -42,7 +42,7 @@ impl<'p> Shares<'p> {
                 }
                 continue;
             }
-            let shared = inside::shared_paths(&own, container, other);
+            let shared = environment::shared_paths(&own, container, other);
             if shared.is_empty() {
                 continue;
             }
@@ -51,7 +51,7 @@ impl<'p> Shares<'p> {
                 shares.earlier.push(other);
                 shares.before.extend(shared);
             } else if !ends || is_before {
-                shares.beside.extend(shared);
+                shares.shared_paths.extend(shared);
             }
         }
         shares
@@ -60,13 +60,13 @@ impl<'p> Shares<'p> {
     /// The volumes of the container and of earlier containers, empty.
     pub fn volumes(&self, pod: &Value, container: &Value) -> Volumes {
         let all: Vec<&Value> = self.earlier.iter().copied().chain([container]).collect();
-        inside::volumes(pod, &all)
+        environment::volumes(pod, &all)
     }
 
     /// A key for the cache of courses.
-    pub fn told(&self) -> String {
+    pub fn cache_key(&self) -> String {
         let earlier: Vec<String> = self.earlier.iter().map(ToString::to_string).collect();
-        format!("{}\n{}", earlier.join("\n"), self.beside.join("\n"))
+        format!("{}\n{}", earlier.join("\n"), self.shared_paths.join("\n"))
     }
 
     /// Runs the earlier containers; returns whether the shell could run all of them to their end.
@@ -75,14 +75,14 @@ impl<'p> Shares<'p> {
         // All earlier containers together may use as many steps as a single container.
         let mut left = STEPS_MAX;
         let mut run = |container: &Value| {
-            let setup = inside::setup(pod, container, &none, volumes, allocatable, begin_ms);
-            let words = runnable(container, inside::words(container, &setup.environment))?;
+            let setup = environment::setup(pod, container, &none, volumes, allocatable, begin_ms);
+            let words = runnable(container, environment::words(container, &setup.environment))?;
             let mut machine = Machine::new(setup, begin_ms);
             machine.start(&words, false, false)?;
             advance(&mut machine, begin_ms, i64::MAX, left, |machine| machine.exit_code(MAIN).is_some());
             left = left.saturating_sub(machine.steps());
             let is_known = left > 0 && machine.unknown().is_none();
-            let is_whole = is_known && !inside::mentions_sources(pod, container, &words);
+            let is_whole = is_known && !environment::mentions_sources(pod, container, &words);
             machine.exit_code(MAIN).filter(|code| *code == 0 && is_whole)
         };
         // Every container is run, even if an earlier one could not be run.

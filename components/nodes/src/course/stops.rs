@@ -1,8 +1,8 @@
 //! Computes how a container stops: after its `preStop` hook, by its own trap.
 
 use super::{Ending, STEPS_MAX, message, runnable};
-use crate::inside::{self, Sources};
-use holdfast_shell::{MAIN, Machine, Signal, Stream, Turn};
+use crate::environment::{self, Sources};
+use holdfast_shell::{MAIN, Machine, OutputStream, RunResult, Signal};
 use holdfast_value::Value;
 
 /// How a container stops, and whether its hook failed.
@@ -21,13 +21,13 @@ pub fn stops(
     grace_ms: i64,
 ) -> Option<Stop> {
     let none = Sources::default();
-    let environment = inside::environment(pod, container, &none, allocatable);
-    let words = runnable(container, inside::words(container, &environment));
+    let environment = environment::environment(pod, container, &none, allocatable);
+    let words = runnable(container, environment::words(container, &environment));
     if !has_hook(container) && !words.as_deref().is_some_and(traps) {
         return None;
     }
     let mut machine = Machine::new(
-        inside::setup(pod, container, &none, &inside::volumes(pod, &[container]), allocatable, begin_ms),
+        environment::setup(pod, container, &none, &environment::volumes(pod, &[container]), allocatable, begin_ms),
         begin_ms,
     );
     let resting = || vec!["sleep".to_owned(), "infinity".to_owned()];
@@ -93,13 +93,13 @@ pub fn advance(
     let (mut now_ms, steps) = (from_ms, machine.steps());
     while machine.steps() - steps < steps_max {
         let turn = machine.run(now_ms, steps_max);
-        let pids = [Stream::Output, Stream::Errors].map(|stream| machine.read(MAIN, stream, usize::MAX));
+        let pids = [OutputStream::Output, OutputStream::Errors].map(|stream| machine.read(MAIN, stream, usize::MAX));
         if is_enough(machine) {
             return now_ms;
         }
         match turn {
-            Turn::Idle { until_ms: Some(until) } if until <= to_ms => now_ms = until.max(now_ms),
-            Turn::Idle { .. } if pids.iter().all(Vec::is_empty) => break,
+            RunResult::Idle { until_ms: Some(until) } if until <= to_ms => now_ms = until.max(now_ms),
+            RunResult::Idle { .. } if pids.iter().all(Vec::is_empty) => break,
             _ => {}
         }
     }

@@ -73,7 +73,7 @@ impl From<Spent> for Fault {
     }
 }
 
-type Found<'a> = Result<Vec<Cow<'a, Value>>, Fault>;
+type Results<'a> = Result<Vec<Cow<'a, Value>>, Fault>;
 
 impl Query {
     pub fn parse(text: &str) -> Result<Query, String> {
@@ -124,7 +124,7 @@ impl Query {
 }
 
 impl Filter {
-    fn run<'a>(&self, input: Cow<'a, Value>, budget: &Budget) -> Found<'a> {
+    fn run<'a>(&self, input: Cow<'a, Value>, budget: &Budget) -> Results<'a> {
         budget.step(1)?;
         Ok(match self {
             Filter::Identity => vec![input],
@@ -207,7 +207,7 @@ impl Filter {
         second: &Filter,
         input: Cow<'a, Value>,
         budget: &Budget,
-    ) -> Found<'a> {
+    ) -> Results<'a> {
         let mut found = Vec::new();
         for value in first.run(copy(&input, budget)?, budget)? {
             if truth(&value) == decided {

@@ -1,6 +1,6 @@
 //! The functions and operators of queries on values.
 
-use super::{Fault, Filter, Found, Function};
+use super::{Fault, Filter, Function, Results};
 use crate::budget::Budget;
 use holdfast_value::{Number, Value};
 use std::borrow::Cow;
@@ -13,7 +13,7 @@ pub fn product<'a>(
     input: Cow<'a, Value>,
     budget: &Budget,
     combine: impl Fn(&Value, &Value) -> Result<Value, Fault>,
-) -> Found<'a> {
+) -> Results<'a> {
     let (left, right) = (first.run(copy(&input, budget)?, budget)?, second.run(input, budget)?);
     budget.step(left.len().saturating_mul(right.len()))?;
     let mut found = Vec::new();
@@ -25,7 +25,7 @@ pub fn product<'a>(
     Ok(found)
 }
 
-pub fn call<'a>(function: Function, arguments: &[Filter], input: Cow<'a, Value>, budget: &Budget) -> Found<'a> {
+pub fn call<'a>(function: Function, arguments: &[Filter], input: Cow<'a, Value>, budget: &Budget) -> Results<'a> {
     let one = |value: Value| Ok(vec![Cow::Owned(value)]);
     let argument = || -> Result<Cow<'a, Value>, Fault> {
         let filter = arguments.first().ok_or(Fault)?;

@@ -6,19 +6,19 @@ use holdfast_scheduler::object::selector::Selector;
 use holdfast_scheduler::object::terms::{NodeSelector, Taint, Toleration, tolerated};
 use holdfast_scheduler::object::{StringPool, requests};
 use holdfast_value::{Value, json};
-use holdfast_world::{Shared, Text, Time};
+use holdfast_world::{Interned, Text, Time};
 
 /// The resources and ports that a pod uses on its node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Taken {
+pub struct PodUsage {
     resources: Resources,
     /// The host ports: number, protocol, and address. An empty address means all addresses.
     ports: Vec<(i64, String, String)>,
 }
 
-impl Taken {
+impl PodUsage {
     /// The resources of a pod. Pods of one template use the same resources, so they share one value.
-    pub fn by(pod: &Value) -> Shared<Taken> {
+    pub fn by(pod: &Value) -> Interned<PodUsage> {
         let lists = ["initContainers", "containers"].into_iter();
         let containers = lists.flat_map(|list| pod["spec"][list].as_array().into_iter().flatten());
         let ports = containers.flat_map(|container| container["ports"].as_array().into_iter().flatten());
@@ -28,13 +28,13 @@ impl Taken {
             let address = Some(text(port, "hostIP")).filter(|address| address != "0.0.0.0").unwrap_or_default();
             Some((number, text(port, "protocol"), address))
         });
-        Shared::new(Taken {
+        Interned::new(PodUsage {
             resources: requests::pod_requests(&mut StringPool::default(), pod),
             ports: of_node.collect(),
         })
     }
 
-    fn shares_a_port(&self, other: &Taken) -> bool {
+    fn shares_a_port(&self, other: &PodUsage) -> bool {
         self.ports.iter().any(|(number, protocol, address)| {
             let meets = |of: &str| of == address || of.is_empty() || address.is_empty();
             other.ports.iter().any(|port| port.0 == *number && port.1 == *protocol && meets(&port.2))
@@ -44,7 +44,7 @@ impl Taken {
 
 /// The properties of a node that decide about admission.
 #[derive(Debug, Default)]
-pub struct Room {
+pub struct NodeCapacity {
     name: Text,
     labels: Labels,
     taints: Vec<Taint>,
@@ -59,10 +59,10 @@ pub struct Rejection {
     pub message: String,
 }
 
-impl Room {
-    pub fn of(node: &Value) -> Room {
+impl NodeCapacity {
+    pub fn of(node: &Value) -> NodeCapacity {
         let (pool, allocatable) = (&mut StringPool::default(), &node["status"]["allocatable"]);
-        Room {
+        NodeCapacity {
             name: node["metadata"]["name"].as_str().unwrap_or_default().into(),
             labels: Labels::decode(pool, &node["metadata"]["labels"]),
             taints: Taint::decode_all(pool, &node["spec"]["taints"]),
@@ -71,7 +71,7 @@ impl Room {
     }
 
     /// Why the node does not admit a pod in addition to the pods that are already admitted.
-    pub fn rejects(&self, pod: &Value, wanted: &Taken, others: &[Shared<Taken>]) -> Option<Rejection> {
+    pub fn rejects(&self, pod: &Value, wanted: &PodUsage, others: &[Interned<PodUsage>]) -> Option<Rejection> {
         let failed = |predicate: &str, why: &str| {
             let message = format!("Predicate {predicate} failed: {why}");
             Rejection { reason: predicate.to_owned(), message }
@@ -94,7 +94,7 @@ impl Room {
     }
 
     /// The first resource that does not suffice, with the requested, used and available amounts.
-    fn lacks<'a>(&'a self, wanted: &'a Resources, others: &[Shared<Taken>]) -> Option<(&'a str, i64, i64, i64)> {
+    fn lacks<'a>(&'a self, wanted: &'a Resources, others: &[Interned<PodUsage>]) -> Option<(&'a str, i64, i64, i64)> {
         let all = self.allocatable.as_ref()?;
         let count = i64::try_from(others.len()).unwrap_or(i64::MAX);
         if count >= all.pods {
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_rejected_with_the_first_reason() {
-        let room = Room::of(&json!({
+        let room = NodeCapacity::of(&json!({
             "metadata": {"name": "n", "labels": {"disk": "fast"}},
             "spec": {"taints": [{"key": "k", "effect": "NoExecute"}, {"key": "l", "effect": "NoSchedule"}]},
             "status": {"allocatable": {"cpu": "4", "memory": "1Gi", "pods": "3", "example.com/gpu": "1"}},
@@ -168,7 +168,7 @@ mod tests {
             pod
         };
         let selecting = |disk: &str| tolerating(pod(json!({"nodeSelector": {"disk": disk}})));
-        let others: Vec<_> = [asking(json!({"cpu": "1"})), using("10.0.0.1", 80)].iter().map(Taken::by).collect();
+        let others: Vec<_> = [asking(json!({"cpu": "1"})), using("10.0.0.1", 80)].iter().map(PodUsage::by).collect();
         let no_room = |what: &str| format!("Node didn't have enough resource: {what}");
         let failed = |what: &str| format!("Predicate {what}");
         for (pod, reason, message) in [
@@ -199,7 +199,7 @@ mod tests {
                 failed("TaintToleration failed: node(s) had taints that the pod didn't tolerate"),
             ),
         ] {
-            let rejection = room.rejects(&pod, &Taken::by(&pod), &others);
+            let rejection = room.rejects(&pod, &PodUsage::by(&pod), &others);
             assert_eq!(rejection, Some(Rejection { reason: reason.into(), message }), "{pod}");
         }
         for pod in [
@@ -207,15 +207,19 @@ mod tests {
             tolerating(using("10.0.0.2", 80)),
             selecting("fast"),
         ] {
-            assert_eq!(room.rejects(&pod, &Taken::by(&pod), &others), None, "{pod}");
+            assert_eq!(room.rejects(&pod, &PodUsage::by(&pod), &others), None, "{pod}");
         }
-        let full: Vec<_> = (0..3).map(|_| Taken::by(&pod(json!({})))).collect();
+        let full: Vec<_> = (0..3).map(|_| PodUsage::by(&pod(json!({})))).collect();
         let pod = tolerating(pod(json!({})));
-        let rejection = room.rejects(&pod, &Taken::by(&pod), &full).expect("three are enough");
+        let rejection = room.rejects(&pod, &PodUsage::by(&pod), &full).expect("three are enough");
         assert_eq!(
             (rejection.reason.as_str(), rejection.message.as_str()),
             ("OutOfpods", no_room("pods, requested: 1, used: 3, capacity: 3").as_str())
         );
-        assert_eq!(Room::default().rejects(&pod, &Taken::by(&pod), &full), None, "a node that says nothing has room");
+        assert_eq!(
+            NodeCapacity::default().rejects(&pod, &PodUsage::by(&pod), &full),
+            None,
+            "a node that says nothing has room"
+        );
     }
 }

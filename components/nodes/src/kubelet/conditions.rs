@@ -1,7 +1,7 @@
 //! The conditions that a kubelet maintains on a pod.
 
 use super::Kubelet;
-use super::container::{Container, Sort};
+use super::container::{Container, ContainerKind};
 use holdfast_value::{Value, json};
 
 struct Condition {
@@ -77,11 +77,12 @@ fn wanted(kubelet: &Kubelet, phase: &str, ready: &[bool]) -> Vec<Condition> {
         named.map(|(container, _)| container.name()).collect::<Vec<_>>().join(" ")
     };
     let incomplete = names(&|container, _| match container.sort {
-        Sort::Init => container.end().is_none_or(|end| end.code != 0),
-        Sort::Sidecar => !over && !container.is_running(),
+        ContainerKind::Init => container.end().is_none_or(|end| end.code != 0),
+        ContainerKind::Sidecar => !over && !container.is_running(),
         _ => false,
     });
-    let unready = names(&|container, ready| matches!(container.sort, Sort::Main | Sort::Sidecar) && !ready);
+    let unready =
+        names(&|container, ready| matches!(container.sort, ContainerKind::Main | ContainerKind::Sidecar) && !ready);
     let initialized = incomplete.is_empty();
     let all_ready = unready.is_empty() && initialized && !over;
     let unready = format!("containers with unready status: [{unready}]");

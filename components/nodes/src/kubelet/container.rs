@@ -27,7 +27,7 @@ const NEVER_SEEN: &str = "ContainerStatusUnknown";
 const CHANGES_MAX: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sort {
+pub enum ContainerKind {
     Init,
     /// An init container with the restart policy Always.
     Sidecar,
@@ -36,14 +36,14 @@ pub enum Sort {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum State {
+pub enum ContainerState {
     Waiting { reason: String, message: String },
     Running { since: Time },
-    Ended(End),
+    Ended(ContainerEnd),
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct End {
+pub struct ContainerEnd {
     pub code: i64,
     pub reason: String,
     pub message: String,
@@ -53,11 +53,11 @@ pub struct End {
 
 #[derive(Debug)]
 pub struct Container<'a> {
-    pub sort: Sort,
+    pub sort: ContainerKind,
     pub spec: &'a Value,
     pub behaviour: Behaviour,
-    pub state: State,
-    pub last: Option<End>,
+    pub state: ContainerState,
+    pub last: Option<ContainerEnd>,
     pub restarts: i64,
     /// The number of runs before this plan.
     ran: i64,
@@ -77,22 +77,22 @@ pub struct Container<'a> {
 }
 
 /// The external conditions on which a container's life depends.
-pub struct Clock {
+pub struct LifeConditions {
     pub now: Time,
     /// The earliest time at which the container could start.
     pub origin: Time,
     /// The earliest time of the next change.
-    pub again: Option<Time>,
+    pub next_change: Option<Time>,
 }
 
-impl Clock {
+impl LifeConditions {
     /// Whether a time has been reached; if not, the next plan is due then at the latest.
     fn reached(&mut self, time: Time) -> bool {
         let reached = time <= self.now;
         if !reached {
             // Plans work with whole seconds, so a time within a second is reached at the end of that second.
             let time = Time::from_second(time.plus_millis(999).seconds());
-            self.again = Some(self.again.map_or(time, |again| again.min(time)));
+            self.next_change = Some(self.next_change.map_or(time, |again| again.min(time)));
         }
         reached
     }
@@ -106,13 +106,19 @@ impl Clock {
 }
 
 impl<'a> Container<'a> {
-    pub fn new(sort: Sort, spec: &'a Value, status: &Value, behaviour: Behaviour, pod: &'a Value) -> Container<'a> {
+    pub fn new(
+        sort: ContainerKind,
+        spec: &'a Value,
+        status: &Value,
+        behaviour: Behaviour,
+        pod: &'a Value,
+    ) -> Container<'a> {
         let policy = spec["restartPolicy"].as_str().or(pod["spec"]["restartPolicy"].as_str()).unwrap_or("Always");
         let policy = match sort {
-            Sort::Sidecar => "Always",
-            Sort::Ephemeral => "Never",
+            ContainerKind::Sidecar => "Always",
+            ContainerKind::Ephemeral => "Never",
             // A pod-level `Always` does not apply to init containers, which must end before the pod starts.
-            Sort::Init if policy == "Always" => "OnFailure",
+            ContainerKind::Init if policy == "Always" => "OnFailure",
             _ => policy,
         };
         let told = |name: &str| pod["metadata"][name].as_str().unwrap_or_default();
@@ -121,8 +127,8 @@ impl<'a> Container<'a> {
             sort,
             spec,
             behaviour,
-            state: State::read(&status["state"]),
-            last: End::read(&status["lastState"]["terminated"]),
+            state: ContainerState::read(&status["state"]),
+            last: ContainerEnd::read(&status["lastState"]["terminated"]),
             restarts: status["restartCount"].as_i64().unwrap_or(0),
             ran: 0,
             waited_for: status["state"]["waiting"]["reason"].as_str().unwrap_or_default().to_owned(),
@@ -143,9 +149,9 @@ impl<'a> Container<'a> {
     /// How many times the container has run.
     fn runs(&self) -> i64 {
         let never = match &self.state {
-            State::Waiting { .. } => true,
-            State::Ended(end) => end.reason == NEVER_SEEN,
-            State::Running { .. } => false,
+            ContainerState::Waiting { .. } => true,
+            ContainerState::Ended(end) => end.reason == NEVER_SEEN,
+            ContainerState::Running { .. } => false,
         };
         if never && self.last.is_none() { 0 } else { self.restarts.saturating_add(1) }
     }
@@ -159,12 +165,12 @@ impl<'a> Container<'a> {
     }
 
     pub fn is_running(&self) -> bool {
-        matches!(self.state, State::Running { .. })
+        matches!(self.state, ContainerState::Running { .. })
     }
 
-    pub fn end(&self) -> Option<&End> {
+    pub fn end(&self) -> Option<&ContainerEnd> {
         match &self.state {
-            State::Ended(end) => Some(end),
+            ContainerState::Ended(end) => Some(end),
             _ => None,
         }
     }
@@ -181,12 +187,12 @@ impl<'a> Container<'a> {
     /// Whether containers that wait for this init container may start.
     pub fn lets_on(&self) -> bool {
         match self.sort {
-            Sort::Sidecar => self.is_running(),
+            ContainerKind::Sidecar => self.is_running(),
             _ => self.end().is_some_and(|end| end.code == 0),
         }
     }
 
-    fn restarts_after(&self, end: &End) -> bool {
+    fn restarts_after(&self, end: &ContainerEnd) -> bool {
         for rule in self.spec["restartPolicyRules"].as_array().into_iter().flatten() {
             let codes = &rule["exitCodes"];
             let named = codes["values"].as_array().is_some_and(|values| values.contains(&end.code.into()));
@@ -202,20 +208,20 @@ impl<'a> Container<'a> {
     }
 
     /// Makes all changes that are due by now.
-    pub fn advance(&mut self, clock: &mut Clock, run_for: Span) {
+    pub fn advance(&mut self, clock: &mut LifeConditions, run_for: Span) {
         for _ in 0..CHANGES_MAX {
             let next = match &self.state {
-                State::Waiting { .. } => self.begin(clock),
-                State::Running { since } => {
+                ContainerState::Waiting { .. } => self.start_if_due(clock),
+                ContainerState::Running { since } => {
                     let since = *since;
                     if !clock.passed(since, run_for) {
                         return;
                     }
                     let millis = if let Span::Millis(millis) = run_for { millis } else { 0 };
-                    Some(State::Ended(self.own_end(since, since.plus_millis(millis))))
+                    Some(ContainerState::Ended(self.expected_end(since, since.plus_millis(millis))))
                 }
-                State::Ended(end) if self.restarts_after(end) => self.restart(end.clone(), clock),
-                State::Ended(_) => return,
+                ContainerState::Ended(end) if self.restarts_after(end) => self.restart(end.clone(), clock),
+                ContainerState::Ended(_) => return,
             };
             match next {
                 Some(next) if next != self.state => self.state = next,
@@ -223,53 +229,60 @@ impl<'a> Container<'a> {
             }
         }
         // The container ends as fast as it starts: further changes follow in the next plan.
-        clock.again = Some(clock.again.map_or(clock.now.plus_seconds(1), |again| again.min(clock.now.plus_seconds(1))));
+        clock.next_change =
+            Some(clock.next_change.map_or(clock.now.plus_seconds(1), |again| again.min(clock.now.plus_seconds(1))));
     }
 
-    fn own_end(&self, started: Time, finished: Time) -> End {
+    fn expected_end(&self, started: Time, finished: Time) -> ContainerEnd {
         let code = self.behaviour.exit_code.unwrap_or(0);
         let reason = match &self.behaviour.exit_reason {
             Some(reason) => reason.clone(),
             None => if code == 0 { "Completed" } else { "Error" }.to_owned(),
         };
-        End { code, reason, message: self.behaviour.exit_message.clone().unwrap_or_default(), started, finished }
+        ContainerEnd {
+            code,
+            reason,
+            message: self.behaviour.exit_message.clone().unwrap_or_default(),
+            started,
+            finished,
+        }
     }
 
     /// A waiting container starts when its image is pulled, or when its back-off ends.
-    fn begin(&mut self, clock: &mut Clock) -> Option<State> {
+    fn start_if_due(&mut self, clock: &mut LifeConditions) -> Option<ContainerState> {
         if let Some(last) = self.last.clone() {
             return self.restart(last, clock);
         }
         match self.behaviour.pull {
-            Pull::After(span) if clock.passed(clock.origin, span) => Some(State::Running { since: clock.now }),
-            Pull::After(_) => Some(State::waiting(CREATING, "")),
+            Pull::After(span) if clock.passed(clock.origin, span) => Some(ContainerState::Running { since: clock.now }),
+            Pull::After(_) => Some(ContainerState::waiting(CREATING, "")),
             Pull::Fails => {
                 let image = self.image();
                 let retried = clock.reached(clock.origin.plus_millis(PULL_RETRY_MS));
                 Some(if retried {
-                    State::waiting(PULL_WAITS, &format!("Back-off pulling image \"{image}\""))
+                    ContainerState::waiting(PULL_WAITS, &format!("Back-off pulling image \"{image}\""))
                 } else {
                     let message =
                         format!("failed to pull and unpack image \"{image}\": the image is simulated to be missing");
-                    State::waiting(PULL_FAILED, &message)
+                    ContainerState::waiting(PULL_FAILED, &message)
                 })
             }
         }
     }
 
-    fn restart(&mut self, end: End, clock: &mut Clock) -> Option<State> {
+    fn restart(&mut self, end: ContainerEnd, clock: &mut LifeConditions) -> Option<ContainerState> {
         let wait = self.backoff(&end);
         let finished = end.finished;
         self.last = Some(end);
         if clock.reached(finished.plus_millis(wait)) {
             self.restarts = self.restarts.saturating_add(1);
-            return Some(State::Running { since: clock.now });
+            return Some(ContainerState::Running { since: clock.now });
         }
         let message = format!("back-off {} restarting failed container={}", shown_seconds(wait), self.shown);
-        Some(State::waiting(CRASHES, &message))
+        Some(ContainerState::waiting(CRASHES, &message))
     }
 
-    fn backoff(&self, end: &End) -> i64 {
+    fn backoff(&self, end: &ContainerEnd) -> i64 {
         if self.restarts == 0 || end.finished.millis_since(end.started) > BACKOFF_FORGOTTEN_MS {
             return 0;
         }
@@ -279,11 +292,11 @@ impl<'a> Container<'a> {
 
     /// Restarts the container, which has not ended by itself.
     pub fn replace(&mut self, now: Time) {
-        if let State::Running { since } = self.state {
+        if let ContainerState::Running { since } = self.state {
             let reason = "Completed".to_owned();
-            self.last = Some(End { code: 0, reason, message: String::new(), started: since, finished: now });
+            self.last = Some(ContainerEnd { code: 0, reason, message: String::new(), started: since, finished: now });
             self.restarts = self.restarts.saturating_add(1);
-            self.state = State::Running { since: now };
+            self.state = ContainerState::Running { since: now };
         }
     }
 
@@ -291,11 +304,15 @@ impl<'a> Container<'a> {
     pub fn stop(&mut self, now: Time, code: i64) {
         let reason = if code == 0 { "Completed" } else { "Error" }.to_owned();
         self.is_stopped |= self.is_running();
-        self.state = match std::mem::replace(&mut self.state, State::waiting("", "")) {
-            State::Running { since } => {
-                State::Ended(End { code, reason, message: String::new(), started: since, finished: now })
-            }
-            State::Waiting { .. } => State::Ended(End {
+        self.state = match std::mem::replace(&mut self.state, ContainerState::waiting("", "")) {
+            ContainerState::Running { since } => ContainerState::Ended(ContainerEnd {
+                code,
+                reason,
+                message: String::new(),
+                started: since,
+                finished: now,
+            }),
+            ContainerState::Waiting { .. } => ContainerState::Ended(ContainerEnd {
                 code: 137,
                 reason: NEVER_SEEN.to_owned(),
                 message: "The container could not be located when the pod was terminated".to_owned(),
@@ -309,26 +326,26 @@ impl<'a> Container<'a> {
     /// When a container stops if it is asked to stop at `told`; `None`: only the end of the grace period stops it.
     pub fn stopped_at(&self, told: Time) -> Option<Time> {
         match (&self.state, self.behaviour.stop_for) {
-            (State::Running { .. }, Span::Forever) => None,
-            (State::Running { .. }, Span::Millis(millis)) => Some(told.plus_millis(millis)),
+            (ContainerState::Running { .. }, Span::Forever) => None,
+            (ContainerState::Running { .. }, Span::Millis(millis)) => Some(told.plus_millis(millis)),
             _ => Some(told),
         }
     }
 
     /// Whether the container is ready.
-    pub fn is_ready(&self, clock: &mut Clock) -> bool {
+    pub fn is_ready(&self, clock: &mut LifeConditions) -> bool {
         match &self.state {
-            State::Running { since } => {
-                let is_asked = !matches!(self.sort, Sort::Init | Sort::Ephemeral);
+            ContainerState::Running { since } => {
+                let is_asked = !matches!(self.sort, ContainerKind::Init | ContainerKind::Ephemeral);
                 !is_asked || clock.passed(*since, self.behaviour.ready_after) && self.seems_ready(*since, clock)
             }
-            State::Ended(end) => self.sort == Sort::Init && end.code == 0,
-            State::Waiting { .. } => false,
+            ContainerState::Ended(end) => self.sort == ContainerKind::Init && end.code == 0,
+            ContainerState::Waiting { .. } => false,
         }
     }
 
     /// The last result of the container's readiness probe.
-    fn seems_ready(&self, since: Time, clock: &mut Clock) -> bool {
+    fn seems_ready(&self, since: Time, clock: &mut LifeConditions) -> bool {
         let mut ready = true;
         for (after_ms, found) in &self.behaviour.ready_at {
             if !clock.reached(since.plus_millis(*after_ms)) {
@@ -343,24 +360,24 @@ impl<'a> Container<'a> {
     pub fn notices(&self, all: bool) -> Vec<Notice> {
         let mut notices = Vec::new();
         if all {
-            self.tell_of_runs(&mut notices);
+            self.add_run_notices(&mut notices);
         }
         if self.is_stopped && self.behaviour.stop_hook_failed {
             notices.push(self.notice(true, "FailedPreStopHook", "PreStopHook failed".into()));
         }
-        self.tell_of_waiting(all, &mut notices);
+        self.add_waiting_notice(all, &mut notices);
         notices
     }
 
     /// Events of the container's probes and its hook since `told_until`. The next plan is due at the next such Event.
-    pub fn tells(&self, told_until: Time, address: &str, all: bool, clock: &mut Clock) -> Vec<Notice> {
+    pub fn events(&self, told_until: Time, address: &str, all: bool, clock: &mut LifeConditions) -> Vec<Notice> {
         let since = match (self.ran_since, &self.state) {
             (Some(since), _) => since,
-            (None, State::Running { since }) => *since,
+            (None, ContainerState::Running { since }) => *since,
             (None, _) => return Vec::new(),
         };
         let mut notices = Vec::new();
-        for telling in &self.behaviour.told {
+        for telling in &self.behaviour.events {
             let at = since.plus_millis(telling.at_ms);
             if at > clock.now && !self.is_running() || !clock.reached(at) {
                 break;
@@ -377,7 +394,7 @@ impl<'a> Container<'a> {
         Notice { warning, reason, message, part: self.part() }
     }
 
-    fn tell_of_runs(&self, notices: &mut Vec<Notice>) {
+    fn add_run_notices(&self, notices: &mut Vec<Notice>) {
         let image = self.image();
         let mut tell = |reason: &'static str, message: String| notices.push(self.notice(false, reason, message));
         for run in self.ran..self.runs() {
@@ -401,8 +418,8 @@ impl<'a> Container<'a> {
     }
 
     /// The Event about a new waiting reason.
-    fn tell_of_waiting(&self, all: bool, notices: &mut Vec<Notice>) {
-        let State::Waiting { reason, message } = &self.state else { return };
+    fn add_waiting_notice(&self, all: bool, notices: &mut Vec<Notice>) {
+        let ContainerState::Waiting { reason, message } = &self.state else { return };
         if *reason == self.waited_for {
             return;
         }
@@ -441,9 +458,9 @@ impl<'a> Container<'a> {
     /// The container's field path in the pod.
     fn part(&self) -> String {
         let list = match self.sort {
-            Sort::Init | Sort::Sidecar => "initContainers",
-            Sort::Main => "containers",
-            Sort::Ephemeral => "ephemeralContainers",
+            ContainerKind::Init | ContainerKind::Sidecar => "initContainers",
+            ContainerKind::Main => "containers",
+            ContainerKind::Ephemeral => "ephemeralContainers",
         };
         format!("spec.{list}{{{}}}", self.name())
     }
@@ -455,7 +472,7 @@ impl<'a> Container<'a> {
             let name = self.name();
             container_id(&format!("{}/{name}/{restarts}", self.uid))
         };
-        let has_id = !matches!(self.state, State::Waiting { .. }) || self.last.is_some();
+        let has_id = !matches!(self.state, ContainerState::Waiting { .. }) || self.last.is_some();
         let mut status = Map::new();
         status.insert("name", self.name().into());
         status.insert("image", image.into());
@@ -482,40 +499,40 @@ impl<'a> Container<'a> {
     }
 }
 
-impl State {
-    pub fn waiting(reason: &str, message: &str) -> State {
-        State::Waiting { reason: reason.into(), message: message.into() }
+impl ContainerState {
+    pub fn waiting(reason: &str, message: &str) -> ContainerState {
+        ContainerState::Waiting { reason: reason.into(), message: message.into() }
     }
 
-    fn read(state: &Value) -> State {
-        if let Some(end) = End::read(&state["terminated"]) {
-            return State::Ended(end);
+    fn read(state: &Value) -> ContainerState {
+        if let Some(end) = ContainerEnd::read(&state["terminated"]) {
+            return ContainerState::Ended(end);
         }
         if let Some(since) = state["running"]["startedAt"].as_str().and_then(Time::parse) {
-            return State::Running { since };
+            return ContainerState::Running { since };
         }
         let text = |name: &str| state["waiting"][name].as_str().unwrap_or_default();
-        State::waiting(text("reason"), text("message"))
+        ContainerState::waiting(text("reason"), text("message"))
     }
 
     fn written(&self, id: &str) -> Value {
         match self {
-            State::Waiting { reason, message } if message.is_empty() => json!({"waiting": {"reason": reason}}),
-            State::Waiting { reason, message } => json!({"waiting": {"reason": reason, "message": message}}),
-            State::Running { since } => json!({"running": {"startedAt": since}}),
-            State::Ended(end) => json!({"terminated": end.written(id)}),
+            ContainerState::Waiting { reason, message } if message.is_empty() => json!({"waiting": {"reason": reason}}),
+            ContainerState::Waiting { reason, message } => json!({"waiting": {"reason": reason, "message": message}}),
+            ContainerState::Running { since } => json!({"running": {"startedAt": since}}),
+            ContainerState::Ended(end) => json!({"terminated": end.written(id)}),
         }
     }
 }
 
-impl End {
-    fn read(terminated: &Value) -> Option<End> {
+impl ContainerEnd {
+    fn read(terminated: &Value) -> Option<ContainerEnd> {
         let text = |name: &str| terminated[name].as_str().unwrap_or_default().to_owned();
         let time = |name: &str| terminated[name].as_str().and_then(Time::parse);
         let code = terminated.get("exitCode")?.as_i64()?;
         let finished = time("finishedAt").or(time("startedAt")).unwrap_or(Time::from_second(0));
         let started = time("startedAt").unwrap_or(finished);
-        Some(End { code, reason: text("reason"), message: text("message"), started, finished })
+        Some(ContainerEnd { code, reason: text("reason"), message: text("message"), started, finished })
     }
 
     fn written(&self, id: &str) -> Value {

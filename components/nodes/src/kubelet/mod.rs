@@ -16,7 +16,7 @@ use crate::command::sleeps;
 use crate::course::{self, Course, Courses, Stop};
 pub use settled::is_settled;
 
-use container::{Clock, Container, Sort, State};
+use container::{Container, ContainerKind, ContainerState, LifeConditions};
 use holdfast_value::{Map, Value, json};
 use holdfast_world::views::Job;
 use holdfast_world::{Time, View};
@@ -86,11 +86,11 @@ struct Kubelet<'a> {
     pod: &'a Value,
     place: &'a NodeSide<'a>,
     containers: Vec<Container<'a>>,
-    clock: Clock,
+    clock: LifeConditions,
     started: Time,
     /// The phase and reason of a pod that failed for a reason other than its containers.
     failed: Option<(&'static str, &'static str)>,
-    resize: Option<resize::Held>,
+    resize: Option<resize::PendingResize>,
     notices: Vec<Notice>,
 }
 
@@ -98,9 +98,9 @@ impl<'a> Kubelet<'a> {
     fn new(pod: &'a Value, place: &'a NodeSide<'a>, told: &BehaviourSettings, now: Time) -> Kubelet<'a> {
         let started = pod["status"]["startTime"].as_str().and_then(Time::parse).unwrap_or(now);
         let lists = [
-            ("initContainers", "initContainerStatuses", Sort::Init),
-            ("containers", "containerStatuses", Sort::Main),
-            ("ephemeralContainers", "ephemeralContainerStatuses", Sort::Ephemeral),
+            ("initContainers", "initContainerStatuses", ContainerKind::Init),
+            ("containers", "containerStatuses", ContainerKind::Main),
+            ("ephemeralContainers", "ephemeralContainerStatuses", ContainerKind::Ephemeral),
         ];
         let mut containers = Vec::new();
         for (specs, statuses, sort) in lists {
@@ -109,13 +109,17 @@ impl<'a> Kubelet<'a> {
                 statuses.iter().filter_map(|status| Some((status["name"].as_str()?, status))).collect();
             for spec in pod["spec"][specs].as_array().into_iter().flatten() {
                 let status = spec["name"].as_str().and_then(|name| statuses.get(name)).copied().unwrap_or(&Value::Null);
-                let sort = if sort == Sort::Init && spec["restartPolicy"] == "Always" { Sort::Sidecar } else { sort };
+                let sort = if sort == ContainerKind::Init && spec["restartPolicy"] == "Always" {
+                    ContainerKind::Sidecar
+                } else {
+                    sort
+                };
                 let mut behaviour = Behaviour::of(spec["name"].as_str().unwrap_or_default(), place.told, told);
                 foresee(&mut behaviour, pod, spec, status, place, now);
                 containers.push(Container::new(sort, spec, status, behaviour, pod));
             }
         }
-        let clock = Clock { now, origin: started, again: None };
+        let clock = LifeConditions { now, origin: started, next_change: None };
         Kubelet { pod, place, containers, clock, started, failed: None, resize: None, notices: Vec::new() }
     }
 
@@ -129,20 +133,20 @@ impl<'a> Kubelet<'a> {
                     Some(("DeadlineExceeded", "Pod was active on the node longer than the specified deadline"));
                 return;
             }
-            self.clock.again = Some(deadline);
+            self.clock.next_change = Some(deadline);
         }
-        self.resize = resize::go_on(self.pod, self.place.allocatable, &mut self.containers, self.clock.now);
+        self.resize = resize::apply_resize(self.pod, self.place.allocatable, &mut self.containers, self.clock.now);
         let initialized = self.initialize();
         let runs_out = self.ends_by_itself();
         for container in &mut self.containers {
             match container.sort {
-                Sort::Main if initialized => {
+                ContainerKind::Main if initialized => {
                     container.advance(&mut self.clock, main_span(&container.behaviour, runs_out, container.spec))
                 }
-                Sort::Main if matches!(container.state, State::Waiting { .. }) => {
-                    container.state = State::waiting("PodInitializing", "");
+                ContainerKind::Main if matches!(container.state, ContainerState::Waiting { .. }) => {
+                    container.state = ContainerState::waiting("PodInitializing", "");
                 }
-                Sort::Ephemeral => {
+                ContainerKind::Ephemeral => {
                     container.advance(&mut self.clock, container.behaviour.run_for.unwrap_or(Span::Forever))
                 }
                 _ => {}
@@ -157,23 +161,24 @@ impl<'a> Kubelet<'a> {
     /// Runs init containers one after another; returns whether all have succeeded.
     fn initialize(&mut self) -> bool {
         // Once the pod's main containers have started, only sidecars are run.
-        let begun = self
-            .containers
-            .iter()
-            .any(|c| c.sort == Sort::Main && (!matches!(c.state, State::Waiting { .. }) || c.last.is_some()));
+        let begun = self.containers.iter().any(|c| {
+            c.sort == ContainerKind::Main && (!matches!(c.state, ContainerState::Waiting { .. }) || c.last.is_some())
+        });
         let mut initialized = true;
-        for container in self.containers.iter_mut().filter(|c| matches!(c.sort, Sort::Init | Sort::Sidecar)) {
+        for container in
+            self.containers.iter_mut().filter(|c| matches!(c.sort, ContainerKind::Init | ContainerKind::Sidecar))
+        {
             if !initialized {
-                if matches!(container.state, State::Waiting { .. }) && container.last.is_none() {
-                    container.state = State::waiting("PodInitializing", "");
+                if matches!(container.state, ContainerState::Waiting { .. }) && container.last.is_none() {
+                    container.state = ContainerState::waiting("PodInitializing", "");
                 }
                 continue;
             }
             let run_for = match container.sort {
-                Sort::Init => container.behaviour.run_for.unwrap_or(Span::Millis(0)),
+                ContainerKind::Init => container.behaviour.run_for.unwrap_or(Span::Millis(0)),
                 _ => container.behaviour.run_for.unwrap_or(Span::Forever),
             };
-            if container.sort == Sort::Sidecar || !begun {
+            if container.sort == ContainerKind::Sidecar || !begun {
                 container.advance(&mut self.clock, run_for);
             }
             if let Some(end) = container.end().filter(|end| end.code == 0) {
@@ -195,15 +200,17 @@ impl<'a> Kubelet<'a> {
     }
 
     fn main(&self) -> impl Iterator<Item = &Container<'a>> {
-        self.containers.iter().filter(|container| container.sort == Sort::Main)
+        self.containers.iter().filter(|container| container.sort == ContainerKind::Main)
     }
 
     fn init(&self) -> impl Iterator<Item = &Container<'a>> {
-        self.containers.iter().filter(|container| matches!(container.sort, Sort::Init | Sort::Sidecar))
+        self.containers
+            .iter()
+            .filter(|container| matches!(container.sort, ContainerKind::Init | ContainerKind::Sidecar))
     }
 
     fn is_over(&self) -> bool {
-        self.init().any(|container| container.sort == Sort::Init && container.has_failed())
+        self.init().any(|container| container.sort == ContainerKind::Init && container.has_failed())
             || self.main().all(Container::is_done)
     }
 
@@ -211,13 +218,13 @@ impl<'a> Kubelet<'a> {
         if self.failed.is_some() {
             return "Failed";
         }
-        if self.init().any(|container| container.sort == Sort::Init && container.has_failed()) {
+        if self.init().any(|container| container.sort == ContainerKind::Init && container.has_failed()) {
             return "Failed";
         }
         if self.main().all(Container::is_done) {
             return if self.main().any(Container::has_failed) { "Failed" } else { "Succeeded" };
         }
-        let waits = |c: &Container| matches!(c.state, State::Waiting { .. }) && c.last.is_none();
+        let waits = |c: &Container| matches!(c.state, ContainerState::Waiting { .. }) && c.last.is_none();
         if self.main().any(waits) { "Pending" } else { "Running" }
     }
 
@@ -229,7 +236,7 @@ impl<'a> Kubelet<'a> {
     }
 
     fn stop_sidecars(&mut self) {
-        for container in self.containers.iter_mut().filter(|container| container.sort != Sort::Main) {
+        for container in self.containers.iter_mut().filter(|container| container.sort != ContainerKind::Main) {
             container.stop(self.clock.now, if container.is_running() { 0 } else { 137 });
         }
     }
@@ -260,7 +267,7 @@ impl<'a> Kubelet<'a> {
     /// Computes how containers stop by their hooks and traps, unless annotations specify it.
     fn foresee_stops(&mut self, told: Time, grace: i64) {
         for container in &mut self.containers {
-            let State::Running { since } = container.state else { continue };
+            let ContainerState::Running { since } = container.state else { continue };
             if container.behaviour.stop_for != Span::Millis(0) {
                 continue;
             }
@@ -302,7 +309,7 @@ impl<'a> Kubelet<'a> {
         let mut notices = std::mem::take(&mut self.notices);
         let address = status.get("podIP").unwrap_or(&old["podIP"]).as_str().unwrap_or_default();
         for container in &self.containers {
-            notices.extend(container.tells(self.place.told_until, address, all, &mut self.clock));
+            notices.extend(container.events(self.place.told_until, address, all, &mut self.clock));
         }
         let conditions = conditions::written(self, phase, &ready, generation);
         let mut patch: Map = status.into_iter().filter(|(name, value)| old[name] != *value).collect();
@@ -316,7 +323,7 @@ impl<'a> Kubelet<'a> {
         if status.is_some() {
             notices.extend(self.containers.iter().flat_map(|container| container.notices(all)));
         }
-        Life { status, gone: false, again: self.clock.again, notices }
+        Life { status, gone: false, again: self.clock.next_change, notices }
     }
 
     fn addresses(&self, status: &mut Map, address: &mut dyn FnMut() -> String) {
@@ -339,15 +346,15 @@ impl<'a> Kubelet<'a> {
         for container in &self.containers {
             ready.push(container.is_ready(&mut self.clock));
         }
-        let lists: [(&str, &[Sort]); 3] = [
-            ("initContainerStatuses", &[Sort::Init, Sort::Sidecar]),
-            ("containerStatuses", &[Sort::Main]),
-            ("ephemeralContainerStatuses", &[Sort::Ephemeral]),
+        let lists: [(&str, &[ContainerKind]); 3] = [
+            ("initContainerStatuses", &[ContainerKind::Init, ContainerKind::Sidecar]),
+            ("containerStatuses", &[ContainerKind::Main]),
+            ("ephemeralContainerStatuses", &[ContainerKind::Ephemeral]),
         ];
         for (name, sorts) in lists {
             let of = self.containers.iter().zip(&ready).filter(|(container, _)| sorts.contains(&container.sort));
             let mut of: Vec<_> = of.collect();
-            if !sorts.contains(&Sort::Init) {
+            if !sorts.contains(&ContainerKind::Init) {
                 // Init containers are listed in their order, and all others by name.
                 of.sort_by_key(|(container, _)| container.name());
             }
@@ -368,7 +375,7 @@ fn foresee(behaviour: &mut Behaviour, pod: &Value, spec: &Value, status: &Value,
     let since = status["state"]["running"]["startedAt"].as_str().and_then(Time::parse).unwrap_or(now);
     let found = place.courses.find(pod, spec, behaviour, place.allocatable, since.millis());
     behaviour.ready_at = found.ready;
-    behaviour.told = found.told;
+    behaviour.events = found.events;
     match found.course {
         Course::Ends(ending) => {
             behaviour.run_for = Some(Span::Millis(ending.after_ms));

@@ -1,19 +1,24 @@
 //! In-place resizing of running containers.
 
-use super::container::{Container, Sort};
+use super::container::{Container, ContainerKind};
 use holdfast_core::schema::quantity;
 use holdfast_value::Value;
 use holdfast_world::Time;
 
 /// A resize that the node cannot carry out.
 #[derive(Debug)]
-pub struct Held {
+pub struct PendingResize {
     pub reason: &'static str,
     pub message: String,
 }
 
 /// Gives running containers the resources that their pod requests now, if the node has them.
-pub fn go_on(pod: &Value, allocatable: &Value, containers: &mut [Container], now: Time) -> Option<Held> {
+pub fn apply_resize(
+    pod: &Value,
+    allocatable: &Value,
+    containers: &mut [Container],
+    now: Time,
+) -> Option<PendingResize> {
     let changes = |container: &Container| container.resources != container.spec["resources"];
     if !containers.iter().any(changes) {
         return None;
@@ -23,7 +28,9 @@ pub fn go_on(pod: &Value, allocatable: &Value, containers: &mut [Container], now
     }
     for container in containers.iter_mut().filter(|container| changes(container)) {
         let before = std::mem::replace(&mut container.resources, container.spec["resources"].clone());
-        if matches!(container.sort, Sort::Main | Sort::Sidecar) && asks_for_restart(container, &before) {
+        if matches!(container.sort, ContainerKind::Main | ContainerKind::Sidecar)
+            && asks_for_restart(container, &before)
+        {
             container.replace(now);
         }
     }
@@ -40,7 +47,7 @@ fn asks_for_restart(container: &Container, before: &Value) -> bool {
     })
 }
 
-fn infeasible(pod: &Value, allocatable: &Value) -> Option<Held> {
+fn infeasible(pod: &Value, allocatable: &Value) -> Option<PendingResize> {
     let containers = || pod["spec"]["containers"].as_array().into_iter().flatten();
     for (name, scale) in [("cpu", 1_000_000), ("memory", 1_000_000_000)] {
         let amount = |value: &Value| value.as_str().and_then(quantity::nanos).map(|nanos| nanos / scale);
@@ -49,7 +56,7 @@ fn infeasible(pod: &Value, allocatable: &Value) -> Option<Held> {
         if requested > capacity {
             let message =
                 format!("Node didn't have enough capacity: {name}, requested: {requested}, capacity: {capacity}");
-            return Some(Held { reason: "Infeasible", message });
+            return Some(PendingResize { reason: "Infeasible", message });
         }
     }
     None

@@ -7,14 +7,14 @@ use crate::course;
 use holdfast_world::views::Condition;
 use holdfast_world::views::pod::{Container, ContainerStatus};
 use holdfast_world::views::{Job, Pod};
-use holdfast_world::{Meta, Seen, View};
+use holdfast_world::{Meta, View, Viewed};
 
 /// The conditions of a pod whose containers all run.
 const CONDITIONS: [&str; 5] = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
 
 /// Whether a pod runs as its spec demands, and will continue to do so. [`super::live`] would then do nothing. A pod
 /// counts as not settled if the view does not contain enough to decide.
-pub fn is_settled(pod: Seen<Pod>, told: &BehaviourSettings) -> bool {
+pub fn is_settled(pod: Viewed<Pod>, told: &BehaviourSettings) -> bool {
     let (meta, spec, status) = (pod.meta(), &pod.spec, &pod.status);
     let conditions = &status.conditions;
     status.phase == "Running"

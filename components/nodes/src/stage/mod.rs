@@ -7,11 +7,11 @@ mod tests;
 use crate::behaviour;
 use crate::budget::{Budget, Spent};
 use crate::jq::Query;
-use crate::template::{Failure, Surroundings, Template};
+use crate::template::{RenderFailure, Surroundings, Template};
 use holdfast_core::kinds::registry;
 use holdfast_value::{Map, Value, json};
 use holdfast_world::{Resource, Text, Time};
-use select::Selector;
+use select::StageSelector;
 use serde::Deserialize;
 use std::borrow::Cow;
 
@@ -29,11 +29,11 @@ pub struct Stage {
     pub uid: Text,
     pub version: Text,
     pub about: About,
-    selector: Selector,
+    selector: StageSelector,
     weight: i64,
     weight_from: Option<Query>,
     delay: Option<Delay>,
-    steps: Vec<Step>,
+    steps: Vec<StageStep>,
 }
 
 /// The kind of a Stage's objects, in the version in which they are read.
@@ -78,7 +78,7 @@ struct Length {
 
 /// The steps of a Stage, in order.
 #[derive(Debug)]
-enum Step {
+enum StageStep {
     Event {
         warning: bool,
         reason: String,
@@ -93,7 +93,7 @@ enum Step {
     Patch {
         subresource: &'static str,
         root: Option<String>,
-        form: Form,
+        form: PatchType,
         template: Template,
     },
     /// Creates another object, which the template gives whole.
@@ -101,7 +101,7 @@ enum Step {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum PatchType {
     Strategic,
     Merge,
     Json,
@@ -120,7 +120,7 @@ pub enum Deed {
     Delete,
     Patch {
         subresource: &'static str,
-        form: Form,
+        form: PatchType,
         patch: Value,
     },
     Apply(Value),
@@ -135,8 +135,8 @@ struct Spec {
     weight: i64,
     weight_from: Option<From>,
     delay: Option<DelaySpec>,
-    next: Option<Next>,
-    steps: Option<Vec<Next>>,
+    next: Option<NextSpec>,
+    steps: Option<Vec<NextSpec>>,
 }
 
 #[derive(Deserialize)]
@@ -175,7 +175,7 @@ struct DelaySpec {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Next {
+struct NextSpec {
     event: Option<EventSpec>,
     finalizers: Option<FinalizersSpec>,
     #[serde(default)]
@@ -248,8 +248,8 @@ impl Stage {
             return Err("spec.resourceRef.kind: is empty".into());
         }
         let selector = match spec.selector {
-            Some(selector) => Selector::parse(selector).map_err(|why| format!("spec.selector: {why}"))?,
-            None => Selector::Nothing,
+            Some(selector) => StageSelector::parse(selector).map_err(|why| format!("spec.selector: {why}"))?,
+            None => StageSelector::Nothing,
         };
         let delay = spec.delay.map(Delay::parse).transpose().map_err(|why| format!("spec.delay: {why}"))?;
         let weight_from = query(spec.weight_from).map_err(|why| format!("spec.weightFrom: {why}"))?;
@@ -303,25 +303,25 @@ impl Stage {
     }
 
     /// The effects of a Stage on an object.
-    pub fn play(&self, object: &Value, surroundings: &dyn Surroundings) -> Result<Vec<Deed>, Failure> {
-        let deletes = self.steps.iter().any(|step| matches!(step, Step::Delete));
+    pub fn play(&self, object: &Value, surroundings: &dyn Surroundings) -> Result<Vec<Deed>, RenderFailure> {
+        let deletes = self.steps.iter().any(|step| matches!(step, StageStep::Delete));
         let mut deeds = Vec::new();
         for step in &self.steps {
             match step {
-                Step::Event { warning, reason, message } => {
+                StageStep::Event { warning, reason, message } => {
                     deeds.push(Deed::Event { warning: *warning, reason: reason.clone(), message: message.clone() });
                 }
-                Step::Finalizers { add, remove, empty } => {
+                StageStep::Finalizers { add, remove, empty } => {
                     deeds.extend(finalizers(object, add, remove, *empty).map(Deed::Finalizers));
                 }
-                Step::Delete => deeds.push(Deed::Delete),
+                StageStep::Delete => deeds.push(Deed::Delete),
                 // An object that is deleted needs no status.
-                Step::Patch { .. } if deletes => {}
-                Step::Apply(template) => match template.document(object, surroundings)? {
+                StageStep::Patch { .. } if deletes => {}
+                StageStep::Apply(template) => match template.document(object, surroundings)? {
                     Value::Null => {}
                     applied => deeds.push(Deed::Apply(applied)),
                 },
-                Step::Patch { subresource, root, form, template } => {
+                StageStep::Patch { subresource, root, form, template } => {
                     let patch = template.document(object, surroundings)?;
                     if patch.is_null() {
                         continue;
@@ -402,33 +402,33 @@ fn query(from: Option<From>) -> Result<Option<Query>, String> {
     text.map(|text| Query::parse(&text)).transpose()
 }
 
-fn parse_next(next: Next, about: &About) -> Result<Vec<Step>, String> {
+fn parse_next(next: NextSpec, about: &About) -> Result<Vec<StageStep>, String> {
     if let Some(name) = next.unknown.keys().next() {
         return Err(format!("{name} is not supported"));
     }
     let mut steps = Vec::new();
     if let Some(EventSpec { kind, reason, message }) = next.event {
-        steps.push(Step::Event { warning: kind == "Warning", reason, message });
+        steps.push(StageStep::Event { warning: kind == "Warning", reason, message });
     }
     if let Some(FinalizersSpec { add, remove, empty }) = next.finalizers {
         let values = |items: Vec<Item>| items.into_iter().map(|item| item.value).collect();
-        steps.push(Step::Finalizers { add: values(add), remove: values(remove), empty });
+        steps.push(StageStep::Finalizers { add: values(add), remove: values(remove), empty });
     }
     if next.delete {
-        steps.push(Step::Delete);
+        steps.push(StageStep::Delete);
     }
     if next.status_patch_as.is_some() {
         return Err("statusPatchAs is not supported".into());
     }
     // Custom resources have no merge strategy for lists.
-    let usual = if about.is_built_in() { Form::Strategic } else { Form::Merge };
+    let usual = if about.is_built_in() { PatchType::Strategic } else { PatchType::Merge };
     if let Some(text) = next.status_template.filter(|text| !text.is_empty()) {
         let subresource = subresource(next.status_subresource.as_deref().unwrap_or("status"))?;
         let template = Template::parse(&text).map_err(|why| format!("statusTemplate: {why}"))?;
-        steps.push(Step::Patch { subresource, root: Some("status".into()), form: usual, template });
+        steps.push(StageStep::Patch { subresource, root: Some("status".into()), form: usual, template });
     }
     if let Some(ApplySpec { template }) = next.apply {
-        steps.push(Step::Apply(Template::parse(&template).map_err(|why| format!("apply: template: {why}"))?));
+        steps.push(StageStep::Apply(Template::parse(&template).map_err(|why| format!("apply: template: {why}"))?));
     }
     for patch in next.patches.into_iter().chain(next.patch) {
         if patch.impersonation.is_some() {
@@ -436,14 +436,14 @@ fn parse_next(next: Next, about: &About) -> Result<Vec<Step>, String> {
         }
         let form = match patch.form.as_str() {
             "" => usual,
-            "strategic" => Form::Strategic,
-            "merge" => Form::Merge,
-            "json" => Form::Json,
+            "strategic" => PatchType::Strategic,
+            "merge" => PatchType::Merge,
+            "json" => PatchType::Json,
             other => return Err(format!("patches: type {other:?} is not known")),
         };
         let template = Template::parse(&patch.template).map_err(|why| format!("patches: template: {why}"))?;
-        let root = (!patch.root.is_empty() && form != Form::Json).then_some(patch.root);
-        steps.push(Step::Patch { subresource: subresource(&patch.subresource)?, root, form, template });
+        let root = (!patch.root.is_empty() && form != PatchType::Json).then_some(patch.root);
+        steps.push(StageStep::Patch { subresource: subresource(&patch.subresource)?, root, form, template });
     }
     Ok(steps)
 }

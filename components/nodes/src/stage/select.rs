@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 const COST_MAX: u64 = 1_000_000;
 
 #[derive(Debug)]
-pub enum Selector {
+pub enum StageSelector {
     /// A Stage without a selector matches nothing.
     Nothing,
     Where {
@@ -69,24 +69,24 @@ struct Cel {
     expression: String,
 }
 
-impl Selector {
-    pub fn parse(spec: Spec) -> Result<Selector, String> {
+impl StageSelector {
+    pub fn parse(spec: Spec) -> Result<StageSelector, String> {
         let mut requirements = Vec::new();
         for (place, expression) in spec.match_expressions.into_iter().enumerate() {
             let requirement = Requirement::parse(expression);
             requirements.push(requirement.map_err(|why| format!("matchExpressions[{place}]: {why}"))?);
         }
-        Ok(Selector::Where { labels: spec.match_labels, annotations: spec.match_annotations, requirements })
+        Ok(StageSelector::Where { labels: spec.match_labels, annotations: spec.match_annotations, requirements })
     }
 
     pub fn matches(&self, object: &Value, budget: &budget::Budget) -> Result<bool, Spent> {
-        let Selector::Where { requirements, .. } = self else { return Ok(false) };
+        let StageSelector::Where { requirements, .. } = self else { return Ok(false) };
         self.hold(object, requirements.iter(), budget)
     }
 
     /// Whether labels, annotations and other fields that only users change match.
     pub fn may_match(&self, object: &Value, budget: &budget::Budget) -> Result<bool, Spent> {
-        let Selector::Where { requirements, .. } = self else { return Ok(false) };
+        let StageSelector::Where { requirements, .. } = self else { return Ok(false) };
         self.hold(object, requirements.iter().filter(|requirement| requirement.is_lasting()), budget)
     }
 
@@ -109,7 +109,7 @@ impl Selector {
 
     /// Whether labels and annotations match.
     pub fn names(&self, object: &Value) -> bool {
-        let Selector::Where { labels, annotations, .. } = self else { return false };
+        let StageSelector::Where { labels, annotations, .. } = self else { return false };
         let has = |field: &str, wanted: &BTreeMap<String, String>| {
             wanted.iter().all(|(name, value)| object["metadata"][field][name] == value.as_str())
         };

@@ -26,10 +26,10 @@ pub trait Surroundings {
     fn chance(&self) -> u64;
 }
 
-type Body = fn(&[Value], &dyn Surroundings) -> Result<Value, String>;
+type FunctionBody = fn(&[Value], &dyn Surroundings) -> Result<Value, String>;
 
 /// The functions: name, minimum and maximum number of arguments, and body.
-const TABLE: &[(&str, usize, usize, Body)] = &[
+const TABLE: &[(&str, usize, usize, FunctionBody)] = &[
     // Go's own. `and` and `or` are evaluated in `run`, which stops at the operand that decides.
     ("and", 1, 99, |_, _| Ok(Value::Null)),
     ("or", 1, 99, |_, _| Ok(Value::Null)),

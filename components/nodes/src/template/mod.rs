@@ -11,7 +11,7 @@ mod parse;
 mod run;
 
 pub use functions::{Surroundings, hex};
-pub use run::Failure;
+pub use run::RenderFailure;
 
 use holdfast_core::object::decode;
 use holdfast_value::Value;
@@ -37,12 +37,12 @@ impl Template {
     }
 
     /// Renders the template for a document.
-    pub fn render(&self, document: &Value, surroundings: &dyn Surroundings) -> Result<String, Failure> {
+    pub fn render(&self, document: &Value, surroundings: &dyn Surroundings) -> Result<String, RenderFailure> {
         run::render(self, document, surroundings)
     }
 
     /// Renders the template and parses the text as YAML; null if it is empty.
-    pub fn document(&self, document: &Value, surroundings: &dyn Surroundings) -> Result<Value, Failure> {
+    pub fn document(&self, document: &Value, surroundings: &dyn Surroundings) -> Result<Value, RenderFailure> {
         let text = self.render(document, surroundings)?;
         if text.trim().is_empty() {
             return Ok(Value::Null);

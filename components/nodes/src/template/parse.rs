@@ -27,11 +27,11 @@ pub struct Pipeline {
     pub variables: Vec<String>,
     /// Whether the variables exist already (`=`, not `:=`).
     pub assigns: bool,
-    pub commands: Vec<Command>,
+    pub commands: Vec<PipelineCommand>,
 }
 
 #[derive(Debug, Clone)]
-pub enum Command {
+pub enum PipelineCommand {
     Value(Operand),
     Call(Function, Vec<Operand>),
 }
@@ -86,14 +86,14 @@ struct Parser<'a> {
 }
 
 /// The end of a block: `end`, or `else` with the tokens after it.
-type End = (&'static str, Vec<Token>);
+type BlockEnd = (&'static str, Vec<Token>);
 
 /// A condition, and its body.
 type Arm = (Pipeline, Vec<Node>);
 
 impl Parser<'_> {
     /// The nodes up to the end of the block.
-    fn block(&mut self) -> Result<(Vec<Node>, Option<End>), String> {
+    fn block(&mut self) -> Result<(Vec<Node>, Option<BlockEnd>), String> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
             return Err(format!("the template nests deeper than {DEPTH_MAX}"));
@@ -211,7 +211,7 @@ fn invocation(mut tokens: Vec<Token>) -> Result<Node, String> {
 }
 
 fn pipeline(tokens: Vec<Token>) -> Result<Pipeline, String> {
-    let mut line = Line { tokens, next: 0, depth: 0 };
+    let mut line = ActionTokens { tokens, next: 0, depth: 0 };
     let pipeline = line.pipeline()?;
     match line.peek() {
         None => Ok(pipeline),
@@ -219,13 +219,13 @@ fn pipeline(tokens: Vec<Token>) -> Result<Pipeline, String> {
     }
 }
 
-struct Line {
+struct ActionTokens {
     tokens: Vec<Token>,
     next: usize,
     depth: usize,
 }
 
-impl Line {
+impl ActionTokens {
     fn peek(&self) -> Option<&Token> {
         self.tokens.get(self.next)
     }
@@ -250,7 +250,7 @@ impl Line {
             }
             self.next += 1;
         }
-        if commands.iter().skip(1).any(|command| matches!(command, Command::Value(_))) {
+        if commands.iter().skip(1).any(|command| matches!(command, PipelineCommand::Value(_))) {
             return Err("what stands after | must be a function".into());
         }
         self.depth -= 1;
@@ -271,7 +271,7 @@ impl Line {
         (variables, assigns)
     }
 
-    fn command(&mut self) -> Result<Command, String> {
+    fn command(&mut self) -> Result<PipelineCommand, String> {
         if let Some(Token::Word(word)) = self.peek()
             && let Some(function) = functions::find(word)
         {
@@ -280,11 +280,11 @@ impl Line {
             while !matches!(self.peek(), None | Some(Token::Bar | Token::Close)) {
                 operands.push(self.operand()?);
             }
-            return Ok(Command::Call(function, operands));
+            return Ok(PipelineCommand::Call(function, operands));
         }
         let operand = self.operand()?;
         match self.peek() {
-            None | Some(Token::Bar | Token::Close) => Ok(Command::Value(operand)),
+            None | Some(Token::Bar | Token::Close) => Ok(PipelineCommand::Value(operand)),
             Some(_) => Err("what is not a function has arguments".into()),
         }
     }

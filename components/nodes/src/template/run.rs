@@ -2,7 +2,7 @@
 
 use super::Template;
 use super::functions::{self, Function, Surroundings, TEXT_MAX};
-use super::parse::{Command, Node, Operand, Pipeline};
+use super::parse::{Node, Operand, Pipeline, PipelineCommand};
 use crate::budget::{Budget, Spent};
 use holdfast_value::Value;
 
@@ -14,44 +14,44 @@ const CALLS_MAX: usize = 32;
 
 /// Why rendering failed.
 #[derive(Debug, PartialEq)]
-pub enum Failure {
+pub enum RenderFailure {
     /// The template exceeds its budget.
     Spent,
     /// The template or its data has this fault.
     Fault(String),
 }
 
-impl From<Spent> for Failure {
-    fn from(_: Spent) -> Failure {
-        Failure::Spent
+impl From<Spent> for RenderFailure {
+    fn from(_: Spent) -> RenderFailure {
+        RenderFailure::Spent
     }
 }
 
-impl From<String> for Failure {
-    fn from(why: String) -> Failure {
-        Failure::Fault(why)
+impl From<String> for RenderFailure {
+    fn from(why: String) -> RenderFailure {
+        RenderFailure::Fault(why)
     }
 }
 
-impl From<&str> for Failure {
-    fn from(why: &str) -> Failure {
-        Failure::Fault(why.to_owned())
+impl From<&str> for RenderFailure {
+    fn from(why: &str) -> RenderFailure {
+        RenderFailure::Fault(why.to_owned())
     }
 }
 
-impl std::fmt::Display for Failure {
+impl std::fmt::Display for RenderFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Failure::Spent => write!(
+            RenderFailure::Spent => write!(
                 f,
                 "the template does more than {STEPS_MAX} steps or makes more than {BYTES_MAX} bytes of values"
             ),
-            Failure::Fault(why) => f.write_str(why),
+            RenderFailure::Fault(why) => f.write_str(why),
         }
     }
 }
 
-pub fn render(template: &Template, document: &Value, surroundings: &dyn Surroundings) -> Result<String, Failure> {
+pub fn render(template: &Template, document: &Value, surroundings: &dyn Surroundings) -> Result<String, RenderFailure> {
     let budget = Budget::new(STEPS_MAX, BYTES_MAX);
     let mut run = Run { template, surroundings, text: String::new(), budget, calls: 0 };
     let mut scope = TemplateScope { root: document.clone(), dot: document.clone(), variables: Vec::new() };
@@ -82,17 +82,17 @@ enum Flow {
 }
 
 impl Run<'_> {
-    fn step(&mut self) -> Result<(), Failure> {
+    fn step(&mut self) -> Result<(), RenderFailure> {
         Ok(self.budget.step(1)?)
     }
 
     /// Copies a value, within the budget.
-    fn copy(&self, value: &Value) -> Result<Value, Failure> {
+    fn copy(&self, value: &Value) -> Result<Value, RenderFailure> {
         self.budget.whole(value)?;
         Ok(value.clone())
     }
 
-    fn nodes(&mut self, nodes: &[Node], scope: &mut TemplateScope) -> Result<Flow, Failure> {
+    fn nodes(&mut self, nodes: &[Node], scope: &mut TemplateScope) -> Result<Flow, RenderFailure> {
         let known = scope.variables.len();
         let mut flow = Flow::On;
         for node in nodes {
@@ -105,7 +105,7 @@ impl Run<'_> {
         Ok(flow)
     }
 
-    fn node(&mut self, node: &Node, scope: &mut TemplateScope) -> Result<Flow, Failure> {
+    fn node(&mut self, node: &Node, scope: &mut TemplateScope) -> Result<Flow, RenderFailure> {
         self.step()?;
         match node {
             Node::Text(text) => self.write(text)?,
@@ -138,7 +138,7 @@ impl Run<'_> {
         Ok(Flow::On)
     }
 
-    fn write(&mut self, text: &str) -> Result<(), Failure> {
+    fn write(&mut self, text: &str) -> Result<(), RenderFailure> {
         if self.text.len() + text.len() > TEXT_MAX {
             return Err(format!("the template gives more than {TEXT_MAX} bytes").into());
         }
@@ -152,7 +152,7 @@ impl Run<'_> {
         otherwise: &[Node],
         with: bool,
         scope: &mut TemplateScope,
-    ) -> Result<Flow, Failure> {
+    ) -> Result<Flow, RenderFailure> {
         let known = scope.variables.len();
         let mut chosen = None;
         for (condition, body) in arms {
@@ -182,7 +182,7 @@ impl Run<'_> {
         body: &[Node],
         otherwise: &[Node],
         scope: &mut TemplateScope,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RenderFailure> {
         let known = scope.variables.len();
         let items: Vec<(Value, Value)> = match self.value(pipeline, scope)? {
             Value::Array(items) => items.into_iter().enumerate().map(|(place, item)| (place.into(), item)).collect(),
@@ -224,7 +224,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn pipeline(&mut self, pipeline: &Pipeline, scope: &mut TemplateScope) -> Result<Value, Failure> {
+    fn pipeline(&mut self, pipeline: &Pipeline, scope: &mut TemplateScope) -> Result<Value, RenderFailure> {
         let value = self.value(pipeline, scope)?;
         for name in &pipeline.variables {
             let value = self.copy(&value)?;
@@ -239,13 +239,13 @@ impl Run<'_> {
     }
 
     /// The value of a pipeline.
-    fn value(&mut self, pipeline: &Pipeline, scope: &mut TemplateScope) -> Result<Value, Failure> {
+    fn value(&mut self, pipeline: &Pipeline, scope: &mut TemplateScope) -> Result<Value, RenderFailure> {
         let mut value = None;
         for command in &pipeline.commands {
             self.step()?;
             value = Some(match command {
-                Command::Value(operand) => self.operand(operand, scope)?,
-                Command::Call(function, operands) => self.call(*function, operands, value, scope)?,
+                PipelineCommand::Value(operand) => self.operand(operand, scope)?,
+                PipelineCommand::Call(function, operands) => self.call(*function, operands, value, scope)?,
             });
         }
         Ok(value.unwrap_or_default())
@@ -257,7 +257,7 @@ impl Run<'_> {
         operands: &[Operand],
         last: Option<Value>,
         scope: &mut TemplateScope,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, RenderFailure> {
         // `and` and `or` stop at the operand that decides.
         if let Some(decides) = functions::decides(function) {
             let mut value = Value::Null;
@@ -281,7 +281,7 @@ impl Run<'_> {
         Ok(value)
     }
 
-    fn operand(&mut self, operand: &Operand, scope: &mut TemplateScope) -> Result<Value, Failure> {
+    fn operand(&mut self, operand: &Operand, scope: &mut TemplateScope) -> Result<Value, RenderFailure> {
         self.step()?;
         Ok(match operand {
             Operand::Literal(value) => self.copy(value)?,

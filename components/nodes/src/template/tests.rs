@@ -1,4 +1,4 @@
-use super::{Failure, Surroundings, Template};
+use super::{RenderFailure, Surroundings, Template};
 use holdfast_value::{Value, json};
 
 struct Fixed;
@@ -139,7 +139,7 @@ fn work_ends_at_the_same_place_for_every_function() {
         "{{ define \"t\" }}{{ end }}{{ range 100 }}{{ template \"t\" $ }}{{ end }}",
     ] {
         let failed = Template::parse(source).expect(source).render(&document, &Fixed);
-        assert_eq!(failed, Err(Failure::Spent), "{source}");
+        assert_eq!(failed, Err(RenderFailure::Spent), "{source}");
     }
     for source in ["{{ Quote .list | len }}", "{{ range .list }}{{ . | len }}{{ end }}", "{{ .text | indent 4 | len }}"]
     {

@@ -1,7 +1,7 @@
 //! Carries out actions on a remote cluster, on demand with separate credentials for each controller.
 
-use super::http::{JSON, Object, collection, fault, get, object, read, send};
-use crate::{Act, Done};
+use super::http::{JSON, PartialObject, collection, fault, get, object, read, send};
+use crate::{Act, ActionDone};
 use ::http::Method;
 use async_trait::async_trait;
 use holdfast_value::{Value, json};
@@ -108,7 +108,7 @@ impl RemoteAct {
                 Err(refusal) if refusal.is_not_found() => {}
                 Err(refusal) => return Err(refusal),
                 Ok(bytes) => {
-                    let there: Object = serde_json::from_slice(&bytes).map_err(fault)?;
+                    let there: PartialObject = serde_json::from_slice(&bytes).map_err(fault)?;
                     if there.metadata.uid == **uid {
                         return Err(Refusal::stale(format!("{resource} {key} is there")));
                     }
@@ -121,7 +121,7 @@ impl RemoteAct {
 
 #[async_trait]
 impl Act for RemoteAct {
-    async fn act(&self, actor: &Actor, action: &Action) -> Result<Done, Refusal> {
+    async fn act(&self, actor: &Actor, action: &Action) -> Result<ActionDone, Refusal> {
         let client = self.client(actor).await?;
         RemoteAct::check_absent(&client, &action.absent).await?;
         let (method, content_type, body) = content(&action.verb);
@@ -131,7 +131,7 @@ impl Act for RemoteAct {
             self.forget(actor).await;
         }
         let bytes = read(sent?).await?;
-        let answered: Object = serde_json::from_slice(&bytes).map_err(fault)?;
+        let answered: PartialObject = serde_json::from_slice(&bytes).map_err(fault)?;
         let result = match (&*answered.kind, &action.verb) {
             ("Status", Verb::Delete { .. }) => {
                 WriteResult::Gone(answered.details.unwrap_or_default().uid.as_str().into())
@@ -144,10 +144,10 @@ impl Act for RemoteAct {
             false => action.key.name.to_string(),
         };
         let bytes = if matches!(result, WriteResult::Version(_)) { bytes.len() } else { 0 };
-        Ok(Done { name, result, bytes })
+        Ok(ActionDone { name, result, bytes })
     }
 
-    async fn ask(&self, actor: &Actor, path: &str) -> Result<Value, Refusal> {
+    async fn get(&self, actor: &Actor, path: &str) -> Result<Value, Refusal> {
         let client = self.client(actor).await?;
         serde_json::from_slice(&get(&client, path, JSON).await?).map_err(fault)
     }

@@ -8,16 +8,16 @@ use serde::Deserialize;
 
 /// The result of discovery.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct Discovered {
     pub resources: Vec<Resource>,
     /// The kinds of all versions.
     pub served: Served,
 }
 
 /// Reads the resources and kinds. If a group does not answer, its resources in `known` are kept.
-pub(super) async fn discover(client: &Client, known: &[Resource]) -> Result<Found, Refusal> {
+pub(super) async fn discover(client: &Client, known: &[Resource]) -> Result<Discovered, Refusal> {
     let groups: ApiGroups = read(client, "/apis").await?;
-    let mut found = Found::default();
+    let mut found = Discovered::default();
     found.add(client, "", "v1", true).await?;
     for group in groups.groups {
         let preferred = &group.preferred_version.version;
@@ -35,7 +35,7 @@ pub(super) async fn discover(client: &Client, known: &[Resource]) -> Result<Foun
     Ok(found)
 }
 
-impl Found {
+impl Discovered {
     /// Adds the resources of one version of a group.
     async fn add(&mut self, client: &Client, group: &str, version: &str, is_preferred: bool) -> Result<(), Refusal> {
         let path = match group {
@@ -71,13 +71,13 @@ struct ApiGroups {
 #[serde(rename_all = "camelCase")]
 struct ApiGroup {
     name: String,
-    preferred_version: Version,
+    preferred_version: DiscoveredVersion,
     #[serde(default)]
-    versions: Vec<Version>,
+    versions: Vec<DiscoveredVersion>,
 }
 
 #[derive(Deserialize)]
-struct Version {
+struct DiscoveredVersion {
     version: String,
 }
 

@@ -3,7 +3,7 @@
 //! If kinds in addition to the named resources are needed, discovery finds the existing resources. It runs again when a
 //! CustomResourceDefinition or an APIService has changed, not periodically.
 
-use super::discovery::{Found, discover};
+use super::discovery::{Discovered, discover};
 use super::follow::Follower;
 use crate::{Feed, News};
 use async_trait::async_trait;
@@ -40,7 +40,7 @@ pub struct RemoteFeed {
     /// When discovery is to run; `None`: nothing has changed since it ran.
     discover_at: Option<Instant>,
     /// The running discovery.
-    discovering: Option<JoinHandle<Result<Found, Refusal>>>,
+    discovering: Option<JoinHandle<Result<Discovered, Refusal>>>,
     begun: bool,
 }
 
@@ -77,8 +77,8 @@ impl RemoteFeed {
     }
 
     /// Follows the resources that exist now, and stops following resources that no longer exist.
-    fn take_discovered(&mut self, found: Result<Found, Refusal>) -> Vec<News> {
-        let Found { resources, served } = match found {
+    fn follow_discovered(&mut self, found: Result<Discovered, Refusal>) -> Vec<News> {
+        let Discovered { resources, served } = match found {
             Ok(found) => found,
             Err(refusal) => {
                 tracing::warn!(why = refusal.message, "the API server's resources cannot be listed");
@@ -110,7 +110,7 @@ impl RemoteFeed {
     }
 
     /// Filters the received news, and checks whether the start is complete.
-    fn take(&mut self, came: Vec<News>) -> Vec<News> {
+    fn filter_received(&mut self, came: Vec<News>) -> Vec<News> {
         let mut out = Vec::with_capacity(came.len() + 1);
         for news in came {
             let resource = match &news {
@@ -151,7 +151,9 @@ fn defines(resource: &Resource) -> bool {
 }
 
 /// The result of the running discovery, if any.
-async fn asked(discovering: &mut Option<JoinHandle<Result<Found, Refusal>>>) -> Option<Result<Found, Refusal>> {
+async fn discovery_result(
+    discovering: &mut Option<JoinHandle<Result<Discovered, Refusal>>>,
+) -> Option<Result<Discovered, Refusal>> {
     let answer = discovering.as_mut()?.await;
     Some(answer.unwrap_or_else(|fault| Err(Refusal { message: fault.to_string(), ..Refusal::default() })))
 }
@@ -178,9 +180,9 @@ impl Feed for RemoteFeed {
         tokio::select! {
             biased;
             count = self.news.recv_many(&mut came, WAITING_MAX) => debug_assert!(count > 0, "the feed has a sender"),
-            Some(found) = asked(&mut self.discovering) => {
+            Some(found) = discovery_result(&mut self.discovering) => {
                 self.discovering = None;
-                return self.take_discovered(found);
+                return self.follow_discovered(found);
             }
             () = tokio::time::sleep_until(at), if waits => {
                 self.discover_at = None;
@@ -190,7 +192,7 @@ impl Feed for RemoteFeed {
             }
             () = tokio::time::sleep_until(patience), if self.patience.is_some() => {}
         }
-        self.take(came)
+        self.filter_received(came)
     }
 
     fn set_extra_kinds(&mut self, extra_kinds: ExtraKinds) {

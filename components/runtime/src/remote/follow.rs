@@ -1,6 +1,6 @@
 //! Lists the objects of one resource, and then watches them.
 
-use super::http::{JSON, Object, ObjectIdentity, Status, collection, fault, get, send};
+use super::http::{JSON, ObjectIdentity, PartialObject, StatusBody, collection, fault, get, send};
 use crate::News;
 use ::http::Method;
 use bytes::{Buf, Bytes, BytesMut};
@@ -38,7 +38,7 @@ pub(super) struct Follower {
 }
 
 /// Why a watch ended.
-enum Ended {
+enum WatchEnd {
     /// The server or the connection ended the watch; the next watch continues at this version.
     Here(u64),
     /// The version is too old for the server: everything is listed again.
@@ -54,13 +54,13 @@ impl Follower {
         let mut from: Option<u64> = None;
         loop {
             let began = Instant::now();
-            let failed = match self.go_on(from).await {
-                Ok(Ended::Unwanted) => return,
-                Ok(Ended::Expired) => {
+            let failed = match self.watch_from(from).await {
+                Ok(WatchEnd::Unwanted) => return,
+                Ok(WatchEnd::Expired) => {
                     from = None;
                     continue;
                 }
-                Ok(Ended::Here(version)) => {
+                Ok(WatchEnd::Here(version)) => {
                     // A watch that ends at once without any event counts as a failure, too.
                     let is_well = from != Some(version) || began.elapsed() > WAIT_MAX;
                     from = Some(version);
@@ -90,12 +90,12 @@ impl Follower {
         }
     }
 
-    async fn go_on(&self, from: Option<u64>) -> Result<Ended, Refusal> {
+    async fn watch_from(&self, from: Option<u64>) -> Result<WatchEnd, Refusal> {
         let version = match from {
             Some(version) => version,
             None => match self.list().await? {
                 Some(version) => version,
-                None => return Ok(Ended::Unwanted),
+                None => return Ok(WatchEnd::Unwanted),
             },
         };
         self.watch(version).await
@@ -112,7 +112,7 @@ impl Follower {
             };
             let accept = if self.metadata { METADATA_LIST } else { JSON };
             let bytes = get(&self.client, &query, accept).await?;
-            let page: List = serde_json::from_slice(&bytes).map_err(fault)?;
+            let page: ListBody = serde_json::from_slice(&bytes).map_err(fault)?;
             for item in page.items.into_iter().flatten() {
                 let (key, version) = named(item.get().as_bytes())?;
                 objects.push((key, self.complete(item.get()), version));
@@ -135,7 +135,7 @@ impl Follower {
         item.to_owned().into()
     }
 
-    async fn watch(&self, from: u64) -> Result<Ended, Refusal> {
+    async fn watch(&self, from: u64) -> Result<WatchEnd, Refusal> {
         let path = collection(&self.resource, "");
         // The time limits differ by resource, so that watches that began together do not all end together.
         let seconds = WATCH_SECONDS - u64::try_from(self.resource.plural().len() * 7).unwrap_or(0).min(180);
@@ -148,14 +148,14 @@ impl Follower {
             let line = match lines.next().await {
                 Ok(Some(line)) => line,
                 // A broken connection counts as an ended one.
-                Ok(None) | Err(_) => return Ok(Ended::Here(version)),
+                Ok(None) | Err(_) => return Ok(WatchEnd::Here(version)),
             };
-            let event: Event = serde_json::from_slice(&line).map_err(fault)?;
+            let event: WatchEvent = serde_json::from_slice(&line).map_err(fault)?;
             let object = event.object.get();
             if event.kind == "ERROR" {
-                let status: Status = serde_json::from_str(object).unwrap_or_default();
+                let status: StatusBody = serde_json::from_str(object).unwrap_or_default();
                 return match status.code {
-                    410 => Ok(Ended::Expired),
+                    410 => Ok(WatchEnd::Expired),
                     code => Err(Refusal { code, reason: status.reason, message: status.message, causes: Vec::new() }),
                 };
             }
@@ -168,14 +168,14 @@ impl Follower {
                 _ => News::Changed { resource, key, body: Some(object.to_owned().into()), version: at },
             };
             if self.news.send(news).await.is_err() {
-                return Ok(Ended::Unwanted);
+                return Ok(WatchEnd::Unwanted);
             }
         }
     }
 }
 
 fn named(json: &[u8]) -> Result<(Key, u64), Refusal> {
-    let Object { metadata, .. } = serde_json::from_slice::<Object>(json).map_err(fault)?;
+    let PartialObject { metadata, .. } = serde_json::from_slice::<PartialObject>(json).map_err(fault)?;
     let key = ObjectIdentity::key(&metadata);
     Ok((key, metadata.version()))
 }
@@ -192,7 +192,7 @@ fn escaped(token: &str) -> String {
 }
 
 #[derive(Deserialize)]
-struct List<'a> {
+struct ListBody<'a> {
     #[serde(default)]
     metadata: ListMeta,
     #[serde(borrow)]
@@ -208,7 +208,7 @@ struct ListMeta {
 }
 
 #[derive(Deserialize)]
-struct Event<'a> {
+struct WatchEvent<'a> {
     #[serde(rename = "type")]
     kind: std::borrow::Cow<'a, str>,
     #[serde(borrow)]
@@ -267,10 +267,11 @@ mod tests {
 
     #[test]
     fn lists_and_events_are_read() {
-        let list: List = serde_json::from_str(r#"{"metadata":{"resourceVersion":"7","continue":"x"},"items":null}"#)
-            .expect("a list");
+        let list: ListBody =
+            serde_json::from_str(r#"{"metadata":{"resourceVersion":"7","continue":"x"},"items":null}"#)
+                .expect("a list");
         assert_eq!((list.metadata.token.as_str(), list.items.is_none()), ("x", true));
-        let event: Event = serde_json::from_str(
+        let event: WatchEvent = serde_json::from_str(
             r#"{"type":"ADDED","object":{"metadata":{"name":"a","namespace":"b","resourceVersion":"9"}}}"#,
         )
         .expect("an event");

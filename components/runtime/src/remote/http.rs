@@ -72,7 +72,7 @@ pub(super) async fn get(client: &Client, path: &str, accept: &str) -> Result<Byt
 
 /// The refusal in an unsuccessful answer, in the words of Go's client if the body has no message.
 pub fn refusal(status: StatusCode, bytes: &[u8]) -> Refusal {
-    let said = serde_json::from_slice::<Status>(bytes).unwrap_or_default();
+    let said = serde_json::from_slice::<StatusBody>(bytes).unwrap_or_default();
     let message = match said.message.as_str() {
         "" if status == StatusCode::NOT_FOUND => "the server could not find the requested resource".to_owned(),
         "" => format!("the server answered {status}"),
@@ -84,7 +84,7 @@ pub fn refusal(status: StatusCode, bytes: &[u8]) -> Refusal {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Status {
+pub(super) struct StatusBody {
     pub code: u16,
     pub reason: String,
     pub message: String,
@@ -126,7 +126,7 @@ impl ObjectIdentity {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Object {
+pub(super) struct PartialObject {
     pub kind: String,
     pub metadata: ObjectIdentity,
     pub details: Option<Details>,

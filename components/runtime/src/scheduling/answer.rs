@@ -34,19 +34,19 @@ const BY_NODE: [&str; 3] = ["failednodes", "failedandunresolvablenodes", "nodena
 pub fn read(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     let left = Cell::new(VALUES_MAX);
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let value = Part { left: &left, by_node: false }.deserialize(&mut deserializer)?;
+    let value = BoundedValue { left: &left, by_node: false }.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(value)
 }
 
 #[derive(Clone, Copy)]
-struct Part<'a> {
+struct BoundedValue<'a> {
     left: &'a Cell<usize>,
     /// Whether the keys of the object are node names.
     by_node: bool,
 }
 
-impl Part<'_> {
+impl BoundedValue<'_> {
     fn is_looked_at(&self, name: &str) -> bool {
         self.by_node || FIELDS.iter().chain(&SCORES).any(|field| name.eq_ignore_ascii_case(field))
     }
@@ -58,7 +58,7 @@ impl Part<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Part<'_> {
+impl<'de> DeserializeSeed<'de> for BoundedValue<'_> {
     type Value = Value;
 
     fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -67,7 +67,7 @@ impl<'de> DeserializeSeed<'de> for Part<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Part<'_> {
+impl<'de> Visitor<'de> for BoundedValue<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -100,7 +100,7 @@ impl<'de> Visitor<'de> for Part<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
-        while let Some(item) = list.next_element_seed(Part { by_node: false, ..self })? {
+        while let Some(item) = list.next_element_seed(BoundedValue { by_node: false, ..self })? {
             items.push(item);
         }
         Ok(items.into())
@@ -114,7 +114,7 @@ impl<'de> Visitor<'de> for Part<'_> {
                 continue;
             }
             let by_node = !self.by_node && BY_NODE.iter().any(|field| name.eq_ignore_ascii_case(field));
-            kept.insert(name, fields.next_value_seed(Part { by_node, ..self })?);
+            kept.insert(name, fields.next_value_seed(BoundedValue { by_node, ..self })?);
         }
         Ok(Value::Object(kept))
     }

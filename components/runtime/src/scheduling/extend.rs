@@ -23,11 +23,11 @@ const ANSWER_MAX: usize = 16 << 20;
 /// settings are part of the key.
 #[derive(Default)]
 pub struct Extenders {
-    clients: Mutex<HashMap<Address, Client>>,
+    clients: Mutex<HashMap<ClientSettings, Client>>,
 }
 
 /// The settings of a client: the URL prefix, whether HTTPS is enabled, and the TLS settings.
-type Address = (String, bool, Tls);
+type ClientSettings = (String, bool, Tls);
 
 impl Extenders {
     pub async fn call(&self, extender: &Extender, verb: &str, body: &Value) -> Result<Value, String> {

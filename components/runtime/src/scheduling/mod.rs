@@ -51,7 +51,7 @@ pub fn resources() -> Vec<Resource> {
 }
 
 /// The parameters of a running scheduler.
-pub struct Work {
+pub struct SchedulerSetup {
     pub configuration: Arc<Configuration>,
     pub act: Arc<dyn Act>,
     pub metrics: Arc<Metrics>,
@@ -70,7 +70,7 @@ pub struct Work {
 }
 
 /// Schedules pods until the future is dropped.
-pub async fn run(work: Work, feed: impl Feed) {
+pub async fn run(work: SchedulerSetup, feed: impl Feed) {
     let (outcomes, received_outcomes) = unbounded_channel();
     let user = Arc::new(User::new(USER, &["system:authenticated"]));
     let mut scheduler = Scheduler::with_clock(work.configuration.clone(), Clock::new(elapsed));
@@ -103,7 +103,7 @@ pub async fn run(work: Work, feed: impl Feed) {
         pod_resources: work.pod_resources,
     };
     loop {
-        runner.step().await;
+        runner.run_step().await;
     }
 }
 
@@ -138,7 +138,7 @@ struct ObjectChange {
 
 impl<F: Feed> Runner<F> {
     /// Applies changes, tries pods for a while, and waits if there is nothing to do.
-    async fn step(&mut self) {
+    async fn run_step(&mut self) {
         let applied = self.apply_changes();
         let more = self.schedule_pods();
         self.send_requests();

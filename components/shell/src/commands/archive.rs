@@ -2,7 +2,7 @@
 
 use super::wrong;
 use crate::files::{Trouble, absolute};
-use crate::shell::{Done, Open, Shell};
+use crate::shell::{Open, Shell, ShellResult};
 
 const BLOCK: usize = 512;
 /// The maximum number of entries of an archive that are extracted, including those that cannot be written.
@@ -11,7 +11,7 @@ const ENTRIES_MAX: usize = 10_000;
 const NAME_BYTES_MAX: usize = 8192;
 
 #[derive(Default)]
-struct Order {
+struct ArchiveOptions {
     creates: bool,
     extracts: bool,
     lists: bool,
@@ -22,8 +22,8 @@ struct Order {
     strips: usize,
 }
 
-fn order(words: &[String]) -> Result<Order, String> {
-    let mut order = Order::default();
+fn order(words: &[String]) -> Result<ArchiveOptions, String> {
+    let mut order = ArchiveOptions::default();
     let mut words = words.iter();
     let mut is_first = true;
     while let Some(word) = words.next() {
@@ -72,7 +72,7 @@ fn order(words: &[String]) -> Result<Order, String> {
     Ok(order)
 }
 
-pub async fn tar(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub async fn tar(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     let order = match order(words) {
         Ok(order) => order,
         Err(why) => return wrong(shell, "tar", why).await,
@@ -97,7 +97,7 @@ pub async fn tar(shell: &mut Shell, words: &[String]) -> Done<i32> {
     done
 }
 
-async fn create(shell: &mut Shell, order: &Order, archive: Option<String>) -> Done<i32> {
+async fn create(shell: &mut Shell, order: &ArchiveOptions, archive: Option<String>) -> ShellResult<i32> {
     let number = match archive {
         None => 1,
         Some(path) => match shell.open_to_write(&path, false) {
@@ -213,7 +213,7 @@ struct Blocks {
 }
 
 impl Blocks {
-    async fn take(&mut self, shell: &mut Shell, count: usize) -> Done<Vec<u8>> {
+    async fn take(&mut self, shell: &mut Shell, count: usize) -> ShellResult<Vec<u8>> {
         while self.held.len() < count {
             match shell.take(&self.from, false).await? {
                 Some(more) => self.held.extend(more),
@@ -225,7 +225,7 @@ impl Blocks {
     }
 }
 
-async fn extract(shell: &mut Shell, order: &Order, archive: Option<String>) -> Done<i32> {
+async fn extract(shell: &mut Shell, order: &ArchiveOptions, archive: Option<String>) -> ShellResult<i32> {
     let from = match archive {
         None => shell.input(),
         Some(path) => match shell.open_to_read(&path) {
@@ -271,7 +271,7 @@ async fn extract(shell: &mut Shell, order: &Order, archive: Option<String>) -> D
         // Extraction never writes outside of the folder, whatever an entry's name is.
         let path = absolute(&shell.folder, &absolute("/", &parts.join("/"))[1..]);
         if order.tells || order.lists {
-            shell.say(&format!("{name}\n")).await?;
+            shell.print(&format!("{name}\n")).await?;
         }
         let is_file = matches!(kind, b'0' | 0 | b'7');
         let mut content = Vec::new();

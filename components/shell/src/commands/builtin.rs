@@ -3,10 +3,10 @@
 use super::{given, inner, is_known, name_of, wrong};
 use crate::files::{Trouble, absolute};
 use crate::parse::is_name;
-use crate::shell::{Done, Open, Shell, Stop};
+use crate::shell::{Open, Shell, ShellResult, Stop};
 
 /// `sh -c SCRIPT NAME ARGUMENTS`, `sh FILE ARGUMENTS`, or `sh` with a script as its input.
-pub async fn shell(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub async fn shell(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     let mut options = shell.options;
     (options.ends_at_error, options.shows_commands, options.needs_values) = (false, false, false);
     let (mut is_command, mut at) = (false, 0);
@@ -70,7 +70,7 @@ pub async fn shell(shell: &mut Shell, words: &[String]) -> Done<i32> {
     }
 }
 
-pub fn leave(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> {
+pub fn leave(shell: &mut Shell, name: &str, words: &[String]) -> ShellResult<i32> {
     let number: Option<i32> = words.first().and_then(|word| word.parse().ok());
     let count = number.and_then(|number| u32::try_from(number).ok()).unwrap_or(1);
     match name {
@@ -87,7 +87,7 @@ pub fn leave(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> {
     }
 }
 
-pub async fn cd(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub async fn cd(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     let home = || shell.value("HOME").unwrap_or("/root").to_owned();
     let wanted = match words.first().map(String::as_str) {
         None => home(),
@@ -103,18 +103,18 @@ pub async fn cd(shell: &mut Shell, words: &[String]) -> Done<i32> {
     Ok(0)
 }
 
-pub async fn pwd(shell: &mut Shell) -> Done<i32> {
+pub async fn pwd(shell: &mut Shell) -> ShellResult<i32> {
     let text = format!("{}\n", shell.folder);
-    shell.say(&text).await?;
+    shell.print(&text).await?;
     Ok(0)
 }
 
-pub async fn declare(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> {
+pub async fn declare(shell: &mut Shell, name: &str, words: &[String]) -> ShellResult<i32> {
     if words.is_empty() || words == ["-p"] {
         let exported: Vec<_> = shell.variables.iter().filter(|(_, variable)| variable.is_exported).collect();
         let text: String =
             exported.iter().map(|(name, variable)| format!("export {name}='{}'\n", variable.value)).collect();
-        shell.say(&text).await?;
+        shell.print(&text).await?;
         return Ok(0);
     }
     for word in words.iter().filter(|word| !word.starts_with('-')) {
@@ -143,7 +143,7 @@ pub async fn declare(shell: &mut Shell, name: &str, words: &[String]) -> Done<i3
     Ok(0)
 }
 
-pub fn unset(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub fn unset(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     let functions = words.first().is_some_and(|word| word == "-f");
     for name in words.iter().filter(|word| !word.starts_with('-')) {
         match functions {
@@ -154,11 +154,11 @@ pub fn unset(shell: &mut Shell, words: &[String]) -> Done<i32> {
     Ok(0)
 }
 
-pub async fn set(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub async fn set(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     if words.is_empty() {
         let all = shell.variables.iter().map(|(name, variable)| format!("{name}='{}'\n", variable.value));
         let text: String = all.collect();
-        shell.say(&text).await?;
+        shell.print(&text).await?;
     }
     let mut at = 0;
     while let Some(word) = words.get(at) {
@@ -199,7 +199,7 @@ pub async fn set(shell: &mut Shell, words: &[String]) -> Done<i32> {
     Ok(0)
 }
 
-pub fn shift(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub fn shift(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     let count = words.first().and_then(|word| word.parse().ok()).unwrap_or(1);
     if count > shell.arguments.len() {
         return Ok(1);
@@ -208,7 +208,7 @@ pub fn shift(shell: &mut Shell, words: &[String]) -> Done<i32> {
     Ok(0)
 }
 
-pub async fn read(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub async fn read(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     let given = given!(shell, "sh: read", words, "r", "tp");
     let input = shell.input();
     let Some(line) = shell.line(&input).await? else {
@@ -247,14 +247,14 @@ pub async fn read(shell: &mut Shell, words: &[String]) -> Done<i32> {
     Ok(i32::from(!is_whole))
 }
 
-pub async fn eval(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub async fn eval(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     let text = words.join(" ");
     shell.status = 0;
     shell.text(&text).await?;
     Ok(shell.status)
 }
 
-pub async fn source(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub async fn source(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     let Some(file) = words.first() else { return wrong(shell, "sh: .", "filename argument required").await.map(|_| 2) };
     let read = shell.shared.lock().files.read(&absolute(&shell.folder, file));
     match read {
@@ -272,7 +272,7 @@ pub async fn source(shell: &mut Shell, words: &[String]) -> Done<i32> {
     }
 }
 
-pub async fn exec(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub async fn exec(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     if words.is_empty() {
         return Ok(0);
     }
@@ -282,7 +282,7 @@ pub async fn exec(shell: &mut Shell, words: &[String]) -> Done<i32> {
 }
 
 /// `command NAME …` runs it; `command -v NAME`, `type` and `which` describe it.
-pub async fn command(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> {
+pub async fn command(shell: &mut Shell, name: &str, words: &[String]) -> ShellResult<i32> {
     let asks = name != "command" || words.first().is_some_and(|word| word == "-v" || word == "-V");
     if !asks {
         return inner(shell, words).await;
@@ -304,7 +304,7 @@ pub async fn command(shell: &mut Shell, name: &str, words: &[String]) -> Done<i3
                 continue;
             }
         };
-        shell.say(&text).await?;
+        shell.print(&text).await?;
     }
     Ok(status)
 }

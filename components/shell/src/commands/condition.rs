@@ -2,33 +2,33 @@
 
 use super::wrong;
 use crate::files::absolute;
-use crate::shell::{Done, Shell};
+use crate::shell::{Shell, ShellResult};
 
 /// The deepest nesting of `!` and brackets.
 const DEPTH_MAX: u32 = 32;
 
-pub async fn test(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> {
+pub async fn test(shell: &mut Shell, name: &str, words: &[String]) -> ShellResult<i32> {
     let words = match (name, words.split_last()) {
         ("[", Some((last, words))) if last == "]" => words,
         ("[", _) => return wrong(shell, "sh: [", "missing ]").await.map(|_| 2),
         _ => words,
     };
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let judged = Judge { shell, words: &words, at: 0, depth: 0 }.whole();
+    let judged = TestExpression { shell, words: &words, at: 0, depth: 0 }.whole();
     match judged {
         Ok(holds) => Ok(i32::from(!holds)),
         Err(why) => wrong(shell, "sh: test", why).await.map(|_| 2),
     }
 }
 
-struct Judge<'a> {
+struct TestExpression<'a> {
     shell: &'a Shell,
     words: &'a [&'a str],
     at: usize,
     depth: u32,
 }
 
-impl Judge<'_> {
+impl TestExpression<'_> {
     fn whole(mut self) -> Result<bool, String> {
         // As POSIX demands, the meaning of up to four words depends on their number, so that any of them may be
         // arbitrary text.
@@ -70,12 +70,12 @@ impl Judge<'_> {
         if self.depth > DEPTH_MAX {
             return Err("too many operators".into());
         }
-        let holds = if self.takes("!") { !self.not()? } else { self.one()? };
+        let holds = if self.takes("!") { !self.not()? } else { self.primary()? };
         self.depth -= 1;
         Ok(holds)
     }
 
-    fn one(&mut self) -> Result<bool, String> {
+    fn primary(&mut self) -> Result<bool, String> {
         let rest = &self.words[self.at.min(self.words.len())..];
         match rest {
             [left, sign, right, ..] if is_sign(sign) => {
@@ -154,7 +154,7 @@ fn compare(shell: &Shell, left: &str, sign: &str, right: &str) -> Result<bool, S
     })
 }
 
-pub async fn expr(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub async fn expr(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     let text = match words {
         [left, sign, right] if matches!(sign.as_str(), "=" | "!=") => {
             i64::from((left == right) == (sign == "=")).to_string()
@@ -168,6 +168,6 @@ pub async fn expr(shell: &mut Shell, words: &[String]) -> Done<i32> {
             }
         }
     };
-    shell.say(&format!("{text}\n")).await?;
+    shell.print(&format!("{text}\n")).await?;
     Ok(i32::from(matches!(text.as_str(), "" | "0")))
 }

@@ -1,12 +1,12 @@
 //! Commands that read and change files.
 
-use super::{Given, given, wrong};
-use crate::files::{self, Entry, Trouble, absolute};
-use crate::shell::{Done, Shell};
+use super::{ParsedOptions, given, wrong};
+use crate::files::{self, TreeEntry, Trouble, absolute};
+use crate::shell::{Shell, ShellResult};
 use crate::time::format;
 
 /// The mode as `ls -l` prints it, such as `drwxr-xr-x`.
-fn rights(entry: &Entry) -> String {
+fn rights(entry: &TreeEntry) -> String {
     let kind = if entry.content.is_none() { 'd' } else { '-' };
     let bits = (0..9).map(|at| if entry.mode >> (8 - at) & 1 == 1 { [b'r', b'w', b'x'][at % 3] as char } else { '-' });
     let mut text: String = std::iter::once(kind).chain(bits).collect();
@@ -16,11 +16,11 @@ fn rights(entry: &Entry) -> String {
     text
 }
 
-fn size(entry: &Entry) -> usize {
+fn size(entry: &TreeEntry) -> usize {
     entry.content.as_ref().map_or(4096, |content| content.len())
 }
 
-pub async fn list(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub async fn list(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     let given = given!(shell, "ls", words, "laAh1RdtSrFin", "");
     let wanted = if given.rest.is_empty() { vec![".".to_owned()] } else { given.rest.clone() };
     let (mut status, mut first) = (0, true);
@@ -29,7 +29,7 @@ pub async fn list(shell: &mut Shell, words: &[String]) -> Done<i32> {
         let path = absolute(&shell.folder, name);
         let text = {
             let system = shell.shared.lock();
-            let line = |name: &str, entry: &Entry| match given.has('l') {
+            let line = |name: &str, entry: &TreeEntry| match given.has('l') {
                 true => {
                     let when = format(entry.changed_ms, "%b %e %H:%M");
                     format!("{}    1 root     root     {:9} {when} {name}\n", rights(entry), size(entry))
@@ -63,7 +63,7 @@ pub async fn list(shell: &mut Shell, words: &[String]) -> Done<i32> {
         };
         first = false;
         match text {
-            Some(text) => shell.say(&text).await?,
+            Some(text) => shell.print(&text).await?,
             None => {
                 wrong(shell, "ls", format!("{name}: No such file or directory")).await?;
                 status = 1;
@@ -73,7 +73,7 @@ pub async fn list(shell: &mut Shell, words: &[String]) -> Done<i32> {
     Ok(status)
 }
 
-pub async fn find(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub async fn find(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     let begin = words.iter().take_while(|word| !word.starts_with('-')).count();
     let folders = if begin == 0 { vec![".".to_owned()] } else { words[..begin].to_vec() };
     let (mut kind, mut pattern) = (None, None);
@@ -108,7 +108,7 @@ pub async fn find(shell: &mut Shell, words: &[String]) -> Done<i32> {
             if right_kind && right_name {
                 let shown =
                     format!("{}{}\n", folder.trim_end_matches('/'), &file[if path == "/" { 0 } else { path.len() }..]);
-                shell.say(&shown).await?;
+                shell.print(&shown).await?;
             }
         }
     }
@@ -116,7 +116,7 @@ pub async fn find(shell: &mut Shell, words: &[String]) -> Done<i32> {
 }
 
 /// `stat -c FORMAT` and `readlink -f`.
-pub async fn stat(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> {
+pub async fn stat(shell: &mut Shell, name: &str, words: &[String]) -> ShellResult<i32> {
     let given = given!(shell, name, words, "fLetnm", "c");
     let mut status = 0;
     for file in &given.rest {
@@ -127,7 +127,7 @@ pub async fn stat(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> 
             continue;
         };
         if name == "readlink" {
-            shell.say(&format!("{path}\n")).await?;
+            shell.print(&format!("{path}\n")).await?;
             continue;
         }
         let kind = if entry.content.is_some() { "regular file" } else { "directory" };
@@ -159,7 +159,7 @@ pub async fn stat(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> 
                 rights(&entry)
             ),
         };
-        shell.say(&format!("{text}\n")).await?;
+        shell.print(&format!("{text}\n")).await?;
     }
     Ok(status)
 }
@@ -187,7 +187,7 @@ fn mode(text: &str, old: u32) -> Option<u32> {
     Some(if text[sign..].starts_with('+') { old | mask } else { old & !mask })
 }
 
-pub async fn change(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> {
+pub async fn change(shell: &mut Shell, name: &str, words: &[String]) -> ShellResult<i32> {
     let with_value = match name {
         "mkdir" => "m",
         "touch" => "dtr",
@@ -199,7 +199,7 @@ pub async fn change(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32
         _ => words.to_vec(),
     };
     let given = match name {
-        "chmod" => Given { letters: Vec::new(), rest: words },
+        "chmod" => ParsedOptions { letters: Vec::new(), rest: words },
         _ => given!(shell, name, &words, "prRfvinadLtcu", with_value),
     };
     let mut rest = given.rest.clone();
@@ -221,7 +221,7 @@ pub async fn change(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32
             let files = &mut system.files;
             match name {
                 "touch" => match files.entry(&path) {
-                    Some(Entry { content: Some(content), .. }) => files.write(&path, content.to_vec(), now_ms),
+                    Some(TreeEntry { content: Some(content), .. }) => files.write(&path, content.to_vec(), now_ms),
                     Some(_) => Ok(()),
                     None => files.write(&path, Vec::new(), now_ms),
                 },
@@ -261,7 +261,7 @@ pub async fn change(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32
     Ok(status)
 }
 
-fn copy(files: &mut files::Files, from: &str, to: &str, folders: bool, now_ms: i64) -> Result<(), Trouble> {
+fn copy(files: &mut files::FileSystem, from: &str, to: &str, folders: bool, now_ms: i64) -> Result<(), Trouble> {
     let to = match files.is_folder(to) {
         true => absolute(to, files::name(from)),
         false => to.to_owned(),
@@ -278,7 +278,7 @@ fn copy(files: &mut files::Files, from: &str, to: &str, folders: bool, now_ms: i
         for inside in files.below(from) {
             let target = format!("{to}{}", &inside[from.len()..]);
             match files.entry(&inside) {
-                Some(Entry { content: Some(content), mode, .. }) => {
+                Some(TreeEntry { content: Some(content), mode, .. }) => {
                     files.write(&target, content.to_vec(), now_ms)?;
                     files.set_mode(&target, mode)?;
                 }
@@ -291,7 +291,7 @@ fn copy(files: &mut files::Files, from: &str, to: &str, folders: bool, now_ms: i
     files.set_mode(&to, entry.mode)
 }
 
-async fn make_temporary(shell: &mut Shell, given: &Given) -> Done<i32> {
+async fn make_temporary(shell: &mut Shell, given: &ParsedOptions) -> ShellResult<i32> {
     let path = {
         let mut system = shell.shared.lock();
         let now_ms = system.now_ms;
@@ -305,12 +305,12 @@ async fn make_temporary(shell: &mut Shell, given: &Given) -> Done<i32> {
         made.map(|()| path)
     };
     match path {
-        Ok(path) => shell.say(&format!("{path}\n")).await.map(|()| 0),
+        Ok(path) => shell.print(&format!("{path}\n")).await.map(|()| 0),
         Err(Trouble(why)) => wrong(shell, "mktemp", why).await,
     }
 }
 
-pub async fn name(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> {
+pub async fn name(shell: &mut Shell, name: &str, words: &[String]) -> ShellResult<i32> {
     let Some(path) = words.first() else { return wrong(shell, name, "missing operand").await };
     let path = match path.trim_end_matches('/') {
         "" if path.is_empty() => "",
@@ -329,6 +329,6 @@ pub async fn name(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> 
         (_, Some(at)) => &path[..at],
     };
     let text = format!("{text}\n");
-    shell.say(&text).await?;
+    shell.print(&text).await?;
     Ok(0)
 }

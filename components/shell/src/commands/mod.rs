@@ -10,7 +10,7 @@ mod text;
 
 pub use system::sleep_millis;
 
-use crate::shell::{Done, Later, Shell};
+use crate::shell::{Shell, ShellFuture, ShellResult};
 use std::fmt::Display;
 
 /// All names, sorted.
@@ -43,7 +43,7 @@ pub fn all() -> impl Iterator<Item = &'static str> {
 }
 
 /// Runs a known command; returns its exit status.
-pub fn run<'a>(shell: &'a mut Shell, name: &'a str, words: &'a [String]) -> Later<'a, i32> {
+pub fn run<'a>(shell: &'a mut Shell, name: &'a str, words: &'a [String]) -> ShellFuture<'a, i32> {
     let given = &words[1..];
     Box::pin(async move {
         match name {
@@ -72,12 +72,12 @@ pub fn run<'a>(shell: &'a mut Shell, name: &'a str, words: &'a [String]) -> Late
             "date" => system::date(shell, given).await,
             "hostname" => {
                 let text = format!("{}\n", shell.hostname);
-                shell.say(&text).await.map(|()| 0)
+                shell.print(&text).await.map(|()| 0)
             }
             "id" | "whoami" => system::id(shell, name, given).await,
             "uname" => system::uname(shell, given).await,
-            "nproc" => shell.say("1\n").await.map(|()| 0),
-            "tty" => shell.say("not a tty\n").await.map(|()| 1),
+            "nproc" => shell.print("1\n").await.map(|()| 0),
+            "tty" => shell.print("not a tty\n").await.map(|()| 1),
             "env" | "printenv" => system::env(shell, name, given).await,
             "xargs" => system::xargs(shell, given).await,
             "test" | "[" => condition::test(shell, name, given).await,
@@ -108,26 +108,26 @@ pub fn run<'a>(shell: &'a mut Shell, name: &'a str, words: &'a [String]) -> Late
 }
 
 /// Runs words as a command, ignoring functions.
-async fn inner(shell: &mut Shell, words: &[String]) -> Done<i32> {
+async fn inner(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     Box::pin(shell.program(words.to_vec())).await?;
     Ok(if words.is_empty() { 0 } else { shell.status })
 }
 
 /// Prints an error message; returns the exit status for it.
-async fn wrong(shell: &mut Shell, name: &str, why: impl Display) -> Done<i32> {
+async fn wrong(shell: &mut Shell, name: &str, why: impl Display) -> ShellResult<i32> {
     shell.complain(&format!("{name}: {why}")).await?;
     Ok(1)
 }
 
 /// Options of one letter, and the remaining words. Letters in `with_value` have a value. `--` ends the options.
-pub(crate) struct Given {
+pub(crate) struct ParsedOptions {
     pub letters: Vec<(char, String)>,
     pub rest: Vec<String>,
 }
 
-impl Given {
-    fn of(words: &[String], known: &str, with_value: &str) -> Result<Given, String> {
-        let mut given = Given { letters: Vec::new(), rest: Vec::new() };
+impl ParsedOptions {
+    fn of(words: &[String], known: &str, with_value: &str) -> Result<ParsedOptions, String> {
+        let mut given = ParsedOptions { letters: Vec::new(), rest: Vec::new() };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             if word == "--" {
@@ -174,7 +174,7 @@ impl Given {
 /// Parses the options of a command, or returns from it with a message about them.
 macro_rules! given {
     ($shell:expr, $name:expr, $words:expr, $known:expr, $with_value:expr) => {
-        match $crate::commands::Given::of($words, $known, $with_value) {
+        match $crate::commands::ParsedOptions::of($words, $known, $with_value) {
             Ok(given) => given,
             Err(why) => return $crate::commands::wrong($shell, $name, why).await,
         }

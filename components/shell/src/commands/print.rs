@@ -1,12 +1,12 @@
 //! `echo` and `printf`.
 
 use super::{given, wrong};
-use crate::shell::{Done, Shell};
+use crate::shell::{Shell, ShellResult};
 
 /// The widest field.
 const WIDTH_MAX: usize = 4096;
 
-pub async fn echo(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub async fn echo(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     let (mut ends_line, mut escapes, mut at) = (true, false, 0);
     while let Some(letters) = words.get(at).and_then(|word| word.strip_prefix('-')) {
         if letters.is_empty() || !letters.chars().all(|letter| "neE".contains(letter)) {
@@ -75,7 +75,7 @@ fn unescaped(text: &str, zero: bool) -> (Vec<u8>, bool) {
     (out, true)
 }
 
-pub async fn printf(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub async fn printf(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     let words = if words.first().is_some_and(|word| word == "--") { &words[1..] } else { words };
     let Some((format, mut values)) = words.split_first() else {
         return wrong(shell, "sh", "printf: usage: printf FORMAT [ARG...]").await.map(|_| 2);
@@ -206,7 +206,7 @@ fn formatted(format: &str, values: &mut &[String]) -> (Vec<u8>, bool, Option<Str
     (out, goes_on, wrong)
 }
 
-pub async fn seq(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub async fn seq(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     let (separator, words) = match words {
         [option, separator, rest @ ..] if option == "-s" => (separator.clone(), rest),
         [option, rest @ ..] if option.starts_with("-s") => (option[2..].to_owned(), rest),
@@ -223,19 +223,19 @@ pub async fn seq(shell: &mut Shell, words: &[String]) -> Done<i32> {
     let (mut number, mut is_first) = (Some(first), true);
     while let Some(value) = number.filter(|number| if by > 0 { *number <= last } else { *number >= last }) {
         let text = if is_first { value.to_string() } else { format!("{separator}{value}") };
-        shell.say(&text).await?;
+        shell.print(&text).await?;
         (number, is_first) = (value.checked_add(by), false);
     }
     if !is_first {
-        shell.say("\n").await?;
+        shell.print("\n").await?;
     }
     Ok(0)
 }
 
-pub async fn yes(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub async fn yes(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     let given = given!(shell, "yes", words, "", "");
     let text = if given.rest.is_empty() { "y\n".to_owned() } else { format!("{}\n", given.rest.join(" ")) };
     loop {
-        shell.say(&text).await?;
+        shell.print(&text).await?;
     }
 }

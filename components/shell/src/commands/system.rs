@@ -1,7 +1,7 @@
 //! Commands about time, processes and the environment.
 
 use super::{given, inner, wrong};
-use crate::shell::{Done, Shell, Stop};
+use crate::shell::{Shell, ShellResult, Stop};
 use crate::system::Signal;
 use crate::time::format;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub fn sleep_millis(text: &str) -> Option<Option<i64>> {
 /// A hundred years.
 const LONGEST_MS: f64 = 100.0 * 366.0 * 86_400_000.0;
 
-pub async fn sleep(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> {
+pub async fn sleep(shell: &mut Shell, name: &str, words: &[String]) -> ShellResult<i32> {
     let mut total = Some(0i64);
     for word in words {
         match sleep_millis(word) {
@@ -49,7 +49,7 @@ pub async fn sleep(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32>
     Ok(if woken { 0 } else { 143 })
 }
 
-pub async fn timeout(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub async fn timeout(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     let mut signal = Signal::Term;
     let mut words = words;
     while let [option, value, rest @ ..] = words {
@@ -98,7 +98,7 @@ pub async fn timeout(shell: &mut Shell, words: &[String]) -> Done<i32> {
     }
 }
 
-pub async fn wait(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub async fn wait(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     let mut wanted: Vec<u32> = words.iter().filter_map(|word| word.parse().ok()).collect();
     let all = words.is_empty();
     if all {
@@ -116,11 +116,11 @@ pub async fn wait(shell: &mut Shell, words: &[String]) -> Done<i32> {
     Ok(if all { 0 } else { status })
 }
 
-pub async fn kill(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub async fn kill(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     let mut signal = Signal::Term;
     let mut words = words;
     if words.first().is_some_and(|word| word == "-l") {
-        return shell.say("HUP INT QUIT KILL USR1 USR2 PIPE ALRM TERM\n").await.map(|()| 0);
+        return shell.print("HUP INT QUIT KILL USR1 USR2 PIPE ALRM TERM\n").await.map(|()| 0);
     }
     let mut only_asks = false;
     if let Some((name, rest)) = words.split_first().filter(|(first, _)| first.starts_with('-') && first.len() > 1) {
@@ -159,11 +159,11 @@ pub async fn kill(shell: &mut Shell, words: &[String]) -> Done<i32> {
     Ok(status)
 }
 
-pub async fn trap(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub async fn trap(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     let words = if words.first().is_some_and(|word| word == "--") { &words[1..] } else { words };
     let Some((action, signals)) = words.split_first() else {
         let text: String = shell.traps.iter().map(|(name, action)| format!("trap -- '{action}' {name}\n")).collect();
-        shell.say(&text).await?;
+        shell.print(&text).await?;
         return Ok(0);
     };
     // A number as the first word resets the traps, like `-`.
@@ -183,7 +183,7 @@ pub async fn trap(shell: &mut Shell, words: &[String]) -> Done<i32> {
     Ok(0)
 }
 
-pub async fn date(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub async fn date(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     let mut pattern = "%a %b %e %H:%M:%S UTC %Y".to_owned();
     let mut time_ms = shell.now_ms();
     let mut words = words.iter();
@@ -208,11 +208,11 @@ pub async fn date(shell: &mut Shell, words: &[String]) -> Done<i32> {
             },
         }
     }
-    shell.say(&format!("{}\n", format(time_ms, &pattern))).await?;
+    shell.print(&format!("{}\n", format(time_ms, &pattern))).await?;
     Ok(0)
 }
 
-pub async fn id(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> {
+pub async fn id(shell: &mut Shell, name: &str, words: &[String]) -> ShellResult<i32> {
     let named = |number: u32| if number == 0 { "root".to_owned() } else { number.to_string() };
     let (user, group) = (shell.user, shell.group);
     let with_name = |number: u32| if number == 0 { "0(root)".to_owned() } else { number.to_string() };
@@ -225,22 +225,22 @@ pub async fn id(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> {
         _ if letters.contains('g') || letters.contains('G') => group.to_string(),
         _ => format!("uid={} gid={} groups={}", with_name(user), with_name(group), with_name(group)),
     };
-    shell.say(&format!("{text}\n")).await?;
+    shell.print(&format!("{text}\n")).await?;
     Ok(0)
 }
 
-pub async fn uname(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub async fn uname(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     let letters: String = words.iter().filter_map(|word| word.strip_prefix('-')).collect();
     let host = shell.hostname.to_string();
     let all = letters.contains('a');
     let parts = [('s', "Linux"), ('n', host.as_str()), ('r', "simulated"), ('v', "no-container-runs"), ('m', "x86_64")];
     let asked = |letter: char| all || letters.contains(letter) || letters.is_empty() && letter == 's';
     let told: Vec<&str> = parts.iter().filter(|(letter, _)| asked(*letter)).map(|(_, text)| *text).collect();
-    shell.say(&format!("{}\n", told.join(" "))).await?;
+    shell.print(&format!("{}\n", told.join(" "))).await?;
     Ok(0)
 }
 
-pub async fn env(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> {
+pub async fn env(shell: &mut Shell, name: &str, words: &[String]) -> ShellResult<i32> {
     if name == "printenv" && !words.is_empty() {
         let mut status = 0;
         for word in words {
@@ -250,7 +250,7 @@ pub async fn env(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> {
                 .filter(|variable| variable.is_exported)
                 .map(|variable| variable.value.clone())
             {
-                Some(value) => shell.say(&format!("{value}\n")).await?,
+                Some(value) => shell.print(&format!("{value}\n")).await?,
                 None => status = 1,
             }
         }
@@ -293,7 +293,7 @@ pub async fn env(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> {
         None => {
             let exported = shell.variables.iter().filter(|(_, variable)| variable.is_exported);
             let text: String = exported.map(|(name, variable)| format!("{name}={}\n", variable.value)).collect();
-            shell.say(&text).await.map(|()| 0)
+            shell.print(&text).await.map(|()| 0)
         }
     };
     shell.variables = before;
@@ -301,7 +301,7 @@ pub async fn env(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> {
 }
 
 /// Runs a command with the words of the input as arguments.
-pub async fn xargs(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub async fn xargs(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     let mut words = words;
     let mut each = None;
     let mut in_place: Option<String> = None;

@@ -2,7 +2,7 @@
 
 use super::{given, wrong};
 use crate::files::Trouble;
-use crate::shell::{Done, Open, Shell, WHOLE_BYTES_MAX};
+use crate::shell::{Open, Shell, ShellResult, WHOLE_BYTES_MAX};
 use regex::bytes::RegexBuilder;
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 const PATTERN_BYTES_MAX: usize = 256 << 10;
 
 /// Opens the named files, or the input; prints a message for each that cannot be opened.
-async fn opened(shell: &mut Shell, name: &str, files: &[String]) -> Done<(Vec<(String, Open)>, i32)> {
+async fn opened(shell: &mut Shell, name: &str, files: &[String]) -> ShellResult<(Vec<(String, Open)>, i32)> {
     if files.is_empty() {
         return Ok((vec![("-".into(), shell.input())], 0));
     }
@@ -28,7 +28,7 @@ async fn opened(shell: &mut Shell, name: &str, files: &[String]) -> Done<(Vec<(S
 }
 
 /// `cat` and `tee`.
-pub async fn copy(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> {
+pub async fn copy(shell: &mut Shell, name: &str, words: &[String]) -> ShellResult<i32> {
     let given = given!(shell, name, words, "aunvetAE", "");
     if name == "tee" {
         let mut outputs = Vec::new();
@@ -57,7 +57,7 @@ pub async fn copy(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> 
         while let Some(chunk) = shell.take(&file, numbered).await? {
             if numbered {
                 number += 1;
-                shell.say(&format!("{number:6}\t")).await?;
+                shell.print(&format!("{number:6}\t")).await?;
             }
             shell.put(1, &chunk).await?;
         }
@@ -66,7 +66,7 @@ pub async fn copy(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> 
 }
 
 /// `head` and `tail`.
-pub async fn ends(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> {
+pub async fn ends(shell: &mut Shell, name: &str, words: &[String]) -> ShellResult<i32> {
     // `-5` is an old form of `-n 5`.
     let words: Vec<String> = words
         .iter()
@@ -91,7 +91,7 @@ pub async fn ends(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> 
     for (at, (file, open)) in files.iter().enumerate() {
         if many {
             let begin = if at == 0 { "" } else { "\n" };
-            shell.say(&format!("{begin}==> {file} <==\n")).await?;
+            shell.print(&format!("{begin}==> {file} <==\n")).await?;
         }
         match (name, from_begin) {
             ("tail", true) => skip(shell, open, count.saturating_sub(1), in_bytes).await?,
@@ -116,7 +116,7 @@ pub async fn ends(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> 
     Ok(status)
 }
 
-async fn first(shell: &mut Shell, open: &Open, count: usize, in_bytes: bool) -> Done<()> {
+async fn first(shell: &mut Shell, open: &Open, count: usize, in_bytes: bool) -> ShellResult<()> {
     let mut left = count;
     while left > 0 {
         let Some(chunk) = shell.take(open, !in_bytes).await? else { return Ok(()) };
@@ -131,7 +131,7 @@ async fn first(shell: &mut Shell, open: &Open, count: usize, in_bytes: bool) -> 
     Ok(())
 }
 
-async fn skip(shell: &mut Shell, open: &Open, count: usize, in_bytes: bool) -> Done<()> {
+async fn skip(shell: &mut Shell, open: &Open, count: usize, in_bytes: bool) -> ShellResult<()> {
     let mut left = count;
     while let Some(chunk) = shell.take(open, !in_bytes && left > 0).await? {
         if left == 0 {
@@ -147,7 +147,7 @@ async fn skip(shell: &mut Shell, open: &Open, count: usize, in_bytes: bool) -> D
     Ok(())
 }
 
-async fn last(shell: &mut Shell, open: &Open, count: usize, in_bytes: bool) -> Done<()> {
+async fn last(shell: &mut Shell, open: &Open, count: usize, in_bytes: bool) -> ShellResult<()> {
     let (mut lines, mut bytes) = (VecDeque::<Vec<u8>>::new(), 0);
     let mut is_open = false;
     while let Some(chunk) = shell.take(open, true).await? {
@@ -167,7 +167,7 @@ async fn last(shell: &mut Shell, open: &Open, count: usize, in_bytes: bool) -> D
 }
 
 /// Follows files for ever.
-async fn follow(shell: &mut Shell, names: &[String], files: &[(String, Open)]) -> Done<i32> {
+async fn follow(shell: &mut Shell, names: &[String], files: &[(String, Open)]) -> ShellResult<i32> {
     let mut seen: Vec<(String, usize)> = Vec::new();
     for name in names {
         let length = shell.open_to_read(name).ok().map(|open| length(&open));
@@ -199,7 +199,7 @@ fn length(open: &Open) -> usize {
     }
 }
 
-pub async fn count(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub async fn count(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     let given = given!(shell, "wc", words, "lwcm", "");
     let (files, status) = opened(shell, "wc", &given.rest).await?;
     let shows = |letter: char| given.letters.is_empty() || given.has(letter);
@@ -229,10 +229,10 @@ pub async fn count(shell: &mut Shell, words: &[String]) -> Done<i32> {
             }
         }
         (0..3).for_each(|at| total[at] += counts[at]);
-        shell.say(&line(counts, &name)).await?;
+        shell.print(&line(counts, &name)).await?;
     }
     if several {
-        shell.say(&line(total, "total")).await?;
+        shell.print(&line(total, "total")).await?;
     }
     Ok(status)
 }
@@ -257,7 +257,7 @@ fn translated(pattern: &str, extended: bool) -> String {
     out
 }
 
-pub async fn grep(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub async fn grep(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     let given = given!(shell, "grep", words, "EFGivqncowxhHslr", "emABC");
     let (pattern, files) = match (given.value('e'), given.rest.split_first()) {
         (Some(pattern), _) => (pattern.to_owned(), &given.rest[..]),
@@ -291,7 +291,7 @@ pub async fn grep(shell: &mut Shell, words: &[String]) -> Done<i32> {
                 return Ok(0);
             }
             if given.has('l') {
-                shell.say(&format!("{name}\n")).await?;
+                shell.print(&format!("{name}\n")).await?;
                 break;
             }
             if !given.has('c') {
@@ -319,14 +319,14 @@ pub async fn grep(shell: &mut Shell, words: &[String]) -> Done<i32> {
         }
         if given.has('c') {
             let begin = if names { format!("{name}:") } else { String::new() };
-            shell.say(&format!("{begin}{found}\n")).await?;
+            shell.print(&format!("{begin}{found}\n")).await?;
         }
     }
     Ok(if status != 0 { 2 } else { i32::from(!any) })
 }
 
 /// `sort` and `uniq`.
-pub async fn sort(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> {
+pub async fn sort(shell: &mut Shell, name: &str, words: &[String]) -> ShellResult<i32> {
     let given = given!(shell, name, words, "runcdfsb", "kt");
     let (files, status) = opened(shell, name, &given.rest).await?;
     let mut lines: Vec<Vec<u8>> = Vec::new();
@@ -384,7 +384,7 @@ fn is_in(list: &str, number: usize) -> bool {
     })
 }
 
-pub async fn cut(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub async fn cut(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     let given = given!(shell, "cut", words, "s", "dfcb");
     let (files, status) = opened(shell, "cut", &given.rest).await?;
     let separator = given.value('d').unwrap_or("\t").to_owned();
@@ -403,7 +403,7 @@ pub async fn cut(shell: &mut Shell, words: &[String]) -> Done<i32> {
                 }
                 (None, None) => return wrong(shell, "cut", "expected a list of bytes, characters, or fields").await,
             };
-            shell.say(&format!("{kept}\n")).await?;
+            shell.print(&format!("{kept}\n")).await?;
         }
     }
     Ok(status)
@@ -436,7 +436,7 @@ fn set(text: &str) -> Vec<u8> {
     set
 }
 
-pub async fn translate(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub async fn translate(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     let given = given!(shell, "tr", words, "dsc", "");
     let Some(from) = given.rest.first().map(|text| set(text)) else {
         return wrong(shell, "tr", "missing operand").await;
@@ -470,7 +470,7 @@ pub async fn translate(shell: &mut Shell, words: &[String]) -> Done<i32> {
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-pub async fn base64(shell: &mut Shell, words: &[String]) -> Done<i32> {
+pub async fn base64(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     let given = given!(shell, "base64", words, "dDi", "w");
     let (files, status) = opened(shell, "base64", &given.rest).await?;
     let Some((_, open)) = files.first() else { return Ok(status) };
@@ -505,6 +505,6 @@ pub async fn base64(shell: &mut Shell, words: &[String]) -> Done<i32> {
     if !out.ends_with('\n') && !out.is_empty() && given.value('w') != Some("0") {
         out.push('\n');
     }
-    shell.say(&out).await?;
+    shell.print(&out).await?;
     Ok(0)
 }

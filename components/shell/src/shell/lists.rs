@@ -1,8 +1,8 @@
 //! Runs lists of pipelines, and starts the processes for them.
 
-use super::{DEPTH_MAX, Done, Later, Open, Shell, Stop, code_of};
+use super::{DEPTH_MAX, Open, Shell, ShellFuture, ShellResult, Stop, code_of};
 use crate::parse::{self, Fault};
-use crate::pipe::{Reader, pipe};
+use crate::pipe::{PipeReader, pipe};
 use crate::syntax::{Chain, Command, List, Pipeline};
 use crate::system::{Pid, Signal};
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 impl Shell {
     /// Runs the text of a script in this shell.
-    pub fn text<'a>(&'a mut self, text: &'a str) -> Later<'a, ()> {
+    pub fn text<'a>(&'a mut self, text: &'a str) -> ShellFuture<'a, ()> {
         Box::pin(async move {
             match parse::script(text) {
                 Ok(list) => self.list(&list).await,
@@ -29,7 +29,7 @@ impl Shell {
     }
 
     /// Runs commands from the input as soon as each is complete.
-    pub async fn typed(&mut self) -> Done<()> {
+    pub async fn typed(&mut self) -> ShellResult<()> {
         let input = self.input();
         self.is_interactive = self.is_terminal;
         let mut text = String::new();
@@ -69,7 +69,7 @@ impl Shell {
         }
     }
 
-    pub fn list<'a>(&'a mut self, list: &'a List) -> Later<'a, ()> {
+    pub fn list<'a>(&'a mut self, list: &'a List) -> ShellFuture<'a, ()> {
         Box::pin(async move {
             if self.depth >= DEPTH_MAX {
                 self.complain("sh: commands run too deeply in each other").await?;
@@ -92,7 +92,7 @@ impl Shell {
         })
     }
 
-    async fn chain(&mut self, chain: &Chain) -> Done<()> {
+    async fn chain(&mut self, chain: &Chain) -> ShellResult<()> {
         if chain.in_background {
             let chain = Chain { in_background: false, ..chain.clone() };
             let mut child = self.child();
@@ -137,10 +137,10 @@ impl Shell {
         Ok(())
     }
 
-    async fn pipeline(&mut self, pipeline: &Pipeline) -> Done<()> {
+    async fn pipeline(&mut self, pipeline: &Pipeline) -> ShellResult<()> {
         self.tested += u32::from(pipeline.is_negated);
         match &pipeline.commands[..] {
-            [command] => self.one(command).await?,
+            [command] => self.run_command(command).await?,
             commands => self.piped(commands).await?,
         }
         if pipeline.is_negated {
@@ -150,8 +150,8 @@ impl Shell {
         Ok(())
     }
 
-    async fn piped(&mut self, commands: &[Arc<Command>]) -> Done<()> {
-        let mut input: Option<Reader> = None;
+    async fn piped(&mut self, commands: &[Arc<Command>]) -> ShellResult<()> {
+        let mut input: Option<PipeReader> = None;
         let mut pids = Vec::new();
         for (at, command) in commands.iter().enumerate() {
             let mut child = self.child();
@@ -166,7 +166,7 @@ impl Shell {
             let command = command.clone();
             let begun = self.spawn("sh", child, move |mut child| {
                 Box::pin(async move {
-                    let done = child.one(&command).await;
+                    let done = child.run_command(&command).await;
                     child.ended(done).await
                 })
             });
@@ -198,7 +198,7 @@ impl Shell {
         words: &str,
         mut child: Shell,
         life: impl FnOnce(Shell) -> Pin<Box<dyn Future<Output = i32> + Send>>,
-    ) -> Done<Option<Pid>> {
+    ) -> ShellResult<Option<Pid>> {
         self.step(1).await?;
         let begun = self.shared.clone().begin(self.pid, words, |pid| {
             child.pid = pid;
@@ -212,7 +212,7 @@ impl Shell {
     }
 
     /// The exit status of a child.
-    pub async fn ended(&mut self, done: Done<()>) -> i32 {
+    pub async fn ended(&mut self, done: ShellResult<()>) -> i32 {
         if let Err(stop) = &done {
             match stop {
                 Stop::Exit(_) | Stop::Killed(_) => self.status = code_of(stop),
@@ -226,7 +226,7 @@ impl Shell {
     }
 
     /// The output of a command, without trailing line breaks.
-    pub async fn output_of(&mut self, script: &List) -> Done<String> {
+    pub async fn output_of(&mut self, script: &List) -> ShellResult<String> {
         let (writer, reader) = pipe();
         let mut child = self.child();
         child.open.insert(1, Open::Writer(writer));

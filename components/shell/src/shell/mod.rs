@@ -6,9 +6,9 @@ mod open;
 mod run;
 
 use crate::files::absolute;
-use crate::pipe::{Reader, Writer};
+use crate::pipe::{PipeReader, PipeWriter};
 use crate::syntax::Command;
-use crate::system::{MAIN, Pid, Setup, Shared, Signal};
+use crate::system::{MAIN, Pid, Setup, SharedSystem, Signal};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -43,13 +43,13 @@ pub fn code_of(stop: &Stop) -> i32 {
     }
 }
 
-pub type Done<T> = Result<T, Stop>;
-pub type Later<'a, T> = Pin<Box<dyn Future<Output = Done<T>> + Send + 'a>>;
+pub type ShellResult<T> = Result<T, Stop>;
+pub type ShellFuture<'a, T> = Pin<Box<dyn Future<Output = ShellResult<T>> + Send + 'a>>;
 
 /// The source of input.
 pub enum Input {
     Nothing,
-    Reader(Reader),
+    Reader(PipeReader),
 }
 
 /// An open file, by its number.
@@ -57,8 +57,8 @@ pub enum Input {
 pub enum Open {
     Nothing,
     Content(Arc<Mutex<(Arc<Vec<u8>>, usize)>>),
-    Reader(Reader),
-    Writer(Writer),
+    Reader(PipeReader),
+    Writer(PipeWriter),
     /// Written by appending.
     File(String),
 }
@@ -70,7 +70,7 @@ pub struct Variable {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Options {
+pub struct ShellOptions {
     pub ends_at_error: bool,
     pub needs_values: bool,
     pub shows_commands: bool,
@@ -80,7 +80,7 @@ pub struct Options {
 
 #[derive(Clone)]
 pub struct Shell {
-    pub shared: Shared,
+    pub shared: SharedSystem,
     pub pid: Pid,
     pub variables: BTreeMap<String, Variable>,
     variable_bytes: usize,
@@ -90,7 +90,7 @@ pub struct Shell {
     pub folder: String,
     pub status: i32,
     pub open: BTreeMap<u8, Open>,
-    pub options: Options,
+    pub options: ShellOptions,
     pub traps: BTreeMap<String, String>,
     /// Caught signals whose traps have yet to run.
     caught: Vec<Signal>,
@@ -110,12 +110,12 @@ pub struct Shell {
 
 impl Shell {
     pub fn new(
-        shared: Shared,
+        shared: SharedSystem,
         setup: &Setup,
         pid: Pid,
         input: Input,
-        output: Writer,
-        errors: Writer,
+        output: PipeWriter,
+        errors: PipeWriter,
         is_terminal: bool,
     ) -> Shell {
         if pid == MAIN {
@@ -137,7 +137,7 @@ impl Shell {
             folder: absolute("/", &setup.folder),
             status: 0,
             open,
-            options: Options::default(),
+            options: ShellOptions::default(),
             traps: BTreeMap::new(),
             caught: Vec::new(),
             tested: 0,
@@ -188,14 +188,14 @@ impl Shell {
     // ---- Steps, signals and waiting ----
 
     /// Counts steps, waits for the process's turn, and handles signals.
-    pub async fn step(&mut self, count: u64) -> Done<()> {
+    pub async fn step(&mut self, count: u64) -> ShellResult<()> {
         let shared = self.shared.clone();
         poll_fn(|_| if shared.step(count) { Poll::Ready(()) } else { Poll::Pending }).await;
         self.heed()
     }
 
     /// Handles received signals. Signals with a trap wait for the end of the command; other signals end the process.
-    fn heed(&mut self) -> Done<()> {
+    fn heed(&mut self) -> ShellResult<()> {
         let signals = {
             let mut system = self.shared.lock();
             system.processes.get_mut(&self.pid).map(|process| std::mem::take(&mut process.signals)).unwrap_or_default()
@@ -217,7 +217,7 @@ impl Shell {
             || self.shared.lock().processes.get(&self.pid).is_some_and(|process| !process.signals.is_empty())
     }
 
-    async fn run_traps(&mut self) -> Done<()> {
+    async fn run_traps(&mut self) -> ShellResult<()> {
         while let Some(signal) = (!self.caught.is_empty()).then(|| self.caught.remove(0)) {
             if let Some(action) = self.traps.get(signal.name()).cloned() {
                 let status = self.status;
@@ -229,7 +229,7 @@ impl Shell {
     }
 
     /// Waits until `found` returns a value, or a signal arrives.
-    pub async fn wait_for<T>(&mut self, mut found: impl FnMut(&Shell) -> Option<T> + Send) -> Done<Option<T>> {
+    pub async fn wait_for<T>(&mut self, mut found: impl FnMut(&Shell) -> Option<T> + Send) -> ShellResult<Option<T>> {
         loop {
             let got = {
                 let (shell, found) = (&*self, &mut found);
@@ -250,7 +250,7 @@ impl Shell {
     }
 
     /// Sleeps; returns false if a signal ended the sleep.
-    pub async fn sleep_until(&mut self, time_ms: i64) -> Done<bool> {
+    pub async fn sleep_until(&mut self, time_ms: i64) -> ShellResult<bool> {
         let woken = self.wait_for(|shell| {
             let has_come = shell.shared.lock().now_ms >= time_ms;
             if !has_come {
@@ -266,7 +266,7 @@ impl Shell {
     }
 
     /// Waits for the end of a child process.
-    pub async fn wait_child(&mut self, pid: Pid) -> Done<i32> {
+    pub async fn wait_child(&mut self, pid: Pid) -> ShellResult<i32> {
         loop {
             if let Some(code) = self.wait_for(|shell| shell.shared.reap(pid)).await? {
                 return Ok(code);
@@ -281,7 +281,7 @@ impl Shell {
         self.variables.get(name).map(|variable| variable.value.as_str())
     }
 
-    pub async fn set(&mut self, name: &str, value: String) -> Done<()> {
+    pub async fn set(&mut self, name: &str, value: String) -> ShellResult<()> {
         let old = self.variables.get(name);
         let is_exported = old.is_some_and(|old| old.is_exported);
         let before = old.map_or(0, |old| old.value.len());

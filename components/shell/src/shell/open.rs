@@ -1,13 +1,13 @@
 //! Reading and writing of a process.
 
-use super::{CHUNK_BYTES, Done, Open, Shell, Stop, WHOLE_BYTES_MAX};
+use super::{CHUNK_BYTES, Open, Shell, ShellResult, Stop, WHOLE_BYTES_MAX};
 use crate::files::{Trouble, absolute};
-use crate::pipe::Found;
+use crate::pipe::ReadResult;
 use crate::system::Signal;
 use std::sync::{Arc, Mutex, PoisonError};
 
 impl Shell {
-    pub async fn put(&mut self, number: u8, bytes: &[u8]) -> Done<()> {
+    pub async fn put(&mut self, number: u8, bytes: &[u8]) -> ShellResult<()> {
         self.step(1 + bytes.len() as u64 / 512).await?;
         match self.open.get(&number).cloned() {
             Some(Open::Writer(writer)) => {
@@ -45,11 +45,11 @@ impl Shell {
         Ok(())
     }
 
-    pub async fn say(&mut self, text: &str) -> Done<()> {
+    pub async fn print(&mut self, text: &str) -> ShellResult<()> {
         self.put(1, text.as_bytes()).await
     }
 
-    pub async fn complain(&mut self, text: &str) -> Done<()> {
+    pub async fn complain(&mut self, text: &str) -> ShellResult<()> {
         self.put(2, format!("{text}\n").as_bytes()).await
     }
 
@@ -58,7 +58,7 @@ impl Shell {
     }
 
     /// Reads some bytes of a file; `None` at its end.
-    pub async fn take(&mut self, from: &Open, line: bool) -> Done<Option<Vec<u8>>> {
+    pub async fn take(&mut self, from: &Open, line: bool) -> ShellResult<Option<Vec<u8>>> {
         let taken = match from {
             Open::Content(content) => {
                 let mut content = content.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,9 +73,9 @@ impl Shell {
             }
             Open::Reader(reader) => {
                 let found = self.wait_for(|_| match reader.take(CHUNK_BYTES, line) {
-                    Found::NothingYet => None,
-                    Found::End => Some(None),
-                    Found::Bytes(bytes) => Some(Some(bytes)),
+                    ReadResult::NothingYet => None,
+                    ReadResult::End => Some(None),
+                    ReadResult::Bytes(bytes) => Some(Some(bytes)),
                 });
                 found.await?.flatten()
             }
@@ -86,7 +86,7 @@ impl Shell {
     }
 
     /// Reads one line with its line break, or the rest.
-    pub async fn line(&mut self, from: &Open) -> Done<Option<Vec<u8>>> {
+    pub async fn line(&mut self, from: &Open) -> ShellResult<Option<Vec<u8>>> {
         let mut line: Vec<u8> = Vec::new();
         while let Some(more) = self.take(from, true).await? {
             line.extend(more);
@@ -98,7 +98,7 @@ impl Shell {
     }
 
     /// Reads a whole file, up to the limit.
-    pub async fn whole(&mut self, from: &Open) -> Done<Vec<u8>> {
+    pub async fn whole(&mut self, from: &Open) -> ShellResult<Vec<u8>> {
         let mut whole: Vec<u8> = Vec::new();
         while let Some(more) = self.take(from, false).await? {
             whole.extend(more);

@@ -1,36 +1,36 @@
 //! Runs one command, compound or simple, with its redirections; functions and programs.
 
-use super::{Done, Later, Open, Options, Shell, Stop};
+use super::{Open, Shell, ShellFuture, ShellOptions, ShellResult, Stop};
 use crate::commands;
 use crate::files::{self, Trouble, absolute};
-use crate::syntax::{Command, List, Redirection, Target, What, Word};
+use crate::syntax::{Command, CommandKind, List, Redirection, RedirectionTarget, Word};
 use std::sync::{Arc, Mutex};
 
 impl Shell {
-    pub(super) fn one<'a>(&'a mut self, command: &'a Command) -> Later<'a, ()> {
+    pub(super) fn run_command<'a>(&'a mut self, command: &'a Command) -> ShellFuture<'a, ()> {
         Box::pin(async move {
             self.step(1).await?;
-            if let What::Simple { assignments, words } = &command.what {
+            if let CommandKind::Simple { assignments, words } = &command.kind {
                 return self.simple(assignments, words, &command.redirections).await;
             }
             if command.redirections.is_empty() {
-                return self.compound(&command.what).await;
+                return self.compound(&command.kind).await;
             }
             let before = self.open.clone();
             let mut done = Ok(());
             if self.redirect(&command.redirections).await? {
-                done = self.compound(&command.what).await;
+                done = self.compound(&command.kind).await;
             }
             self.open = before;
             done
         })
     }
 
-    async fn compound(&mut self, what: &What) -> Done<()> {
+    async fn compound(&mut self, what: &CommandKind) -> ShellResult<()> {
         match what {
-            What::Simple { .. } => Ok(()),
-            What::Group(list) => self.list(list).await,
-            What::Subshell(list) => {
+            CommandKind::Simple { .. } => Ok(()),
+            CommandKind::Group(list) => self.list(list).await,
+            CommandKind::Subshell(list) => {
                 let child = self.child();
                 let list = list.clone();
                 let begun = self.spawn("sh", child, move |mut child| {
@@ -44,7 +44,7 @@ impl Shell {
                 }
                 Ok(())
             }
-            What::If(conditions, otherwise) => {
+            CommandKind::If(conditions, otherwise) => {
                 for (condition, then) in conditions {
                     if self.holds(condition).await? {
                         return self.list(then).await;
@@ -56,7 +56,7 @@ impl Shell {
                     None => Ok(()),
                 }
             }
-            What::While { until, condition, body } => {
+            CommandKind::While { until, condition, body } => {
                 let mut status = 0;
                 while self.holds(condition).await? != *until {
                     let done = self.list(body).await;
@@ -69,7 +69,7 @@ impl Shell {
                 self.status = status;
                 Ok(())
             }
-            What::For { name, words, body } => {
+            CommandKind::For { name, words, body } => {
                 let words = match words {
                     Some(words) => self.words(words).await?,
                     None => self.arguments.clone(),
@@ -85,7 +85,7 @@ impl Shell {
                 }
                 Ok(())
             }
-            What::Case { word, arms } => {
+            CommandKind::Case { word, arms } => {
                 let word = self.single(word).await?;
                 self.status = 0;
                 for (patterns, body) in arms {
@@ -99,7 +99,7 @@ impl Shell {
                 }
                 Ok(())
             }
-            What::Function { name, body } => {
+            CommandKind::Function { name, body } => {
                 if self.functions.len() < 256 {
                     self.functions.insert(name.clone(), body.clone());
                 }
@@ -109,7 +109,7 @@ impl Shell {
         }
     }
 
-    async fn holds(&mut self, condition: &List) -> Done<bool> {
+    async fn holds(&mut self, condition: &List) -> ShellResult<bool> {
         self.tested += 1;
         self.list(condition).await?;
         self.tested -= 1;
@@ -117,7 +117,7 @@ impl Shell {
     }
 
     /// Whether the loop ends.
-    fn breaks(&mut self, done: Done<()>) -> Done<bool> {
+    fn breaks(&mut self, done: ShellResult<()>) -> ShellResult<bool> {
         match done {
             Ok(()) => Ok(false),
             Err(stop) => {
@@ -136,26 +136,26 @@ impl Shell {
     }
 
     /// Opens the files of redirections; returns whether all could be opened.
-    async fn redirect(&mut self, redirections: &[Redirection]) -> Done<bool> {
+    async fn redirect(&mut self, redirections: &[Redirection]) -> ShellResult<bool> {
         for Redirection { number, what } in redirections {
             let opened = match what {
-                Target::Read(word) => {
+                RedirectionTarget::Read(word) => {
                     let name = self.single(word).await?;
                     self.open_to_read(&name).map_err(|Trouble(why)| format!("can't open {name}: {}", plain(why)))
                 }
-                Target::Write(word) | Target::Append(word) => {
+                RedirectionTarget::Write(word) | RedirectionTarget::Append(word) => {
                     let name = self.single(word).await?;
-                    let opened = self.open_to_write(&name, matches!(what, Target::Append(_)));
+                    let opened = self.open_to_write(&name, matches!(what, RedirectionTarget::Append(_)));
                     opened.map_err(|Trouble(why)| format!("can't create {name}: {why}"))
                 }
-                Target::Same(word) => match self.single(word).await?.as_str() {
+                RedirectionTarget::Same(word) => match self.single(word).await?.as_str() {
                     "-" => Ok(Open::Nothing),
                     other => {
                         let open = other.parse().ok().and_then(|number: u8| self.open.get(&number).cloned());
                         open.ok_or_else(|| format!("{other}: Bad file descriptor"))
                     }
                 },
-                Target::Text(word) => {
+                RedirectionTarget::Text(word) => {
                     let text = self.single(word).await?;
                     Ok(Open::Content(Arc::new(Mutex::new((Arc::new(text.into_bytes()), 0)))))
                 }
@@ -178,7 +178,7 @@ impl Shell {
         assignments: &[(String, Word)],
         words: &[Word],
         redirections: &[Redirection],
-    ) -> Done<()> {
+    ) -> ShellResult<()> {
         let status = self.status;
         self.status = 0;
         let words = {
@@ -230,7 +230,7 @@ impl Shell {
     }
 
     /// Runs a function, a built-in command, or a program.
-    pub fn invoke(&mut self, words: Vec<String>) -> Later<'_, ()> {
+    pub fn invoke(&mut self, words: Vec<String>) -> ShellFuture<'_, ()> {
         Box::pin(async move {
             self.step(1).await?;
             let Some(first) = words.first() else { return Ok(()) };
@@ -242,7 +242,7 @@ impl Shell {
     }
 
     /// Runs a command that is not a function.
-    pub async fn program(&mut self, words: Vec<String>) -> Done<()> {
+    pub async fn program(&mut self, words: Vec<String>) -> ShellResult<()> {
         let Some(first) = words.first().cloned() else { return Ok(()) };
         let name = commands::name_of(&first);
         if commands::is_known(name) {
@@ -252,7 +252,7 @@ impl Shell {
         if first.contains('/') {
             let path = absolute(&self.folder, &first);
             let found = self.shared.lock().files.entry(&path);
-            if let Some(files::Entry { content: Some(content), mode, .. }) = found {
+            if let Some(files::TreeEntry { content: Some(content), mode, .. }) = found {
                 if mode & 0o111 == 0 {
                     self.complain(&format!("sh: {first}: Permission denied")).await?;
                     self.status = 126;
@@ -266,7 +266,7 @@ impl Shell {
                 }
             }
         }
-        if !self.shared.knows_not(self.pid, &first) {
+        if !self.shared.fails_unknown(self.pid, &first) {
             // Sleeps until SIGKILL.
             return std::future::pending().await;
         }
@@ -276,7 +276,7 @@ impl Shell {
     }
 
     /// Runs a script as a program of its own, with exported variables only.
-    pub async fn as_program(&mut self, name: String, arguments: Vec<String>, text: &str) -> Done<i32> {
+    pub async fn as_program(&mut self, name: String, arguments: Vec<String>, text: &str) -> ShellResult<i32> {
         let mut child = self.program_shell(name, arguments);
         let done = child.text(text).await;
         self.finish(child, done).await
@@ -290,7 +290,7 @@ impl Shell {
         child.caught.clear();
         child.hidden.clear();
         child.background.clear();
-        child.options = Options::default();
+        child.options = ShellOptions::default();
         child.tested = 0;
         child.status = 0;
         child.is_interactive = false;
@@ -299,7 +299,7 @@ impl Shell {
     }
 
     /// Takes over the result of a program that ran within this process.
-    pub async fn finish(&mut self, mut child: Shell, done: Done<()>) -> Done<i32> {
+    pub async fn finish(&mut self, mut child: Shell, done: ShellResult<()>) -> ShellResult<i32> {
         if let Err(stop @ Stop::Killed(_)) = done {
             return Err(stop);
         }
@@ -307,10 +307,10 @@ impl Shell {
         Ok(code)
     }
 
-    async fn call(&mut self, function: &Arc<Command>, words: Vec<String>) -> Done<()> {
+    async fn call(&mut self, function: &Arc<Command>, words: Vec<String>) -> ShellResult<()> {
         let arguments = std::mem::replace(&mut self.arguments, words[1..].to_vec());
         self.hidden.push(Vec::new());
-        let done = self.one(function).await;
+        let done = self.run_command(function).await;
         for (name, known) in self.hidden.pop().unwrap_or_default().into_iter().rev() {
             match known {
                 Some(known) => _ = self.variables.insert(name, known),

@@ -1,7 +1,7 @@
 //! PodDisruptionBudgets.
 
 use super::condition::Condition;
-use super::workloads::Amount;
+use super::workloads::IntOrPercent;
 use crate::object::or_default;
 use crate::{Selector, Time};
 use serde::Deserialize;
@@ -20,8 +20,8 @@ crate::resource!(PodDisruptionBudget, "policy", "v1", "poddisruptionbudgets", "P
 #[serde(rename_all = "camelCase", default)]
 pub struct BudgetSpec {
     pub selector: Selector,
-    pub min_available: Option<Amount>,
-    pub max_unavailable: Option<Amount>,
+    pub min_available: Option<IntOrPercent>,
+    pub max_unavailable: Option<IntOrPercent>,
 }
 
 #[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize)]

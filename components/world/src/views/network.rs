@@ -65,16 +65,16 @@ crate::resource!(Endpoints, "", "v1", "endpoints", "Endpoints", namespaced);
 #[serde(rename_all = "camelCase", default)]
 pub struct Subset {
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
-    pub addresses: Vec<Address>,
+    pub addresses: Vec<EndpointAddress>,
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
-    pub not_ready_addresses: Vec<Address>,
+    pub not_ready_addresses: Vec<EndpointAddress>,
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<SubsetPort>,
 }
 
 #[derive(Debug, Default, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Address {
+pub struct EndpointAddress {
     pub ip: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub hostname: String,

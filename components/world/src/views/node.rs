@@ -1,9 +1,9 @@
 //! Nodes.
 
 use super::condition::Condition;
-use crate::cloud::Address;
+use crate::cloud::NodeAddress;
 use crate::object::or_default;
-use crate::{List, Shared, Time};
+use crate::{Interned, InternedList, Time};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -48,9 +48,9 @@ impl Node {
 #[serde(default)]
 pub struct NodeStatus {
     #[serde(deserialize_with = "or_default")]
-    pub allocatable: Shared<BTreeMap<String, String>>,
+    pub allocatable: Interned<BTreeMap<String, String>>,
     #[serde(deserialize_with = "or_default")]
-    pub conditions: List<Condition>,
+    pub conditions: InternedList<Condition>,
     #[serde(deserialize_with = "or_default")]
-    pub addresses: List<Address>,
+    pub addresses: InternedList<NodeAddress>,
 }

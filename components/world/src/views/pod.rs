@@ -1,9 +1,9 @@
 //! Pods.
 
 use super::condition::Condition;
+use crate::interned::deserialize_interned;
 use crate::object::or_default;
-use crate::shared::alike;
-use crate::{List, Meta, Time};
+use crate::{InternedList, Meta, Time};
 use holdfast_value::Value;
 use serde::{Deserialize, Deserializer};
 use std::collections::{BTreeMap, HashMap};
@@ -26,18 +26,18 @@ pub struct PodSpec {
     pub subdomain: String,
     pub active_deadline_seconds: Option<i64>,
     #[serde(deserialize_with = "or_default")]
-    pub readiness_gates: List<ReadinessGate>,
+    pub readiness_gates: InternedList<ReadinessGate>,
     #[serde(deserialize_with = "or_default")]
-    pub containers: List<Container>,
+    pub containers: InternedList<Container>,
     #[serde(deserialize_with = "or_default")]
-    pub init_containers: List<Container>,
+    pub init_containers: InternedList<Container>,
     pub resources: Resources,
     #[serde(deserialize_with = "or_default")]
-    pub volumes: List<Volume>,
-    #[serde(deserialize_with = "alike")]
-    pub tolerations: List<Toleration>,
+    pub volumes: InternedList<Volume>,
+    #[serde(deserialize_with = "deserialize_interned")]
+    pub tolerations: InternedList<Toleration>,
     #[serde(deserialize_with = "or_default")]
-    pub resource_claims: List<PodClaim>,
+    pub resource_claims: InternedList<PodClaim>,
     /// The node that the required node affinity names, as in pods of DaemonSets.
     #[serde(rename = "affinity", deserialize_with = "node_of_affinity")]
     pub affine_node: String,
@@ -161,11 +161,11 @@ fn node_of_affinity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String
 pub struct Container {
     pub name: String,
     #[serde(deserialize_with = "or_default")]
-    pub command: List<String>,
+    pub command: InternedList<String>,
     #[serde(deserialize_with = "or_default")]
-    pub args: List<String>,
+    pub args: InternedList<String>,
     #[serde(deserialize_with = "or_default")]
-    pub ports: List<ContainerPort>,
+    pub ports: InternedList<ContainerPort>,
     pub startup_probe: Option<Probe>,
     pub liveness_probe: Option<Probe>,
     pub readiness_probe: Option<Probe>,
@@ -207,20 +207,20 @@ pub struct PodStatus {
     pub phase: String,
     pub observed_generation: i64,
     pub reason: String,
-    #[serde(deserialize_with = "alike")]
-    pub conditions: List<Condition>,
+    #[serde(deserialize_with = "deserialize_interned")]
+    pub conditions: InternedList<Condition>,
     #[serde(rename = "podIP")]
     pub pod_ip: String,
     #[serde(rename = "podIPs", deserialize_with = "or_default")]
-    pub pod_ips: List<PodIp>,
+    pub pod_ips: InternedList<PodIp>,
     pub start_time: Option<Time>,
     #[serde(deserialize_with = "or_default")]
-    pub resource_claim_statuses: List<PodClaimStatus>,
+    pub resource_claim_statuses: InternedList<PodClaimStatus>,
     pub extended_resource_claim_status: Option<ExtendedClaimStatus>,
     #[serde(deserialize_with = "or_default")]
-    pub container_statuses: List<ContainerStatus>,
+    pub container_statuses: InternedList<ContainerStatus>,
     #[serde(deserialize_with = "or_default")]
-    pub init_container_statuses: List<ContainerStatus>,
+    pub init_container_statuses: InternedList<ContainerStatus>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]

@@ -98,8 +98,8 @@ pub struct Strategy {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RollingUpdate {
-    pub max_surge: Option<Amount>,
-    pub max_unavailable: Option<Amount>,
+    pub max_surge: Option<IntOrPercent>,
+    pub max_unavailable: Option<IntOrPercent>,
     pub partition: Option<i64>,
 }
 
@@ -201,17 +201,17 @@ crate::resource!(ControllerRevision, "apps", "v1", "controllerrevisions", "Contr
 
 /// A number, or a percentage of another number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Amount {
+pub enum IntOrPercent {
     Number(i64),
     Percent(i64),
 }
 
-impl Amount {
+impl IntOrPercent {
     /// The amount for `total`. A fraction is rounded up or down by `round_up`.
     pub fn of(self, total: i64, round_up: bool) -> i64 {
         match self {
-            Amount::Number(number) => number,
-            Amount::Percent(percent) => {
+            IntOrPercent::Number(number) => number,
+            IntOrPercent::Percent(percent) => {
                 let hundredths = i128::from(percent) * i128::from(total) + if round_up { 99 } else { 0 };
                 i64::try_from(hundredths.div_euclid(100)).unwrap_or(i64::MAX)
             }
@@ -219,13 +219,13 @@ impl Amount {
     }
 }
 
-impl<'de> Deserialize<'de> for Amount {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Amount, D::Error> {
+impl<'de> Deserialize<'de> for IntOrPercent {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<IntOrPercent, D::Error> {
         Ok(match Value::deserialize(deserializer)? {
             Value::String(text) => {
-                Amount::Percent(text.strip_suffix('%').and_then(|digits| digits.parse().ok()).unwrap_or(0))
+                IntOrPercent::Percent(text.strip_suffix('%').and_then(|digits| digits.parse().ok()).unwrap_or(0))
             }
-            other => Amount::Number(other.as_i64().unwrap_or(0)),
+            other => IntOrPercent::Number(other.as_i64().unwrap_or(0)),
         })
     }
 }
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
     use holdfast_value::json;
 
-    fn amount(value: Value) -> Amount {
+    fn amount(value: Value) -> IntOrPercent {
         holdfast_value::from_value(value).expect("an amount")
     }
 
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(amount(json!("100%")).of(3, true), 3);
         assert_eq!(amount(json!("0%")).of(3, true), 0);
         assert_eq!(amount(json!(7)).of(3, true), 7);
-        assert_eq!(Amount::Percent(i64::MAX).of(i64::MAX, true), i64::MAX);
+        assert_eq!(IntOrPercent::Percent(i64::MAX).of(i64::MAX, true), i64::MAX);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::super::asked::Shown;
 use super::super::observed::error_type;
 use super::super::registered::{Mutation, Policy};
 use super::super::{Attributes, Observation, changes, webhooks};
-use super::patches::{self, Outcome};
+use super::patches::{self, MutationOutcome};
 use super::{COST_MAX, Evaluation, Invocation, invocations, is_exempt};
 use crate::event::ChangedBy;
 use crate::pipeline::effect::Stop;
@@ -141,9 +141,9 @@ fn change(
         Err(fault) => return Ok(Err(fault.to_string())),
     };
     let (changed, change) = match outcome {
-        Outcome::Changed(changed, change) => (changed, change),
-        Outcome::Same => return Ok(Ok(false)),
-        Outcome::Fault(why) => return Ok(Err(why)),
+        MutationOutcome::Changed(changed, change) => (changed, change),
+        MutationOutcome::Same => return Ok(Ok(false)),
+        MutationOutcome::Fault(why) => return Ok(Err(why)),
     };
     if changed == *shown {
         return Ok(Ok(false));

@@ -12,7 +12,7 @@ use crate::schema::layout::Layout;
 use holdfast_value::{Map, Value};
 
 /// The result of a mutation.
-pub(super) enum Outcome {
+pub(super) enum MutationOutcome {
     /// The changed object, and the patch.
     Changed(Value, Value),
     /// A `test` operation failed. With such an operation a patch can decide to change nothing.
@@ -22,14 +22,19 @@ pub(super) enum Outcome {
 }
 
 /// Merges an apply configuration by the schema's list and map types. The fields that it sets have no owner.
-pub(super) fn apply(attributes: &Attributes, value: &CelValue, shown: &Value, version: usize) -> Result<Outcome, Stop> {
+pub(super) fn apply(
+    attributes: &Attributes,
+    value: &CelValue,
+    shown: &Value,
+    version: usize,
+) -> Result<MutationOutcome, Stop> {
     let layout = attributes.layout(version).map_err(internal)?;
     Ok(match merged(layout, value, shown) {
         Ok((mut merged, configuration)) => {
             attributes.check(&mut merged, version).map_err(internal)?;
-            Outcome::Changed(merged, configuration)
+            MutationOutcome::Changed(merged, configuration)
         }
-        Err(why) => Outcome::Fault(why),
+        Err(why) => MutationOutcome::Fault(why),
     })
 }
 
@@ -64,22 +69,27 @@ fn merged(layout: Layout, value: &CelValue, shown: &Value) -> Result<(Value, Val
 }
 
 /// Applies JSON patch operations.
-pub(super) fn patch(attributes: &Attributes, value: &CelValue, shown: &Value, version: usize) -> Result<Outcome, Stop> {
+pub(super) fn patch(
+    attributes: &Attributes,
+    value: &CelValue,
+    shown: &Value,
+    version: usize,
+) -> Result<MutationOutcome, Stop> {
     let operations = match operations(value) {
         Ok(operations) => operations,
-        Err(why) => return Ok(Outcome::Fault(why)),
+        Err(why) => return Ok(MutationOutcome::Fault(why)),
     };
     let mut patched = match json::patched(shown.clone(), &operations) {
         Ok(patched) => patched,
-        Err(json::Fault::Test(_)) => return Ok(Outcome::Same),
-        Err(json::Fault::Other(why)) => return Ok(Outcome::Fault(format!("JSON Patch: {why}"))),
+        Err(json::Fault::Test(_)) => return Ok(MutationOutcome::Same),
+        Err(json::Fault::Other(why)) => return Ok(MutationOutcome::Fault(format!("JSON Patch: {why}"))),
     };
     let unknown = attributes.check(&mut patched, version).map_err(internal)?;
     if !unknown.is_empty() && attributes.kind.custom.is_none() {
         let told: Vec<String> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
         return Err(internal(format!("strict decoding error: {}", told.join(", "))));
     }
-    Ok(Outcome::Changed(patched, operations))
+    Ok(MutationOutcome::Changed(patched, operations))
 }
 
 fn operations(value: &CelValue) -> Result<Value, String> {

@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-type Outcome<'a> = Result<Value<'a>, EvalError>;
+type EvalResult<'a> = Result<Value<'a>, EvalError>;
 
 /// Comparing two texts reads at most the length of the shorter text.
 const SMALLER: Cost = Cost::Custom(CustomCost {
@@ -139,14 +139,14 @@ fn overflow(what: &str) -> EvalError {
     EvalError::new(format!("{what} overflow"))
 }
 
-fn not<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn not<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     match arguments {
         [Value::Bool(value)] => Ok(Value::Bool(!value)),
         _ => Err(EvalError::no_such_overload()),
     }
 }
 
-fn negate<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn negate<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     match arguments {
         [Value::Int(value)] => value.checked_neg().map(Value::Int).ok_or_else(|| overflow("integer")),
         [Value::Double(value)] => Ok(Value::Double(-value)),
@@ -160,7 +160,7 @@ fn numbers<'a>(
     int: fn(i64, i64) -> Option<i64>,
     uint: fn(u64, u64) -> Option<u64>,
     double: fn(f64, f64) -> f64,
-) -> Outcome<'a> {
+) -> EvalResult<'a> {
     match arguments {
         [Value::Int(a), Value::Int(b)] => int(*a, *b).map(Value::Int).ok_or_else(|| overflow("integer")),
         [Value::Uint(a), Value::Uint(b)] => uint(*a, *b).map(Value::Uint).ok_or_else(|| overflow("unsigned integer")),
@@ -169,26 +169,26 @@ fn numbers<'a>(
     }
 }
 
-fn add<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn add<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     numbers(arguments, i64::checked_add, u64::checked_add, |a, b| a + b)
 }
 
-fn subtract<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn subtract<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     numbers(arguments, i64::checked_sub, u64::checked_sub, |a, b| a - b)
 }
 
-fn multiply<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn multiply<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     numbers(arguments, i64::checked_mul, u64::checked_mul, |a, b| a * b)
 }
 
-fn divide<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn divide<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     if let [_, Value::Int(0) | Value::Uint(0)] = arguments {
         return Err(EvalError::new("division by zero"));
     }
     numbers(arguments, i64::checked_div, u64::checked_div, |a, b| a / b)
 }
 
-fn remainder<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn remainder<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     match arguments {
         [_, Value::Int(0) | Value::Uint(0)] => Err(EvalError::new("modulus by zero")),
         [Value::Double(_), _] => Err(EvalError::no_such_overload()),
@@ -196,7 +196,7 @@ fn remainder<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-fn concatenate<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn concatenate<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     match arguments {
         [Value::String(a), Value::String(b)] => {
             let mut text = String::with_capacity(a.len() + b.len());
@@ -213,7 +213,7 @@ fn concatenate<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
 /// document has this many items.
 const MAX_LIST: u64 = 1 << 22;
 
-fn join<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn join<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let [left, right] = arguments else { return Err(EvalError::no_such_overload()) };
     let (Some(left_len), Some(right_len)) = (left.list_len(), right.list_len()) else {
         return Err(EvalError::no_such_overload());
@@ -232,7 +232,7 @@ fn join<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
 
 /// The items of the left list, then the items of the right list that are new. In a keyed list, an item of the right
 /// list replaces the left item with the same keys.
-fn unite<'a>(left: &Value<'a>, right: &Value<'a>, kind: &'a ListKind) -> Outcome<'a> {
+fn unite<'a>(left: &Value<'a>, right: &Value<'a>, kind: &'a ListKind) -> EvalResult<'a> {
     let mut items: Vec<Value<'a>> = left.items().collect::<Result<_, _>>()?;
     // Identities are compared as text: equal items of a set, and equal keys, have equal texts.
     let identity = |item: &Value<'a>| -> Result<String, EvalError> {
@@ -273,7 +273,7 @@ fn as_identity(value: &Value<'_>) -> String {
     }
 }
 
-fn add_time<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn add_time<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     match arguments {
         [Value::Duration(Duration(a)), Value::Duration(Duration(b))] => {
             a.checked_add(*b).map(|nanos| Value::Duration(Duration(nanos))).ok_or_else(|| overflow("integer"))
@@ -284,7 +284,7 @@ fn add_time<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-fn subtract_time<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn subtract_time<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     match arguments {
         [Value::Duration(Duration(a)), Value::Duration(Duration(b))] => {
             a.checked_sub(*b).map(|nanos| Value::Duration(Duration(nanos))).ok_or_else(|| overflow("integer"))
@@ -298,20 +298,20 @@ fn subtract_time<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-fn shift<'a>(timestamp: Timestamp, nanos: i128) -> Outcome<'a> {
+fn shift<'a>(timestamp: Timestamp, nanos: i128) -> EvalResult<'a> {
     let shifted = Timestamp::from_nanos(timestamp.since_1970() + nanos).ok_or_else(|| overflow("timestamp"))?;
     Ok(Value::Timestamp(Timestamp { offset_seconds: timestamp.offset_seconds, ..shifted }))
 }
 
-fn equals<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn equals<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     equal(&arguments[0], &arguments[1], &mut Fuel(Fuel::PLENTY)).map(Value::Bool)
 }
 
-fn differs<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn differs<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     equal(&arguments[0], &arguments[1], &mut Fuel(Fuel::PLENTY)).map(|equal| Value::Bool(!equal))
 }
 
-fn ordered<'a>(arguments: &[Value<'a>], accept: fn(Ordering) -> bool) -> Outcome<'a> {
+fn ordered<'a>(arguments: &[Value<'a>], accept: fn(Ordering) -> bool) -> EvalResult<'a> {
     match order(&arguments[0], &arguments[1]) {
         Some(Some(ordering)) => Ok(Value::Bool(accept(ordering))),
         Some(None) => Err(EvalError::new("NaN values cannot be ordered")),
@@ -319,23 +319,23 @@ fn ordered<'a>(arguments: &[Value<'a>], accept: fn(Ordering) -> bool) -> Outcome
     }
 }
 
-fn less<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn less<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     ordered(arguments, Ordering::is_lt)
 }
 
-fn at_most<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn at_most<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     ordered(arguments, Ordering::is_le)
 }
 
-fn greater<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn greater<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     ordered(arguments, Ordering::is_gt)
 }
 
-fn at_least<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn at_least<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     ordered(arguments, Ordering::is_ge)
 }
 
-fn in_list<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn in_list<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let mut fuel = Fuel(Fuel::PLENTY);
     for item in arguments[1].items() {
         if equal(&arguments[0], &item?, &mut fuel)? {
@@ -345,7 +345,7 @@ fn in_list<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::Bool(false))
 }
 
-fn in_map<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn in_map<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     match &arguments[1] {
         Value::Json(..) if Key::of(&arguments[0]).is_none() => Ok(Value::Bool(false)),
         map => map.get(&arguments[0]).map(|value| Value::Bool(value.is_some())),
@@ -353,7 +353,7 @@ fn in_map<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
 }
 
 /// `list[index]` or `map[key]`. The evaluator counts indexing as part of a path; this function performs one step.
-pub fn index<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+pub fn index<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let [container, key] = arguments else { return Err(EvalError::no_such_overload()) };
     if container.list_len().is_some() {
         let at = match key {

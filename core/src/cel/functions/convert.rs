@@ -4,7 +4,7 @@ use super::{Cost, CustomCost, Overload, overload};
 use crate::cel::cost::{CallEstimate, Range, traversal};
 use crate::cel::value::{Duration, EvalError, Timestamp, Value};
 
-type Outcome<'a> = Result<Value<'a>, EvalError>;
+type EvalResult<'a> = Result<Value<'a>, EvalError>;
 
 const TO_BYTES: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| traversal(arguments[0].size()),
@@ -61,16 +61,16 @@ pub static TABLE: &[Overload] = &[
     overload("type(A) -> type(A)", |arguments| Ok(Value::Type(arguments[0].type_of())), Cost::One),
 ];
 
-fn same<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn same<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     Ok(arguments[0].clone())
 }
 
-fn failed<'a>(from: &Value<'_>, to: &str) -> Outcome<'a> {
+fn failed<'a>(from: &Value<'_>, to: &str) -> EvalResult<'a> {
     let from = from.type_of();
     Err(EvalError::new(format!("type conversion error from '{}' to '{to}'", from.value_name())))
 }
 
-fn int<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn int<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let overflow = || EvalError::new("integer overflow");
     Ok(Value::Int(match &arguments[0] {
         Value::Uint(value) => i64::try_from(*value).map_err(|_| overflow())?,
@@ -86,7 +86,7 @@ fn int<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     }))
 }
 
-fn uint<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn uint<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let overflow = || EvalError::new("unsigned integer overflow");
     Ok(Value::Uint(match &arguments[0] {
         Value::Int(value) => u64::try_from(*value).map_err(|_| overflow())?,
@@ -101,7 +101,7 @@ fn uint<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     }))
 }
 
-fn double<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn double<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     Ok(Value::Double(match &arguments[0] {
         Value::Int(value) => *value as f64,
         Value::Uint(value) => *value as f64,
@@ -114,7 +114,7 @@ fn double<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     }))
 }
 
-fn string<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn string<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     match &arguments[0] {
         Value::Bytes(bytes) => match String::from_utf8(bytes.to_vec()) {
             Ok(text) => Ok(Value::text(text)),
@@ -162,14 +162,14 @@ fn double_text(value: f64) -> String {
     format!("{digits}e{sign}{:02}", exponent.abs())
 }
 
-fn bytes<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn bytes<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     match &arguments[0] {
         Value::String(text) => Ok(Value::Bytes(text.as_bytes().into())),
         _ => Err(EvalError::no_such_overload()),
     }
 }
 
-fn bool<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn bool<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     match arguments[0].as_str() {
         Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(Value::Bool(true)),
         Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(Value::Bool(false)),
@@ -177,7 +177,7 @@ fn bool<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-fn timestamp<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn timestamp<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     match &arguments[0] {
         Value::Int(seconds) => match Timestamp::from_nanos(i128::from(*seconds) * 1_000_000_000) {
             Some(timestamp) => Ok(Value::Timestamp(timestamp)),
@@ -192,7 +192,7 @@ fn timestamp<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-fn duration<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn duration<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     match &arguments[0] {
         Value::Int(_) => failed(&arguments[0], "google.protobuf.Duration"),
         Value::String(text) => match Duration::parse(text) {

@@ -6,7 +6,7 @@ use crate::cel::cost::{Argument, CallEstimate, Range, scaled};
 use crate::cel::value::{EvalError, Value};
 use std::cmp::Ordering;
 
-type Outcome<'a> = Result<Value<'a>, EvalError>;
+type EvalResult<'a> = Result<Value<'a>, EvalError>;
 
 pub static TABLE: &[Overload] = &[
     overload("<list(A)>.slice(int, int) -> list(A)", slice, SLICE),
@@ -144,7 +144,7 @@ fn items<'a>(list: &Value<'a>) -> Result<Vec<Value<'a>>, EvalError> {
     list.items().collect()
 }
 
-fn slice<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn slice<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let [list, Value::Int(start), Value::Int(end)] = arguments else { return Err(EvalError::no_such_overload()) };
     let refuse = |why: &str| Err(EvalError::new(format!("cannot slice({start}, {end}), {why}")));
     let (Ok(from), Ok(to)) = (u64::try_from(*start), u64::try_from(*end)) else {
@@ -160,7 +160,7 @@ fn slice<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::list((from..to).filter_map(|at| list.item(at)).collect::<Result<_, _>>()?))
 }
 
-fn flatten<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn flatten<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let depth = match arguments {
         [_] => 1,
         [_, Value::Int(depth)] => u64::try_from(*depth).map_err(|_| EvalError::new("level must be non-negative"))?,
@@ -189,13 +189,13 @@ fn flatten<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::list(flat))
 }
 
-fn reverse<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn reverse<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let mut items = items(&arguments[0])?;
     items.reverse();
     Ok(Value::list(items))
 }
 
-fn range<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn range<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let [Value::Int(count)] = arguments else { return Err(EvalError::no_such_overload()) };
     if usize::try_from(*count).is_ok_and(|count| count > ITEMS_MAX) {
         return Err(EvalError::Cost);
@@ -203,7 +203,7 @@ fn range<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::list((0..*count).map(Value::Int).collect()))
 }
 
-fn distinct<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn distinct<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let items = items(&arguments[0])?;
     let mut fuel = Fuel((items.len() as u64).saturating_mul(items.len() as u64).saturating_add(Fuel::PLENTY));
     let mut kept: Vec<Value<'a>> = Vec::new();
@@ -222,18 +222,18 @@ fn distinct<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::list(kept))
 }
 
-fn sort<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn sort<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let keys = items(&arguments[0])?;
     sorted(keys.clone(), &keys)
 }
 
-fn sort_by<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn sort_by<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let [list, keys] = arguments else { return Err(EvalError::no_such_overload()) };
     sorted(items(list)?, &items(keys)?)
 }
 
 /// The items sorted by their keys.
-fn sorted<'a>(items: Vec<Value<'a>>, keys: &[Value<'a>]) -> Outcome<'a> {
+fn sorted<'a>(items: Vec<Value<'a>>, keys: &[Value<'a>]) -> EvalResult<'a> {
     if items.len() != keys.len() {
         return Err(EvalError::new(format!(
             "@sortByAssociatedKeys() expected a list of the same size as the associated keys list, but got {} and {} \

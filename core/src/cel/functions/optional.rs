@@ -3,7 +3,7 @@
 use super::{Cost, Overload, overload};
 use crate::cel::value::{EvalError, Value};
 
-type Outcome<'a> = Result<Value<'a>, EvalError>;
+type EvalResult<'a> = Result<Value<'a>, EvalError>;
 
 pub static TABLE: &[Overload] = &[
     overload("optional.of(A) -> optional(A)", of, Cost::One),
@@ -26,11 +26,11 @@ pub static TABLE: &[Overload] = &[
     ),
 ];
 
-fn of<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn of<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     Ok(Value::some(arguments[0].clone()))
 }
 
-fn of_non_zero<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn of_non_zero<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let is_zero = match &arguments[0] {
         Value::Null | Value::Optional(None) => true,
         Value::Bool(value) => !value,
@@ -49,7 +49,7 @@ fn of_non_zero<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
 }
 
 /// The values that are present.
-fn unwrap<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn unwrap<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let mut values = Vec::new();
     for item in arguments[0].items() {
         match item? {
@@ -64,11 +64,11 @@ fn unwrap<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::list(values))
 }
 
-fn item<'a>(list: &Value<'a>, at: u64) -> Outcome<'a> {
+fn item<'a>(list: &Value<'a>, at: u64) -> EvalResult<'a> {
     Ok(Value::Optional(list.item(at).transpose()?.map(std::rc::Rc::new)))
 }
 
-fn value<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn value<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     match arguments {
         [Value::Optional(Some(value))] => Ok((**value).clone()),
         [Value::Optional(None)] => Err(EvalError::new("optional.none() dereference")),
@@ -76,7 +76,7 @@ fn value<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-fn has_value<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn has_value<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     match arguments {
         [Value::Optional(value)] => Ok(Value::Bool(value.is_some())),
         _ => Err(EvalError::no_such_overload()),
@@ -84,7 +84,7 @@ fn has_value<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
 }
 
 // If there is a value, the evaluator does not evaluate the argument of `or` and `orValue`.
-fn or<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn or<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     match arguments {
         [Value::Optional(None), other @ Value::Optional(_)] => Ok(other.clone()),
         [value @ Value::Optional(Some(_)), _] => Ok(value.clone()),
@@ -92,7 +92,7 @@ fn or<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-fn or_value<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn or_value<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     match arguments {
         [Value::Optional(None), other] => Ok(other.clone()),
         [Value::Optional(Some(value)), _] => Ok((**value).clone()),

@@ -5,7 +5,7 @@ use crate::cel::compare::{Fuel, equal};
 use crate::cel::cost::{CallEstimate, Range};
 use crate::cel::value::{EvalError, Value};
 
-type Outcome<'a> = Result<Value<'a>, EvalError>;
+type EvalResult<'a> = Result<Value<'a>, EvalError>;
 
 const PRODUCT: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| arguments[0].size().saturating_mul(arguments[1].size()).saturating_add(1),
@@ -45,18 +45,18 @@ fn look_up<'a>(list: &Value<'a>, wanted: &Value<'a>, any: bool, fuel: &mut Fuel)
     Ok(!any)
 }
 
-fn contains<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn contains<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     look_up(&arguments[0], &arguments[1], false, &mut fuel(arguments)).map(Value::Bool)
 }
 
-fn equivalent<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn equivalent<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let mut fuel = fuel(arguments);
     let same = look_up(&arguments[0], &arguments[1], false, &mut fuel)?
         && look_up(&arguments[1], &arguments[0], false, &mut fuel)?;
     Ok(Value::Bool(same))
 }
 
-fn intersects<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn intersects<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     look_up(&arguments[0], &arguments[1], true, &mut fuel(arguments)).map(Value::Bool)
 }
 

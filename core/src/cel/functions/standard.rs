@@ -5,7 +5,7 @@ use crate::cel::cost::{Arguments, CallEstimate, REGEX_FACTOR, Range, scaled, tra
 use crate::cel::value::{EvalError, Value};
 use crate::schema::structural::pattern;
 
-type Outcome<'a> = Result<Value<'a>, EvalError>;
+type EvalResult<'a> = Result<Value<'a>, EvalError>;
 
 /// At run time cel-go uses the length of the text for the cost; its estimate uses the length of the prefix or suffix.
 const EDGE: Cost = Cost::Custom(CustomCost {
@@ -50,26 +50,26 @@ pub static TABLE: &[Overload] = &[
     overload("matches(string, string) -> bool", matches, Cost::One),
 ];
 
-fn size<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn size<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     Ok(Value::Int(i64::try_from(arguments[0].size()).unwrap_or(i64::MAX)))
 }
 
-fn contains<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn contains<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let [Value::String(text), Value::String(part)] = arguments else { return Err(EvalError::no_such_overload()) };
     Ok(Value::Bool(memchr::memmem::find(text.as_bytes(), part.as_bytes()).is_some()))
 }
 
-fn starts_with<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn starts_with<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let [Value::String(text), Value::String(prefix)] = arguments else { return Err(EvalError::no_such_overload()) };
     Ok(Value::Bool(text.starts_with(&**prefix)))
 }
 
-fn ends_with<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn ends_with<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let [Value::String(text), Value::String(suffix)] = arguments else { return Err(EvalError::no_such_overload()) };
     Ok(Value::Bool(text.ends_with(&**suffix)))
 }
 
-fn matches<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn matches<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let [Value::String(text), Value::String(pattern)] = arguments else { return Err(EvalError::no_such_overload()) };
     Ok(Value::Bool(pattern_of(pattern)?.is_match(text)))
 }

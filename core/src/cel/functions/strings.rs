@@ -4,7 +4,7 @@ use super::{Cost, CustomCost, Overload, overload};
 use crate::cel::cost::{Arguments, CallEstimate, Range, scaled, traversal};
 use crate::cel::value::{EvalError, Value};
 
-type Outcome<'a> = Result<Value<'a>, EvalError>;
+type EvalResult<'a> = Result<Value<'a>, EvalError>;
 
 /// The cost of a search. Kubernetes counts bytes and rounds down.
 const FIND: Cost = Cost::Custom(CustomCost {
@@ -122,7 +122,7 @@ fn out_of_range(index: i64) -> EvalError {
     EvalError::new(format!("index out of range: {index}"))
 }
 
-fn char_at<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn char_at<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let text = text(arguments, 0)?;
     let index = int(arguments, 1).ok_or_else(EvalError::no_such_overload)?;
     let at = byte_of(text, index).ok_or_else(|| out_of_range(index))?;
@@ -133,7 +133,7 @@ fn characters_before(text: &str, byte: Option<usize>) -> Value<'static> {
     Value::Int(byte.map_or(-1, |byte| text[..byte].chars().count() as i64))
 }
 
-fn index_of<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn index_of<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let (text, part) = (text(arguments, 0)?, text(arguments, 1)?);
     let from = int(arguments, 2).unwrap_or(0);
     if part.is_empty() {
@@ -148,7 +148,7 @@ fn index_of<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     Ok(characters_before(text, found.map(|at| at + start)))
 }
 
-fn last_index_of<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn last_index_of<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let (text, part) = (text(arguments, 0)?, text(arguments, 1)?);
     let limit = match int(arguments, 2) {
         None => text.len(),
@@ -163,7 +163,7 @@ fn last_index_of<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     Ok(characters_before(text, memchr::memmem::rfind(&text.as_bytes()[..limit], part.as_bytes())))
 }
 
-fn join<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn join<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let separator = arguments.get(1).and_then(Value::as_str).unwrap_or_default();
     let mut joined = String::new();
     for (at, item) in arguments[0].items().enumerate() {
@@ -175,19 +175,19 @@ fn join<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::text(joined))
 }
 
-fn lower<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn lower<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     Ok(Value::text(text(arguments, 0)?.to_ascii_lowercase()))
 }
 
-fn upper<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn upper<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     Ok(Value::text(text(arguments, 0)?.to_ascii_uppercase()))
 }
 
-fn trim<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn trim<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     Ok(Value::text(text(arguments, 0)?.trim().to_owned()))
 }
 
-fn substring<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn substring<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let text = text(arguments, 0)?;
     let start = int(arguments, 1).ok_or_else(EvalError::no_such_overload)?;
     let start_byte = byte_of(text, start);
@@ -208,7 +208,7 @@ fn substring<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
 /// The maximum number of bytes of a computed text, to limit memory.
 const MAX_TEXT: usize = 64 << 20;
 
-fn replace<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn replace<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let (text, old, new) = (text(arguments, 0)?, text(arguments, 1)?, text(arguments, 2)?);
     let limit = int(arguments, 3).and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
     let count = if old.is_empty() { text.chars().count() + 1 } else { text.matches(old).take(limit).count() };
@@ -218,7 +218,7 @@ fn replace<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::text(text.replacen(old, new, limit)))
 }
 
-fn split<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn split<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let (text, separator) = (text(arguments, 0)?, text(arguments, 1)?);
     let limit = int(arguments, 2).and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
     let part = |part: &str| Value::text(part.to_owned());
@@ -234,7 +234,7 @@ fn split<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::list(parts))
 }
 
-fn quote<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+fn quote<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     Ok(Value::text(quoted(text(arguments, 0)?)))
 }
 

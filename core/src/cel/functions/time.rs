@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{LazyLock, OnceLock};
 
-type Outcome<'a> = Result<Value<'a>, EvalError>;
+type EvalResult<'a> = Result<Value<'a>, EvalError>;
 
 const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 const NANOS: i128 = 1_000_000_000;
@@ -49,7 +49,7 @@ fn week_day(time: DateTime) -> i64 {
 }
 
 /// A part of a time in UTC, or in the time zone that the second argument names.
-fn part<'a>(arguments: &[Value<'a>], part: fn(DateTime) -> i64) -> Outcome<'a> {
+fn part<'a>(arguments: &[Value<'a>], part: fn(DateTime) -> i64) -> EvalResult<'a> {
     let Some(Value::Timestamp(timestamp)) = arguments.first() else { return Err(EvalError::no_such_overload()) };
     let offset = match arguments.get(1) {
         Some(Value::String(zone)) => zone_offset(zone, *timestamp)?,
@@ -59,7 +59,7 @@ fn part<'a>(arguments: &[Value<'a>], part: fn(DateTime) -> i64) -> Outcome<'a> {
 }
 
 /// The whole number of units in a duration.
-fn whole<'a>(arguments: &[Value<'a>], unit: i64) -> Outcome<'a> {
+fn whole<'a>(arguments: &[Value<'a>], unit: i64) -> EvalResult<'a> {
     match arguments {
         [Value::Duration(duration)] => Ok(Value::Int(duration.0 / unit)),
         _ => Err(EvalError::no_such_overload()),

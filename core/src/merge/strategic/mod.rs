@@ -39,7 +39,7 @@ enum Place<'s> {
 }
 
 /// The schema of one value of a map.
-struct Member<'s> {
+struct FieldSchema<'s> {
     /// The schema of the value if it is a map, or of the items if it is a list.
     place: Place<'s>,
     merges: bool,
@@ -111,7 +111,7 @@ impl<'s> Merge<'s> {
         &self,
         mut original: Vec<Value>,
         patch: Vec<Value>,
-        member: &Member<'s>,
+        member: &FieldSchema<'s>,
         deletes: bool,
     ) -> Result<Vec<Value>, Refusal> {
         if original.is_empty() && patch.is_empty() {
@@ -192,13 +192,13 @@ impl<'s> Merge<'s> {
         Ok(())
     }
 
-    fn member(&self, place: Place<'s>, key: &str) -> Member<'s> {
+    fn member(&self, place: Place<'s>, key: &str) -> FieldSchema<'s> {
         match place {
-            Place::Unknown => Member { place: Place::Unknown, merges: false, merge_key: None },
-            Place::MapOf(field) => Member { place: self.inside(field.ty), merges: false, merge_key: None },
+            Place::Unknown => FieldSchema { place: Place::Unknown, merges: false, merge_key: None },
+            Place::MapOf(field) => FieldSchema { place: self.inside(field.ty), merges: false, merge_key: None },
             Place::Struct(message) => match message.field(key) {
-                None => Member { place: Place::Unknown, merges: false, merge_key: None },
-                Some(field) => Member {
+                None => FieldSchema { place: Place::Unknown, merges: false, merge_key: None },
+                Some(field) => FieldSchema {
                     place: if field.shape == Shape::Map { Place::MapOf(field) } else { self.inside(field.ty) },
                     merges: field.patch_merge,
                     merge_key: field.patch_merge_key.as_deref(),

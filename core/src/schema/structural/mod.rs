@@ -92,9 +92,9 @@ struct Checks {
     minimum: Option<Bound>,
     maximum: Option<Bound>,
     multiple_of: Option<f64>,
-    length: Limits,
-    items: Limits,
-    properties: Limits,
+    length: ValueBounds,
+    items: ValueBounds,
+    properties: ValueBounds,
     unique_items: bool,
     required: Vec<String>,
     all_of: Vec<Structural>,
@@ -110,7 +110,7 @@ struct Bound {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Limits {
+struct ValueBounds {
     min: Option<i64>,
     max: Option<i64>,
 }

@@ -6,7 +6,7 @@ use super::formats::Format;
 use super::pattern::Pattern;
 use super::rules::Rules;
 use super::validate::enum_key;
-use super::{Additional, Bound, Checks, Limits, ListType, Members, Structural, Type};
+use super::{Additional, Bound, Checks, ListType, Members, Structural, Type, ValueBounds};
 use crate::object::at::At;
 use crate::refusal::Causes;
 use holdfast_value::Value;
@@ -125,7 +125,7 @@ fn checks(at: At, one: &mut impl FnMut(At) -> Structural) -> Option<Box<Checks>>
         "exclusiveMinimum",
     ];
     WORDS.iter().any(|word| at.get(word).is_set()).then(|| {
-        let limits = |min: &str, max: &str| Limits { min: at.get(min).number(), max: at.get(max).number() };
+        let limits = |min: &str, max: &str| ValueBounds { min: at.get(min).number(), max: at.get(max).number() };
         let bound = |limit: &str, exclusive: &str| {
             Some(Bound { limit: at.get(limit).value.as_f64()?, exclusive: at.get(exclusive).is_true() })
         };

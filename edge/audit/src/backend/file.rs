@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use holdfast_core::visible;
 use holdfast_files::file::{open_growing, open_private};
 use holdfast_files::folder::make_missing;
-use holdfast_files::way::own_user;
+use holdfast_files::resolve::own_user;
 use jiff::Timestamp;
 use std::fs;
 use std::io::{self, Write};
@@ -34,12 +34,12 @@ pub struct Rotation {
 /// Writes lines to a file, or to standard output.
 pub struct File {
     format: Format,
-    writing: Mutex<Writing>,
+    writing: Mutex<OpenFile>,
     /// Locked only briefly: no thread waits for `writing` while it holds this lock.
-    held: Mutex<Held>,
+    held: Mutex<BufferedLines>,
 }
 
-struct Writing {
+struct OpenFile {
     place: LogSink,
     /// The number of the last of the held lines that have been written.
     through: u64,
@@ -47,7 +47,7 @@ struct Writing {
 
 /// Lines that the next write will include.
 #[derive(Default)]
-struct Held {
+struct BufferedLines {
     lines: Vec<u8>,
     /// The number of the last held line.
     number: u64,
@@ -74,7 +74,7 @@ impl File {
             let bytes = open.metadata()?.len();
             LogSink::File { path, rotation, open, bytes }
         };
-        Ok(File { format, writing: Mutex::new(Writing { place, through: 0 }), held: Mutex::default() })
+        Ok(File { format, writing: Mutex::new(OpenFile { place, through: 0 }), held: Mutex::default() })
     }
 
     fn line(&self, event: &Event) -> Vec<u8> {
@@ -85,7 +85,7 @@ impl File {
     }
 
     /// Writes the held lines and these events. If the write fails, the lines remain held.
-    fn write(&self, mut writing: MutexGuard<Writing>, events: &[Event]) -> io::Result<()> {
+    fn write(&self, mut writing: MutexGuard<OpenFile>, events: &[Event]) -> io::Result<()> {
         let (mut lines, number) = {
             let mut held = self.held();
             held.taken = held.lines.len();
@@ -111,11 +111,11 @@ impl File {
         written
     }
 
-    fn writing(&self) -> MutexGuard<'_, Writing> {
+    fn writing(&self) -> MutexGuard<'_, OpenFile> {
         self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, BufferedLines> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -281,12 +281,12 @@ impl Sink for File {
         "log"
     }
 
-    fn keep<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), String>> {
+    fn store<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), String>> {
         // Writing a line into the page cache takes microseconds, which is less than passing the line to another thread.
         Box::pin(std::future::ready(self.write(self.writing(), events).map_err(|error| error.to_string())))
     }
 
-    fn hold(&self, event: &Event) -> Option<u64> {
+    fn buffer(&self, event: &Event) -> Option<u64> {
         let mut line = self.line(event);
         let mut held = self.held();
         if held.taken + held.lines.len() + line.len() > HELD_BYTES_MAX {
@@ -389,7 +389,7 @@ mod tests {
         let open = || File::open(path.to_str().expect("a path"), Format::Json, SMALL).expect("a file");
         let file = open();
         let keep = |event: &[Event]| file.write(file.writing(), event);
-        let hold = |id: &str| file.hold(&event(id)).expect("there is room");
+        let hold = |id: &str| file.buffer(&event(id)).expect("there is room");
         assert!(hold("1") < hold("2"));
         assert_eq!(ids(&path), [""; 0]);
         keep(&[event("3")]).expect("written");
@@ -412,9 +412,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("audit.log");
         let file = File::open(path.to_str().expect("a path"), Format::Json, Rotation::default()).expect("a file");
-        let [first, second] = ["1", "2"].map(|id| file.hold(&event(id)).expect("there is room"));
+        let [first, second] = ["1", "2"].map(|id| file.buffer(&event(id)).expect("there is room"));
         file.release(second).expect("written");
-        let third = file.hold(&event("3")).expect("there is room");
+        let third = file.buffer(&event("3")).expect("there is room");
         file.release(first).expect("it is written");
         assert_eq!(ids(&path), ["1", "2"], "the third is nobody's yet");
         file.release(third).expect("written");
@@ -427,15 +427,15 @@ mod tests {
         let path = folder.path().join("audit.log");
         let file = File::open(path.to_str().expect("a path"), Format::Json, Rotation::default()).expect("a file");
         let large = event(&"x".repeat(HELD_BYTES_MAX / 2));
-        assert_eq!(file.hold(&large), Some(1));
-        assert_eq!(file.hold(&large), None);
-        assert_eq!(file.hold(&event("small")), Some(2));
+        assert_eq!(file.buffer(&large), Some(1));
+        assert_eq!(file.buffer(&large), None);
+        assert_eq!(file.buffer(&event("small")), Some(2));
         // Lines that are being written may have to be held again.
         let before = std::mem::replace(&mut file.held().taken, HELD_BYTES_MAX / 2);
-        assert_eq!((before, file.hold(&event("small"))), (0, None));
+        assert_eq!((before, file.buffer(&event("small"))), (0, None));
         file.write(file.writing(), &[event(&"x".repeat(4 * HELD_BYTES_MAX))]).expect("written");
         assert!(file.held().lines.capacity() <= HELD_BYTES_MAX);
-        assert_eq!(file.hold(&event("small")), Some(3));
+        assert_eq!(file.buffer(&event("small")), Some(3));
     }
 
     #[test]

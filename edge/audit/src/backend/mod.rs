@@ -10,7 +10,7 @@ pub use truncate::Truncation;
 
 use crate::Event;
 use futures_util::future::BoxFuture;
-use queue::Queue;
+use queue::BatchQueue;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,11 +22,11 @@ pub trait Sink: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
     /// Stores all of the events, or none of them.
-    fn keep<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), String>>;
+    fn store<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), String>>;
 
     /// Keeps an event in memory until the held events are stored, and returns its number; `None` if the event cannot be
     /// held.
-    fn hold(&self, _: &Event) -> Option<u64> {
+    fn buffer(&self, _: &Event) -> Option<u64> {
         None
     }
 
@@ -58,16 +58,16 @@ pub enum Mode {
 
 /// A sink, and the way in which events reach it.
 pub struct Backend {
-    sink: Arc<Counted>,
+    sink: Arc<CountedSink>,
     truncation: Option<Truncation>,
-    queue: Option<Queue>,
+    queue: Option<BatchQueue>,
     strict: bool,
     /// Whether a task will soon store the held events.
     awaited: Arc<AtomicBool>,
 }
 
 /// A sink whose failures are counted, and whose lost events are written to the server's own log.
-struct Counted {
+struct CountedSink {
     sink: Box<dyn Sink>,
     errors: AtomicU64,
 }
@@ -75,9 +75,9 @@ struct Counted {
 impl Backend {
     /// Makes a backend. If events are batched or held, the caller must be within a tokio runtime.
     pub fn new(sink: Box<dyn Sink>, mode: Mode, truncation: Option<Truncation>) -> Backend {
-        let sink = Arc::new(Counted { sink, errors: AtomicU64::new(0) });
+        let sink = Arc::new(CountedSink { sink, errors: AtomicU64::new(0) });
         let queue = match mode {
-            Mode::Batch(batches) => Some(Queue::new(sink.clone(), batches, truncation)),
+            Mode::Batch(batches) => Some(BatchQueue::new(sink.clone(), batches, truncation)),
             Mode::Blocking | Mode::BlockingStrict => None,
         };
         Backend { sink, truncation, queue, strict: mode == Mode::BlockingStrict, awaited: Arc::default() }
@@ -97,7 +97,7 @@ impl Backend {
 
     /// Stores an event, or a copy of it later. If `may_wait` is true, another event of the request follows before its
     /// response begins.
-    pub(crate) async fn take(&self, event: &Event, may_wait: bool) -> Result<(), String> {
+    pub(crate) async fn accept(&self, event: &Event, may_wait: bool) -> Result<(), String> {
         let fit = self.truncation.map_or(Some(Cow::Borrowed(event)), |truncation| truncation.fit(event));
         let Some(event) = fit else {
             self.sink.lost(std::slice::from_ref(event), "event is too large even after truncating");
@@ -105,18 +105,18 @@ impl Backend {
         };
         match &self.queue {
             Some(queue) => queue.push(event.into_owned()),
-            None => match self.sink.sink.hold(&event) {
+            None => match self.sink.sink.buffer(&event) {
                 // Most requests end within a millisecond. The two lines of such a request share one write, which halves
                 // the cost.
                 Some(number) if may_wait && !self.strict => {
-                    self.keep_soon(number);
+                    self.store_soon(number);
                     Ok(())
                 }
                 Some(number) => {
                     if event.is_of_write() {
                         // If the client disconnects, this future is dropped at the yield. The event is stored
                         // nevertheless.
-                        self.keep_soon(number);
+                        self.store_soon(number);
                         tokio::task::yield_now().await;
                     }
                     self.sink.release(number, &event)
@@ -127,7 +127,7 @@ impl Backend {
     }
 
     /// Stores the held events after a while, unless an earlier write includes them.
-    fn keep_soon(&self, number: u64) {
+    fn store_soon(&self, number: u64) {
         if self.awaited.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -157,9 +157,9 @@ impl Event {
     }
 }
 
-impl Counted {
+impl CountedSink {
     async fn keep(&self, events: &[Event]) -> Result<(), String> {
-        let kept = self.sink.keep(events).await;
+        let kept = self.sink.store(events).await;
         if let Err(why) = &kept {
             self.lost(events, why);
         }
@@ -220,7 +220,7 @@ mod tests {
         let path = folder.path().join("audit.log");
         let backend = backend(&path, Mode::Blocking);
         for kept in 1..3 {
-            backend.take(&Event::nothing(), true).await.expect("held");
+            backend.accept(&Event::nothing(), true).await.expect("held");
             let all_kept = async {
                 while lines(&path) < kept {
                     tokio::time::sleep(HELD).await;
@@ -228,10 +228,10 @@ mod tests {
             };
             tokio::time::timeout(Duration::from_secs(60), all_kept).await.expect("it is kept");
         }
-        backend.take(&Event::nothing(), true).await.expect("held");
-        backend.take(&Event { stage: Stage::ResponseComplete, ..Event::nothing() }, false).await.expect("kept");
+        backend.accept(&Event::nothing(), true).await.expect("held");
+        backend.accept(&Event { stage: Stage::ResponseComplete, ..Event::nothing() }, false).await.expect("kept");
         assert_eq!(lines(&path), 4, "one goes with the other");
-        backend.take(&Event::nothing(), true).await.expect("held");
+        backend.accept(&Event::nothing(), true).await.expect("held");
         backend.close(Duration::ZERO).await;
         assert_eq!(lines(&path), 5);
     }
@@ -240,7 +240,7 @@ mod tests {
     async fn what_nothing_follows_before_the_answer_does_not_wait() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("audit.log");
-        backend(&path, Mode::Blocking).take(&Event::nothing(), false).await.expect("kept");
+        backend(&path, Mode::Blocking).accept(&Event::nothing(), false).await.expect("kept");
         assert_eq!(lines(&path), 1);
     }
 
@@ -248,7 +248,7 @@ mod tests {
     async fn who_must_not_go_on_before_he_is_told_of_does_not_wait() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("audit.log");
-        backend(&path, Mode::BlockingStrict).take(&Event::nothing(), true).await.expect("kept");
+        backend(&path, Mode::BlockingStrict).accept(&Event::nothing(), true).await.expect("kept");
         assert_eq!(lines(&path), 1);
     }
 }

@@ -1,6 +1,6 @@
 //! Queues events for a sink, and sends them in batches.
 
-use super::{Counted, Truncation};
+use super::{CountedSink, Truncation};
 use crate::Event;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,21 +29,21 @@ pub struct Throttle {
     pub burst: u32,
 }
 
-pub(super) struct Queue {
-    sink: Arc<Counted>,
+pub(super) struct BatchQueue {
+    sink: Arc<CountedSink>,
     sender: Mutex<Option<mpsc::Sender<Event>>>,
     task: Mutex<Option<JoinHandle<()>>>,
     /// The number of events that are neither stored nor lost yet.
     waiting: Arc<AtomicU64>,
 }
 
-impl Queue {
-    pub fn new(sink: Arc<Counted>, batches: Batches, truncation: Option<Truncation>) -> Queue {
+impl BatchQueue {
+    pub fn new(sink: Arc<CountedSink>, batches: Batches, truncation: Option<Truncation>) -> BatchQueue {
         let (sender, receiver) = mpsc::channel(batches.buffer_size);
         let waiting = Arc::<AtomicU64>::default();
         let feed = Feed { sink: sink.clone(), truncation, waiting: waiting.clone() };
         let task = tokio::spawn(drain(feed, receiver, batches));
-        Queue { sink, sender: Mutex::new(Some(sender)), task: Mutex::new(Some(task)), waiting }
+        BatchQueue { sink, sender: Mutex::new(Some(sender)), task: Mutex::new(Some(task)), waiting }
     }
 
     pub fn push(&self, event: Event) -> Result<(), String> {
@@ -83,7 +83,7 @@ impl Queue {
 /// Writes batches to the sink.
 #[derive(Clone)]
 struct Feed {
-    sink: Arc<Counted>,
+    sink: Arc<CountedSink>,
     truncation: Option<Truncation>,
     waiting: Arc<AtomicU64>,
 }
@@ -175,7 +175,7 @@ mod tests {
             "hanging"
         }
 
-        fn keep<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), String>> {
+        fn store<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), String>> {
             Box::pin(async move {
                 if self.0.fetch_add(events.len() as u64, Ordering::Relaxed) >= 2 {
                     std::future::pending::<()>().await;
@@ -194,11 +194,11 @@ mod tests {
         let batches = Batches { buffer_size: 100, size_max: 1, wait_max: Duration::ZERO, throttle: None };
         let backend = Backend::new(Box::new(Hanging(AtomicU64::new(0))), Mode::Batch(batches), None);
         for _ in 0..12 {
-            backend.take(&Event::nothing(), false).await.expect("there is room");
+            backend.accept(&Event::nothing(), false).await.expect("there is room");
         }
         backend.close(Duration::from_millis(100)).await;
         assert_eq!(backend.errors(), 10);
-        backend.take(&Event::nothing(), false).await.expect_err("it is closed");
+        backend.accept(&Event::nothing(), false).await.expect_err("it is closed");
         assert_eq!(backend.errors(), 11);
     }
 }

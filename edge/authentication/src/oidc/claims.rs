@@ -89,7 +89,7 @@ fn texts_of(value: &Value<'_>) -> Result<Vec<String>, String> {
 
 /// The source of one text of a user.
 #[derive(Debug)]
-pub enum Source {
+pub enum TextSource {
     /// A claim, with a prefix.
     Claim {
         name: String,
@@ -101,9 +101,9 @@ pub enum Source {
 /// The sources of the parts of a user.
 #[derive(Debug)]
 pub struct Mapping {
-    pub username: Source,
-    pub groups: Option<Source>,
-    pub uid: Option<Source>,
+    pub username: TextSource,
+    pub groups: Option<TextSource>,
+    pub uid: Option<TextSource>,
     pub extra: Vec<(String, Expression)>,
 }
 
@@ -145,7 +145,7 @@ impl Mapping {
     }
 
     fn username(&self, claims: &Json) -> Result<String, String> {
-        if let Source::Claim { name, .. } = &self.username
+        if let TextSource::Claim { name, .. } = &self.username
             && name == "email"
             && let Some(verified) = claims.get("email_verified")
         {
@@ -161,11 +161,11 @@ impl Mapping {
     fn groups(&self, claims: &Json) -> Result<Vec<String>, String> {
         match &self.groups {
             None => Ok(Vec::new()),
-            Some(Source::Expression(expression)) => {
+            Some(TextSource::Expression(expression)) => {
                 let groups = expression.evaluate(claims, texts_of);
                 groups.map_err(|why| format!("oidc: error evaluating group claim expression: {why}"))
             }
-            Some(Source::Claim { name, prefix }) => {
+            Some(TextSource::Claim { name, prefix }) => {
                 if claims[name].is_null() && !claims["_claim_names"][name].is_null() {
                     return Err(format!("oidc: the claim {name:?} is at another server, which is not asked"));
                 }
@@ -188,10 +188,10 @@ fn wrong_groups(name: &str) -> String {
     format!("oidc: parse groups claim {name:?}: it is neither a string nor a list of strings")
 }
 
-fn single(source: &Source, claims: &Json) -> Result<String, String> {
+fn single(source: &TextSource, claims: &Json) -> Result<String, String> {
     match source {
-        Source::Expression(expression) => expression.evaluate(claims, text_of),
-        Source::Claim { name, prefix } => match &claims[name] {
+        TextSource::Expression(expression) => expression.evaluate(claims, text_of),
+        TextSource::Claim { name, prefix } => match &claims[name] {
             Json::String(text) => Ok(format!("{prefix}{text}")),
             Json::Null => Err(format!("the claim {name:?} is not there")),
             _ => Err(format!("the claim {name:?} is not a string")),

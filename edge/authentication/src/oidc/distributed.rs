@@ -1,6 +1,6 @@
 //! Distributed claims: a token names another server that has the claim. That server answers with a token of its own.
 
-use super::claims::{Mapping, Rules, Source};
+use super::claims::{Mapping, Rules, TextSource};
 use super::jwt::Token;
 use super::{Issuer, Settings};
 use holdfast_value::Value;
@@ -54,7 +54,7 @@ impl Issuer {
             algorithms: own.algorithms.clone(),
             // Such a token only proves a claim and never becomes a user.
             mapping: Mapping {
-                username: Source::Claim { name: "sub".into(), prefix: String::new() },
+                username: TextSource::Claim { name: "sub".into(), prefix: String::new() },
                 groups: None,
                 uid: None,
                 extra: Vec::new(),

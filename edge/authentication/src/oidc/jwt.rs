@@ -1,6 +1,6 @@
 //! A JSON Web Token: header, claims, and the signature over both.
 
-use super::keys::Key;
+use super::keys::PublicKey;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use holdfast_value::Value;
@@ -56,8 +56,8 @@ impl<'a> Token<'a> {
     }
 
     /// Whether one of the keys signed the token. If the token names a key, only that key counts.
-    pub fn is_signed_by(&self, keys: &[Key]) -> bool {
-        let named = |key: &&Key| self.key.is_none() || key.id == self.key;
+    pub fn is_signed_by(&self, keys: &[PublicKey]) -> bool {
+        let named = |key: &&PublicKey| self.key.is_none() || key.id == self.key;
         keys.iter()
             .filter(named)
             .take(TRIES_MAX)

@@ -6,7 +6,7 @@ use holdfast_value::Value;
 use ring::signature::{self as rings, RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm};
 
 /// A public key.
-pub struct Key {
+pub struct PublicKey {
     pub id: Option<String>,
     /// The only algorithm for which the key may be used, if the key names one.
     algorithm: Option<String>,
@@ -26,11 +26,11 @@ enum Public {
 }
 
 /// The keys of a key set that can verify signatures. Keys of other types are skipped.
-pub fn read(document: &Value) -> Vec<Key> {
+pub fn read(document: &Value) -> Vec<PublicKey> {
     document["keys"].as_array().into_iter().flatten().filter_map(key).collect()
 }
 
-fn key(document: &Value) -> Option<Key> {
+fn key(document: &Value) -> Option<PublicKey> {
     let bytes = |field: &str| URL_SAFE_NO_PAD.decode(document[field].as_str()?.trim_end_matches('=')).ok();
     if document["use"].as_str().is_some_and(|purpose| purpose != "sig") {
         return None;
@@ -46,7 +46,7 @@ fn key(document: &Value) -> Option<Key> {
         _ => return None,
     };
     let text = |field: &str| document[field].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-    Some(Key { id: text("kid"), algorithm: text("alg"), public })
+    Some(PublicKey { id: text("kid"), algorithm: text("alg"), public })
 }
 
 fn without_zeros(number: Vec<u8>) -> Vec<u8> {
@@ -54,7 +54,7 @@ fn without_zeros(number: Vec<u8>) -> Vec<u8> {
     number[zeros..].to_vec()
 }
 
-impl Key {
+impl PublicKey {
     /// Whether this key made `signature` with the named algorithm.
     pub fn verifies(&self, algorithm: &str, message: &[u8], signature: &[u8]) -> bool {
         if self.algorithm.as_ref().is_some_and(|own| own != algorithm) {

@@ -6,14 +6,14 @@ mod jwt;
 mod keys;
 
 use anyhow::{Context, Result};
-use claims::{Mapping, Rules, Source};
+use claims::{Mapping, Rules, TextSource};
 use futures_util::future::BoxFuture;
 use holdfast_outbound::{Dialer, TlsTrust, fetch};
 use holdfast_service::{Elsewhere, Reviewed};
 use holdfast_tls::server::Pem;
 use holdfast_value::Value;
 use jwt::Token;
-use keys::Key;
+use keys::PublicKey;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ pub struct Issuer {
     settings: Settings,
     /// The URL of the issuer's keys, once discovery has succeeded.
     keys_url: RwLock<Option<String>>,
-    keys: RwLock<Arc<Vec<Key>>>,
+    keys: RwLock<Arc<Vec<PublicKey>>>,
     fetches: tokio::sync::Mutex<Fetches>,
     /// Issuers of distributed claims, by URL.
     others: Mutex<BTreeMap<String, Arc<Issuer>>>,
@@ -145,7 +145,7 @@ impl Issuer {
             return Ok(None);
         }
         self.verify(&token).await?;
-        if let Some(Source::Claim { name, .. }) = &self.settings.mapping.groups {
+        if let Some(TextSource::Claim { name, .. }) = &self.settings.mapping.groups {
             self.gather(&mut token.claims, name).await?;
         }
         let user = self.settings.mapping.user(&token.claims, &self.settings.rules)?;
@@ -192,7 +192,7 @@ impl Issuer {
         self.keys_url.read().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    fn known_keys(&self) -> Arc<Vec<Key>> {
+    fn known_keys(&self) -> Arc<Vec<PublicKey>> {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

@@ -8,10 +8,10 @@
 mod peers;
 
 use crate::cipher::{Cipher, ValuePlace};
-use crate::configuration::{Configuration, Entry, Provider as Described};
+use crate::configuration::{Configuration, Provider as Described, ResourceEntry};
 use crate::kms::{Closed, Kms};
 use crate::locked::Locked;
-use crate::metrics::{Metrics, Way};
+use crate::metrics::{Direction, Metrics};
 use holdfast_core::event::Record;
 use holdfast_core::kinds::{records, registry};
 use holdfast_engine::Fault;
@@ -31,7 +31,7 @@ const COVERED_MAX: usize = 10_000;
 
 /// The providers of a configuration. [`Keyring::none`] is the keyring without a configuration.
 pub struct Keyring {
-    entries: Vec<(Entry, Vec<Arc<Provider>>)>,
+    entries: Vec<(ResourceEntry, Vec<Arc<Provider>>)>,
     is_configured: bool,
     covered: RwLock<HashMap<String, Arc<Covered>>>,
     metrics: Arc<Metrics>,
@@ -135,7 +135,7 @@ impl Keyring {
     }
 
     pub(crate) fn new(configuration: Configuration, metrics: &Arc<Metrics>) -> Result<Keyring, String> {
-        let entry = |entry: Entry| {
+        let entry = |entry: ResourceEntry| {
             let providers = entry.providers.iter().map(|one| Ok(Arc::new(Provider::new(one, metrics)?)));
             let providers = providers.collect::<Result<_, String>>()?;
             Ok((entry, providers))
@@ -234,7 +234,8 @@ impl Keyring {
 
     fn cover(&self, storage: &str) -> Covered {
         let (resource, group) = named(storage);
-        let covers = |(entry, _): &&(Entry, Vec<_>)| entry.resources.iter().any(|one| one.covers(&resource, &group));
+        let covers =
+            |(entry, _): &&(ResourceEntry, Vec<_>)| entry.resources.iter().any(|one| one.covers(&resource, &group));
         let own: Vec<Arc<Provider>> =
             self.entries.iter().filter(covers).flat_map(|(_, providers)| providers.clone()).collect();
         let is_identity = |provider: &Arc<Provider>| matches!(provider.as_ref(), Provider::Identity);
@@ -284,7 +285,7 @@ impl Keyring {
         // If no provider opened the value, its prefix does not become a label, because stored values could otherwise
         // make the table of metrics grow.
         let shown = if opened.is_ok() { &prefix } else { "unknown" };
-        self.metrics.transformed(Way::FromStorage, &covered.name, shown, opened.is_ok(), began.elapsed());
+        self.metrics.transformed(Direction::FromStorage, &covered.name, shown, opened.is_ok(), began.elapsed());
         opened.map(Some)
     }
 
@@ -295,7 +296,7 @@ impl Keyring {
         };
         let began = Instant::now();
         let sealed = writer.seal(plain, place);
-        self.metrics.transformed(Way::ToStorage, &covered.name, writer.prefix(), sealed.is_ok(), began.elapsed());
+        self.metrics.transformed(Direction::ToStorage, &covered.name, writer.prefix(), sealed.is_ok(), began.elapsed());
         sealed.map(Some).map_err(Locked::Unreachable)
     }
 }
@@ -325,9 +326,9 @@ impl Values for Keyring {
 
 /// A keyring for rewriting a log offline, not for serving. It may block for a key, and it accepts plain values, because
 /// the rewrite encrypts them.
-pub struct Patient(pub Arc<Keyring>);
+pub struct OfflineKeyring(pub Arc<Keyring>);
 
-impl Values for Patient {
+impl Values for OfflineKeyring {
     fn open(&self, record: Record) -> Result<Record, Fault> {
         if Keyring::is_sealed(&record) { self.0.open(record) } else { Ok(record) }
     }

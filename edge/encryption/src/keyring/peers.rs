@@ -7,7 +7,7 @@
 
 use super::{Keyring, Provider};
 use crate::cipher::{expand, random};
-use crate::configuration::{Entry, Pattern};
+use crate::configuration::{Pattern, ResourceEntry};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_core::visible;
@@ -97,7 +97,7 @@ impl Keyring {
     }
 
     fn keys(&self, salt: &[u8]) -> ServerKeys {
-        let names: Vec<(&Entry, Vec<Option<Vec<KeyName>>>)> = self
+        let names: Vec<(&ResourceEntry, Vec<Option<Vec<KeyName>>>)> = self
             .entries
             .iter()
             .map(|(entry, providers)| (entry, providers.iter().map(|one| names(one, salt)).collect()))

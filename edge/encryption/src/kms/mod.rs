@@ -10,7 +10,7 @@ pub mod client;
 pub mod wire;
 
 use crate::cipher::{Cipher, ValuePlace, expand, random};
-use crate::metrics::{Metrics, Way, hash};
+use crate::metrics::{Direction, Metrics, hash};
 use arc_swap::ArcSwapOption;
 use cache::Cache;
 use client::{Client, Endpoint, Failure};
@@ -360,7 +360,7 @@ impl Kms {
                     encrypted_dek_source_type: SEED,
                 };
                 out.extend_from_slice(&object.encode_to_vec());
-                self.metrics.used(Way::ToStorage, &self.name, &source.key_id);
+                self.metrics.used(Direction::ToStorage, &self.name, &source.key_id);
             }
         }
         Ok(out)
@@ -390,7 +390,7 @@ impl Kms {
                 if ![KEY, SEED].contains(&object.encrypted_dek_source_type) {
                     return Err(Closed::Changed);
                 }
-                self.metrics.used(Way::FromStorage, &self.name, &object.key_id);
+                self.metrics.used(Direction::FromStorage, &self.name, &object.key_id);
                 let secret = self.secret(&object.encrypted_dek_source, || {
                     let request = v2::DecryptRequest {
                         ciphertext: object.encrypted_dek_source.clone(),

@@ -17,7 +17,7 @@ pub struct Count {
     /// The users by their number of connections. Privileged users are missing, because their connections are never
     /// closed for others.
     users_by_size: BTreeSet<(usize, Arc<str>)>,
-    addresses: HashMap<IpAddr, Address>,
+    addresses: HashMap<IpAddr, AddressCount>,
     /// The addresses by their number of anonymous connections.
     sizes: BTreeSet<(usize, IpAddr)>,
     /// The number of the next connection, or of the next entry in the rotation.
@@ -40,7 +40,7 @@ struct Connections {
 
 /// The anonymous connections from one address.
 #[derive(Default)]
-struct Address {
+struct AddressCount {
     /// By number, so that the oldest comes first.
     strangers: BTreeMap<u64, Stranger>,
     shaking: usize,
@@ -52,12 +52,12 @@ struct Address {
 
 #[derive(Default)]
 struct Stranger {
-    stage: Stage,
+    stage: ConnectionStage,
     give_way: Option<GiveWay>,
 }
 
 #[derive(Default)]
-enum Stage {
+enum ConnectionStage {
     /// The connection has sent nothing yet, or its handshake is complete.
     #[default]
     Silent,
@@ -179,9 +179,9 @@ impl Count {
     pub fn ask(&mut self, address: IpAddr, number: u64, waker: &Waker) {
         let Some(stranger) = self.stranger(address, number) else { return };
         match &mut stranger.stage {
-            Stage::Silent => stranger.stage = Stage::Waiting(waker.clone()),
-            Stage::Waiting(known) => return known.clone_from(waker),
-            Stage::Shaking => return,
+            ConnectionStage::Silent => stranger.stage = ConnectionStage::Waiting(waker.clone()),
+            ConnectionStage::Waiting(known) => return known.clone_from(waker),
+            ConnectionStage::Shaking => return,
         }
         self.waiting += 1;
         if let Some(of) = self.addresses.get_mut(&address) {
@@ -191,13 +191,13 @@ impl Count {
     }
 
     pub fn has_turn(&mut self, address: IpAddr, number: u64) -> bool {
-        self.stranger(address, number).is_some_and(|stranger| matches!(stranger.stage, Stage::Shaking))
+        self.stranger(address, number).is_some_and(|stranger| matches!(stranger.stage, ConnectionStage::Shaking))
     }
 
     pub fn end_turn(&mut self, address: IpAddr, number: u64) {
         let Some(stranger) = self.stranger(address, number) else { return };
-        if matches!(stranger.stage, Stage::Shaking) {
-            stranger.stage = Stage::Silent;
+        if matches!(stranger.stage, ConnectionStage::Shaking) {
+            stranger.stage = ConnectionStage::Silent;
             self.shaken(address);
         }
     }
@@ -217,7 +217,8 @@ impl Count {
             }
             let stranger = of.line.pop_first().and_then(|number| of.strangers.get_mut(&number));
             if let Some(stranger) = stranger
-                && let Stage::Waiting(waker) = std::mem::replace(&mut stranger.stage, Stage::Shaking)
+                && let ConnectionStage::Waiting(waker) =
+                    std::mem::replace(&mut stranger.stage, ConnectionStage::Shaking)
             {
                 woken.push(waker);
                 (of.shaking, self.shaking, self.waiting) = (of.shaking + 1, self.shaking + 1, self.waiting - 1);
@@ -260,14 +261,14 @@ impl Count {
         self.addresses.get(&address)?.strangers.get(&number)?;
         let stranger = self.change(address, |strangers| strangers.remove(&number))?;
         match stranger.stage {
-            Stage::Waiting(_) => {
+            ConnectionStage::Waiting(_) => {
                 self.waiting -= 1;
                 if let Some(of) = self.addresses.get_mut(&address) {
                     of.line.remove(&number);
                 }
             }
-            Stage::Shaking => self.shaken(address),
-            Stage::Silent => {}
+            ConnectionStage::Shaking => self.shaken(address),
+            ConnectionStage::Silent => {}
         }
         if self.addresses.get(&address).is_some_and(|of| of.strangers.is_empty())
             && let Some(of) = self.addresses.remove(&address)

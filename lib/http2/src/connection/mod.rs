@@ -4,14 +4,14 @@ mod sending;
 #[cfg(test)]
 mod tests;
 
-pub use sending::Answer;
+pub use sending::ResponseHead;
 
 use crate::fault::Fault;
 use crate::flow::{Incoming, Outgoing, WINDOW_BYTES};
 use crate::frame::{self, HEAD_BYTES, NUMBER_MAX, PAYLOAD_BYTES_MAX, PREFACE, flag, kind};
-use crate::head::{Head, Nobody, Outcome, Trailers};
+use crate::head::{BlockOutcome, Head, Nobody, Trailers};
 use crate::hpack::{Broken, Decoder, Encoder};
-use crate::limits::{CONTINUATIONS_MAX, Counts, Limits};
+use crate::limits::{CONTINUATIONS_MAX, Limits, UselessFrames};
 use crate::output::Output;
 use crate::reason::Reason;
 use crate::settings::{self, Settings, TABLE_BYTES};
@@ -69,7 +69,7 @@ pub struct Connection {
     output: Output,
     leaving: Leaving,
     is_ping_due: bool,
-    counts: Counts,
+    counts: UselessFrames,
     frames: u64,
     failed: Option<(Reason, &'static str)>,
 }
@@ -124,7 +124,7 @@ impl Connection {
             output,
             leaving: Leaving::No,
             is_ping_due: false,
-            counts: Counts::default(),
+            counts: UselessFrames::default(),
             frames: 0,
             failed: None,
         }
@@ -401,20 +401,20 @@ impl Connection {
         &mut self,
         number: u32,
         is_end: bool,
-        outcome: Outcome,
+        outcome: BlockOutcome,
         tell: &mut impl FnMut(Event<'_>),
     ) -> Result<(), Fault> {
-        if let Outcome::Malformed(why) = outcome {
+        if let BlockOutcome::Malformed(why) = outcome {
             return Err(Fault::stream(number, Reason::PROTOCOL_ERROR, why));
         }
-        let announced = if let Outcome::Request(_, announced) = outcome { announced } else { None };
+        let announced = if let BlockOutcome::Request(_, announced) = outcome { announced } else { None };
         let incoming = Incoming::new(self.limits.stream_window);
         let outgoing = Outgoing::new(self.peer.initial_window);
         let stream = self.streams.add(number, Stream::new(is_end, announced, incoming, outgoing));
         match outcome {
-            Outcome::Request(head, _) => tell(Event::Request { stream, head, is_end }),
-            Outcome::Connect => self.refuse(stream, StatusCode::METHOD_NOT_ALLOWED),
-            Outcome::TooLarge | Outcome::Malformed(_) => {
+            BlockOutcome::Request(head, _) => tell(Event::Request { stream, head, is_end }),
+            BlockOutcome::Connect => self.refuse(stream, StatusCode::METHOD_NOT_ALLOWED),
+            BlockOutcome::TooLarge | BlockOutcome::Malformed(_) => {
                 self.refuse(stream, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
             }
         }

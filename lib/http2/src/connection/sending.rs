@@ -15,7 +15,7 @@ pub const OUTPUT_BYTES: usize = 64 << 10;
 
 /// The head of a response.
 #[derive(Debug)]
-pub struct Answer<'a> {
+pub struct ResponseHead<'a> {
     pub status: StatusCode,
     pub headers: &'a HeaderMap,
     /// Added if the headers contain no date.
@@ -42,7 +42,7 @@ impl Connection {
     }
 
     /// Sends the head of a response. False when the stream is gone.
-    pub fn answer(&mut self, id: StreamId, answer: &Answer<'_>) -> bool {
+    pub fn answer(&mut self, id: StreamId, answer: &ResponseHead<'_>) -> bool {
         let Some(stream) = self.streams.get_mut(id) else { return false };
         stream.is_answered = true;
         self.head(id, answer.is_end, |encoder, out| {
@@ -63,7 +63,7 @@ impl Connection {
 
     /// Sends a response on behalf of the driver.
     pub(super) fn refuse(&mut self, id: StreamId, status: StatusCode) {
-        self.answer(id, &Answer { status, headers: &HeaderMap::new(), date: None, length: None, is_end: true });
+        self.answer(id, &ResponseHead { status, headers: &HeaderMap::new(), date: None, length: None, is_end: true });
     }
 
     /// Sends a part of the body, or its end. Returns true if all data of the stream is in the output, or the stream has

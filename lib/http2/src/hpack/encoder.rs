@@ -12,12 +12,12 @@ use http::{HeaderMap, StatusCode};
 use std::collections::VecDeque;
 
 /// How a field is written: the fixed bits of its first byte, and how many bits are left for the index.
-type Form = (u8, u32);
-const INDEXED: Form = (0x80, 7);
-const KEPT: Form = (0x40, 6);
-const RESIZED: Form = (0x20, 5);
-const NEVER_KEPT: Form = (0x10, 4);
-const NOT_KEPT: Form = (0x00, 4);
+type Representation = (u8, u32);
+const INDEXED: Representation = (0x80, 7);
+const KEPT: Representation = (0x40, 6);
+const RESIZED: Representation = (0x20, 5);
+const NEVER_KEPT: Representation = (0x10, 4);
+const NOT_KEPT: Representation = (0x00, 4);
 
 /// The number of slots for the hashes of recent fields.
 const SEEN: usize = 64;
@@ -26,7 +26,7 @@ const SEEN: usize = 64;
 #[derive(Debug)]
 pub struct Encoder {
     /// The fields in the peer's table, the newest first.
-    entries: VecDeque<Entry>,
+    entries: VecDeque<TableEntry>,
     bytes: usize,
     bytes_max: usize,
     /// The smallest table size since the last block. It is not yet reported to the peer.
@@ -36,14 +36,14 @@ pub struct Encoder {
 
 /// A field in the peer's table.
 #[derive(Debug)]
-struct Entry {
+struct TableEntry {
     hash: u32,
     name_bytes: usize,
     /// Name and value.
     text: Box<[u8]>,
 }
 
-impl Entry {
+impl TableEntry {
     fn bytes(&self) -> usize {
         self.text.len() + FIELD_BYTES
     }
@@ -95,8 +95,8 @@ impl Encoder {
 
     /// All headers of a map except those of an HTTP/1.1 connection. Returns whether a date and a length were among
     /// them.
-    pub fn headers(&mut self, headers: &HeaderMap, out: &mut Vec<u8>) -> Found {
-        let mut found = Found::default();
+    pub fn headers(&mut self, headers: &HeaderMap, out: &mut Vec<u8>) -> PresentHeaders {
+        let mut found = PresentHeaders::default();
         for (name, value) in headers {
             match *name {
                 header::DATE => {
@@ -165,7 +165,7 @@ impl Encoder {
             self.shrink(self.bytes_max - bytes);
             self.bytes += bytes;
             let text = [name.as_bytes(), value].concat().into();
-            self.entries.push_front(Entry { hash, name_bytes: name.len(), text });
+            self.entries.push_front(TableEntry { hash, name_bytes: name.len(), text });
         }
     }
 
@@ -189,13 +189,13 @@ impl Encoder {
 
 /// The headers that a response already has.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Found {
+pub struct PresentHeaders {
     pub date: bool,
     pub length: bool,
 }
 
 /// Writes a literal field with its name as an index or as text.
-fn literal(form: Form, name: Result<usize, &str>, value: &[u8], out: &mut Vec<u8>) {
+fn literal(form: Representation, name: Result<usize, &str>, value: &[u8], out: &mut Vec<u8>) {
     match name {
         Ok(index) => integer::write(out, form.0, form.1, index),
         Err(name) => {

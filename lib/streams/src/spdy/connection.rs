@@ -7,7 +7,7 @@
 
 use super::frame::{CANCEL, Decoder, Encoder, Frame, REFUSED};
 use super::{Flaw, Headers};
-use crate::pipe::{Feeder, Outbox, Outgoing, Reader, Room, WeakOutbox, Writer};
+use crate::pipe::{ByteBudget, Feeder, Outbox, Outgoing, StreamReader, StreamWriter, WeakOutbox};
 use bytes::{Bytes, BytesMut};
 use std::collections::HashMap;
 use std::io;
@@ -34,7 +34,7 @@ const FRAME_COST: usize = 64;
 
 /// The limits of a connection.
 #[derive(Debug, Clone)]
-pub struct Limits {
+pub struct ConnectionLimits {
     /// Bytes that have arrived and are not read, of all streams.
     pub arrived_bytes: u32,
     /// Bytes that are to be sent, of all streams.
@@ -55,9 +55,9 @@ pub struct Limits {
     pub end: Duration,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for ConnectionLimits {
+    fn default() -> ConnectionLimits {
+        ConnectionLimits {
             arrived_bytes: 256 << 10,
             outgoing_bytes: 64 << 10,
             streams: 4096,
@@ -74,14 +74,14 @@ impl Default for Limits {
 #[derive(Clone)]
 pub struct Spdy {
     outbox: Outbox<Frame>,
-    shared: Arc<Shared>,
+    shared: Arc<ConnectionState>,
 }
 
-struct Shared {
-    table: Mutex<Table>,
-    arrived: Room,
+struct ConnectionState {
+    table: Mutex<StreamTable>,
+    arrived: ByteBudget,
     closed: CancellationToken,
-    limits: Limits,
+    limits: ConnectionLimits,
     /// The time of the last transfer, in milliseconds since the start.
     moved: AtomicU64,
     start: Instant,
@@ -90,23 +90,23 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct Table {
-    streams: HashMap<u32, Entry>,
+struct StreamTable {
+    streams: HashMap<u32, StreamEntry>,
     next: u32,
     /// The last stream number that the other side has used.
     last: u32,
     gone_away: bool,
 }
 
-struct Entry {
+struct StreamEntry {
     feeder: Option<Feeder>,
     replied: Option<oneshot::Sender<()>>,
     sent_all: bool,
     over: Arc<AtomicBool>,
 }
 
-impl Shared {
-    fn table(&self) -> MutexGuard<'_, Table> {
+impl ConnectionState {
+    fn table(&self) -> MutexGuard<'_, StreamTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -115,8 +115,8 @@ impl Shared {
     }
 }
 
-impl Table {
-    fn remove(&mut self, id: u32) -> Option<Entry> {
+impl StreamTable {
+    fn remove(&mut self, id: u32) -> Option<StreamEntry> {
         let entry = self.streams.remove(&id)?;
         entry.over.store(true, Ordering::Relaxed);
         Some(entry)
@@ -141,7 +141,7 @@ pub struct OpenedStream {
     headers: Headers,
     id: u32,
     /// `None` once accepted.
-    stream: Option<Stream>,
+    stream: Option<SpdyStream>,
 }
 
 impl OpenedStream {
@@ -153,7 +153,7 @@ impl OpenedStream {
         self.id
     }
 
-    pub async fn accept(mut self) -> io::Result<Stream> {
+    pub async fn accept(mut self) -> io::Result<SpdyStream> {
         let stream = self.stream.take().ok_or(io::ErrorKind::NotConnected)?;
         let reply = Frame::SynReply { id: self.id, fin: false, headers: Headers::new() };
         stream.write.outbox.send(reply, FRAME_COST).await?;
@@ -172,25 +172,25 @@ impl Drop for OpenedStream {
 
 impl Spdy {
     /// The side that has requested the connection.
-    pub fn client<S: AsyncRead + AsyncWrite + Send + 'static>(socket: S, limits: Limits) -> (Spdy, Incoming) {
+    pub fn client<S: AsyncRead + AsyncWrite + Send + 'static>(socket: S, limits: ConnectionLimits) -> (Spdy, Incoming) {
         Spdy::new(socket, limits, false)
     }
 
     /// The side that has accepted the connection.
-    pub fn server<S: AsyncRead + AsyncWrite + Send + 'static>(socket: S, limits: Limits) -> (Spdy, Incoming) {
+    pub fn server<S: AsyncRead + AsyncWrite + Send + 'static>(socket: S, limits: ConnectionLimits) -> (Spdy, Incoming) {
         Spdy::new(socket, limits, true)
     }
 
     fn new<S: AsyncRead + AsyncWrite + Send + 'static>(
         socket: S,
-        limits: Limits,
+        limits: ConnectionLimits,
         peer_is_client: bool,
     ) -> (Spdy, Incoming) {
-        let (outbox, outgoing) = Outbox::new(&Room::new(limits.outgoing_bytes));
+        let (outbox, outgoing) = Outbox::new(&ByteBudget::new(limits.outgoing_bytes));
         let (asked, incoming) = channel(ASKED_MAX);
-        let shared = Arc::new(Shared {
-            table: Mutex::new(Table { next: if peer_is_client { 2 } else { 1 }, ..Table::default() }),
-            arrived: Room::new(limits.arrived_bytes),
+        let shared = Arc::new(ConnectionState {
+            table: Mutex::new(StreamTable { next: if peer_is_client { 2 } else { 1 }, ..StreamTable::default() }),
+            arrived: ByteBudget::new(limits.arrived_bytes),
             closed: CancellationToken::new(),
             limits,
             moved: AtomicU64::new(0),
@@ -199,13 +199,13 @@ impl Spdy {
         });
         let (read, write) = tokio::io::split(socket);
         let reading = Reading { socket: read, shared: shared.clone(), outbox: outbox.weak(), asked };
-        let writing = Writing { socket: write, shared: shared.clone(), outgoing, encoder: Encoder::new() };
+        let writing = FrameWriter { socket: write, shared: shared.clone(), outgoing, encoder: Encoder::new() };
         tokio::spawn(run(reading, writing, outbox.room().clone(), outbox.unused(), shared.clone()));
         (Spdy { outbox: outbox.clone(), shared }, Incoming { asked: incoming, _open: outbox })
     }
 
     /// Opens a stream, and waits for the other side's reply.
-    pub async fn open(&self, headers: Headers) -> io::Result<Stream> {
+    pub async fn open(&self, headers: Headers) -> io::Result<SpdyStream> {
         let (replied, reply) = oneshot::channel();
         let room = self.outbox.reserve(FRAME_COST).await?;
         let stream = {
@@ -242,25 +242,25 @@ impl Spdy {
 }
 
 fn stream(
-    shared: &Arc<Shared>,
-    table: &mut Table,
+    shared: &Arc<ConnectionState>,
+    table: &mut StreamTable,
     outbox: &Outbox<Frame>,
     id: u32,
     headers: Headers,
     replied: Option<oneshot::Sender<()>>,
-) -> Stream {
+) -> SpdyStream {
     let (feeder, reader) = Feeder::new(&shared.arrived);
     let over = Arc::new(AtomicBool::new(false));
-    table.streams.insert(id, Entry { feeder: Some(feeder), replied, sent_all: false, over: over.clone() });
+    table.streams.insert(id, StreamEntry { feeder: Some(feeder), replied, sent_all: false, over: over.clone() });
     let guard = Arc::new(Guard { id, outbox: outbox.clone(), over });
     let end = Frame::Data { id, fin: true, bytes: Bytes::new() };
     let wrap = move |bytes: &[u8]| Frame::Data { id, fin: false, bytes: Bytes::copy_from_slice(bytes) };
     let write = WriteHalf {
-        writer: Writer::new(outbox.clone(), Some(end), wrap),
+        writer: StreamWriter::new(outbox.clone(), Some(end), wrap),
         outbox: outbox.clone(),
         guard: guard.clone(),
     };
-    Stream { headers, read: ReadHalf { reader, _guard: guard }, write }
+    SpdyStream { headers, read: ReadHalf { reader, _guard: guard }, write }
 }
 
 /// Resets the stream if all its handles are dropped before it has ended.
@@ -280,13 +280,13 @@ impl Drop for Guard {
 
 /// One stream. A shutdown of its writer sends a half-close. If the stream is dropped before both sides have ended it,
 /// it is reset.
-pub struct Stream {
+pub struct SpdyStream {
     pub headers: Headers,
     read: ReadHalf,
     write: WriteHalf,
 }
 
-impl Stream {
+impl SpdyStream {
     pub fn id(&self) -> u32 {
         self.write.guard.id
     }
@@ -298,14 +298,14 @@ impl Stream {
 
 /// Reads a stream. After it is dropped, arriving data is dropped as well.
 pub struct ReadHalf {
-    reader: Reader,
+    reader: StreamReader,
     _guard: Arc<Guard>,
 }
 
 /// Writes to a stream. This side of the stream is closed when this value is dropped.
 pub struct WriteHalf {
     // Fields are dropped in order: the end of the stream is sent before the guard's reset.
-    writer: Writer<Frame>,
+    writer: StreamWriter<Frame>,
     outbox: Outbox<Frame>,
     guard: Arc<Guard>,
 }
@@ -337,7 +337,7 @@ impl AsyncWrite for WriteHalf {
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for SpdyStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -347,7 +347,7 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for SpdyStream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.write).poll_write(context, bytes)
     }
@@ -363,10 +363,10 @@ impl AsyncWrite for Stream {
 
 async fn run<S: AsyncRead + AsyncWrite + Send + 'static>(
     mut reading: Reading<S>,
-    mut writing: Writing<S>,
-    outgoing: Room,
+    mut writing: FrameWriter<S>,
+    outgoing: ByteBudget,
     unused: CancellationToken,
-    shared: Arc<Shared>,
+    shared: Arc<ConnectionState>,
 ) {
     let late = || Fault::Io(io::ErrorKind::TimedOut.into());
     let (ended, is_finished) = {
@@ -411,7 +411,7 @@ async fn run<S: AsyncRead + AsyncWrite + Send + 'static>(
     }
 }
 
-async fn idle(shared: &Shared) {
+async fn idle(shared: &ConnectionState) {
     loop {
         let moved = shared.moved.load(Ordering::Relaxed);
         let until = shared.start + Duration::from_millis(moved) + shared.limits.idle;
@@ -432,7 +432,7 @@ enum Fault {
 
 struct Reading<S> {
     socket: Half<S>,
-    shared: Arc<Shared>,
+    shared: Arc<ConnectionState>,
     outbox: WeakOutbox<Frame>,
     asked: Sender<OpenedStream>,
 }
@@ -530,14 +530,14 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Reading<S> {
     }
 }
 
-struct Writing<S> {
+struct FrameWriter<S> {
     socket: OtherHalf<S>,
-    shared: Arc<Shared>,
+    shared: Arc<ConnectionState>,
     outgoing: UnboundedReceiver<Outgoing<Frame>>,
     encoder: Encoder,
 }
 
-impl<S: AsyncRead + AsyncWrite + Send + 'static> Writing<S> {
+impl<S: AsyncRead + AsyncWrite + Send + 'static> FrameWriter<S> {
     /// Writes until all outboxes are dropped.
     async fn run(&mut self) -> io::Result<()> {
         let mut output = BytesMut::new();

@@ -76,11 +76,11 @@ pub const CANCEL: u32 = 5;
 /// Decodes frames from bytes in pieces of any size.
 pub struct Decoder {
     inflater: Inflater,
-    next: Next,
+    next: DecoderState,
 }
 
 #[derive(Clone, Copy)]
-enum Next {
+enum DecoderState {
     Head,
     Control {
         kind: u16,
@@ -106,41 +106,41 @@ impl Default for Decoder {
 
 impl Decoder {
     pub fn new() -> Decoder {
-        Decoder { inflater: Inflater::new(), next: Next::Head }
+        Decoder { inflater: Inflater::new(), next: DecoderState::Head }
     }
 
     /// Takes the next frame from the input; `None` if it is not complete.
     pub fn decode(&mut self, input: &mut BytesMut) -> Result<Option<Frame>, Flaw> {
         loop {
             match self.next {
-                Next::Head => {
+                DecoderState::Head => {
                     if input.len() < 8 {
                         return Ok(None);
                     }
                     self.next = head(input.get_u32(), input.get_u32())?;
                 }
-                Next::Skip { left } => {
+                DecoderState::Skip { left } => {
                     let skipped = left.min(input.len());
                     input.advance(skipped);
                     if skipped < left {
-                        self.next = Next::Skip { left: left - skipped };
+                        self.next = DecoderState::Skip { left: left - skipped };
                         return Ok(None);
                     }
-                    self.next = Next::Head;
+                    self.next = DecoderState::Head;
                 }
-                Next::Control { kind, flags, length } => {
+                DecoderState::Control { kind, flags, length } => {
                     if input.len() < length {
                         return Ok(None);
                     }
-                    self.next = Next::Head;
+                    self.next = DecoderState::Head;
                     return self.control(kind, flags, input.split_to(length)).map(Some);
                 }
-                Next::Data { fin: false, left: 0, .. } => self.next = Next::Head,
-                Next::Data { left, .. } if left > 0 && input.is_empty() => return Ok(None),
-                Next::Data { id, fin, left } => {
+                DecoderState::Data { fin: false, left: 0, .. } => self.next = DecoderState::Head,
+                DecoderState::Data { left, .. } if left > 0 && input.is_empty() => return Ok(None),
+                DecoderState::Data { id, fin, left } => {
                     let length = left.min(input.len()).min(PIECE_BYTES_MAX);
                     let left = left - length;
-                    self.next = if left == 0 { Next::Head } else { Next::Data { id, fin, left } };
+                    self.next = if left == 0 { DecoderState::Head } else { DecoderState::Data { id, fin, left } };
                     // The bytes are copied, so that a short piece does not keep the whole buffer in memory.
                     let bytes = Bytes::copy_from_slice(&input[..length]);
                     input.advance(length);
@@ -174,11 +174,11 @@ impl Decoder {
     }
 }
 
-fn head(first: u32, second: u32) -> Result<Next, Flaw> {
+fn head(first: u32, second: u32) -> Result<DecoderState, Flaw> {
     let [flags, length @ ..] = second.to_be_bytes();
     let length = usize::from(length[0]) << 16 | usize::from(length[1]) << 8 | usize::from(length[2]);
     if first & 0x8000_0000 == 0 {
-        return Ok(Next::Data { id: first, fin: flags & FIN != 0, left: length });
+        return Ok(DecoderState::Data { id: first, fin: flags & FIN != 0, left: length });
     }
     let [version, kind] = [first >> 16 & 0x7fff, first & 0xffff];
     if version != 3 {
@@ -189,10 +189,10 @@ fn head(first: u32, second: u32) -> Result<Next, Flaw> {
             if length > CONTROL_BYTES_MAX {
                 return Err(Flaw::LongFrame(length));
             }
-            Ok(Next::Control { kind, flags, length })
+            Ok(DecoderState::Control { kind, flags, length })
         }
         // Settings and windows, which are not used here.
-        _ => Ok(Next::Skip { left: length }),
+        _ => Ok(DecoderState::Skip { left: length }),
     }
 }
 

@@ -5,7 +5,7 @@ mod connection;
 mod frame;
 mod headers;
 
-pub use connection::{Incoming, Limits, OpenedStream, ReadHalf, Spdy, Stream, WriteHalf};
+pub use connection::{ConnectionLimits, Incoming, OpenedStream, ReadHalf, Spdy, SpdyStream, WriteHalf};
 pub use frame::{Decoder, Encoder, Flaw, Frame, PIECE_BYTES_MAX};
 pub use headers::{HEADER_BYTES_MAX, HEADERS_MAX, Headers};
 

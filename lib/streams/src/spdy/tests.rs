@@ -1,5 +1,5 @@
 use super::frame::{Decoder, Encoder, Frame};
-use super::{Headers, Limits, Spdy};
+use super::{ConnectionLimits, Headers, Spdy};
 use bytes::{Bytes, BytesMut};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -7,8 +7,8 @@ use tokio::time::timeout;
 
 fn pair() -> (Spdy, Spdy, super::Incoming) {
     let (near, far) = duplex(1000);
-    let (client, _) = Spdy::client(near, Limits::default());
-    let (server, incoming) = Spdy::server(far, Limits::default());
+    let (client, _) = Spdy::client(near, ConnectionLimits::default());
+    let (server, incoming) = Spdy::server(far, ConnectionLimits::default());
     (client, server, incoming)
 }
 
@@ -113,7 +113,8 @@ async fn a_reader_that_does_not_read_slows_the_sender() {
 async fn nobody_waits_for_ever() {
     let (near, far) = duplex(1000);
     let short = Duration::from_millis(50);
-    let (client, _) = Spdy::client(near, Limits { reply: short, idle: 4 * short, ..Limits::default() });
+    let (client, _) =
+        Spdy::client(near, ConnectionLimits { reply: short, idle: 4 * short, ..ConnectionLimits::default() });
     let late = client.open(named("data")).await.err().expect("no answer comes");
     assert_eq!(late.kind(), std::io::ErrorKind::TimedOut);
     let closed = client.closed();
@@ -163,7 +164,7 @@ fn data(id: u32, text: &'static str) -> Frame {
 #[tokio::test]
 async fn frames_for_streams_that_do_not_exist_are_passed_over() {
     let (near, far) = duplex(100_000);
-    let (_server, mut incoming) = Spdy::server(far, Limits::default());
+    let (_server, mut incoming) = Spdy::server(far, ConnectionLimits::default());
     let mut peer = Peer::new(near);
     let reset = |id| Frame::Reset { id, status: 5 };
     let reply = Frame::SynReply { id: 4, fin: true, headers: Headers::new() };
@@ -182,7 +183,7 @@ async fn frames_for_streams_that_do_not_exist_are_passed_over() {
 async fn numbers_that_cannot_be_end_the_connection() {
     for frames in [vec![asks(2)], vec![asks(0)], vec![asks(3), asks(3)], vec![asks(3), asks(1)]] {
         let (near, far) = duplex(100_000);
-        let (server, _incoming) = Spdy::server(far, Limits::default());
+        let (server, _incoming) = Spdy::server(far, ConnectionLimits::default());
         let mut peer = Peer::new(near);
         peer.send(&frames).await;
         timeout(Duration::from_secs(30), server.closed().cancelled()).await.expect("the connection ends");
@@ -192,7 +193,7 @@ async fn numbers_that_cannot_be_end_the_connection() {
 #[tokio::test]
 async fn more_streams_than_allowed_are_refused() {
     let (near, far) = duplex(100_000);
-    let (_server, mut incoming) = Spdy::server(far, Limits { streams: 2, ..Limits::default() });
+    let (_server, mut incoming) = Spdy::server(far, ConnectionLimits { streams: 2, ..ConnectionLimits::default() });
     let mut peer = Peer::new(near);
     peer.send(&[asks(1), asks(3), asks(5)]).await;
     assert_eq!(peer.next().await, Some(Frame::Reset { id: 5, status: 3 }));
@@ -208,7 +209,7 @@ async fn what_was_sent_before_the_other_side_left_is_read() {
     // These are more pieces than are buffered at a time.
     const PIECES: usize = 60;
     let (near, far) = duplex(1 << 20);
-    let (server, mut incoming) = Spdy::server(far, Limits::default());
+    let (server, mut incoming) = Spdy::server(far, ConnectionLimits::default());
     let mut peer = Peer::new(near);
     peer.send(&[asks(1)]).await;
     let mut stream = incoming.next().await.expect("asked").accept().await.expect("accepted");
@@ -227,7 +228,7 @@ async fn what_was_sent_before_the_other_side_left_is_read() {
 #[tokio::test]
 async fn the_last_input_is_not_kept_for_a_server_that_does_not_read() {
     let (near, far) = duplex(1000);
-    let limits = Limits { drain: Duration::from_millis(50), ..Limits::default() };
+    let limits = ConnectionLimits { drain: Duration::from_millis(50), ..ConnectionLimits::default() };
     let (client, incoming) = Spdy::client(near, limits);
     let mut peer = Peer::new(far);
     let opening = async {
@@ -245,7 +246,7 @@ async fn the_last_input_is_not_kept_for_a_server_that_does_not_read() {
 #[tokio::test]
 async fn frames_that_come_too_late_are_passed_over() {
     let (near, far) = duplex(100_000);
-    let (_server, mut incoming) = Spdy::server(far, Limits::default());
+    let (_server, mut incoming) = Spdy::server(far, ConnectionLimits::default());
     let mut peer = Peer::new(near);
     let last = |id| Frame::Data { id, fin: true, bytes: Bytes::from_static(b"!") };
     // After the end of the stream come more data, another end, headers, and a reset of a stream that has ended.

@@ -1,7 +1,7 @@
 //! Kubeconfigs as documents: contexts are added, and the rest of the file does not change.
 
-use crate::files::{Readers, Writing, check};
-use crate::remote::Server;
+use crate::files::{Readers, WriteMode, check};
+use crate::remote::RemoteServer;
 use anyhow::{Context as _, Result, anyhow, bail};
 use serde_yaml_ng::{Mapping, Value};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ const USER_FILES: [&str; 3] = ["client-certificate", "client-key", "tokenFile"];
 
 impl Context {
     /// The context that the options name, or the current one. It is merged from several files, like kubectl's.
-    pub fn find(server: &Server) -> Result<Context> {
+    pub fn find(server: &RemoteServer) -> Result<Context> {
         let mut files = Vec::new();
         for file in server.files()? {
             // As in kubectl, one of several files may be missing.
@@ -71,7 +71,7 @@ impl Context {
         let mut document = match std::fs::read_to_string(file) {
             Ok(text) => parse(&text, file)?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Ok(Writing::Synced.file(file, &self.alone(name, server)?, Readers::Owner)?);
+                return Ok(WriteMode::Synced.file(file, &self.alone(name, server)?, Readers::Owner)?);
             }
             Err(error) => return Err(error).with_context(|| format!("read {}", file.display())),
         };
@@ -95,7 +95,7 @@ impl Context {
 }
 
 /// Makes a context the current one, in the file that sets the current context.
-pub fn set_current(server: &Server, added_to: &Path, name: &str) -> Result<()> {
+pub fn set_current(server: &RemoteServer, added_to: &Path, name: &str) -> Result<()> {
     for file in server.files()? {
         if let Ok(text) = std::fs::read_to_string(&file) {
             let mut document = parse(&text, &file)?;
@@ -171,7 +171,7 @@ fn write(file: &Path, document: &Value) -> Result<()> {
     // A symbolic link stays a link: the file to which it leads is written. `check` has refused links of other users.
     check(file)?;
     let file = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
-    Ok(Writing::Synced.file(&file, &serde_yaml_ng::to_string(document)?, Readers::Owner)?)
+    Ok(WriteMode::Synced.file(&file, &serde_yaml_ng::to_string(document)?, Readers::Owner)?)
 }
 
 #[cfg(test)]
@@ -196,13 +196,13 @@ users:
   user: {client-key: keys/me.key, exec: {command: ./login, env: [{name: A, value: b}]}}
 ";
 
-    fn files() -> (tempfile::TempDir, Server) {
+    fn files() -> (tempfile::TempDir, RemoteServer) {
         let folder = tempfile::tempdir().expect("a folder");
         for (name, text) in [("first", FIRST), ("second", SECOND)] {
             std::fs::write(folder.path().join(name), text).expect("written");
         }
         let kubeconfig = Some(folder.path().join("first"));
-        (folder, Server { kubeconfig, context: None })
+        (folder, RemoteServer { kubeconfig, context: None })
     }
 
     /// The contents and paths of both files, as if `KUBECONFIG` named them.
@@ -220,11 +220,11 @@ users:
         let files = joined(folder.path());
         let (user, file) = entry(&files, "users", "me", "user").expect("a user");
         assert!(file.ends_with("second") && user["exec"]["env"][0]["value"] == "b");
-        let error = |server: &Server| Context::find(server).err().expect("an error").to_string();
+        let error = |server: &RemoteServer| Context::find(server).err().expect("an error").to_string();
         assert_eq!(error(&server), "the kubeconfig has no user \"me\": it has none");
-        let unknown = Server { context: Some("nowhere".into()), ..server.clone() };
+        let unknown = RemoteServer { context: Some("nowhere".into()), ..server.clone() };
         assert_eq!(error(&unknown), "the kubeconfig has no context \"nowhere\": it has here");
-        let empty = Server { kubeconfig: Some(folder.path().join("second")), context: None };
+        let empty = RemoteServer { kubeconfig: Some(folder.path().join("second")), context: None };
         assert_eq!(error(&empty), "the kubeconfig has no current context: name one with --context");
     }
 

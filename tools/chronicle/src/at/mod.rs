@@ -4,8 +4,8 @@ pub mod kubeconfig;
 
 use crate::history::LogView;
 use crate::out;
-use crate::remote::Server;
-use crate::remote::client::{Client, Failure};
+use crate::remote::RemoteServer;
+use crate::remote::client::{Client, RequestFailure};
 use crate::remote::log::RemoteLog;
 use anyhow::{Context as _, Result, anyhow, bail};
 use holdfast_core::event::Offset;
@@ -23,7 +23,7 @@ pub struct Args {
     #[arg(allow_hyphen_values = true, value_name = "VERSION|TIME")]
     moment: String,
     #[command(flatten)]
-    server: Server,
+    server: RemoteServer,
     /// File to which the context and its user are added [default: the file that has the original context]; - writes a
     /// separate kubeconfig to standard output.
     #[arg(short, long, value_name = "FILE", conflicts_with = "command")]
@@ -84,7 +84,7 @@ pub struct Base {
 }
 
 impl Base {
-    pub fn find(server: &Server) -> Result<Base> {
+    pub fn find(server: &RemoteServer) -> Result<Base> {
         let context = Context::find(server)?;
         let (_, path) = context.server.split_once("://").unwrap_or(("", &context.server));
         if path.contains("/at/") {
@@ -101,7 +101,7 @@ impl Base {
     pub fn check(&self, client: &Client, version: Offset) -> Result<()> {
         match client.get(&format!("/at/{version}/api")) {
             Ok(_) => Ok(()),
-            Err(Failure::Refused(refused)) if refused.code == 404 && refused.reason != "Expired" => {
+            Err(RequestFailure::Refused(refused)) if refused.code == 404 && refused.reason != "Expired" => {
                 Err(anyhow!("{} cannot show its past: it has no /at/{version}", client.server))
             }
             Err(failure) => Err(failure.into()),

@@ -94,12 +94,12 @@ pub fn run(args: &Args) -> Result<()> {
 struct Diff {
     from: Offset,
     to: Offset,
-    objects: Vec<Object>,
+    objects: Vec<ChangedObject>,
     summary: Summary,
 }
 
 /// An object that differs between the two moments.
-struct Object {
+struct ChangedObject {
     title: String,
     key: String,
     event: &'static str,
@@ -199,7 +199,7 @@ impl Diff {
         if !event.is_empty() {
             newest.object = Default::default();
             let title = view.title(storage, &key);
-            self.objects.push(Object { title, key, event, before: replaces.0, newest, users, changes });
+            self.objects.push(ChangedObject { title, key, event, before: replaces.0, newest, users, changes });
         }
         Ok(())
     }
@@ -227,7 +227,7 @@ impl Report for Diff {
     fn text(&self, paint: Paint) -> String {
         let mut out = String::new();
         for object in &self.objects {
-            let Object { title, event, newest, .. } = object;
+            let ChangedObject { title, event, newest, .. } = object;
             let colour = match *event {
                 "created" => Colour::Green,
                 "deleted" => Colour::Red,
@@ -254,7 +254,7 @@ impl Report for Diff {
     }
 
     fn value(&self) -> Value {
-        let object = |object: &Object| {
+        let object = |object: &ChangedObject| {
             let (namespace, name) = split_key(&object.key);
             json!({
                 "object": object.title,
@@ -313,7 +313,7 @@ mod tests {
         ]);
         let told = |from: &str, to: Option<&str>, filters: Filters| {
             let diff = look(&view(&log), from, to, &filters).expect("a difference");
-            let line = |object: &Object| format!("{} {}", object.event, object.key);
+            let line = |object: &ChangedObject| format!("{} {}", object.event, object.key);
             let mut lines: Vec<String> = diff.objects.iter().map(line).collect();
             lines.push(diff.summary.line(diff.from, diff.to));
             lines

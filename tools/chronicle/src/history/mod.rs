@@ -38,7 +38,7 @@ pub struct Common {
     #[command(flatten)]
     pub source: Source,
     #[command(flatten)]
-    pub shown: Shown,
+    pub shown: ReportFormat,
     /// Also show `metadata.managedFields` and `metadata.resourceVersion`.
     #[arg(long)]
     show_managed_fields: bool,
@@ -46,7 +46,7 @@ pub struct Common {
 
 /// The format of a report.
 #[derive(clap::Args, Clone)]
-pub struct Shown {
+pub struct ReportFormat {
     /// Format of the output.
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -103,7 +103,7 @@ impl Common {
     }
 }
 
-impl Shown {
+impl ReportFormat {
     pub fn write(&self, report: &impl Report) -> Result<()> {
         match self.output {
             Output::Text => {

@@ -5,7 +5,7 @@
 //! are references to owners that no longer exist.
 
 use super::{LogView, Report, StoredAt, change_value};
-use crate::remote::client::{Client, Failure, escaped};
+use crate::remote::client::{Client, RequestFailure, escaped};
 use anyhow::{Result, anyhow, bail};
 use holdfast_core::history::render::{Colour, Paint, unified};
 use holdfast_core::history::{Conflict, FieldChange, Shape, difference, settable};
@@ -17,7 +17,7 @@ use http::Method;
 
 /// The options for writing.
 #[derive(Clone, Copy, clap::Args)]
-pub struct Writing {
+pub struct WriteOptions {
     /// Make a dry run on the server, show what would change, and write nothing.
     #[arg(long)]
     pub dry_run: bool,
@@ -35,13 +35,13 @@ pub struct Put<'a> {
     /// The index of the kind's version that the documents use.
     version: usize,
     place: &'a StoredAt,
-    writing: Writing,
+    writing: WriteOptions,
     manager: &'static str,
     pub title: String,
 }
 
 /// The outcome of a write.
-pub struct Outcome {
+pub struct WriteOutcome {
     pub title: String,
     pub key: String,
     /// `changed`, `created`, `deleted`, `recreated`, or `unchanged`.
@@ -73,7 +73,7 @@ impl<'a> Put<'a> {
         view: &'a LogView<'a>,
         place: &'a StoredAt,
         api_version: &str,
-        writing: Writing,
+        writing: WriteOptions,
         manager: &'static str,
     ) -> Result<Put<'a>> {
         let title = view.title(&place.storage, &place.key);
@@ -120,7 +120,7 @@ impl<'a> Put<'a> {
     }
 
     /// Writes the object as `wanted`; `None` deletes it.
-    pub fn write(&self, now: Option<&Value>, wanted: Option<Value>, goal: String) -> Result<Outcome> {
+    pub fn write(&self, now: Option<&Value>, wanted: Option<Value>, goal: String) -> Result<WriteOutcome> {
         let mut notes = Vec::new();
         let wanted = wanted.map(|wanted| self.without_lost_owners(settable(wanted), now, &mut notes)).transpose()?;
         let nothing = json!({});
@@ -154,7 +154,7 @@ impl<'a> Put<'a> {
         }
         let version = |document: Option<&Value>| document?["metadata"]["resourceVersion"].as_str()?.parse().ok();
         let is_written = event != "unchanged" && !self.writing.dry_run;
-        Ok(Outcome {
+        Ok(WriteOutcome {
             title: self.title.clone(),
             key: self.place.key.clone(),
             event,
@@ -169,9 +169,9 @@ impl<'a> Put<'a> {
     }
 
     /// A report of the conflicts that prevent the write.
-    pub fn refusal(&self, now: Option<&Value>, goal: String, conflicts: Vec<ExplainedConflict>) -> Outcome {
+    pub fn refusal(&self, now: Option<&Value>, goal: String, conflicts: Vec<ExplainedConflict>) -> WriteOutcome {
         let before = now.and_then(|now| now["metadata"]["resourceVersion"].as_str()?.parse().ok());
-        Outcome {
+        WriteOutcome {
             title: self.title.clone(),
             key: self.place.key.clone(),
             event: "unchanged",
@@ -197,10 +197,10 @@ impl<'a> Put<'a> {
         if without_status(old) != without_status(wanted) {
             match self.put("", now, wanted) {
                 Ok(written) => answer = written,
-                Err(Failure::Refused(refused)) if refused.code == 422 && self.writing.force => {
+                Err(RequestFailure::Refused(refused)) if refused.code == 422 && self.writing.force => {
                     return self.replace(now, wanted).map(|answer| ("recreated", Some(answer)));
                 }
-                Err(Failure::Refused(refused)) if refused.code == 422 => {
+                Err(RequestFailure::Refused(refused)) if refused.code == 422 => {
                     bail!("{refused}. With --force the object is deleted and created again")
                 }
                 Err(failure) => return Err(self.explained(failure)),
@@ -270,7 +270,7 @@ impl<'a> Put<'a> {
     }
 
     /// Writes the object, if its version on the server is still the version of `now`.
-    fn put(&self, subresource: &str, now: &Value, wanted: &Value) -> Result<Value, Failure> {
+    fn put(&self, subresource: &str, now: &Value, wanted: &Value) -> Result<Value, RequestFailure> {
         let mut document = wanted.clone();
         for field in ["uid", "resourceVersion"] {
             document["metadata"][field] = now["metadata"][field].clone();
@@ -278,7 +278,7 @@ impl<'a> Put<'a> {
         self.client.send(Method::PUT, &self.path(subresource, false), Some(&document))
     }
 
-    fn explained(&self, failure: Failure) -> anyhow::Error {
+    fn explained(&self, failure: RequestFailure) -> anyhow::Error {
         match failure.code() {
             Some(409) => anyhow!("{:#}. Nothing is written; look again, and try again", anyhow::Error::from(failure)),
             _ => failure.into(),
@@ -331,7 +331,7 @@ impl<'a> Put<'a> {
         format!("{path}{subresource}?fieldManager={}{dry_run}", self.manager)
     }
 
-    fn get(&self) -> Result<Value, Failure> {
+    fn get(&self) -> Result<Value, RequestFailure> {
         let (namespace, name) = split_key(&self.place.key);
         self.client.get(&path(self.kind, self.version, namespace, Some(name)))
     }
@@ -345,7 +345,7 @@ fn path(kind: &Kind, version: usize, namespace: Option<&str>, name: Option<&str>
     format!("{root}/{}{within}/{}{name}", served.api_version(), kind.resource)
 }
 
-impl Outcome {
+impl WriteOutcome {
     /// Fails if the report has conflicts.
     pub fn check(&self) -> Result<()> {
         match self.conflicts.len() {
@@ -356,9 +356,9 @@ impl Outcome {
     }
 }
 
-impl Report for Outcome {
+impl Report for WriteOutcome {
     fn text(&self, paint: Paint) -> String {
-        let Outcome { title, goal, .. } = self;
+        let WriteOutcome { title, goal, .. } = self;
         let mut out = String::new();
         for told in &self.conflicts {
             let Conflict { path, before, after, now } = &told.conflict;

@@ -1,7 +1,7 @@
 //! `holdfast restore`: restores an object to an earlier state, by a new event.
 
-use super::put::{Outcome, Put, Writing};
-use super::{LogView, ObjectArgs, Shown, StoredAt, by, shown_time};
+use super::put::{Put, WriteOptions, WriteOutcome};
+use super::{LogView, ObjectArgs, ReportFormat, StoredAt, by, shown_time};
 use crate::remote::Source;
 use crate::remote::client::Client;
 use anyhow::{Result, bail};
@@ -16,11 +16,11 @@ pub struct Args {
     #[arg(long, allow_hyphen_values = true, value_name = "VERSION|TIME")]
     to: String,
     #[command(flatten)]
-    writing: Writing,
+    writing: WriteOptions,
     #[command(flatten)]
     source: Source,
     #[command(flatten)]
-    shown: Shown,
+    shown: ReportFormat,
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -68,7 +68,7 @@ impl Goal {
     }
 }
 
-fn restore(view: &LogView, client: &Client, goal: &Goal, writing: Writing) -> Result<Outcome> {
+fn restore(view: &LogView, client: &Client, goal: &Goal, writing: WriteOptions) -> Result<WriteOutcome> {
     let Goal { place, record } = goal;
     let wanted = view.document(record)?;
     let api_version = wanted["apiVersion"].as_str().unwrap_or_default();

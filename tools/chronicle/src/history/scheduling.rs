@@ -88,7 +88,7 @@ type Bound = (String, Offset, i64);
 fn decided(view: &LogView, versions: &[Offset], until: Offset) -> Result<(Offset, Option<Bound>)> {
     let mut before: Option<Status> = None;
     let mut decision = None;
-    let mut way: Option<Way> = None;
+    let mut way: Option<BindingCycle> = None;
     for offset in versions.iter().filter(|offset| **offset <= until) {
         let record = view.record(*offset)?;
         if record.is_delete() {
@@ -112,7 +112,7 @@ fn decided(view: &LogView, versions: &[Offset], until: Offset) -> Result<(Offset
                 // about it again later. A nomination without a new condition begins the binding.
                 let sets_out = before.scheduled == told.scheduled;
                 let node = told.nominated.clone().filter(|_| sets_out);
-                way = node.map(|node| Way { node, by: record.actor.user.clone(), began: *offset });
+                way = node.map(|node| BindingCycle { node, by: record.actor.user.clone(), began: *offset });
             }
             _ => {}
         }
@@ -127,7 +127,7 @@ fn decided(view: &LogView, versions: &[Offset], until: Offset) -> Result<(Offset
 
 /// A binding cycle that first writes reservations: the node, the user who nominated the pod to this node, and the first
 /// version of the cycle.
-struct Way {
+struct BindingCycle {
     node: String,
     by: String,
     began: Offset,

@@ -1,7 +1,7 @@
 //! `holdfast undo`: reverts the changes of one event, by a new event.
 
-use super::put::{ExplainedConflict, Outcome, Put, Writing};
-use super::{LogView, Shown, StoredAt, by, shown_time};
+use super::put::{ExplainedConflict, Put, WriteOptions, WriteOutcome};
+use super::{LogView, ReportFormat, StoredAt, by, shown_time};
 use crate::remote::Source;
 use crate::remote::client::Client;
 use anyhow::{Result, bail};
@@ -15,11 +15,11 @@ pub struct Args {
     /// The version of the event to undo.
     version: u64,
     #[command(flatten)]
-    writing: Writing,
+    writing: WriteOptions,
     #[command(flatten)]
     source: Source,
     #[command(flatten)]
-    shown: Shown,
+    shown: ReportFormat,
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -78,7 +78,7 @@ impl Event {
     }
 }
 
-fn undo(view: &LogView, client: &Client, event: &Event, writing: Writing) -> Result<Outcome> {
+fn undo(view: &LogView, client: &Client, event: &Event, writing: WriteOptions) -> Result<WriteOutcome> {
     let Event { record, place, before, after, api_version } = event;
     let put = Put::new(client, view, place, api_version, writing, "holdfast-undo")?;
     let now = put.now()?;

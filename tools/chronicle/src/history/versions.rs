@@ -30,7 +30,7 @@ pub fn run(args: &Args) -> Result<()> {
 struct History {
     title: String,
     key: String,
-    versions: Vec<Version>,
+    versions: Vec<VersionRow>,
     /// The number of older versions that `--limit` hides.
     left_out: usize,
     /// The oldest version after which the log is complete.
@@ -38,7 +38,7 @@ struct History {
     diff: bool,
 }
 
-struct Version {
+struct VersionRow {
     record: Record,
     event: &'static str,
     /// `None` if the log has forgotten the previous version.
@@ -72,7 +72,12 @@ fn look(view: &LogView, named: &ObjectArgs, limit: Option<usize>, diff: bool) ->
                 (false, 0) => "created",
                 (false, _) => "changed",
             };
-            versions.push(Version { event, changes, before: old.map(|(old, _)| old.offset), record: record.clone() });
+            versions.push(VersionRow {
+                event,
+                changes,
+                before: old.map(|(old, _)| old.offset),
+                record: record.clone(),
+            });
         }
         was_there = true;
         before = Some((record, document));
@@ -81,7 +86,7 @@ fn look(view: &LogView, named: &ObjectArgs, limit: Option<usize>, diff: bool) ->
     Ok(History { title, key: place.key, versions, left_out, oldest: view.oldest, diff })
 }
 
-impl Version {
+impl VersionRow {
     /// The numbers of added, removed and changed fields: `+2 -1 ~3`.
     fn counts(&self) -> String {
         let Some(changes) = &self.changes else { return "?".into() };
@@ -151,7 +156,7 @@ impl Report for History {
 
     fn value(&self) -> Value {
         let (namespace, name) = split_key(&self.key);
-        let version = |version: &Version| {
+        let version = |version: &VersionRow| {
             let actor = &version.record.actor;
             json!({
                 "version": version.record.offset,
@@ -178,7 +183,7 @@ mod tests {
     use holdfast_engine::Log;
 
     fn told(history: &History) -> Vec<String> {
-        let line = |version: &Version| format!("{} {} {}", version.record.offset, version.event, version.counts());
+        let line = |version: &VersionRow| format!("{} {} {}", version.record.offset, version.event, version.counts());
         history.versions.iter().map(line).collect()
     }
 

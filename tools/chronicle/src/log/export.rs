@@ -63,7 +63,7 @@ pub fn run(args: Args) -> Result<()> {
     ensure!(header.from <= last.max(1), "--from {}: the log ends with event {last}", header.from);
     ensure!(header.from <= header.to.max(1), "--from {} is behind --to {}", header.from, header.to);
     match output {
-        None => match Writing::begin(header, std::io::stdout().lock()).and_then(|writing| writing.write(reader)) {
+        None => match Export::begin(header, std::io::stdout().lock()).and_then(|writing| writing.write(reader)) {
             // The program that reads the output has closed the pipe.
             Err(error) if io_kind(&error) == Some(ErrorKind::BrokenPipe) => Ok(()),
             outcome => outcome,
@@ -78,7 +78,7 @@ fn open(args: &Args) -> Result<Box<dyn Followed>> {
     if args.plain || source.data_dir.is_none() {
         let log = source.open()?;
         ensure!(
-            args.plain || !log.tells_in_plain(),
+            args.plain || !log.returns_decrypted(),
             "the server stores values encrypted, but returns them decrypted: give --plain to export them decrypted, or \
              export the server's data folder (--data-dir) to keep them encrypted"
         );
@@ -125,8 +125,8 @@ impl Output<'_> {
             Err(TryLockError::Error(error)) => return Err(error).with_context(|| format!("lock {shown}")),
         }
         let writing = match self.resume {
-            true => Part::read(&made).and_then(|part| part.go_on(&made, reader, &header)),
-            false => Writing::begin(header, &made),
+            true => PartialFile::read(&made).and_then(|part| part.resume(&made, reader, &header)),
+            false => Export::begin(header, &made),
         };
         // A partial file that cannot be continued stays as it is.
         let writing = writing.with_context(|| format!("write {shown}"))?;
@@ -140,7 +140,8 @@ impl Output<'_> {
                 let _ = std::fs::remove_file(&self.part);
                 return error.context(format!("write {}", self.file.display()));
             }
-            let way_out = if error.is::<LetGo>() { "remove it" } else { "continue with --resume, or remove it" };
+            let way_out =
+                if error.is::<ForgottenEvents>() { "remove it" } else { "continue with --resume, or remove it" };
             error.context(format!("the export {shown} is incomplete: {way_out}"))
         })
     }
@@ -148,14 +149,14 @@ impl Output<'_> {
 
 /// The log has forgotten events that were to be exported.
 #[derive(Debug)]
-struct LetGo {
+struct ForgottenEvents {
     oldest: Offset,
     at: Offset,
 }
 
-impl std::fmt::Display for LetGo {
+impl std::fmt::Display for ForgottenEvents {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let LetGo { oldest, at } = self;
+        let ForgottenEvents { oldest, at } = self;
         write!(
             f,
             "old history up to event {oldest} was removed while the export was at event {at}, so that events between \
@@ -165,10 +166,10 @@ impl std::fmt::Display for LetGo {
     }
 }
 
-impl std::error::Error for LetGo {}
+impl std::error::Error for ForgottenEvents {}
 
 /// An export in progress.
-struct Writing<W: Write> {
+struct Export<W: Write> {
     out: BufWriter<W>,
     header: Header,
     digest: Sha256,
@@ -177,17 +178,17 @@ struct Writing<W: Write> {
     events: u64,
 }
 
-impl<W: Write> Writing<W> {
-    fn begin(header: Header, out: W) -> Result<Writing<W>> {
+impl<W: Write> Export<W> {
+    fn begin(header: Header, out: W) -> Result<Export<W>> {
         let mut line = serde_json::to_vec(&header)?;
         line.push(b'\n');
-        let mut writing = Writing::at(header, out);
+        let mut writing = Export::at(header, out);
         writing.put(&line)?;
         Ok(writing)
     }
 
-    fn at(header: Header, out: W) -> Writing<W> {
-        Writing { out: BufWriter::with_capacity(1 << 20, out), header, digest: Sha256::new(), last: 0, events: 0 }
+    fn at(header: Header, out: W) -> Export<W> {
+        Export { out: BufWriter::with_capacity(1 << 20, out), header, digest: Sha256::new(), last: 0, events: 0 }
     }
 
     fn put(&mut self, line: &[u8]) -> Result<()> {
@@ -234,14 +235,14 @@ impl<W: Write> Writing<W> {
     fn check_kept(&self, reader: &dyn LogRead, whole: Offset) -> Result<()> {
         let oldest = reader.oldest()?;
         if oldest > whole && oldest.0 > self.header.oldest && oldest.0 >= self.header.from {
-            return Err(LetGo { oldest, at: whole }.into());
+            return Err(ForgottenEvents { oldest, at: whole }.into());
         }
         Ok(())
     }
 }
 
 /// The partial file of an interrupted export.
-struct Part {
+struct PartialFile {
     header: Header,
     digest: Sha256,
     /// The bytes of complete lines; the last line may be cut off.
@@ -251,8 +252,8 @@ struct Part {
     last_line: Vec<u8>,
 }
 
-impl Part {
-    fn read(file: &File) -> Result<Part> {
+impl PartialFile {
+    fn read(file: &File) -> Result<PartialFile> {
         let mut input = BufReader::with_capacity(1 << 20, file);
         let mut line = Vec::new();
         let mut next = |line: &mut Vec<u8>| -> Result<bool> {
@@ -262,7 +263,7 @@ impl Part {
         };
         ensure!(next(&mut line)?, "it holds nothing that could be gone on with: remove it, and leave out --resume");
         let header = Header::parse(&line)?;
-        let mut part = Part {
+        let mut part = PartialFile {
             header,
             digest: Sha256::new_with_prefix(&line),
             bytes: line.len() as u64,
@@ -288,7 +289,7 @@ impl Part {
     }
 
     /// Continues after the last line of the file, if the file is an export of the same log.
-    fn go_on<'a>(self, file: &'a File, reader: &dyn LogRead, now: &Header) -> Result<Writing<&'a File>> {
+    fn resume<'a>(self, file: &'a File, reader: &dyn LogRead, now: &Header) -> Result<Export<&'a File>> {
         let same = self.header.id == now.id && self.header.to <= now.to && {
             let mut line = Vec::new();
             if let Some(record) = reader.read(Offset(self.last))? {
@@ -306,8 +307,8 @@ impl Part {
         let mut out = file;
         out.set_len(self.bytes)?;
         out.seek(SeekFrom::Start(self.bytes))?;
-        let writing = Writing::at(self.header, out);
-        Ok(Writing { digest: self.digest, last: self.last, events: self.events, ..writing })
+        let writing = Export::at(self.header, out);
+        Ok(Export { digest: self.digest, last: self.last, events: self.events, ..writing })
     }
 }
 
@@ -353,7 +354,7 @@ mod tests {
 
     fn exported(log: &MemoryLog, header: Header) -> Result<Vec<u8>> {
         let mut out = Vec::new();
-        Writing::begin(header, &mut out)?.write(log)?;
+        Export::begin(header, &mut out)?.write(log)?;
         Ok(out)
     }
 
@@ -364,7 +365,7 @@ mod tests {
         assert!(exported(&log, begun.clone()).is_ok());
         log.forget(Offset(6_000)).expect("let go");
         let error = exported(&log, begun).expect_err("events are missing");
-        assert!(error.is::<LetGo>() && error.to_string().contains("up to event 6000"), "{error:#}");
+        assert!(error.is::<ForgottenEvents>() && error.to_string().contains("up to event 6000"), "{error:#}");
         assert!(exported(&log, header(&log)).is_ok(), "one that begins now knows of it");
     }
 
@@ -378,8 +379,8 @@ mod tests {
             let mut file = tempfile::tempfile().expect("a file");
             file.write_all(&whole[..cut]).expect("written");
             file.rewind().expect("begun anew");
-            let part = Part::read(&file).expect("a part");
-            part.go_on(&file, &log, &header(&log)).expect("the same log").write(&log).expect("an export");
+            let part = PartialFile::read(&file).expect("a part");
+            part.resume(&file, &log, &header(&log)).expect("the same log").write(&log).expect("an export");
             let mut made = Vec::new();
             file.rewind().expect("begun anew");
             file.read_to_end(&mut made).expect("read");
@@ -405,19 +406,20 @@ mod tests {
             (vec![lines[0], &b"\0\0\0\n"[..]], "line 2 is damaged"),
             (vec![lines[0], lines[2], lines[1]], "line 3 is out of order"),
         ] {
-            let error = Part::read(&part(&lines)).err().expect("a refusal");
+            let error = PartialFile::read(&part(&lines)).err().expect("a refusal");
             assert!(format!("{error:#}").contains(complaint), "{complaint}: {error:#}");
         }
         let file = part(&lines[..100]);
         let other = Header { id: Some("other".into()), ..header(&log) };
-        assert!(Part::read(&file).expect("a part").go_on(&file, &log, &other).is_err());
+        assert!(PartialFile::read(&file).expect("a part").resume(&file, &log, &other).is_err());
         let shorter = Header { to: 50, ..header(&log) };
         let mut file = part(&lines[..100]);
-        assert!(Part::read(&file).expect("a part").go_on(&file, &log, &shorter).is_err());
+        assert!(PartialFile::read(&file).expect("a part").resume(&file, &log, &shorter).is_err());
         let changed = String::from_utf8_lossy(lines[99]).replacen("\"is\"", "\"it\"", 1).into_bytes();
         assert_ne!(changed, lines[99]);
         file = part(&[&lines[..99], &[&changed[..]]].concat());
-        let error = Part::read(&file).expect("a part").go_on(&file, &log, &header(&log)).err().expect("a refusal");
+        let error =
+            PartialFile::read(&file).expect("a part").resume(&file, &log, &header(&log)).err().expect("a refusal");
         assert!(error.to_string().contains("with other events"), "{error:#}");
         assert_eq!(file.metadata().expect("its length").len() as usize, lines[..100].concat().len());
     }

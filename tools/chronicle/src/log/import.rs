@@ -10,7 +10,7 @@ use holdfast_core::digest::Digest;
 use holdfast_core::event::{Offset, Record};
 use holdfast_core::kinds::custom::is_storage;
 use holdfast_core::kinds::registry;
-use holdfast_encryption::Patient;
+use holdfast_encryption::OfflineKeyring;
 use holdfast_engine::log::sealing::Values;
 use holdfast_storage_rocks::Import;
 use sha2::{Digest as _, Sha256};
@@ -75,10 +75,10 @@ pub fn run(args: Args) -> Result<()> {
 }
 
 /// Makes every event durable. Returns their number.
-fn read(import: &Import, header: &Header, lines: &mut Lines, values: Option<&Patient>) -> Result<u64> {
+fn read(import: &Import, header: &Header, lines: &mut Lines, values: Option<&OfflineKeyring>) -> Result<u64> {
     let gaps_end = header.oldest.max(header.repaired);
     let durable = import.last()?;
-    let mut known = Known { import, values, at: Offset::ZERO, waiting: VecDeque::new() };
+    let mut known = ImportedEvents { import, values, at: Offset::ZERO, waiting: VecDeque::new() };
     let (mut last, mut events, mut bytes) = (0, 0, 0);
     let mut batch: Vec<Record> = Vec::new();
     let mut progress = Progress::new("importing");
@@ -152,15 +152,15 @@ fn check_footer(line: &[u8], found: &Footer) -> Result<()> {
 
 /// The events that an interrupted import has made durable. They must equal the events of the export; otherwise the
 /// export belongs to another log.
-struct Known<'a> {
+struct ImportedEvents<'a> {
     import: &'a Import,
     /// Decrypts the events for the comparison, because two encryptions of the same value differ.
-    values: Option<&'a Patient>,
+    values: Option<&'a OfflineKeyring>,
     at: Offset,
     waiting: VecDeque<Record>,
 }
 
-impl Known<'_> {
+impl ImportedEvents<'_> {
     fn expect(&mut self, record: &Record) -> Result<()> {
         if self.waiting.is_empty() {
             self.waiting = self.import.scan(self.at, PIECE)?.into();

@@ -28,7 +28,7 @@ const PIECE: usize = 4096;
 const LINE_MAX: u64 = 64 << 20;
 
 #[derive(clap::Subcommand)]
-pub enum Command {
+pub enum LogCommand {
     /// Print events, one on each line: version, time, verb, object and user.
     Tail {
         #[command(flatten)]
@@ -68,16 +68,16 @@ pub struct Folder {
     data_dir: PathBuf,
 }
 
-pub fn run(command: Command) -> Result<()> {
+pub fn run(command: LogCommand) -> Result<()> {
     keep_others_out();
     match command {
-        Command::Tail { source, follow, lines } => tail::run(&source, follow, lines),
-        Command::Verify(args) => verify::run(args),
-        Command::Export(args) => export::run(args),
-        Command::Import(args) => import::run(args),
-        Command::Stats(args) => stats::run(args),
-        Command::Compact(args) => compact::run(&args),
-        Command::Repair { folder, encryption } => repair(folder, &encryption),
+        LogCommand::Tail { source, follow, lines } => tail::run(&source, follow, lines),
+        LogCommand::Verify(args) => verify::run(args),
+        LogCommand::Export(args) => export::run(args),
+        LogCommand::Import(args) => import::run(args),
+        LogCommand::Stats(args) => stats::run(args),
+        LogCommand::Compact(args) => compact::run(&args),
+        LogCommand::Repair { folder, encryption } => repair(folder, &encryption),
     }
 }
 

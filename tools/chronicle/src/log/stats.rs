@@ -38,7 +38,7 @@ impl Count {
 
 pub fn run(args: Args) -> Result<()> {
     let reader = args.source.open_kept()?;
-    let counted = Counted::read(reader.as_ref())?;
+    let counted = LogCounts::read(reader.as_ref())?;
     match args.json {
         true => out::json(&counted.json()),
         false => out::text(&counted.text()),
@@ -46,7 +46,7 @@ pub fn run(args: Args) -> Result<()> {
 }
 
 /// The counts of a log.
-struct Counted {
+struct LogCounts {
     id: Option<String>,
     origin: Option<format::Forked>,
     oldest: Offset,
@@ -59,8 +59,8 @@ struct Counted {
     hours: Vec<(String, Count)>,
 }
 
-impl Counted {
-    fn read(reader: &dyn LogRead) -> Result<Counted> {
+impl LogCounts {
+    fn read(reader: &dyn LogRead) -> Result<LogCounts> {
         let mut all = Count::default();
         let mut kinds: BTreeMap<String, Count> = BTreeMap::new();
         let mut actors: BTreeMap<(String, String), Count> = BTreeMap::new();
@@ -81,7 +81,7 @@ impl Counted {
         })?;
         drop(progress);
         let Identity { id, origin } = reader.identity()?;
-        Ok(Counted {
+        Ok(LogCounts {
             id,
             origin: origin.map(format::Forked::from),
             oldest: reader.oldest()?,

@@ -82,7 +82,8 @@ pub fn run(args: Args) -> Result<()> {
     let digest = Digest::of(&fold.state);
     let objects = fold.state.collections().map(|(_, objects)| objects.len()).sum();
     let served = fold.compare(&reader, registry, digest)?;
-    let verdict = Verdict { fold, identity: reader.identity()?, last, objects, digest, served, checkpoints, folded_in };
+    let verdict =
+        VerifyReport { fold, identity: reader.identity()?, last, objects, digest, served, checkpoints, folded_in };
     match args.json {
         true => out::json(&verdict.to_json())?,
         false => out::text(&verdict.to_text())?,
@@ -98,7 +99,7 @@ pub fn run(args: Args) -> Result<()> {
 }
 
 /// The result of the verification.
-struct Verdict {
+struct VerifyReport {
     fold: Fold,
     identity: Identity,
     last: Offset,
@@ -110,7 +111,7 @@ struct Verdict {
     folded_in: Duration,
 }
 
-impl Verdict {
+impl VerifyReport {
     fn to_json(&self) -> Value {
         let gap = |(after, before): &(Offset, Offset)| json!({"after": after.0, "before": before.0});
         json!({
@@ -131,9 +132,9 @@ impl Verdict {
     }
 
     fn to_text(&self) -> String {
-        let Verdict { fold, last, objects, digest, served, .. } = self;
+        let VerifyReport { fold, last, objects, digest, served, .. } = self;
         let rate = fold.events as f64 / self.folded_in.as_secs_f64().max(1e-9);
-        let mut text = fold.told();
+        let mut text = fold.remarks();
         text.push_str(&format!(
             "{} events up to {last} give {objects} objects ({rate:.0} events a second)\nfolded {digest}\nserved \
              {served}\n",
@@ -201,7 +202,7 @@ impl Fold {
     }
 
     /// Remarks for people.
-    fn told(&self) -> String {
+    fn remarks(&self) -> String {
         let mut text = String::new();
         if self.oldest > Offset::ZERO {
             text.push_str(&format!(

@@ -1,6 +1,6 @@
 //! A client of a server's API for commands that send one request at a time: every call waits for its answer.
 
-use super::Server;
+use super::RemoteServer;
 use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
 use holdfast_value::Value;
@@ -40,31 +40,31 @@ impl std::error::Error for Refused {}
 
 /// A request that got no answer, or an error answer.
 #[derive(Debug)]
-pub enum Failure {
+pub enum RequestFailure {
     Refused(Box<Refused>),
     Unanswered(anyhow::Error),
 }
 
-impl From<Failure> for anyhow::Error {
-    fn from(failure: Failure) -> anyhow::Error {
+impl From<RequestFailure> for anyhow::Error {
+    fn from(failure: RequestFailure) -> anyhow::Error {
         match failure {
-            Failure::Refused(refused) => anyhow::Error::new(*refused),
-            Failure::Unanswered(error) => error,
+            RequestFailure::Refused(refused) => anyhow::Error::new(*refused),
+            RequestFailure::Unanswered(error) => error,
         }
     }
 }
 
-impl Failure {
+impl RequestFailure {
     pub fn code(&self) -> Option<u16> {
         match self {
-            Failure::Refused(refused) => Some(refused.code),
-            Failure::Unanswered(_) => None,
+            RequestFailure::Refused(refused) => Some(refused.code),
+            RequestFailure::Unanswered(_) => None,
         }
     }
 }
 
 impl Client {
-    pub fn connect(server: &Server) -> Result<Client> {
+    pub fn connect(server: &RemoteServer) -> Result<Client> {
         let runtime = crate::runtime()?;
         let (client, server) = runtime.block_on(connect(server))?;
         Ok(Client { client, runtime, server })
@@ -81,36 +81,36 @@ impl Client {
     }
 
     /// Gets the document at a path.
-    pub fn get(&self, path: &str) -> Result<Value, Failure> {
+    pub fn get(&self, path: &str) -> Result<Value, RequestFailure> {
         self.send(Method::GET, path, None)
     }
 
-    pub fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
+    pub fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, RequestFailure> {
         self.runtime.block_on(send(&self.client, &self.server, method, path, body))
     }
 
     /// Passes the body of an answer to `take`, piece by piece.
-    pub fn stream(&self, path: &str, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<(), Failure> {
+    pub fn stream(&self, path: &str, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<(), RequestFailure> {
         self.runtime.block_on(async {
             let answer = ask(&self.client, &self.server, Method::GET, path, None).await?;
             let mut body = answer.into_body();
             while let Some(frame) = body.frame().await {
                 let frame = frame.map_err(|error| self.unanswered(error))?;
                 if let Some(data) = frame.data_ref() {
-                    take(data).map_err(Failure::Unanswered)?;
+                    take(data).map_err(RequestFailure::Unanswered)?;
                 }
             }
             Ok(())
         })
     }
 
-    fn unanswered(&self, error: kube::Error) -> Failure {
-        Failure::Unanswered(unreachable(&self.server, &error))
+    fn unanswered(&self, error: kube::Error) -> RequestFailure {
+        RequestFailure::Unanswered(unreachable(&self.server, &error))
     }
 }
 
 /// A client of the server in a kubeconfig, and the address of the server.
-pub async fn connect(server: &Server) -> Result<(kube::Client, String)> {
+pub async fn connect(server: &RemoteServer) -> Result<(kube::Client, String)> {
     let kubeconfig = match &server.kubeconfig {
         Some(file) => Kubeconfig::read_from(file).with_context(|| format!("the kubeconfig {}", file.display()))?,
         None => Kubeconfig::read().context("the kubeconfig")?,
@@ -140,7 +140,7 @@ pub async fn send(
     method: Method,
     path: &str,
     body: Option<&Value>,
-) -> Result<Value, Failure> {
+) -> Result<Value, RequestFailure> {
     exchange(client, server, method, path, body).await.map(|(_, document)| document)
 }
 
@@ -151,12 +151,13 @@ pub async fn exchange(
     method: Method,
     path: &str,
     body: Option<&Value>,
-) -> Result<(u16, Value), Failure> {
+) -> Result<(u16, Value), RequestFailure> {
     let answer = ask(client, server, method, path, body).await?;
     let code = answer.status().as_u16();
-    let bytes = answer.into_body().collect().await.map_err(|error| Failure::Unanswered(unreachable(server, &error)))?;
+    let bytes =
+        answer.into_body().collect().await.map_err(|error| RequestFailure::Unanswered(unreachable(server, &error)))?;
     let document = serde_json::from_slice(&bytes.to_bytes())
-        .map_err(|error| Failure::Unanswered(anyhow!("{server} answered {path} with no JSON ({error})")))?;
+        .map_err(|error| RequestFailure::Unanswered(anyhow!("{server} answered {path} with no JSON ({error})")))?;
     Ok((code, document))
 }
 
@@ -167,21 +168,22 @@ async fn ask(
     method: Method,
     path: &str,
     body: Option<&Value>,
-) -> Result<http::Response<Body>, Failure> {
+) -> Result<http::Response<Body>, RequestFailure> {
     let mut request = Request::builder().method(method).uri(path).header("accept", "application/json");
     request = request.header("user-agent", concat!("holdfast/", env!("CARGO_PKG_VERSION")));
     if body.is_some() {
         request = request.header("content-type", "application/json");
     }
     let bytes = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
-    let request = request.body(Body::from(bytes)).map_err(|error| Failure::Unanswered(error.into()))?;
-    let answer = client.send(request).await.map_err(|error| Failure::Unanswered(unreachable(server, &error)))?;
+    let request = request.body(Body::from(bytes)).map_err(|error| RequestFailure::Unanswered(error.into()))?;
+    let answer = client.send(request).await.map_err(|error| RequestFailure::Unanswered(unreachable(server, &error)))?;
     if answer.status().is_success() {
         return Ok(answer);
     }
     let code = answer.status();
-    let body = answer.into_body().collect().await.map_err(|error| Failure::Unanswered(unreachable(server, &error)))?;
-    Err(Failure::Refused(Box::new(refused(code, &body.to_bytes()))))
+    let body =
+        answer.into_body().collect().await.map_err(|error| RequestFailure::Unanswered(unreachable(server, &error)))?;
+    Err(RequestFailure::Refused(Box::new(refused(code, &body.to_bytes()))))
 }
 
 fn refused(code: StatusCode, body: &[u8]) -> Refused {

@@ -1,6 +1,6 @@
 //! A running server's event log, behind the trait of a folder's log.
 
-use super::client::{Client, Failure, escaped};
+use super::client::{Client, RequestFailure, escaped};
 use super::{Followed, Readable};
 use anyhow::{Result, anyhow, bail};
 use holdfast_core::event::{Offset, Record};
@@ -72,26 +72,26 @@ impl RemoteLog {
         }
     }
 
-    fn about(&self) -> Result<Value, Failure> {
+    fn about(&self) -> Result<Value, RequestFailure> {
         let about = self.client.get(&self.path(""))?;
         if about["kind"] != "Log" {
-            return Err(Failure::Unanswered(anyhow!("{} is not a Holdfast server", self.client.server)));
+            return Err(RequestFailure::Unanswered(anyhow!("{} is not a Holdfast server", self.client.server)));
         }
         Ok(about)
     }
 
     /// The error for a failure, with advice.
-    fn explained(&self, failure: Failure) -> anyhow::Error {
+    fn explained(&self, failure: RequestFailure) -> anyhow::Error {
         let server = &self.client.server;
         match failure {
-            Failure::Refused(refused) if refused.code == 404 && server.contains("/at/") => anyhow!(
+            RequestFailure::Refused(refused) if refused.code == 404 && server.contains("/at/") => anyhow!(
                 "{server} shows the past, which has no log of its own: name the context of the present with --context"
             ),
-            Failure::Refused(refused) if refused.code == 404 => anyhow!(
+            RequestFailure::Refused(refused) if refused.code == 404 => anyhow!(
                 "{server} is not a Holdfast server, or an older one: it has no {PATH}. Name a Holdfast server with --kubeconfig or \
                  --context, or a data folder with --data-dir"
             ),
-            Failure::Refused(refused) if matches!(refused.code, 401 | 403) => anyhow!(
+            RequestFailure::Refused(refused) if matches!(refused.code, 401 | 403) => anyhow!(
                 "{server} does not let you read its log: {refused}. The log holds every object, secrets too: it takes \
                  the right to get {PATH} and what is below it, which the role cluster-admin has"
             ),
@@ -99,7 +99,7 @@ impl RemoteLog {
         }
     }
 
-    fn fault(&self, failure: Failure) -> Fault {
+    fn fault(&self, failure: RequestFailure) -> Fault {
         Fault::Unreadable { what: format!("{:#}", self.explained(failure)) }
     }
 
@@ -117,9 +117,10 @@ impl RemoteLog {
             }
             Ok(())
         });
-        let whole = streamed.and_then(|()| unframed.finish().map_err(|broken| Failure::Unanswered(broken.into())));
+        let whole =
+            streamed.and_then(|()| unframed.finish().map_err(|broken| RequestFailure::Unanswered(broken.into())));
         whole.map_err(|failure| match failure {
-            Failure::Unanswered(error) => {
+            RequestFailure::Unanswered(error) => {
                 Fault::Unreadable { what: format!("the log of {}: {error:#}", self.client.server) }
             }
             failure => self.fault(failure),
@@ -222,7 +223,7 @@ impl LogRead for RemoteLog {
 }
 
 impl Readable for RemoteLog {
-    fn tells_in_plain(&self) -> bool {
+    fn returns_decrypted(&self) -> bool {
         self.about().is_ok_and(|about| about["encrypted"] == true)
     }
 

@@ -34,12 +34,12 @@ pub struct Source {
     #[command(flatten)]
     pub encryption: EncryptionArgs,
     #[command(flatten)]
-    pub server: Server,
+    pub server: RemoteServer,
 }
 
 /// A running server.
 #[derive(clap::Args, Clone, Default)]
-pub struct Server {
+pub struct RemoteServer {
     /// Kubeconfig of a running server [default: $KUBECONFIG, or ~/.kube/config].
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
@@ -59,7 +59,7 @@ pub trait Readable: LogRead {
     }
 
     /// Whether the log returns encrypted values decrypted.
-    fn tells_in_plain(&self) -> bool {
+    fn returns_decrypted(&self) -> bool {
         false
     }
 
@@ -130,7 +130,7 @@ pub fn open_folder(folder: &Path, encryption: &EncryptionArgs) -> Result<SealedL
     Ok(SealedLog::new(Arc::new(LogReader::open(folder)?), live))
 }
 
-impl Server {
+impl RemoteServer {
     pub fn connect(&self) -> Result<Client> {
         self.is_named()?;
         Client::connect(self)
@@ -175,16 +175,16 @@ impl Followed for LogReader {
 
 impl Followed for SealedLog<LogReader> {
     fn follow(&self, after: Offset) -> Result<()> {
-        self.kept().follow(after)
+        self.inner().follow(after)
     }
 }
 
 impl Readable for SealedLog<LogReader> {
     fn named(&self, text: &str, now: Timestamp) -> Result<Offset> {
-        self.kept().named(text, now)
+        self.inner().named(text, now)
     }
 
-    fn tells_in_plain(&self) -> bool {
+    fn returns_decrypted(&self) -> bool {
         self.encrypts()
     }
 }

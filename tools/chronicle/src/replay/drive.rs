@@ -1,10 +1,10 @@
 //! Keeps the pace and the order: events on one object go to one worker, and events on which others depend run alone.
 
 use super::Speed;
-use super::plan::{Plan, Planned, Work};
+use super::plan::{EventReplay, Planned, ReplayPlan};
 use super::report::Summary;
 use super::source::Source;
-use super::target::{Outcome, Sent, Target};
+use super::target::{ReplayOutcome, Sent, Target};
 use crate::log::progress::Progress;
 use anyhow::{Context, Result, bail};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,7 +18,7 @@ const QUEUE: usize = 64;
 /// After this many consecutive requests without an answer, the server counts as gone.
 const UNANSWERED_MAX: usize = 20;
 
-struct Shared {
+struct ReplayState {
     target: Target,
     summary: Mutex<Summary>,
     /// The number of events that workers have received and not finished.
@@ -29,7 +29,7 @@ struct Shared {
 }
 
 struct Task {
-    work: Work,
+    work: EventReplay,
     /// The time at which the work must be sent; `None` without a pace.
     due: Option<Instant>,
 }
@@ -38,7 +38,7 @@ pub async fn drive(source: Source, target: Target, speed: Speed, concurrency: us
     let (first, last) = source.span();
     let summary = Mutex::new(Summary::new(target.server.clone(), first, last, speed != Speed::Max));
     let (open, unanswered) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let shared = Arc::new(Shared { target, summary, open, done: Notify::new(), unanswered });
+    let shared = Arc::new(ReplayState { target, summary, open, done: Notify::new(), unanswered });
     let mut events = read(source);
     let mut queues = Vec::new();
     let mut workers = tokio::task::JoinSet::new();
@@ -100,7 +100,7 @@ pub async fn drive(source: Source, target: Target, speed: Speed, concurrency: us
 fn read(mut source: Source) -> mpsc::Receiver<Result<(u64, Planned)>> {
     let (sender, receiver) = mpsc::channel(256);
     std::thread::spawn(move || {
-        let mut plan = Plan::default();
+        let mut plan = ReplayPlan::default();
         loop {
             let event = match source.next() {
                 Ok(None) => return,
@@ -120,13 +120,13 @@ fn read(mut source: Source) -> mpsc::Receiver<Result<(u64, Planned)>> {
     receiver
 }
 
-async fn work(shared: Arc<Shared>, mut tasks: mpsc::Receiver<Task>) {
+async fn work(shared: Arc<ReplayState>, mut tasks: mpsc::Receiver<Task>) {
     while let Some(Task { work, due }) = tasks.recv().await {
         let behind = due.map(|due| Instant::now().saturating_duration_since(due));
         let mut sent: Vec<Sent> = Vec::new();
         let outcome = shared.target.carry_out(&work, &mut sent).await;
         match &outcome {
-            Outcome::Unanswered(_) => shared.unanswered.fetch_add(1, Ordering::AcqRel),
+            ReplayOutcome::Unanswered(_) => shared.unanswered.fetch_add(1, Ordering::AcqRel),
             _ => shared.unanswered.swap(0, Ordering::AcqRel),
         };
         shared.summary().add(&work, &sent, behind, outcome);
@@ -135,7 +135,7 @@ async fn work(shared: Arc<Shared>, mut tasks: mpsc::Receiver<Task>) {
     }
 }
 
-impl Shared {
+impl ReplayState {
     fn summary(&self) -> std::sync::MutexGuard<'_, Summary> {
         self.summary.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }

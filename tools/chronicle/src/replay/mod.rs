@@ -10,7 +10,7 @@ mod source;
 mod target;
 
 use crate::encryption::EncryptionArgs;
-use crate::history::Shown;
+use crate::history::ReportFormat;
 use anyhow::{Result, bail};
 use source::Source;
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ pub struct Args {
     #[arg(long)]
     tolerate: bool,
     #[command(flatten)]
-    shown: Shown,
+    shown: ReportFormat,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -15,7 +15,7 @@ const SERVER: &str = "system:apiserver";
 
 /// The work to repeat one event.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Work {
+pub struct EventReplay {
     pub offset: u64,
     pub time_ms: i64,
     /// The object's path: `configmaps/default/web`.
@@ -24,11 +24,11 @@ pub struct Work {
     pub document: Value,
     /// The uid of the object in the recorded cluster.
     pub uid: String,
-    pub deed: Deed,
+    pub deed: ReplayVerb,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Deed {
+pub enum ReplayVerb {
     Create,
     /// The parts that changed.
     Change {
@@ -48,7 +48,7 @@ pub enum Deed {
 /// The result of converting an event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Planned {
-    Work(Box<Work>),
+    Work(Box<EventReplay>),
     /// The recorded server made this write by itself.
     ServersOwn,
     /// The event changed no field that a client sets.
@@ -56,19 +56,19 @@ pub enum Planned {
 }
 
 #[derive(Default)]
-pub struct Plan {
+pub struct ReplayPlan {
     /// The known objects by resource and key.
-    known: HashMap<(String, String), Known>,
+    known: HashMap<(String, String), KnownObject>,
 }
 
-struct Known {
+struct KnownObject {
     main: u64,
     status: u64,
     is_deleting: bool,
     is_bound: bool,
 }
 
-impl Plan {
+impl ReplayPlan {
     pub fn next(&mut self, record: Record) -> Result<Planned, serde_json::Error> {
         let document: Value = serde_json::from_slice(&record.object)?;
         let id = (record.resource.clone(), record.key.clone());
@@ -85,15 +85,15 @@ impl Plan {
         if let Some(rest) = rest.as_object_mut() {
             rest.remove("status");
         }
-        let now = Known { main: digest(&rest), status, is_deleting, is_bound };
+        let now = KnownObject { main: digest(&rest), status, is_deleting, is_bound };
         let before = if record.is_delete() { self.known.remove(&id) } else { self.known.insert(id, now) };
         if record.actor.user == SERVER {
             return Ok(Planned::ServersOwn);
         }
         let deed = match before {
             before if record.is_delete() => match before {
-                Some(before) if before.is_deleting => Deed::Finish,
-                _ => Deed::Delete { grace_seconds: Some(0), propagation: None },
+                Some(before) if before.is_deleting => ReplayVerb::Finish,
+                _ => ReplayVerb::Delete { grace_seconds: Some(0), propagation: None },
             },
             Some(before) if is_deleting && !before.is_deleting => {
                 let propagation = match (has_finalizer("foregroundDeletion"), has_finalizer("orphan")) {
@@ -101,27 +101,27 @@ impl Plan {
                     (_, true) => Some("Orphan"),
                     _ => None,
                 };
-                Deed::Delete { grace_seconds: grace_seconds.filter(|seconds| *seconds > 0), propagation }
+                ReplayVerb::Delete { grace_seconds: grace_seconds.filter(|seconds| *seconds > 0), propagation }
             }
-            _ if record.replaces == 0 => Deed::Create,
+            _ if record.replaces == 0 => ReplayVerb::Create,
             Some(before) => {
                 let bind = is_bound && !before.is_bound;
                 let (main, status) = (before.main != digest(&rest), before.status != status);
                 if !main && !status {
                     return Ok(Planned::Nothing);
                 }
-                Deed::Change { main: main && !bind, status, bind }
+                ReplayVerb::Change { main: main && !bind, status, bind }
             }
             // The object's state before the first event of the replay is unknown.
-            None => Deed::Change { main: true, status: true, bind: false },
+            None => ReplayVerb::Change { main: true, status: true, bind: false },
         };
         let object = format!("{}/{}", record.resource, record.key);
-        let work = Work { offset: record.offset, time_ms: record.time_ms, object, document, uid, deed };
+        let work = EventReplay { offset: record.offset, time_ms: record.time_ms, object, document, uid, deed };
         Ok(Planned::Work(Box::new(work)))
     }
 }
 
-impl Work {
+impl EventReplay {
     pub fn kind(&self) -> &str {
         self.document["kind"].as_str().unwrap_or_default()
     }
@@ -141,7 +141,7 @@ impl Work {
     /// Whether the work must run alone, because later events depend on it. This holds for creations and deletions of
     /// cluster-scoped objects (namespaces, definitions, roles) and of ServiceAccounts.
     pub fn stands_alone(&self) -> bool {
-        let comes_or_goes = !matches!(self.deed, Deed::Change { .. });
+        let comes_or_goes = !matches!(self.deed, ReplayVerb::Change { .. });
         comes_or_goes && (self.namespace().is_none() || self.kind() == known::SERVICE_ACCOUNT.kind)
     }
 }
@@ -159,7 +159,7 @@ mod tests {
     use holdfast_value::json;
 
     fn told(events: &[(u64, Value)]) -> Vec<String> {
-        let mut plan = Plan::default();
+        let mut plan = ReplayPlan::default();
         let mut lines = Vec::new();
         for (offset, (replaces, document)) in (1..).zip(events) {
             let operation = if document["deleted"] == true { Operation::Delete } else { Operation::Put };

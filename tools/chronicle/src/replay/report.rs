@@ -1,7 +1,7 @@
 //! The report of a replay.
 
-use super::plan::Work;
-use super::target::{Outcome, Sent};
+use super::plan::EventReplay;
+use super::target::{ReplayOutcome, Sent};
 use crate::history::{Report, table};
 use hdrhistogram::Histogram;
 use holdfast_core::history::render::{Colour, Paint};
@@ -81,7 +81,7 @@ impl Summary {
         self.refusals.values().map(|refusals| refusals.count).sum()
     }
 
-    pub fn add(&mut self, work: &Work, sent: &[Sent], behind: Option<Duration>, outcome: Outcome) {
+    pub fn add(&mut self, work: &EventReplay, sent: &[Sent], behind: Option<Duration>, outcome: ReplayOutcome) {
         for request in sent {
             *self.requests.entry((request.verb, request.code.unwrap_or(0))).or_default() += 1;
             self.latency.add(request.took);
@@ -90,16 +90,16 @@ impl Summary {
             self.behind.add(behind);
         }
         let (reason, message) = match outcome {
-            Outcome::Done => {
+            ReplayOutcome::Done => {
                 self.done += 1;
                 return;
             }
-            Outcome::Gone => {
+            ReplayOutcome::Gone => {
                 self.gone += 1;
                 return;
             }
-            Outcome::Refused { reason, message } => (reason, message),
-            Outcome::Unanswered(message) => {
+            ReplayOutcome::Refused { reason, message } => (reason, message),
+            ReplayOutcome::Unanswered(message) => {
                 self.last_unanswered = message.clone();
                 ("NoAnswer".to_owned(), message)
             }

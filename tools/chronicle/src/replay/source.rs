@@ -4,7 +4,7 @@ use crate::encryption::EncryptionArgs;
 use crate::log::format::{self, FOOTER, FooterLine, Header};
 use crate::log::import::Lines;
 use crate::remote::log::RemoteLog;
-use crate::remote::{Followed, Server, open_folder};
+use crate::remote::{Followed, RemoteServer, open_folder};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_core::event::{Offset, Record};
 use holdfast_encryption::Keyring;
@@ -48,7 +48,7 @@ impl Source {
             return Ok(Source { events: Events::Export(lines, encryption.keyring()?), from, to, server: None });
         }
         if String::from_utf8_lossy(&beginning).lines().any(|line| line.trim() == "kind: Config") {
-            let client = Server { kubeconfig: Some(path.to_owned()), context: None }.connect()?;
+            let client = RemoteServer { kubeconfig: Some(path.to_owned()), context: None }.connect()?;
             let server = client.server.clone();
             return Source::of_log(Box::new(RemoteLog::open(client)?), Some(server), from, to);
         }

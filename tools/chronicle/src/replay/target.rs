@@ -1,8 +1,8 @@
 //! The server that a log is replayed against: any Kubernetes API with discovery.
 
-use super::plan::{Deed, Work};
-use crate::remote::Server;
-use crate::remote::client::{self, Failure, escaped};
+use super::plan::{EventReplay, ReplayVerb};
+use crate::remote::RemoteServer;
+use crate::remote::client::{self, RequestFailure, escaped};
 use anyhow::{Context, Result, anyhow, bail};
 use holdfast_core::kinds::known;
 use holdfast_value::{Value, json};
@@ -23,14 +23,14 @@ const ATTEMPTS_MAX: usize = 5;
 pub struct Target {
     client: kube::Client,
     pub server: String,
-    known: Mutex<Known>,
+    known: Mutex<KnownKinds>,
     /// Notified whenever the work on an object is finished.
     finished: Notify,
 }
 
 #[derive(Default)]
-struct Known {
-    kinds: HashMap<(String, String), Resource>,
+struct KnownKinds {
+    kinds: HashMap<(String, String), KindPath>,
     /// Groups with a replayed definition.
     defined: HashSet<String>,
     /// Resources that refuse updates without a version.
@@ -58,7 +58,7 @@ fn context_of(url: &str) -> Option<String> {
 
 /// The REST path and the scope of a kind.
 #[derive(Debug, Clone)]
-struct Resource {
+struct KindPath {
     path: String,
     plural: String,
     is_namespaced: bool,
@@ -73,7 +73,7 @@ pub struct Sent {
 }
 
 /// The outcome of an event's requests.
-pub enum Outcome {
+pub enum ReplayOutcome {
     Done,
     /// A deletion of an object that did not exist.
     Gone,
@@ -93,7 +93,7 @@ impl Target {
             let url = against.trim_end_matches('/');
             let uri = url.parse().with_context(|| format!("--against {against}"))?;
             match context_of(url) {
-                Some(context) => client::connect(&Server { kubeconfig: None, context: Some(context) }).await?,
+                Some(context) => client::connect(&RemoteServer { kubeconfig: None, context: Some(context) }).await?,
                 None => {
                     let mut config = kube::Config::new(uri);
                     config.default_retry = false;
@@ -105,7 +105,7 @@ impl Target {
             if !file.exists() {
                 bail!("--against {against}: this is neither an existing kubeconfig nor a URL (https://HOST:PORT)");
             }
-            let server = Server { kubeconfig: Some(file), context: context.map(str::to_owned) };
+            let server = RemoteServer { kubeconfig: Some(file), context: context.map(str::to_owned) };
             client::connect(&server).await?
         };
         let target = Target { client, server, known: Mutex::default(), finished: Notify::new() };
@@ -117,10 +117,10 @@ impl Target {
         match client::send(&self.client, &self.server, Method::GET, "/version", None).await {
             Ok(version) if version["gitVersion"].is_string() => {}
             Ok(_) => bail!("{} is not a Kubernetes API: its /version has no version", self.server),
-            Err(Failure::Refused(refused)) if refused.code == 404 => {
+            Err(RequestFailure::Refused(refused)) if refused.code == 404 => {
                 bail!("{} is not a Kubernetes API: it has no /version", self.server)
             }
-            Err(Failure::Unanswered(error)) => return Err(error),
+            Err(RequestFailure::Unanswered(error)) => return Err(error),
             Err(failure) => return Err(failure.into()),
         }
         // A user who may not even read the list of the core API cannot replay events.
@@ -132,13 +132,13 @@ impl Target {
 
     /// Records that an object will be created, so that other work can wait for it. The caller does this before it
     /// passes the work to a worker.
-    pub fn begin(&self, work: &Work) {
-        if work.deed == Deed::Create {
+    pub fn begin(&self, work: &EventReplay) {
+        if work.deed == ReplayVerb::Create {
             self.known().uids.insert(work.uid.clone(), None);
         }
     }
 
-    pub async fn carry_out(&self, work: &Work, sent: &mut Vec<Sent>) -> Outcome {
+    pub async fn carry_out(&self, work: &EventReplay, sent: &mut Vec<Sent>) -> ReplayOutcome {
         let done = self.requests(work, sent).await;
         {
             let mut known = self.known();
@@ -148,22 +148,22 @@ impl Target {
         }
         self.finished.notify_waiters();
         match done {
-            Ok(true) => Outcome::Done,
-            Ok(false) => Outcome::Gone,
-            Err(Failure::Refused(refused)) => {
+            Ok(true) => ReplayOutcome::Done,
+            Ok(false) => ReplayOutcome::Gone,
+            Err(RequestFailure::Refused(refused)) => {
                 let reason = if refused.reason.is_empty() { refused.code.to_string() } else { refused.reason };
-                Outcome::Refused { reason, message: refused.message }
+                ReplayOutcome::Refused { reason, message: refused.message }
             }
-            Err(Failure::Unanswered(error)) => Outcome::Unanswered(format!("{error:#}")),
+            Err(RequestFailure::Unanswered(error)) => ReplayOutcome::Unanswered(format!("{error:#}")),
         }
     }
 
     /// Sends the requests. Returns whether the object existed.
-    async fn requests(&self, work: &Work, sent: &mut Vec<Sent>) -> Result<bool, Failure> {
+    async fn requests(&self, work: &EventReplay, sent: &mut Vec<Sent>) -> Result<bool, RequestFailure> {
         let resource = self.resource(work, sent).await?;
         let document = self.with_owners(work).await;
         match &work.deed {
-            Deed::Create => {
+            ReplayVerb::Create => {
                 self.create(&resource, work, &document, sent).await?;
                 if work.kind() == known::CUSTOM_RESOURCE_DEFINITION.kind {
                     let group = document["spec"]["group"].as_str().unwrap_or_default().to_owned();
@@ -174,7 +174,7 @@ impl Target {
                 }
                 Ok(true)
             }
-            Deed::Change { main, status, bind } => {
+            ReplayVerb::Change { main, status, bind } => {
                 if *bind {
                     self.bind(&resource, work, &document, sent).await?;
                 }
@@ -186,7 +186,7 @@ impl Target {
                 }
                 Ok(true)
             }
-            Deed::Delete { grace_seconds, propagation } => {
+            ReplayVerb::Delete { grace_seconds, propagation } => {
                 let mut options = json!({"kind": "DeleteOptions", "apiVersion": "v1"});
                 if let Some(seconds) = grace_seconds {
                     options["gracePeriodSeconds"] = (*seconds).into();
@@ -196,32 +196,32 @@ impl Target {
                 }
                 self.delete(&resource, work, &options, sent).await
             }
-            Deed::Finish => self.finish(&resource, work, sent).await,
+            ReplayVerb::Finish => self.finish(&resource, work, sent).await,
         }
     }
 
     async fn create(
         &self,
-        resource: &Resource,
-        work: &Work,
+        resource: &KindPath,
+        work: &EventReplay,
         document: &Value,
         sent: &mut Vec<Sent>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestFailure> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let refused =
                 match self.send("create", Method::POST, &resource.collection(work), Some(document), sent).await {
                     Ok(answer) => {
-                        self.stands_for(work, &answer);
+                        self.record_owner(work, &answer);
                         return Ok(());
                     }
-                    Err(Failure::Refused(refused)) if refused.code == 409 => refused,
+                    Err(RequestFailure::Refused(refused)) if refused.code == 409 => refused,
                     Err(failure) => return Err(failure),
                 };
             let now = match self.send("get", Method::GET, &resource.object(work), None, sent).await {
                 Ok(now) => now,
                 Err(failure) if failure.code() == Some(404) && Instant::now() < deadline => continue,
-                Err(_) => return Err(Failure::Refused(refused)),
+                Err(_) => return Err(RequestFailure::Refused(refused)),
             };
             if now["metadata"].get("deletionTimestamp").is_none() {
                 // Every cluster has this object, or the target had it before. The object is updated to the recorded
@@ -229,7 +229,7 @@ impl Target {
                 return self.update_existing(resource, work, "", document, sent).await;
             }
             if Instant::now() > deadline {
-                return Err(Failure::Refused(refused));
+                return Err(RequestFailure::Refused(refused));
             }
             tokio::time::sleep(PERIOD).await;
         }
@@ -238,17 +238,17 @@ impl Target {
     /// Updates the object, or creates it if it is missing.
     async fn update(
         &self,
-        resource: &Resource,
-        work: &Work,
+        resource: &KindPath,
+        work: &EventReplay,
         subresource: &str,
         document: &Value,
         sent: &mut Vec<Sent>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestFailure> {
         match self.update_existing(resource, work, subresource, document, sent).await {
-            Err(Failure::Refused(refused)) if refused.code == 404 => {
+            Err(RequestFailure::Refused(refused)) if refused.code == 404 => {
                 let path = resource.collection(work);
                 let answer = self.send("create", Method::POST, &path, Some(document), sent).await?;
-                self.stands_for(work, &answer);
+                self.record_owner(work, &answer);
                 if resource.has_status && has_content(&document["status"]) {
                     self.update_existing(resource, work, "/status", document, sent).await?;
                 }
@@ -260,12 +260,12 @@ impl Target {
 
     async fn update_existing(
         &self,
-        resource: &Resource,
-        work: &Work,
+        resource: &KindPath,
+        work: &EventReplay,
         subresource: &str,
         document: &Value,
         sent: &mut Vec<Sent>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestFailure> {
         let object = resource.object(work);
         let path = format!("{object}{subresource}");
         let mut document = document.clone();
@@ -277,10 +277,10 @@ impl Target {
             }
             match self.send("update", Method::PUT, &path, Some(&document), sent).await {
                 Ok(answer) => {
-                    self.stands_for(work, &answer);
+                    self.record_owner(work, &answer);
                     return Ok(());
                 }
-                Err(Failure::Refused(refused))
+                Err(RequestFailure::Refused(refused))
                     if attempt < ATTEMPTS_MAX && wants_version(refused.code, &refused.message) =>
                 {
                     if refused.code == 422 {
@@ -296,11 +296,11 @@ impl Target {
 
     async fn bind(
         &self,
-        resource: &Resource,
-        work: &Work,
+        resource: &KindPath,
+        work: &EventReplay,
         document: &Value,
         sent: &mut Vec<Sent>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestFailure> {
         let binding = json!({"apiVersion": known::BINDING.api_version(), "kind": known::BINDING.kind, "metadata": {"name": work.name(),
             "namespace": work.namespace()}, "target": {"apiVersion": known::NODE.api_version(), "kind": known::NODE.kind,
             "name": document["spec"]["nodeName"]}});
@@ -310,25 +310,30 @@ impl Target {
 
     async fn delete(
         &self,
-        resource: &Resource,
-        work: &Work,
+        resource: &KindPath,
+        work: &EventReplay,
         options: &Value,
         sent: &mut Vec<Sent>,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, RequestFailure> {
         match self.send("delete", Method::DELETE, &resource.object(work), Some(options), sent).await {
             Ok(_) => Ok(true),
-            Err(Failure::Refused(refused)) if refused.code == 404 => Ok(false),
+            Err(RequestFailure::Refused(refused)) if refused.code == 404 => Ok(false),
             Err(failure) => Err(failure),
         }
     }
 
     /// Removes the finalizers of an object that waits for them. An object in its grace period needs no request.
-    async fn finish(&self, resource: &Resource, work: &Work, sent: &mut Vec<Sent>) -> Result<bool, Failure> {
+    async fn finish(
+        &self,
+        resource: &KindPath,
+        work: &EventReplay,
+        sent: &mut Vec<Sent>,
+    ) -> Result<bool, RequestFailure> {
         let path = resource.object(work);
         for _ in 0..ATTEMPTS_MAX {
             let mut now = match self.send("get", Method::GET, &path, None, sent).await {
                 Ok(now) => now,
-                Err(Failure::Refused(refused)) if refused.code == 404 => return Ok(false),
+                Err(RequestFailure::Refused(refused)) if refused.code == 404 => return Ok(false),
                 Err(failure) => return Err(failure),
             };
             if now["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty) {
@@ -347,7 +352,7 @@ impl Target {
 
     /// How the target serves the kind. A kind whose definition was just written is served after a moment,
     /// so the look-up is repeated.
-    async fn resource(&self, work: &Work, sent: &mut Vec<Sent>) -> Result<Resource, Failure> {
+    async fn resource(&self, work: &EventReplay, sent: &mut Vec<Sent>) -> Result<KindPath, RequestFailure> {
         let id = (work.api_version().to_owned(), work.kind().to_owned());
         let group = id.0.rsplit_once('/').map_or("", |(group, _)| group);
         let deadline = Instant::now() + PATIENCE;
@@ -357,12 +362,12 @@ impl Target {
             }
             let path = if group.is_empty() { format!("/api/{}", id.0) } else { format!("/apis/{}", id.0) };
             match self.send("get", Method::GET, &path, None, sent).await {
-                Ok(list) => self.learn(&path, &id.0, &list),
+                Ok(list) => self.record_kinds(&path, &id.0, &list),
                 Err(failure) if matches!(failure.code(), Some(404 | 503)) => {}
                 Err(failure) => return Err(failure),
             }
             if !self.may_be_served_soon(&id, group, deadline) {
-                return Err(Failure::Refused(Box::new(client::Refused {
+                return Err(RequestFailure::Refused(Box::new(client::Refused {
                     code: 404,
                     reason: "NotServed".into(),
                     message: format!("{} serves no {} of {}", self.server, id.1, id.0),
@@ -390,14 +395,14 @@ impl Target {
         known.defined.contains(group)
     }
 
-    fn learn(&self, path: &str, api_version: &str, list: &Value) {
+    fn record_kinds(&self, path: &str, api_version: &str, list: &Value) {
         let resources = list["resources"].as_array().map(Vec::as_slice).unwrap_or_default();
         let text = |resource: &Value, field: &str| resource[field].as_str().unwrap_or_default().to_owned();
         let names: HashSet<String> = resources.iter().map(|resource| text(resource, "name")).collect();
         let mut known = self.known();
         for resource in resources.iter().filter(|resource| !text(resource, "name").contains('/')) {
             let plural = text(resource, "name");
-            let found = Resource {
+            let found = KindPath {
                 path: path.to_owned(),
                 is_namespaced: resource["namespaced"] == true,
                 has_status: names.contains(&format!("{plural}/status")),
@@ -409,12 +414,12 @@ impl Target {
 
     /// The document with its owners replaced by the corresponding objects on the target. Owners without such an object
     /// are omitted.
-    async fn with_owners(&self, work: &Work) -> Value {
+    async fn with_owners(&self, work: &EventReplay) -> Value {
         let mut document = work.document.clone();
         let Some(owners) = document["metadata"]["ownerReferences"].as_array_mut() else { return document };
         let mut left = Vec::new();
         for mut owner in std::mem::take(owners) {
-            if let Some(uid) = self.stand_in(owner["uid"].as_str().unwrap_or_default()).await {
+            if let Some(uid) = self.wait_for_owner(owner["uid"].as_str().unwrap_or_default()).await {
                 owner["uid"] = uid.into();
                 left.push(owner);
             }
@@ -425,7 +430,7 @@ impl Target {
 
     /// Waits for an owner that is being created. The event of the owner came earlier, so its work never waits for this
     /// work.
-    async fn stand_in(&self, uid: &str) -> Option<String> {
+    async fn wait_for_owner(&self, uid: &str) -> Option<String> {
         loop {
             let finished = self.finished.notified();
             tokio::pin!(finished);
@@ -437,7 +442,7 @@ impl Target {
         }
     }
 
-    fn stands_for(&self, work: &Work, answer: &Value) {
+    fn record_owner(&self, work: &EventReplay, answer: &Value) {
         if let Some(uid) = answer["metadata"]["uid"].as_str() {
             self.known().uids.insert(work.uid.clone(), Some(uid.to_owned()));
         }
@@ -450,7 +455,7 @@ impl Target {
         path: &str,
         body: Option<&Value>,
         sent: &mut Vec<Sent>,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, RequestFailure> {
         let began = Instant::now();
         let answer = client::exchange(&self.client, &self.server, method, path, body).await;
         let code = match &answer {
@@ -461,19 +466,19 @@ impl Target {
         answer.map(|(_, document)| document)
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownKinds> {
         self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
-impl Resource {
-    fn collection(&self, work: &Work) -> String {
+impl KindPath {
+    fn collection(&self, work: &EventReplay) -> String {
         let namespace = work.namespace().filter(|_| self.is_namespaced);
         let within = namespace.map(|namespace| format!("/namespaces/{}", escaped(namespace))).unwrap_or_default();
         format!("{}{within}/{}", self.path, self.plural)
     }
 
-    fn object(&self, work: &Work) -> String {
+    fn object(&self, work: &EventReplay) -> String {
         format!("{}/{}", self.collection(work), escaped(work.name()))
     }
 }

@@ -41,7 +41,7 @@ pub fn uses(module: &str, text: &str) -> anyhow::Result<Vec<String>> {
         "lib" | "main" => Vec::new(),
         module => module.split('/').map(str::to_owned).collect(),
     };
-    let mut reader = Reader { module: path, children: BTreeSet::new(), found: Vec::new() };
+    let mut reader = ImportReader { module: path, children: BTreeSet::new(), found: Vec::new() };
     reader.visit_file(&file);
     Ok(reader.found)
 }
@@ -51,7 +51,7 @@ fn module(file: &Path) -> String {
     path.strip_suffix("/mod").map(str::to_owned).unwrap_or(path)
 }
 
-struct Reader {
+struct ImportReader {
     /// The current module: the file's, or one declared within it.
     module: Vec<String>,
     /// The child modules declared here, with which a path may begin.
@@ -59,7 +59,7 @@ struct Reader {
     found: Vec<String>,
 }
 
-impl Reader {
+impl ImportReader {
     /// Records a path if it leads into this crate.
     fn note(&mut self, names: &[String]) {
         let Some(path) = self.resolve(names) else { return };
@@ -160,7 +160,7 @@ pub fn is_test(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
-impl<'ast> Visit<'ast> for Reader {
+impl<'ast> Visit<'ast> for ImportReader {
     fn visit_file(&mut self, file: &'ast syn::File) {
         self.children = declared(&file.items);
         visit::visit_file(self, file);

@@ -12,107 +12,23 @@ const CRATES_MAX: usize = 3;
 
 /// Names of types, each with the number of crates that declare it.
 const LEFT: &[(&str, usize)] = &[
-    ("Address", 6),
-    ("Amount", 4),
-    ("Answer", 10),
-    ("Answers", 4),
-    ("Args", 4),
-    ("Backend", 4),
-    ("Body", 5),
-    ("Call", 5),
-    ("Check", 4),
-    ("Claim", 4),
-    ("Client", 5),
-    ("Clock", 5),
-    ("Cluster", 9),
-    ("Command", 6),
+    ("Answer", 7),
+    ("Cluster", 7),
     ("Condition", 5),
     ("Configuration", 6),
-    ("Connection", 5),
-    ("Container", 4),
-    ("Counted", 5),
-    ("Counts", 6),
-    ("Done", 5),
-    ("End", 6),
-    ("Ended", 4),
-    ("Endpoint", 5),
-    ("Entry", 8),
-    ("Event", 9),
-    ("Failure", 9),
+    ("Event", 8),
     ("Fault", 9),
-    ("Field", 4),
-    ("Fields", 5),
-    ("Files", 5),
-    ("Form", 8),
-    ("Found", 10),
-    ("Held", 8),
-    ("Inner", 6),
-    ("Kept", 5),
-    ("Key", 5),
-    ("Keys", 4),
-    ("Kind", 7),
-    ("Known", 6),
     ("Level", 4),
-    ("Limits", 6),
-    ("Line", 6),
-    ("List", 5),
-    ("Made", 4),
-    ("Member", 6),
     ("Metrics", 6),
-    ("Mode", 5),
-    ("Name", 5),
-    ("Next", 4),
     ("Node", 4),
-    ("Object", 7),
-    ("Operation", 5),
-    ("Options", 7),
-    ("Outcome", 13),
-    ("Page", 4),
-    ("Part", 7),
-    ("Plan", 5),
-    ("Progress", 5),
-    ("Queue", 5),
-    ("Read", 7),
-    ("Reader", 6),
-    ("Request", 5),
-    ("Resource", 7),
-    ("Room", 7),
-    ("Row", 6),
-    ("Scene", 4),
-    ("Seen", 6),
-    ("Selector", 4),
-    ("Server", 7),
+    ("Options", 4),
+    ("Read", 4),
     ("Settings", 9),
-    ("Shape", 5),
-    ("Shared", 10),
-    ("Shown", 8),
-    ("Socket", 4),
-    ("Source", 12),
-    ("Stage", 7),
-    ("State", 11),
-    ("Status", 7),
-    ("Step", 10),
-    ("Stream", 6),
-    ("Subject", 4),
-    ("Table", 7),
-    ("Target", 6),
-    ("Tls", 4),
-    ("Turn", 5),
-    ("Usage", 5),
-    ("Value", 4),
-    ("Verdict", 6),
-    ("Version", 9),
-    ("Volume", 4),
-    ("Waiting", 5),
-    ("Wanted", 7),
-    ("Watch", 5),
-    ("Way", 8),
+    ("Shown", 5),
+    ("Source", 8),
+    ("Status", 6),
+    ("Way", 4),
     ("Webhook", 5),
-    ("What", 4),
-    ("Wire", 5),
-    ("Work", 7),
-    ("Writer", 5),
-    ("Writing", 5),
 ];
 
 pub fn check() -> anyhow::Result<()> {
@@ -153,17 +69,17 @@ fn faults(crates: &BTreeMap<String, BTreeSet<String>>, left: &[(&str, usize)]) -
 
 /// The structs, enums, traits and type aliases that a file declares outside of tests.
 fn types(text: &str) -> anyhow::Result<BTreeSet<String>> {
-    let mut reader = Reader::default();
+    let mut reader = TypeReader::default();
     reader.visit_file(&syn::parse_file(text)?);
     Ok(reader.found)
 }
 
 #[derive(Default)]
-struct Reader {
+struct TypeReader {
     found: BTreeSet<String>,
 }
 
-impl<'ast> Visit<'ast> for Reader {
+impl<'ast> Visit<'ast> for TypeReader {
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
         if !super::imports::is_test(&item.attrs) {
             visit::visit_item_mod(self, item);

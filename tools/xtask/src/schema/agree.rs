@@ -6,11 +6,11 @@ use anyhow::bail;
 
 use super::{
     openapi::{Definition, Property},
-    protobuf::Shape,
-    table::{Field, Message, Table, Type},
+    protobuf::FieldShape,
+    table::{Field, Message, SchemaTable, Type},
 };
 
-pub fn check(table: &Table, definitions: &BTreeMap<String, Definition>) -> anyhow::Result<()> {
+pub fn check(table: &SchemaTable, definitions: &BTreeMap<String, Definition>) -> anyhow::Result<()> {
     let mut complaints = Vec::new();
     let mut compared = 0;
     for (name, definition) in definitions.iter().filter(|(_, definition)| !definition.properties.is_empty()) {
@@ -62,8 +62,8 @@ fn as_property(field: &Field) -> Property {
         Type::Special(_, name) | Type::Message(name) => Property::Reference(name.clone()),
     };
     match field.shape {
-        Shape::Single => item,
-        Shape::List => Property::List(Box::new(item)),
-        Shape::Map => Property::Map(Box::new(item)),
+        FieldShape::Single => item,
+        FieldShape::List => Property::List(Box::new(item)),
+        FieldShape::Map => Property::Map(Box::new(item)),
     }
 }

@@ -16,7 +16,7 @@ pub struct Message {
     pub rust: String,
     pub comment: Vec<String>,
     pub fields: Vec<Field>,
-    pub resource: Option<Resource>,
+    pub resource: Option<ServedMessage>,
 }
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct Field {
     pub rust: String,
     pub number: u32,
     pub ty: Type,
-    pub shape: Shape,
+    pub shape: FieldShape,
     pub comment: Vec<String>,
 }
 
@@ -41,14 +41,14 @@ pub enum Type {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Shape {
+pub enum FieldShape {
     Single,
     List,
     Map,
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Resource {
+pub struct ServedMessage {
     pub group: String,
     pub version: String,
     pub kind: String,
@@ -107,7 +107,7 @@ fn message(module: &str, item: syn::ItemStruct) -> anyhow::Result<Message> {
 
 fn field(module: &str, field: &syn::Field) -> anyhow::Result<Field> {
     let attribute = field.attrs.iter().find(|a| a.path().is_ident("prost")).context("no prost attribute")?;
-    let (mut ty, mut shape, mut number) = (None, Shape::Single, None);
+    let (mut ty, mut shape, mut number) = (None, FieldShape::Single, None);
     attribute.parse_nested_meta(|meta| {
         let key = meta.path.require_ident()?.to_string();
         let value = if meta.input.peek(syn::Token![=]) {
@@ -122,11 +122,11 @@ fn field(module: &str, field: &syn::Field) -> anyhow::Result<Field> {
                 if key != "string" {
                     return Err(meta.error("keys of maps are strings"));
                 }
-                shape = Shape::Map;
+                shape = FieldShape::Map;
                 ty = Some(value.to_string());
             }
             ("bytes", Some(_)) => ty = Some("bytes".to_string()),
-            ("repeated", None) => shape = Shape::List,
+            ("repeated", None) => shape = FieldShape::List,
             ("packed", Some(_)) | ("optional" | "boxed", None) => {}
             (_, None) => ty = Some(key),
             _ => return Err(meta.error("unknown")),
@@ -153,12 +153,12 @@ fn field(module: &str, field: &syn::Field) -> anyhow::Result<Field> {
     })
 }
 
-fn resource(module: &str, item: &syn::ItemImpl) -> anyhow::Result<Option<(String, Resource)>> {
+fn resource(module: &str, item: &syn::ItemImpl) -> anyhow::Result<Option<(String, ServedMessage)>> {
     let Some((_, path, _)) = &item.trait_ else { return Ok(None) };
     if path.segments.last().is_none_or(|segment| segment.ident != "Resource") {
         return Ok(None);
     }
-    let mut resource = Resource::default();
+    let mut resource = ServedMessage::default();
     for item in &item.items {
         match item {
             ImplItem::Const(constant) => {

@@ -6,19 +6,19 @@ use anyhow::{Context, bail};
 
 use super::{
     names::{Definitions, bare},
-    protobuf::{self, Shape, markers},
+    protobuf::{self, FieldShape, markers},
     zero::{Facts, Zero},
 };
 
 /// Messages by OpenAPI name.
-pub type Table = BTreeMap<String, Message>;
+pub type SchemaTable = BTreeMap<String, Message>;
 
 #[derive(Debug, Clone)]
 pub struct Message {
     /// Whether JSON shows `apiVersion` and `kind`; Protobuf carries them in the envelope.
     pub typed: bool,
     pub atomic: bool,
-    pub resource: Option<protobuf::Resource>,
+    pub resource: Option<protobuf::ServedMessage>,
     /// The fields by JSON name.
     pub fields: BTreeMap<String, Field>,
 }
@@ -28,7 +28,7 @@ pub struct Field {
     pub number: u32,
     pub inline: Vec<u32>,
     pub ty: Type,
-    pub shape: Shape,
+    pub shape: FieldShape,
     pub required: bool,
     pub zero: Option<Zero>,
     /// The type of a list: `set` or `map`.
@@ -128,7 +128,7 @@ const ALIASES: [Alias; 2] = [
 ];
 
 impl Alias {
-    fn add_to(&self, table: &mut Table) {
+    fn add_to(&self, table: &mut SchemaTable) {
         for (name, mut message) in table.clone() {
             let Some(rest) = name.strip_prefix(self.from) else { continue };
             if !self.names.is_empty() && !self.names.contains(&rest) {
@@ -142,7 +142,7 @@ impl Alias {
             message.resource = message
                 .resource
                 .zip(self.version)
-                .map(|(resource, version)| protobuf::Resource { version: version.to_string(), ..resource });
+                .map(|(resource, version)| protobuf::ServedMessage { version: version.to_string(), ..resource });
             table.insert(format!("{}{rest}", self.to), message);
         }
     }
@@ -152,12 +152,12 @@ pub fn build(
     messages: &BTreeMap<String, protobuf::Message>,
     definitions: &Definitions,
     facts: &Facts,
-) -> anyhow::Result<Table> {
+) -> anyhow::Result<SchemaTable> {
     let names: BTreeMap<&str, String> =
         messages.iter().map(|(key, message)| (key.as_str(), definitions.message_name(message))).collect();
     let mut builder = Builder { messages, definitions, facts, names, used: BTreeSet::new(), inline: BTreeSet::new() };
     builder.find_inlined();
-    let mut table = Table::new();
+    let mut table = SchemaTable::new();
     for (key, message) in messages {
         let name = builder.names[key.as_str()].clone();
         let message = builder.message(&name, message).with_context(|| name.clone())?;
@@ -338,7 +338,7 @@ impl<'a> Builder<'a> {
             return Some(Zero::Always);
         }
         match ty {
-            Type::Message(target) if field.shape == Shape::Single => {
+            Type::Message(target) if field.shape == FieldShape::Single => {
                 ["Spec", "Status", "Meta"].iter().any(|end| target.ends_with(end)).then_some(Zero::Always)
             }
             _ => None,
@@ -358,5 +358,5 @@ fn default(marker: &str) -> anyhow::Result<String> {
 }
 
 fn single_message(field: &protobuf::Field) -> bool {
-    field.shape == Shape::Single && matches!(field.ty, protobuf::Type::Message(_))
+    field.shape == FieldShape::Single && matches!(field.ty, protobuf::Type::Message(_))
 }

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::{
-    protobuf::Shape,
-    table::{Field, Message, Table, Type},
+    protobuf::FieldShape,
+    table::{Field, Message, SchemaTable, Type},
     zero::Zero,
 };
 
@@ -34,7 +34,7 @@ const HEADER: &str = "\
 
 pub const PREFIX: &str = "io.k8s.";
 
-pub fn write(table: &Table) -> String {
+pub fn write(table: &SchemaTable) -> String {
     let mut text = HEADER.to_string();
     for (name, message) in table {
         write_message(&mut text, name, message).expect("writing to a string cannot fail");
@@ -66,9 +66,9 @@ fn write_message(text: &mut String, name: &str, message: &Message) -> std::fmt::
 
 fn write_field(text: &mut String, package: &str, json: &str, field: &Field) -> std::fmt::Result {
     let shape = match field.shape {
-        Shape::Single => "",
-        Shape::List => "[]",
-        Shape::Map => "{}",
+        FieldShape::Single => "",
+        FieldShape::List => "[]",
+        FieldShape::Map => "{}",
     };
     write!(text, "  {json} {} {shape}", field.number)?;
     match &field.ty {

@@ -8,13 +8,13 @@ use crate::subject::Subject;
 use crate::volumes::{pods_of, volume_of};
 use holdfast_value::json;
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim, StorageClass};
-use holdfast_world::{Action, Key, Note, Plan, Seen, World};
+use holdfast_world::{Action, Key, Plan, PlannedEvent, Viewed, World};
 
-type Claim<'a> = Seen<'a, PersistentVolumeClaim>;
-type Volume<'a> = Seen<'a, PersistentVolume>;
+type ClaimView<'a> = Viewed<'a, PersistentVolumeClaim>;
+type VolumeView<'a> = Viewed<'a, PersistentVolume>;
 
 impl Binder {
-    pub(super) fn plan_claim(&self, world: &World, claim: Claim<'_>, plan: &mut Plan) {
+    pub(super) fn plan_claim(&self, world: &World, claim: ClaimView<'_>, plan: &mut Plan) {
         if migration::is_mismarked(claim.meta(), true) {
             let mut document = claim.object.document();
             let named = [PROVISIONER, BETA_PROVISIONER].iter().find_map(|name| claim.meta().annotation(name));
@@ -22,16 +22,16 @@ impl Binder {
             return plan.then(Subject::from(claim).update(document));
         }
         if claim.meta().annotation(BIND_COMPLETED).is_some() {
-            keep_bound(world, claim, plan);
+            check_bound(world, claim, plan);
         } else if claim.spec.volume_name.is_empty() {
             self.find_volume(world, claim, plan);
         } else {
-            take_named(world, claim, plan);
+            bind_named(world, claim, plan);
         }
     }
 
     /// Finds a volume for a claim that names no volume.
-    fn find_volume(&self, world: &World, claim: Claim<'_>, plan: &mut Plan) {
+    fn find_volume(&self, world: &World, claim: ClaimView<'_>, plan: &mut Plan) {
         let class = claim.class(claim.meta()).filter(|class| !class.is_empty());
         let is_delayed = is_delayed(world, claim);
         let waits = is_delayed && claim.meta().annotation(SELECTED_NODE).is_none();
@@ -47,9 +47,9 @@ impl Binder {
         }
         let subject = Subject::from(claim);
         match class {
-            _ if waits => plan.notes.push(waiting(world, claim)),
+            _ if waits => plan.events.push(waiting(world, claim)),
             Some(class) => self.provision(world, claim, class, plan),
-            None => plan.notes.push(subject.normal(
+            None => plan.events.push(subject.normal(
                 "FailedBinding",
                 "no persistent volumes available for this claim and no storage class is set".into(),
             )),
@@ -60,13 +60,13 @@ impl Binder {
 
 /// Whether a claim is bound only after a pod that uses it has a node. The scheduler then chooses a volume that the node
 /// can use, or names the node for which a volume is provisioned.
-pub(super) fn is_delayed(world: &World, claim: Claim<'_>) -> bool {
+pub(super) fn is_delayed(world: &World, claim: ClaimView<'_>) -> bool {
     let class = claim.class(claim.meta()).and_then(|class| world.get::<StorageClass>(&Key::cluster(class)));
     class.is_some_and(|class| class.waits_for_consumer())
 }
 
 /// Binds a claim to the volume that it names.
-fn take_named(world: &World, claim: Claim<'_>, plan: &mut Plan) {
+fn bind_named(world: &World, claim: ClaimView<'_>, plan: &mut Plan) {
     let subject = Subject::from(claim);
     let Some(volume) = volume_of(world, &claim) else { return pending(claim, plan) };
     if volume.spec.claim_ref.is_none() {
@@ -74,23 +74,23 @@ fn take_named(world: &World, claim: Claim<'_>, plan: &mut Plan) {
             None => return bind(volume, claim, plan),
             Some(why) => {
                 let message = format!("Cannot bind to requested volume {:?}: {why}", volume.meta().name);
-                plan.notes.push(subject.warning("VolumeMismatch", message));
+                plan.events.push(subject.warning("VolumeMismatch", message));
             }
         }
     } else if matching::is_bound_to(&volume, claim) {
         return bind(volume, claim, plan);
     } else if claim.meta().annotation(BOUND_BY_CONTROLLER).is_none() {
         let message = format!("volume {:?} already bound to a different claim.", volume.meta().name);
-        plan.notes.push(subject.warning("FailedBinding", message));
+        plan.events.push(subject.warning("FailedBinding", message));
     } else {
-        plan.left.push(format!("{} is bound by this controller to a volume of another claim", claim.object.key()));
+        plan.skipped.push(format!("{} is bound by this controller to a volume of another claim", claim.object.key()));
         return;
     }
     pending(claim, plan);
 }
 
 /// Checks a claim whose binding was complete before.
-fn keep_bound(world: &World, claim: Claim<'_>, plan: &mut Plan) {
+fn check_bound(world: &World, claim: ClaimView<'_>, plan: &mut Plan) {
     const LOST: &str = "ClaimLost";
     if claim.spec.volume_name.is_empty() {
         return lose(
@@ -114,7 +114,7 @@ fn keep_bound(world: &World, claim: Claim<'_>, plan: &mut Plan) {
 
 /// Plans the next of the four writes that bind a volume and a claim. A write of the claim in the volume, or of the
 /// volume in the claim, ends the plan; a later plan continues.
-fn bind(volume: Volume<'_>, claim: Claim<'_>, plan: &mut Plan) {
+fn bind(volume: VolumeView<'_>, claim: ClaimView<'_>, plan: &mut Plan) {
     let meta = claim.meta();
     let named = volume.spec.claim_ref.as_ref();
     let is_promised = matching::is_bound_to(&volume, claim);
@@ -146,7 +146,7 @@ fn bind(volume: Volume<'_>, claim: Claim<'_>, plan: &mut Plan) {
     plan.together(bound_status(volume, claim).into_iter().collect());
 }
 
-fn bound_status(volume: Volume<'_>, claim: Claim<'_>) -> Option<Action> {
+fn bound_status(volume: VolumeView<'_>, claim: ClaimView<'_>) -> Option<Action> {
     let is_new = claim.status.phase != "Bound";
     let document = volume.object.document();
     Subject::from(claim).status(|status| {
@@ -162,22 +162,22 @@ fn bound_status(volume: Volume<'_>, claim: Claim<'_>) -> Option<Action> {
     })
 }
 
-fn pending(claim: Claim<'_>, plan: &mut Plan) {
+fn pending(claim: ClaimView<'_>, plan: &mut Plan) {
     // If the plan already has a write, the next plan writes the status.
     if plan.steps.is_empty() && claim.status.phase != "Pending" {
         plan.together(unbound_status(claim, "Pending").into_iter().collect());
     }
 }
 
-fn lose(claim: Claim<'_>, reason: &'static str, message: &str, plan: &mut Plan) {
+fn lose(claim: ClaimView<'_>, reason: &'static str, message: &str, plan: &mut Plan) {
     if claim.status.phase != "Lost"
         && let Some(action) = unbound_status(claim, "Lost")
     {
-        plan.then(action.told(Subject::from(claim).warning(reason, message.into())));
+        plan.then(action.with_event(Subject::from(claim).warning(reason, message.into())));
     }
 }
 
-fn unbound_status(claim: Claim<'_>, phase: &str) -> Option<Action> {
+fn unbound_status(claim: ClaimView<'_>, phase: &str) -> Option<Action> {
     Subject::from(claim).status(|status| {
         status.insert("phase", phase.into());
         status.remove("accessModes");
@@ -185,17 +185,17 @@ fn unbound_status(claim: Claim<'_>, phase: &str) -> Option<Action> {
     })
 }
 
-pub(super) fn is_default(class: &Seen<'_, StorageClass>) -> bool {
+pub(super) fn is_default(class: &Viewed<'_, StorageClass>) -> bool {
     [DEFAULT_CLASS, BETA_DEFAULT_CLASS].iter().any(|name| class.meta().annotation(name) == Some("true"))
 }
 
 /// The newest default class; among classes of the same age, the first by name.
-fn default_class(world: &World) -> Option<Seen<'_, StorageClass>> {
+fn default_class(world: &World) -> Option<Viewed<'_, StorageClass>> {
     let defaults = world.all::<StorageClass>().filter(is_default);
     defaults.min_by_key(|class| (std::cmp::Reverse(class.meta().creation_timestamp), class.meta().name.clone()))
 }
 
-fn waiting(world: &World, claim: Claim<'_>) -> Note {
+fn waiting(world: &World, claim: ClaimView<'_>) -> PlannedEvent {
     let pods = pods_of(world, &claim.object.key()).filter(|pod| pod.spec.node_name.is_empty() && !pod.is_finished());
     let names: Vec<&str> = pods.map(|pod| pod.object.meta.name.as_str()).collect();
     let subject = Subject::from(claim);

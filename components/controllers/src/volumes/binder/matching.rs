@@ -3,13 +3,13 @@
 use super::{FREE, OF_CLAIM};
 use holdfast_core::schema::amount::Amount;
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim};
-use holdfast_world::{Seen, World};
+use holdfast_world::{Viewed, World};
 
 const STORAGE: &str = "storage";
 const FILESYSTEM: &str = "Filesystem";
 
 /// Whether a volume's `claimRef` is this claim: by name alone, or by uid as well.
-pub fn is_bound_to(volume: &PersistentVolume, claim: Seen<'_, PersistentVolumeClaim>) -> bool {
+pub fn is_bound_to(volume: &PersistentVolume, claim: Viewed<'_, PersistentVolumeClaim>) -> bool {
     let meta = claim.meta();
     volume.spec.claim_ref.as_ref().is_some_and(|named| {
         named.name == meta.name && named.namespace == meta.namespace && (named.uid.is_empty() || named.uid == meta.uid)
@@ -35,14 +35,14 @@ fn same_attributes(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> 
 }
 
 /// Why a claim cannot have the volume that it names.
-pub fn mismatch(volume: Seen<'_, PersistentVolume>, claim: Seen<'_, PersistentVolumeClaim>) -> Option<String> {
+pub fn mismatch(volume: Viewed<'_, PersistentVolume>, claim: Viewed<'_, PersistentVolumeClaim>) -> Option<String> {
     if volume.meta().is_deleting() {
         return Some(format!("the volume is marked for deletion {:?}", volume.meta().name));
     }
     misfit(volume, claim).map(str::to_owned)
 }
 
-fn misfit(volume: Seen<'_, PersistentVolume>, claim: Seen<'_, PersistentVolumeClaim>) -> Option<&'static str> {
+fn misfit(volume: Viewed<'_, PersistentVolume>, claim: Viewed<'_, PersistentVolumeClaim>) -> Option<&'static str> {
     if amount(&volume.spec.capacity) < amount(&claim.spec.resources.requests) {
         return Some("requested PV is too small");
     }
@@ -62,22 +62,22 @@ fn misfit(volume: Seen<'_, PersistentVolume>, claim: Seen<'_, PersistentVolumeCl
 /// claim, or else the smallest. With `is_delayed` the scheduler chooses, so only reserved volumes count.
 pub fn best<'a>(
     world: &'a World,
-    claim: Seen<'_, PersistentVolumeClaim>,
+    claim: Viewed<'_, PersistentVolumeClaim>,
     is_delayed: bool,
-) -> Option<Seen<'a, PersistentVolume>> {
+) -> Option<Viewed<'a, PersistentVolume>> {
     let class = claim.class(claim.meta()).unwrap_or_default();
     let of_claim = world.indexed::<PersistentVolume>(OF_CLAIM, &claim.object.key().to_string());
     let promised = of_claim.filter(|volume| is_bound_to(volume, claim) && fits(*volume, claim));
     let free = (!is_delayed).then(|| world.indexed::<PersistentVolume>(FREE, class)).into_iter().flatten();
     let free = free.filter(|volume| could_take(*volume, claim));
     let ranked = promised.map(|volume| (false, volume)).chain(free.map(|volume| (true, volume)));
-    let rank = |(free, volume): &(bool, Seen<'_, PersistentVolume>)| {
+    let rank = |(free, volume): &(bool, Viewed<'_, PersistentVolume>)| {
         (volume.spec.access_modes.len(), *free, amount(&volume.spec.capacity), volume.meta().name.clone())
     };
     ranked.min_by_key(rank).map(|(_, volume)| volume)
 }
 
-fn fits(volume: Seen<'_, PersistentVolume>, claim: Seen<'_, PersistentVolumeClaim>) -> bool {
+fn fits(volume: Viewed<'_, PersistentVolume>, claim: Viewed<'_, PersistentVolumeClaim>) -> bool {
     offers_modes(&volume, &claim)
         && amount(&volume.spec.capacity) >= amount(&claim.spec.resources.requests)
         && !modes_differ(&volume, &claim)
@@ -91,7 +91,7 @@ pub fn is_free(volume: &PersistentVolume) -> bool {
 }
 
 /// Whether a claim that names no volume could be bound to this volume.
-pub fn could_take(volume: Seen<'_, PersistentVolume>, claim: Seen<'_, PersistentVolumeClaim>) -> bool {
+pub fn could_take(volume: Viewed<'_, PersistentVolume>, claim: Viewed<'_, PersistentVolumeClaim>) -> bool {
     is_free(&volume)
         && claim.spec.volume_name.is_empty()
         && fits(volume, claim)

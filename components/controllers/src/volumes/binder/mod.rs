@@ -19,7 +19,7 @@ use crate::Settings;
 use crate::subject::Subject;
 use holdfast_value::{Value, json};
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim, Pod, StorageClass};
-use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Text, View, World};
+use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Stamp, Text, View, Viewed, World};
 use std::collections::BTreeMap;
 
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
@@ -151,8 +151,8 @@ impl Controller for Binder {
             }
         } else if let Some(claim) = world.get::<PersistentVolumeClaim>(key) {
             self.plan_claim(world, claim, &mut plan);
-            if claim.status.phase != "Bound" && !plan.notes.is_empty() {
-                plan.again_at(stamp.time.plus_seconds(self.period_seconds));
+            if claim.status.phase != "Bound" && !plan.events.is_empty() {
+                plan.requeue_at(stamp.time.plus_seconds(self.period_seconds));
             }
         }
         plan
@@ -161,7 +161,7 @@ impl Controller for Binder {
 
 impl Binder {
     /// Plans one claim that could use a volume. More claims need not be planned, because only one can get the volume.
-    fn offer(&mut self, world: &World, volume: Seen<'_, PersistentVolume>, keys: &mut Keys) {
+    fn offer(&mut self, world: &World, volume: Viewed<'_, PersistentVolume>, keys: &mut Keys) {
         if !matching::is_free(&volume) {
             return;
         }
@@ -183,7 +183,7 @@ impl Binder {
 }
 
 /// Whether a claim may be bound to a free volume now.
-fn is_open(world: &World, claim: Seen<'_, PersistentVolumeClaim>) -> bool {
+fn is_open(world: &World, claim: Viewed<'_, PersistentVolumeClaim>) -> bool {
     let is_bound = claim.meta().annotation(BIND_COMPLETED).is_some() || !claim.spec.volume_name.is_empty();
     !is_bound && !claim::is_delayed(world, claim)
 }
@@ -198,7 +198,7 @@ fn wake(world: &World, class: &str, keys: &mut Keys) {
 }
 
 /// Sets a volume's phase; `None`: it has this phase already.
-fn volume_phase(volume: Seen<'_, PersistentVolume>, phase: &str, message: &str) -> Option<Action> {
+fn volume_phase(volume: Viewed<'_, PersistentVolume>, phase: &str, message: &str) -> Option<Action> {
     if volume.status.phase == phase {
         return None;
     }

@@ -4,7 +4,7 @@ use super::{BETA_PROVISIONER, BOUND_BY_CONTROLLER, Binder, PROVISIONED_BY, PROVI
 use crate::subject::{Subject, part};
 use holdfast_value::{Value, json};
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim, StorageClass};
-use holdfast_world::{Action, Key, Plan, Seen, Verb, View, World};
+use holdfast_world::{Action, Key, Plan, Verb, View, Viewed, World};
 
 /// The provisioner of folders on nodes, the only one built in.
 pub const HOST_PATH: &str = "kubernetes.io/host-path";
@@ -17,24 +17,24 @@ pub(super) const FINALIZER: &str = "kubernetes.io/pv-controller";
 /// The corresponding finalizer of external provisioners.
 pub(super) const EXTERNAL_FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 
-type Claim<'a> = Seen<'a, PersistentVolumeClaim>;
+type ClaimView<'a> = Viewed<'a, PersistentVolumeClaim>;
 
 impl Binder {
-    pub(super) fn provision(&self, world: &World, claim: Claim<'_>, class: &str, plan: &mut Plan) {
+    pub(super) fn provision(&self, world: &World, claim: ClaimView<'_>, class: &str, plan: &mut Plan) {
         if !self.provisioning {
             return;
         }
         let subject = Subject::from(claim);
         let Some(found) = world.get::<StorageClass>(&Key::cluster(class)) else {
             let message = format!("storageclass.storage.k8s.io {class:?} not found");
-            return plan.notes.push(subject.warning("ProvisioningFailed", message));
+            return plan.events.push(subject.warning("ProvisioningFailed", message));
         };
         let provisioner = found.provisioner.as_str();
         let is_folder = provisioner == HOST_PATH;
         let driver = migration::driver(provisioner);
         if provisioner.starts_with(OWN) && driver.is_none() && !is_folder {
             let message = format!("no volume plugin matched name: {provisioner}");
-            return plan.notes.push(subject.warning("ProvisioningFailed", message));
+            return plan.events.push(subject.warning("ProvisioningFailed", message));
         }
         // The annotation requests the volume from the external provisioner.
         let named = driver.unwrap_or(provisioner);
@@ -53,28 +53,28 @@ impl Binder {
                  system administrator. If volume creation is delayed, please verify that the provisioner is running \
                  and correctly registered."
             );
-            plan.notes.push(subject.normal("ExternalProvisioning", message));
+            plan.events.push(subject.normal("ExternalProvisioning", message));
         }
     }
 
-    fn make_folder(&self, world: &World, claim: Claim<'_>, class: Seen<'_, StorageClass>, plan: &mut Plan) {
+    fn make_folder(&self, world: &World, claim: ClaimView<'_>, class: Viewed<'_, StorageClass>, plan: &mut Plan) {
         let subject = Subject::from(claim);
         let volume = format!("pvc-{}", claim.meta().uid);
         if world.get::<PersistentVolume>(&Key::cluster(&volume)).is_some() {
             return;
         }
         if let Some(why) = self.no_folder(claim, class) {
-            return plan.notes.push(subject.warning("ProvisioningFailed", why));
+            return plan.events.push(subject.warning("ProvisioningFailed", why));
         }
         let told = format!("Successfully provisioned volume {volume} using {HOST_PATH}");
         let note = subject.normal("ProvisioningSucceeded", told);
         let key = Key::cluster(&volume);
         let body = folder(&volume, claim, class);
-        plan.then(Action::new(PersistentVolume::resource(), key, Verb::Create(body)).told(note));
+        plan.then(Action::new(PersistentVolume::resource(), key, Verb::Create(body)).with_event(note));
     }
 
     /// Why no folder is provisioned for a claim.
-    fn no_folder(&self, claim: Claim<'_>, class: Seen<'_, StorageClass>) -> Option<String> {
+    fn no_folder(&self, claim: ClaimView<'_>, class: Viewed<'_, StorageClass>) -> Option<String> {
         let options = &class.view.mount_options;
         if !part(claim.object, &["spec", "dataSource"]).is_null() {
             let why = "is not a CSI plugin. Only CSI plugin can provision a claim with a datasource";
@@ -92,7 +92,7 @@ impl Binder {
 }
 
 /// A volume reserved for the claim: a folder on the node where the claim's pod runs, whichever node that is.
-fn folder(name: &str, claim: Claim<'_>, class: Seen<'_, StorageClass>) -> Value {
+fn folder(name: &str, claim: ClaimView<'_>, class: Viewed<'_, StorageClass>) -> Value {
     let (meta, document) = (claim.meta(), claim.object.document());
     let policy = class.reclaim_policy.as_deref().unwrap_or("Delete");
     let mut finalizers = Vec::new();

@@ -152,17 +152,17 @@ fn what_claims_of_named_volumes_are_told() {
     trial.create(claim("absent", "1Gi", json!({"volumeName": "none"})));
     trial.run();
     assert_eq!(
-        trial.take_notes().first().map(String::as_str),
+        trial.take_event_texts().first().map(String::as_str),
         Some("Warning VolumeMismatch Cannot bind to requested volume \"v\": requested PV is too small")
     );
     trial.create(claim("c", "1Gi", json!({"volumeName": "v"})));
     trial.run();
     assert_eq!(phase(&trial, "persistentvolumeclaims", "c"), "Bound");
     assert_eq!(trial.get("persistentvolumeclaims", "c")["metadata"]["annotations"], json!({BIND_COMPLETED: "yes"}));
-    trial.take_notes();
+    trial.take_event_texts();
     trial.create(claim("late", "1Gi", json!({"volumeName": "v"})));
     trial.run();
-    assert_eq!(trial.take_notes(), ["Warning FailedBinding volume \"v\" already bound to a different claim."]);
+    assert_eq!(trial.take_event_texts(), ["Warning FailedBinding volume \"v\" already bound to a different claim."]);
     assert_eq!(phase(&trial, "persistentvolumeclaims", "late"), "Pending");
 }
 
@@ -190,13 +190,13 @@ fn a_volume_whose_claim_goes_is_kept_or_deleted() {
         trial.create(claim("c", "1Gi", json!({})));
         trial.run();
         assert_eq!(phase(&trial, "persistentvolumes", "v"), "Bound");
-        trial.take_notes();
+        trial.take_event_texts();
         trial.patch("persistentvolumeclaims", "c", json!({"metadata": {"finalizers": null}}));
         trial.delete("persistentvolumeclaims", "c");
         trial.patch("persistentvolumes", "v", json!({"metadata": {"finalizers": null}}));
         trial.run();
         assert_eq!(phase(&trial, "persistentvolumes", "v"), left, "{policy} {path}");
-        assert_eq!(trial.take_notes(), note.into_iter().collect::<Vec<_>>());
+        assert_eq!(trial.take_event_texts(), note.into_iter().collect::<Vec<_>>());
         trial.create(claim("c", "1Gi", json!({})));
         trial.run();
         assert_eq!(bound(&trial, "c"), "", "another claim of that name is another claim");
@@ -214,7 +214,7 @@ fn a_bound_claim_that_loses_its_volume_is_lost() {
     trial.run();
     assert_eq!(trial.get("persistentvolumeclaims", "c")["status"], json!({"phase": "Lost"}));
     assert_eq!(
-        trial.take_notes(),
+        trial.take_event_texts(),
         ["Warning ClaimLost Bound claim has lost its PersistentVolume. Data on the volume is lost!"]
     );
 }
@@ -237,10 +237,10 @@ fn what_claims_without_a_volume_are_told() {
     ] {
         trial.create(claim("c", "1Gi", json!({"storageClassName": class})));
         trial.run();
-        assert_eq!(trial.take_notes().first().map(String::as_str), Some(expected));
+        assert_eq!(trial.take_event_texts().first().map(String::as_str), Some(expected));
         assert_eq!(phase(&trial, "persistentvolumeclaims", "c"), "Pending");
         trial.run_for(15);
-        assert_eq!(trial.take_notes().first().map(String::as_str), Some(expected), "it is told again");
+        assert_eq!(trial.take_event_texts().first().map(String::as_str), Some(expected), "it is told again");
         trial.patch("persistentvolumeclaims", "c", json!({"metadata": {"finalizers": null}}));
         trial.delete("persistentvolumeclaims", "c");
         trial.run();
@@ -264,7 +264,7 @@ fn a_default_class_is_given_to_claims_that_name_none() {
     assert_eq!(bound(&trial, "c"), name);
     let volume = trial.get("persistentvolumes", &name);
     assert_eq!(volume["spec"]["persistentVolumeReclaimPolicy"], "Delete");
-    let notes = trial.take_notes();
+    let notes = trial.take_event_texts();
     assert_eq!(
         notes.last(),
         Some(&format!(
@@ -306,7 +306,7 @@ fn a_claim_that_waits_for_its_consumer_takes_what_the_scheduler_promises() {
     trial.run();
     assert_eq!(bound(&trial, "c"), "");
     assert_eq!(
-        trial.take_notes().last().map(String::as_str),
+        trial.take_event_texts().last().map(String::as_str),
         Some("Normal WaitForPodScheduled waiting for pod p to be scheduled")
     );
     trial.patch(
@@ -347,7 +347,7 @@ fn a_claim_with_a_chosen_node_is_provisioned_and_takes_no_volume_by_chance() {
     trial.create(chosen);
     trial.run();
     assert_eq!(bound(&trial, "c"), "");
-    assert!(trial.take_notes()[0].starts_with("Normal ExternalProvisioning Waiting for a volume"));
+    assert!(trial.take_event_texts()[0].starts_with("Normal ExternalProvisioning Waiting for a volume"));
     trial.create(volume("later", "1Gi", json!({})));
     trial.run_for(15);
     assert_eq!(bound(&trial, "c"), "");
@@ -366,7 +366,7 @@ fn a_volume_that_is_going_away_is_not_taken_by_name() {
     assert_eq!(phase(&trial, "persistentvolumeclaims", "c"), "Pending");
     let told =
         "Warning VolumeMismatch Cannot bind to requested volume \"going\": the volume is marked for deletion \"going\"";
-    assert_eq!(trial.take_notes(), [told]);
+    assert_eq!(trial.take_event_texts(), [told]);
 }
 
 #[test]
@@ -393,7 +393,7 @@ fn what_a_driver_has_taken_over_is_left_to_it() {
         trial.get("persistentvolumeclaims", "c")["metadata"]["annotations"],
         json!({PROVISIONER: driver, BETA_PROVISIONER: driver})
     );
-    let note = trial.take_notes().pop().expect("a note");
+    let note = trial.take_event_texts().pop().expect("a note");
     let told = format!(
         "Normal ExternalProvisioning Waiting for a volume to be created either by the external provisioner '{driver}'"
     );
@@ -481,6 +481,6 @@ fn why_no_folder_is_made() {
         trial.create(claim("c", "1Gi", more));
         trial.run();
         assert_eq!(bound(&trial, "c"), "");
-        assert_eq!(trial.take_notes().last(), Some(&format!("Warning ProvisioningFailed {why}")));
+        assert_eq!(trial.take_event_texts().last(), Some(&format!("Warning ProvisioningFailed {why}")));
     }
 }

@@ -7,12 +7,12 @@ use crate::subject::Subject;
 use crate::volumes::claim_key;
 use holdfast_value::Value;
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim};
-use holdfast_world::{Plan, Seen, World};
+use holdfast_world::{Plan, Viewed, World};
 
-type Volume<'a> = Seen<'a, PersistentVolume>;
+type VolumeView<'a> = Viewed<'a, PersistentVolume>;
 
 impl Binder {
-    pub(super) fn plan_volume(&self, world: &World, volume: Volume<'_>, plan: &mut Plan) {
+    pub(super) fn plan_volume(&self, world: &World, volume: VolumeView<'_>, plan: &mut Plan) {
         if let Some(document) = marked(volume) {
             return plan.then(Subject::from(volume).update(document));
         }
@@ -25,7 +25,7 @@ impl Binder {
         let Some(claim) = claim.filter(|claim| claim.meta().uid == named.uid) else { return release(volume, plan) };
         if claim.spec.volume_name.is_empty() {
             if matching::modes_differ(&volume, &claim) {
-                tell_of_modes(volume, claim, plan);
+                report_modes(volume, claim, plan);
             }
             // The claim's plan completes the binding.
         } else if claim.spec.volume_name == volume.meta().name {
@@ -42,7 +42,7 @@ impl Binder {
 
 /// The document of a provisioned volume with the annotation of the driver that replaces its plug-in, and with the
 /// finalizer that keeps it until its storage is deleted; `None`: nothing changes.
-fn marked(volume: Volume<'_>) -> Option<Value> {
+fn marked(volume: VolumeView<'_>) -> Option<Value> {
     let meta = volume.meta();
     let provisioner = meta.annotation(PROVISIONED_BY)?;
     let is_here = provisioner.starts_with(OWN) && migration::driver(provisioner).is_none();
@@ -63,18 +63,18 @@ fn marked(volume: Volume<'_>) -> Option<Value> {
     Some(document)
 }
 
-fn tell_of_modes(volume: Volume<'_>, claim: Seen<'_, PersistentVolumeClaim>, plan: &mut Plan) {
+fn report_modes(volume: VolumeView<'_>, claim: Viewed<'_, PersistentVolumeClaim>, plan: &mut Plan) {
     const WHY: &str = "due to incompatible volumeMode.";
     let of_volume =
         format!("Cannot bind PersistentVolume to requested PersistentVolumeClaim {:?} {WHY}", claim.meta().name);
     let of_claim =
         format!("Cannot bind PersistentVolume {:?} to requested PersistentVolumeClaim {WHY}", volume.meta().name);
-    plan.notes.push(Subject::from(volume).warning("VolumeMismatch", of_volume));
-    plan.notes.push(Subject::from(claim).warning("VolumeMismatch", of_claim));
+    plan.events.push(Subject::from(volume).warning("VolumeMismatch", of_volume));
+    plan.events.push(Subject::from(claim).warning("VolumeMismatch", of_claim));
 }
 
 /// The claim is bound to another volume. Frees this volume, or reserves it again, by name, for the claim that it named.
-fn unbind(volume: Volume<'_>, plan: &mut Plan) {
+fn unbind(volume: VolumeView<'_>, plan: &mut Plan) {
     let mut document = volume.object.document();
     if volume.meta().annotation(BOUND_BY_CONTROLLER).is_some() {
         drop_annotation(&mut document, BOUND_BY_CONTROLLER);
@@ -86,7 +86,7 @@ fn unbind(volume: Volume<'_>, plan: &mut Plan) {
 }
 
 /// The claim was deleted: releases or reclaims the volume.
-fn release(volume: Volume<'_>, plan: &mut Plan) {
+fn release(volume: VolumeView<'_>, plan: &mut Plan) {
     if !matches!(volume.status.phase.as_str(), "Released" | "Failed") {
         return plan.together(volume_phase(volume, "Released", "").into_iter().collect());
     }
@@ -101,7 +101,7 @@ fn release(volume: Volume<'_>, plan: &mut Plan) {
 
 /// Deletes a folder's volume: nodes are simulated, so there is no real folder. External provisioners delete their
 /// volumes themselves.
-fn delete(volume: Volume<'_>, plan: &mut Plan) {
+fn delete(volume: VolumeView<'_>, plan: &mut Plan) {
     let meta = volume.meta();
     let provisioner = meta.annotation(PROVISIONED_BY).unwrap_or_default();
     let is_anothers = migration::driver(provisioner).is_some() || !provisioner.starts_with(OWN);
@@ -136,8 +136,8 @@ fn delete(volume: Volume<'_>, plan: &mut Plan) {
     }
 }
 
-fn fail(volume: Volume<'_>, reason: &'static str, message: &str, plan: &mut Plan) {
+fn fail(volume: VolumeView<'_>, reason: &'static str, message: &str, plan: &mut Plan) {
     if let Some(action) = volume_phase(volume, "Failed", message) {
-        plan.then(action.told(Subject::from(volume).warning(reason, message.to_owned())));
+        plan.then(action.with_event(Subject::from(volume).warning(reason, message.to_owned())));
     }
 }

@@ -5,7 +5,7 @@
 
 use super::correlate::{OldItems, unchanged};
 use super::path::{Path, Step};
-use super::{Bound, Checks, Limits, Structural, Type};
+use super::{Bound, Checks, Structural, Type, ValueBounds};
 use crate::refusal::{Cause, CauseReason, Causes, Texts};
 use holdfast_value::{Number, Value};
 use std::cmp::Ordering;
@@ -290,7 +290,7 @@ impl Walk<'_> {
     }
 
     fn text(&mut self, checks: &Checks, text: &str, value: &Value, path: &Path, tally: &mut Tally) {
-        let Limits { min, max } = checks.length;
+        let ValueBounds { min, max } = checks.length;
         let length = if min.or(max).is_some() { text.chars().count() as i64 } else { 0 };
         if let Some(max) = max.filter(|max| length > *max) {
             self.fail(path, tally, |field, _| Cause::too_long(field, max.max(0) as usize));

@@ -20,7 +20,7 @@ fn answers_have_what_headers_do_not_say() {
     headers.insert("transfer-encoding", HeaderValue::from_static("chunked"));
     for request in 0..2 {
         let status = StatusCode::from_u16(201 + request as u16 * 203).unwrap();
-        let answer = Answer { status, headers: &headers, date: Some(&later), length: Some(5), is_end: false };
+        let answer = ResponseHead { status, headers: &headers, date: Some(&later), length: Some(5), is_end: false };
         talk.server.answer(talk.streams[request], &answer);
         headers.insert("date", date.clone());
         headers.insert("content-length", HeaderValue::from_static("7"));
@@ -42,7 +42,7 @@ fn large_heads_go_on() {
     for name in ["a", "b", "c"] {
         headers.insert(name, HeaderValue::from_bytes(&[b'x'; 15_000]).unwrap());
     }
-    let answer = Answer { status: StatusCode::OK, headers: &headers, date: None, length: None, is_end: true };
+    let answer = ResponseHead { status: StatusCode::OK, headers: &headers, date: None, length: None, is_end: true };
     talk.server.answer(talk.streams[0], &answer);
     let sent = take(&mut talk.server, usize::MAX);
     let (mut rest, mut heads, mut block) = (&sent[..], Vec::new(), Vec::new());
@@ -256,7 +256,7 @@ fn the_peers_table_is_as_large_as_it_wants() {
             talk.receive(&settings([0, 1, 0, 0, 0x40, 0]));
             talk.lines();
         }
-        let answer = Answer { status: StatusCode::OK, headers: &headers, date: None, length: None, is_end: true };
+        let answer = ResponseHead { status: StatusCode::OK, headers: &headers, date: None, length: None, is_end: true };
         talk.server.answer(talk.streams[request], &answer);
         talk.read();
         assert_eq!(talk.lines(), [format!("{expected} 200 content-type=application/json end")]);

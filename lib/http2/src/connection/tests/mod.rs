@@ -4,7 +4,7 @@ mod answers;
 mod properties;
 mod table;
 
-use super::{Answer, Connection, Event};
+use super::{Connection, Event, ResponseHead};
 use crate::frame::{Head, PREFACE, flag, kind};
 use crate::hpack::{Decoder, Field, Name, Sink, Value};
 use crate::limits::Limits;
@@ -162,7 +162,7 @@ impl Talk {
 
     fn answer(&mut self, request: usize, is_end: bool) -> bool {
         let headers = HeaderMap::new();
-        let answer = Answer { status: StatusCode::OK, headers: &headers, date: None, length: None, is_end };
+        let answer = ResponseHead { status: StatusCode::OK, headers: &headers, date: None, length: None, is_end };
         self.server.answer(self.streams[request], &answer)
     }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// One step on a connection.
 #[derive(Debug, Clone)]
-enum Step {
+enum ConnectionStep {
     /// The client sends these bytes.
     Receive(Vec<u8>),
     /// The server answers one of the client's requests or sends more of the body, and may end it.
@@ -64,23 +64,23 @@ fn any_frame() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ConnectionStep> {
     prop_oneof![
-        12 => any_frame().prop_map(Step::Receive),
-        1 => prop::collection::vec(any::<u8>(), 0..20).prop_map(Step::Receive),
-        6 => (any::<usize>(), 0..40_000usize, any::<bool>()).prop_map(|(at, bytes, end)| Step::Answer(at, bytes, end)),
-        1 => any::<usize>().prop_map(Step::Reset),
-        3 => (any::<usize>(), 0..200_000usize).prop_map(|(at, bytes)| Step::Release(at, bytes)),
-        6 => (0..100_000usize).prop_map(Step::Take),
-        1 => Just(Step::ShutDown),
-        1 => Just(Step::Ping),
-        1 => Just(Step::Tick),
+        12 => any_frame().prop_map(ConnectionStep::Receive),
+        1 => prop::collection::vec(any::<u8>(), 0..20).prop_map(ConnectionStep::Receive),
+        6 => (any::<usize>(), 0..40_000usize, any::<bool>()).prop_map(|(at, bytes, end)| ConnectionStep::Answer(at, bytes, end)),
+        1 => any::<usize>().prop_map(ConnectionStep::Reset),
+        3 => (any::<usize>(), 0..200_000usize).prop_map(|(at, bytes)| ConnectionStep::Release(at, bytes)),
+        6 => (0..100_000usize).prop_map(ConnectionStep::Take),
+        1 => Just(ConnectionStep::ShutDown),
+        1 => Just(ConnectionStep::Ping),
+        1 => Just(ConnectionStep::Tick),
     ]
 }
 
 /// Checks the frames that the server sent, as a client without knowledge of the server does.
 #[derive(Default)]
-struct Reader {
+struct FrameChecker {
     unparsed: Vec<u8>,
     /// The bytes of data that were sent on each stream.
     sent: BTreeMap<u32, u64>,
@@ -88,7 +88,7 @@ struct Reader {
     all_sent: u64,
 }
 
-impl Reader {
+impl FrameChecker {
     fn read(&mut self, bytes: &[u8]) {
         self.unparsed.extend_from_slice(bytes);
         while let Some(head) = Head::parse(&self.unparsed) {
@@ -154,9 +154,10 @@ fn held(server: &Connection) -> usize {
     server.partial.capacity() + block + server.line.capacity() * 8 + server.drained.capacity() * 8
 }
 
-fn run(steps: &[Step], limits: Limits) {
+fn run(steps: &[ConnectionStep], limits: Limits) {
     let mut server = Connection::new(limits);
-    let (mut reader, mut allowed) = (Reader::default(), Allowed { all: 65_535, initial: 65_535, ..Default::default() });
+    let (mut reader, mut allowed) =
+        (FrameChecker::default(), Allowed { all: 65_535, initial: 65_535, ..Default::default() });
     let mut streams = Vec::new();
     let mut queued = 0;
     let begin = [PREFACE.as_slice(), &settings([])].concat();
@@ -164,19 +165,19 @@ fn run(steps: &[Step], limits: Limits) {
     for step in steps {
         match step {
             // A driver stops reading while the output is full.
-            Step::Receive(bytes) if server.output_bytes() < OUTPUT_BYTES => {
+            ConnectionStep::Receive(bytes) if server.output_bytes() < OUTPUT_BYTES => {
                 allowed.note(bytes);
                 server.receive(bytes, &mut |event| match event {
                     Event::Request { stream, .. } => streams.push(stream),
                     Event::Data { stream, .. } | Event::Reset { stream, .. } => assert!(streams.contains(&stream)),
                 });
             }
-            Step::Receive(_) => {}
-            Step::Answer(at, bytes, is_end) if !streams.is_empty() => {
+            ConnectionStep::Receive(_) => {}
+            ConnectionStep::Answer(at, bytes, is_end) if !streams.is_empty() => {
                 let stream = streams[at % streams.len()];
                 let headers = HeaderMap::new();
                 let answer =
-                    Answer { status: StatusCode::OK, headers: &headers, date: None, length: None, is_end: false };
+                    ResponseHead { status: StatusCode::OK, headers: &headers, date: None, length: None, is_end: false };
                 if server.streams.get_mut(stream).is_some_and(|stream| !stream.is_answered) {
                     server.answer(stream, &answer);
                 }
@@ -187,15 +188,17 @@ fn run(steps: &[Step], limits: Limits) {
                     server.send(stream, Bytes::from(vec![0; *bytes]), *is_end);
                 }
             }
-            Step::Reset(at) if !streams.is_empty() => server.reset(streams[at % streams.len()], Reason::CANCEL),
-            Step::Release(at, bytes) if !streams.is_empty() => {
+            ConnectionStep::Reset(at) if !streams.is_empty() => {
+                server.reset(streams[at % streams.len()], Reason::CANCEL)
+            }
+            ConnectionStep::Release(at, bytes) if !streams.is_empty() => {
                 server.release_of(streams[at % streams.len()], *bytes);
                 server.release(*bytes);
             }
-            Step::Take(most) => reader.read(&take(&mut server, *most)),
-            Step::ShutDown => server.shut_down(),
-            Step::Ping => server.ping(),
-            Step::Tick => server.tick(),
+            ConnectionStep::Take(most) => reader.read(&take(&mut server, *most)),
+            ConnectionStep::ShutDown => server.shut_down(),
+            ConnectionStep::Ping => server.ping(),
+            ConnectionStep::Tick => server.tick(),
             _ => {}
         }
         server.fill();

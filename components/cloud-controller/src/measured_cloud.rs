@@ -5,7 +5,7 @@ use crate::backends::BackendCounts;
 use async_trait::async_trait;
 use holdfast_runtime::Cloud;
 use holdfast_runtime::metrics::Register;
-use holdfast_world::cloud::{Answer, Call, Fault, Offers};
+use holdfast_world::cloud::{CloudAnswer, CloudCall, Fault, Offers};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Request {
+struct RequestLabel {
     request: &'static str,
 }
 
@@ -29,16 +29,16 @@ fn buckets() -> Histogram {
 }
 
 /// A cloud whose calls are measured.
-pub struct Counted {
+pub struct MeasuredCloud {
     cloud: Arc<Provider>,
-    took: Family<Request, Histogram, fn() -> Histogram>,
+    took: Family<RequestLabel, Histogram, fn() -> Histogram>,
     failed: Family<Failed, Counter>,
 }
 
-impl Counted {
-    pub fn new(cloud: Arc<Provider>) -> Counted {
+impl MeasuredCloud {
+    pub fn new(cloud: Arc<Provider>) -> MeasuredCloud {
         let took = Family::new_with_constructor(buckets as fn() -> Histogram);
-        Counted { cloud, took, failed: Family::default() }
+        MeasuredCloud { cloud, took, failed: Family::default() }
     }
 
     /// Registers the metrics.
@@ -55,7 +55,7 @@ impl Counted {
 }
 
 #[async_trait]
-impl Cloud for Counted {
+impl Cloud for MeasuredCloud {
     fn name(&self) -> &str {
         self.cloud.name()
     }
@@ -64,13 +64,13 @@ impl Cloud for Counted {
         self.cloud.offers()
     }
 
-    async fn ask(&self, call: &Call) -> Result<Answer, Fault> {
+    async fn call(&self, call: &CloudCall) -> Result<CloudAnswer, Fault> {
         let (request, begun) = (call.method(), Instant::now());
-        let answer = self.cloud.ask(call).await;
-        self.took.get_or_create(&Request { request }).observe(begun.elapsed().as_secs_f64());
+        let answer = self.cloud.call(call).await;
+        self.took.get_or_create(&RequestLabel { request }).observe(begun.elapsed().as_secs_f64());
         if let Err(fault) = &answer {
-            self.failed.get_or_create(&Failed { request, reason: fault.why.as_str() }).inc();
-            tracing::debug!(request, reason = fault.why.as_str(), %fault, "the cloud refuses");
+            self.failed.get_or_create(&Failed { request, reason: fault.reason.as_str() }).inc();
+            tracing::debug!(request, reason = fault.reason.as_str(), %fault, "the cloud refuses");
         }
         answer
     }

@@ -66,8 +66,8 @@ macro_rules! json {
     }};
     ($value:expr) => {{
         #[allow(unused_imports)]
-        use $crate::written::Serialized as _;
-        $crate::written::Of(&$value).value()
+        use $crate::json_macro::Serialized as _;
+        $crate::json_macro::Of(&$value).value()
     }};
 }
 

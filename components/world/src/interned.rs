@@ -16,37 +16,37 @@ use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
 
 /// A value that may be shared. It dereferences to the value.
-pub struct Shared<T>(Arc<T>);
+pub struct Interned<T>(Arc<T>);
 
 /// A list that may be shared.
-pub type List<T> = Shared<Box<[T]>>;
+pub type InternedList<T> = Interned<Box<[T]>>;
 
 /// The number of values that each thread keeps for later objects. A new value replaces the value with the same index,
 /// so this table never keeps more values alive.
-const PLACES: usize = 1 << 12;
+const SLOTS: usize = 1 << 12;
 
 /// The maximum length of remembered texts. A longer text is parsed again each time.
 const TEXT_BYTES_MAX: usize = 2 << 10;
 
-type Held = Option<Arc<dyn Any + Send + Sync>>;
+type Slot = Option<Arc<dyn Any + Send + Sync>>;
 
 thread_local! {
-    static HELD: RefCell<Box<[Held]>> = RefCell::new(vec![None; PLACES].into());
+    static VALUES: RefCell<Box<[Slot]>> = RefCell::new(vec![None; SLOTS].into());
     /// The texts that values were parsed from, so that equal text is parsed once.
-    static READ: RefCell<Box<[Option<Read>]>> = RefCell::new(std::iter::repeat_with(|| None).take(PLACES).collect());
+    static PARSED: RefCell<Box<[Option<ParsedText>]>> = RefCell::new(std::iter::repeat_with(|| None).take(SLOTS).collect());
 }
 
-struct Read {
+struct ParsedText {
     text: Box<str>,
     value: Arc<dyn Any + Send + Sync>,
 }
 
-impl<T: Hash + Eq + Any + Send + Sync> Shared<T> {
-    pub fn new(value: T) -> Shared<T> {
-        let place = place_of(&value);
-        HELD.with_borrow_mut(|held| {
+impl<T: Hash + Eq + Any + Send + Sync> Interned<T> {
+    pub fn new(value: T) -> Interned<T> {
+        let place = slot_of(&value);
+        VALUES.with_borrow_mut(|held| {
             let known = held[place].as_ref().and_then(|known| known.clone().downcast::<T>().ok());
-            Shared(known.filter(|known| **known == value).unwrap_or_else(|| {
+            Interned(known.filter(|known| **known == value).unwrap_or_else(|| {
                 let new = Arc::new(value);
                 held[place] = Some(new.clone());
                 new
@@ -57,33 +57,33 @@ impl<T: Hash + Eq + Any + Send + Sync> Shared<T> {
 
 /// The index of a value in the table. The hash is not keyed: a user who makes values with the same index only prevents
 /// the sharing of their own values.
-fn place_of<H: Hash + ?Sized>(value: &H) -> usize {
-    FixedState::default().hash_one(value) as usize % PLACES
+fn slot_of<H: Hash + ?Sized>(value: &H) -> usize {
+    FixedState::default().hash_one(value) as usize % SLOTS
 }
 
-impl<T: DeserializeOwned + Hash + Eq + Any + Send + Sync> Shared<T> {
+impl<T: DeserializeOwned + Hash + Eq + Any + Send + Sync> Interned<T> {
     /// Parses a value, or finds the one that was parsed from the same text.
-    fn read(text: &str) -> serde_json::Result<Shared<T>> {
+    fn read(text: &str) -> serde_json::Result<Interned<T>> {
         if text.len() > TEXT_BYTES_MAX {
-            return serde_json::from_str(text).map(Shared::new);
+            return serde_json::from_str(text).map(Interned::new);
         }
-        let place = place_of(&(TypeId::of::<T>(), text));
-        let known = READ.with_borrow(|read| {
+        let place = slot_of(&(TypeId::of::<T>(), text));
+        let known = PARSED.with_borrow(|read| {
             let known = read[place].as_ref().filter(|known| *known.text == *text)?;
             known.value.clone().downcast::<T>().ok()
         });
         if let Some(known) = known {
-            return Ok(Shared(known));
+            return Ok(Interned(known));
         }
-        let Shared(value) = serde_json::from_str(text).map(Shared::<T>::new)?;
-        READ.with_borrow_mut(|read| read[place] = Some(Read { text: text.into(), value: value.clone() }));
-        Ok(Shared(value))
+        let Interned(value) = serde_json::from_str(text).map(Interned::<T>::new)?;
+        PARSED.with_borrow_mut(|read| read[place] = Some(ParsedText { text: text.into(), value: value.clone() }));
+        Ok(Interned(value))
     }
 }
 
-impl<T> Shared<T> {
+impl<T> Interned<T> {
     /// Whether both are the same shared value.
-    pub fn is_same(&self, other: &Shared<T>) -> bool {
+    pub fn is_same(&self, other: &Interned<T>) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
@@ -94,10 +94,10 @@ pub fn text(text: &str) -> Text {
     if text.is_empty() {
         return NONE.clone();
     }
-    Shared::<Text>::new(text.into()).0.as_ref().clone()
+    Interned::<Text>::new(text.into()).0.as_ref().clone()
 }
 
-impl<T> Deref for Shared<T> {
+impl<T> Deref for Interned<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -105,54 +105,54 @@ impl<T> Deref for Shared<T> {
     }
 }
 
-impl<T> Clone for Shared<T> {
+impl<T> Clone for Interned<T> {
     fn clone(&self) -> Self {
-        Shared(self.0.clone())
+        Interned(self.0.clone())
     }
 }
 
-impl<T: PartialEq> PartialEq for Shared<T> {
+impl<T: PartialEq> PartialEq for Interned<T> {
     fn eq(&self, other: &Self) -> bool {
         self.is_same(other) || self.0 == other.0
     }
 }
 
-impl<T: Eq> Eq for Shared<T> {}
+impl<T: Eq> Eq for Interned<T> {}
 
-impl<T: Hash> Hash for Shared<T> {
+impl<T: Hash> Hash for Interned<T> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.hash(state);
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for Shared<T> {
+impl<T: fmt::Debug> fmt::Debug for Interned<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl<T: Default + Hash + Eq + Any + Send + Sync> Default for Shared<T> {
+impl<T: Default + Hash + Eq + Any + Send + Sync> Default for Interned<T> {
     fn default() -> Self {
-        Shared::new(T::default())
+        Interned::new(T::default())
     }
 }
 
-impl<'de, T: Deserialize<'de> + Hash + Eq + Any + Send + Sync> Deserialize<'de> for Shared<T> {
+impl<'de, T: Deserialize<'de> + Hash + Eq + Any + Send + Sync> Deserialize<'de> for Interned<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        T::deserialize(deserializer).map(Shared::new)
+        T::deserialize(deserializer).map(Interned::new)
     }
 }
 
 /// Deserializes a field that many objects have with equal text, from JSON only; null gives the default.
-pub fn alike<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<Shared<T>, D::Error>
+pub fn deserialize_interned<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<Interned<T>, D::Error>
 where
     T: DeserializeOwned + Default + Hash + Eq + Any + Send + Sync,
 {
     let Raw(text) = Raw::deserialize(deserializer)?;
-    if text == "null" { Ok(Shared::default()) } else { Shared::read(text).map_err(D::Error::custom) }
+    if text == "null" { Ok(Interned::default()) } else { Interned::read(text).map_err(D::Error::custom) }
 }
 
-impl<'a, T> IntoIterator for &'a Shared<T>
+impl<'a, T> IntoIterator for &'a Interned<T>
 where
     &'a T: IntoIterator,
 {
@@ -173,12 +173,12 @@ mod tests {
 
     #[test]
     fn equal_values_are_held_once_and_others_are_not() {
-        let list = |name: &str| List::<String>::new(Box::new([name.to_owned()]));
+        let list = |name: &str| InternedList::<String>::new(Box::new([name.to_owned()]));
         assert!(list("a").is_same(&list("a")));
         assert!(!list("a").is_same(&list("b")));
         assert_ne!(list("a"), list("b"));
         let a = list("a");
-        for number in 0..4 * PLACES {
+        for number in 0..4 * SLOTS {
             list(&number.to_string());
         }
         assert_eq!(a, list("a"), "whether or not it is still known");
@@ -197,8 +197,10 @@ mod tests {
                 u64::deserialize(deserializer).map(Counted)
             }
         }
-        fn read<T: DeserializeOwned + Hash + Eq + Any + Send + Sync>(text: &str) -> serde_json::Result<List<T>> {
-            alike(&mut serde_json::Deserializer::from_str(text))
+        fn read<T: DeserializeOwned + Hash + Eq + Any + Send + Sync>(
+            text: &str,
+        ) -> serde_json::Result<InternedList<T>> {
+            deserialize_interned(&mut serde_json::Deserializer::from_str(text))
         }
         let list = read::<Counted>("[1, 2]").expect("a list");
         assert_eq!(**list, [Counted(1), Counted(2)]);
@@ -215,9 +217,9 @@ mod tests {
 
     #[test]
     fn values_of_different_types_are_kept_apart() {
-        let (text, list) = (Shared::new(String::new()), List::<u8>::new(Box::new([])));
+        let (text, list) = (Interned::new(String::new()), InternedList::<u8>::new(Box::new([])));
         assert!(text.is_empty() && list.is_empty());
-        assert!(Shared::new(String::new()).is_same(&Shared::new(String::new())));
+        assert!(Interned::new(String::new()).is_same(&Interned::new(String::new())));
     }
 
     #[test]

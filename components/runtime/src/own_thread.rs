@@ -5,7 +5,7 @@ use tokio::sync::oneshot;
 
 /// Runs work on a thread of its own until the work ends or the returned future is dropped. The thread's runtime has no
 /// I/O driver, so the work must not use sockets.
-pub async fn apart<W: Future<Output = ()>>(name: &'static str, work: impl FnOnce() -> W + Send + 'static) {
+pub async fn run_on_own_thread<W: Future<Output = ()>>(name: &'static str, work: impl FnOnce() -> W + Send + 'static) {
     let (alive, mut dropped) = oneshot::channel::<()>();
     let (end, ended) = oneshot::channel();
     let worked = move || {
@@ -22,7 +22,7 @@ pub async fn apart<W: Future<Output = ()>>(name: &'static str, work: impl FnOnce
     };
     match std::thread::Builder::new().name(name.to_owned()).spawn(worked) {
         Ok(thread) => {
-            let _thread = Ended { alive: Some(alive), thread: Some(thread) };
+            let _thread = JoinOnDrop { alive: Some(alive), thread: Some(thread) };
             match ended.await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::error!(%error, "the background work {name} does not run"),
@@ -35,12 +35,12 @@ pub async fn apart<W: Future<Output = ()>>(name: &'static str, work: impl FnOnce
 
 /// Ends the thread when dropped, and waits until it has ended: resources of the work, such as a log, must not outlive
 /// the server.
-struct Ended {
+struct JoinOnDrop {
     alive: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Drop for Ended {
+impl Drop for JoinOnDrop {
     fn drop(&mut self) {
         drop(self.alive.take());
         // A thread that panicked has ended, too.
@@ -58,7 +58,7 @@ mod tests {
         let held = Arc::new(());
         let (begun, begins) = oneshot::channel();
         let of_thread = held.clone();
-        let running = tokio::spawn(apart("test", move || async move {
+        let running = tokio::spawn(run_on_own_thread("test", move || async move {
             let _held = of_thread;
             begun.send(()).expect("somebody waits");
             std::future::pending::<()>().await;

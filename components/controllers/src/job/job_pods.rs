@@ -1,12 +1,12 @@
 //! The pods of a Job: their state, their index, and the content of new ones.
 
 use super::indexes::Indexes;
-use super::policy::{self, Verdict};
+use super::policy::{self, FailureAction};
 use crate::pods;
 use crate::subject::{Subject, part};
 use holdfast_value::{Value, json};
 use holdfast_world::views::{Job, Pod};
-use holdfast_world::{Action, Seen, Time, Verb, View};
+use holdfast_world::{Action, Time, Verb, View, Viewed};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,8 +23,8 @@ const BACKOFF_SECONDS_MAX: i64 = 600;
 
 /// A pod of a job.
 #[derive(Clone, Copy)]
-pub struct Member<'w> {
-    pub pod: Seen<'w, Pod>,
+pub struct JobPod<'w> {
+    pub pod: Viewed<'w, Pod>,
     /// The pod's index, in an indexed Job.
     pub index: Option<i64>,
     pub is_tracked: bool,
@@ -33,22 +33,22 @@ pub struct Member<'w> {
     /// Whether it counts as failed in its present state.
     pub is_failed: bool,
     /// Whether the Job released it before deleting it, because there were too many pods.
-    pub is_let_go: bool,
+    pub is_released: bool,
 }
 
-impl<'w> Member<'w> {
-    pub fn of(job: &Job, pod: Seen<'w, Pod>) -> Member<'w> {
+impl<'w> JobPod<'w> {
+    pub fn of(job: &Job, pod: Viewed<'w, Pod>) -> JobPod<'w> {
         let meta = pod.meta();
         let is_succeeded = pod.status.phase == "Succeeded";
         let is_leaving = meta.is_deleting() && !is_succeeded && !replaces_only_failed(job);
-        Member {
+        JobPod {
             pod,
             index: number(pod, INDEX).filter(|index| *index >= 0),
             is_tracked: meta.has_finalizer(TRACKING),
             is_active: pod.is_active(meta),
             is_succeeded,
             is_failed: pod.status.phase == "Failed" || is_leaving,
-            is_let_go: false,
+            is_released: false,
         }
     }
 
@@ -60,12 +60,12 @@ impl<'w> Member<'w> {
         self.pod.meta().is_deleting() && !self.pod.is_finished()
     }
 
-    pub fn verdict(&self, job: &Job) -> Verdict {
+    pub fn verdict(&self, job: &Job) -> FailureAction {
         policy::judge(job.spec.pod_failure_policy.as_ref(), self.pod)
     }
 
     pub fn counts(&self, job: &Job) -> bool {
-        self.verdict(job) != Verdict::Ignored
+        self.verdict(job) != FailureAction::Ignored
     }
 
     /// How often earlier pods of the same index failed: the counted failures, and the ignored failures.
@@ -77,9 +77,9 @@ impl<'w> Member<'w> {
     pub fn fails_index(&self, job: &Job, limit: i64) -> bool {
         match self.verdict(job) {
             _ if !self.is_failed => false,
-            Verdict::FailsIndex => true,
-            Verdict::Ignored => false,
-            Verdict::Counts | Verdict::FailsJob(_) => self.failures().0 >= limit,
+            FailureAction::FailsIndex => true,
+            FailureAction::Ignored => false,
+            FailureAction::Counts | FailureAction::FailsJob(_) => self.failures().0 >= limit,
         }
     }
 
@@ -96,7 +96,7 @@ impl<'w> Member<'w> {
             .or_else(|| unready?.last_transition_time)
             .or_else(|| Some(meta.deletion_timestamp?.plus_seconds(grace.saturating_neg())))
             .or(meta.creation_timestamp)
-            .unwrap_or(self.pod.object.seen)
+            .unwrap_or(self.pod.object.received_at)
     }
 
     /// The order in which surplus pods are deleted: the least advanced first.
@@ -124,21 +124,21 @@ pub fn replaces_only_failed(job: &Job) -> bool {
     job.spec.pod_replacement_policy == "Failed" || job.spec.pod_failure_policy.is_some()
 }
 
-fn number(pod: Seen<'_, Pod>, annotation: &str) -> Option<i64> {
+fn number(pod: Viewed<'_, Pod>, annotation: &str) -> Option<i64> {
     Some(i64::from(pod.meta().annotation(annotation)?.parse::<i32>().ok()?))
 }
 
 /// Chooses active pods to delete, at least `count` of them. In an indexed Job these are all pods without a valid index
 /// and all but one pod of each index, and then as many further pods as are missing, the least advanced first.
-pub fn surplus<'w>(active: &[Member<'w>], count: usize, completions: Option<i64>) -> Vec<Member<'w>> {
+pub fn surplus<'w>(active: &[JobPod<'w>], count: usize, completions: Option<i64>) -> Vec<JobPod<'w>> {
     let mut sorted = active.to_vec();
-    sorted.sort_by_key(Member::worth);
+    sorted.sort_by_key(JobPod::worth);
     let Some(completions) = completions else {
         sorted.truncate(count);
         return sorted;
     };
     let mut taken = BTreeSet::new();
-    let mut stays = |member: &Member<'w>| member.index.is_some_and(|index| index < completions && taken.insert(index));
+    let mut stays = |member: &JobPod<'w>| member.index.is_some_and(|index| index < completions && taken.insert(index));
     let (mut left, mut going): (Vec<_>, Vec<_>) = sorted.into_iter().rev().partition(|member| stays(member));
     left.reverse();
     left.truncate(count.saturating_sub(going.len()));
@@ -148,16 +148,16 @@ pub fn surplus<'w>(active: &[Member<'w>], count: usize, completions: Option<i64>
 
 /// For each index that is to be retried, the pod that failed last. It keeps its finalizer until it is replaced, because
 /// only its annotations show how often the index has failed.
-pub fn to_replace<'w>(job: &Job, members: &[Member<'w>], done: &Indexes) -> BTreeMap<i64, Member<'w>> {
+pub fn to_replace<'w>(job: &Job, members: &[JobPod<'w>], done: &Indexes) -> BTreeMap<i64, JobPod<'w>> {
     let completions = job.spec.completions.unwrap_or(0);
     let active: BTreeSet<i64> = members.iter().filter(|pod| pod.is_active).filter_map(|pod| pod.index).collect();
-    let mut found: BTreeMap<i64, Member<'w>> = BTreeMap::new();
+    let mut found: BTreeMap<i64, JobPod<'w>> = BTreeMap::new();
     for member in members.iter().filter(|member| member.is_tracked && member.is_failed) {
         let Some(index) = member.index.filter(|index| *index < completions) else { continue };
         if done.has(index) || active.contains(&index) {
             continue;
         }
-        let rank = |member: &Member<'_>| (total(member), member.finished());
+        let rank = |member: &JobPod<'_>| (total(member), member.finished());
         if found.get(&index).is_none_or(|known| rank(known) <= rank(member)) {
             found.insert(index, *member);
         }
@@ -165,23 +165,23 @@ pub fn to_replace<'w>(job: &Job, members: &[Member<'w>], done: &Indexes) -> BTre
     found
 }
 
-fn total(member: &Member<'_>) -> i64 {
+fn total(member: &JobPod<'_>) -> i64 {
     let (counted, ignored) = member.failures();
     counted.saturating_add(ignored)
 }
 
 /// The time from which the Job may create its next pod. One failure since the last success delays it by ten seconds;
 /// each further failure doubles the delay, up to ten minutes.
-pub fn backoff_end(members: &[Member<'_>]) -> Option<Time> {
-    let success = members.iter().filter(|member| member.is_succeeded).map(Member::finished).max();
-    let failures = members.iter().filter(|member| member.is_failed && !member.is_let_go).map(Member::finished);
+pub fn backoff_end(members: &[JobPod<'_>]) -> Option<Time> {
+    let success = members.iter().filter(|member| member.is_succeeded).map(JobPod::finished).max();
+    let failures = members.iter().filter(|member| member.is_failed && !member.is_released).map(JobPod::finished);
     let failures: Vec<Time> = failures.filter(|failed| success.is_none_or(|success| *failed > success)).collect();
     Some(failures.iter().max()?.plus_seconds(backoff(failures.len() as i64)))
 }
 
 /// Like [`backoff_end`], for one index: the time from which its next pod may be created. `failed` is the last failed
 /// pod of the index.
-pub fn index_backoff_end(failed: &Member<'_>) -> Time {
+pub fn index_backoff_end(failed: &JobPod<'_>) -> Time {
     failed.finished().plus_seconds(backoff(total(failed).saturating_add(1)))
 }
 
@@ -191,14 +191,14 @@ fn backoff(failures: i64) -> i64 {
 }
 
 /// The owner and the template from which new pods are made.
-pub struct Mould<'a> {
+pub struct PodSource<'a> {
     owner: Subject<'a>,
     template: Value,
 }
 
-impl<'a> Mould<'a> {
-    pub fn of(owner: Subject<'a>) -> Mould<'a> {
-        Mould { owner, template: part(owner.object, &["spec", "template"]) }
+impl<'a> PodSource<'a> {
+    pub fn of(owner: Subject<'a>) -> PodSource<'a> {
+        PodSource { owner, template: part(owner.object, &["spec", "template"]) }
     }
 
     pub fn pod(&self) -> Value {
@@ -212,7 +212,7 @@ impl<'a> Mould<'a> {
     }
 
     /// A pod for an index; with `failed`, its annotations count the failures before it.
-    pub fn pod_at(&self, job: &Job, index: i64, failed: Option<&Member<'_>>) -> Value {
+    pub fn pod_at(&self, job: &Job, index: i64, failed: Option<&JobPod<'_>>) -> Value {
         let mut pod = self.pod();
         let name = &self.owner.object.meta.name;
         let (text, end) = (index.to_string(), format!("-{index}-"));
@@ -236,7 +236,7 @@ impl<'a> Mould<'a> {
 }
 
 /// How often an index has failed, including this pod.
-fn failures_after(job: &Job, failed: Option<&Member<'_>>) -> (i64, i64) {
+fn failures_after(job: &Job, failed: Option<&JobPod<'_>>) -> (i64, i64) {
     let Some(failed) = failed else { return (0, 0) };
     let (counted, ignored) = failed.failures();
     if failed.counts(job) { (counted + 1, ignored) } else { (counted, ignored + 1) }
@@ -256,7 +256,7 @@ fn add_variable(container: &mut Value) {
 }
 
 /// Removes the finalizer of a pod that is counted or that no Job will count.
-pub fn untrack(pod: Seen<'_, Pod>) -> Action {
+pub fn untrack(pod: Viewed<'_, Pod>) -> Action {
     let patch = json!({"metadata": {
         "uid": pod.meta().uid,
         "$deleteFromPrimitiveList/finalizers": [TRACKING],

@@ -4,7 +4,7 @@
 //! each plan reads the object in the version that its Stages name.
 
 use crate::stage::{About, Stage};
-use crate::stages::{Script, Subject, Turn, note};
+use crate::stages::{Script, StageDecision, StagedObject, note};
 use crate::template::Surroundings;
 use holdfast_value::Value;
 use holdfast_world::{
@@ -17,7 +17,7 @@ const ALIVE: [&str; 2] = ["Node", "Pod"];
 
 /// Plays the Stages of other kinds. A key is an API version and the UID of an object.
 #[derive(Default)]
-pub struct Others {
+pub struct OtherKinds {
     scripts: BTreeMap<About, Script>,
     /// The kind of each Stage.
     stages: HashMap<Text, About>,
@@ -27,9 +27,9 @@ pub struct Others {
     began: Option<Time>,
 }
 
-impl Others {
+impl OtherKinds {
     /// Applies a change of a Stage: the objects of its kind, and of its former kind, are planned again.
-    fn learn(&mut self, world: &World, change: &Change, keys: &mut Keys) {
+    fn apply_stage_change(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         let name = &change.key.name;
         let stage = change.after.as_ref().and_then(|object| Stage::parse(&object.document()).ok());
         let after = stage.map(|stage| stage.about).filter(|about| !lives(about));
@@ -42,7 +42,7 @@ impl Others {
         }
         for about in before.iter().chain(after.iter().filter(|after| before.as_ref() != Some(after))) {
             let Some(script) = self.scripts.get_mut(about) else { continue };
-            script.learn(change);
+            script.apply_change(change);
             if script.is_empty() {
                 self.scripts.remove(about);
             }
@@ -80,7 +80,7 @@ fn path(resource: &Resource, object: &Object) -> String {
     format!("{group}/{}{namespace}/{}/{}", resource.api_version(), resource.plural(), object.meta.name)
 }
 
-impl Controller for Others {
+impl Controller for OtherKinds {
     acts_as_kubelet!("simulated-objects");
 
     fn resources(&self) -> Vec<Resource> {
@@ -94,7 +94,7 @@ impl Controller for Others {
 
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         if change.resource == crate::stages::resource() {
-            self.learn(world, change, keys);
+            self.apply_stage_change(world, change, keys);
             return;
         }
         for (about, script) in self.scripts.iter_mut().filter(|(about, _)| about.is_of(&change.resource)) {
@@ -117,28 +117,30 @@ impl Controller for Others {
         let mut plan = Plan::default();
         let began = *self.began.get_or_insert(stamp.time);
         let read = self.read.remove(key);
-        let Some((about, resource, object)) = Others::found(world, key) else { return plan };
+        let Some((about, resource, object)) = OtherKinds::found(world, key) else { return plan };
         let Some(script) = self.scripts.get_mut(&about) else { return plan };
         let version = &object.meta.resource_version;
         let Some(read) = read.filter(|(known, _)| known == version).and_then(|(_, read)| read) else {
-            plan.asks.push(path(&resource, object));
+            plan.gets.push(path(&resource, object));
             self.read.insert(key.clone(), (version.clone(), None));
             return plan;
         };
         match read {
             Ok(document) => {
-                let seen = Subject { resource: &resource, key: key.clone(), object, document: &document };
-                if let Turn::Stages(staged) = script.turn(&seen, false, stamp, &Around { began, stamp }) {
+                let seen = StagedObject { resource: &resource, key: key.clone(), object, document: &document };
+                if let StageDecision::Stages(staged) =
+                    script.decide(&seen, false, stamp, &TemplateData { began, stamp })
+                {
                     plan = staged;
                 }
-                plan.notes.extend(script.take_notes());
+                plan.events.extend(script.take_events());
                 plan
             }
             // The object was deleted, and a change will report that, or the version is not served.
             Err(refusal) if refusal.is_not_found() => plan,
             Err(refusal) => {
                 let message = format!("its Stages cannot be played: {}", refusal.message);
-                plan.notes.push(note(&resource, &object.meta, "StageFailed", message));
+                plan.events.push(note(&resource, &object.meta, "StageFailed", message));
                 plan.unready = true;
                 plan
             }
@@ -152,19 +154,19 @@ impl Controller for Others {
     }
 
     fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], _: Stamp) -> Plan {
-        let Some((about, resource, object)) = Others::found(world, key) else { return Plan::default() };
+        let Some((about, resource, object)) = OtherKinds::found(world, key) else { return Plan::default() };
         let script = self.scripts.get_mut(&about);
         script.map_or_else(Plan::default, |script| script.refused(key, &resource, &object.meta, refused))
     }
 }
 
 /// The data that templates can read for an object that is not on a node.
-struct Around {
+struct TemplateData {
     began: Time,
     stamp: Stamp,
 }
 
-impl Surroundings for Around {
+impl Surroundings for TemplateData {
     fn now(&self) -> String {
         self.stamp.time.0.to_string()
     }
@@ -201,7 +203,7 @@ mod tests {
         let mut trial = Trial::new();
         trial.create(crate::stage::definition());
         trial.step();
-        trial.with(Others::default()).with(Reports)
+        trial.with(OtherKinds::default()).with(Reports)
     }
 
     fn stage(trial: &mut Trial, name: &str, spec: &str) {
@@ -286,7 +288,7 @@ steps:
         };
         stage(&mut trial, "s", &patching("metadata", "labels: {a: '!'}")["spec"].to_string());
         trial.run_for(1000);
-        let (told, refused) = (trial.take_notes(), trial.take_refused());
+        let (told, refused) = (trial.take_event_texts(), trial.take_refused());
         assert!(told[0].starts_with("Warning StageFailed Stage s cannot be played: "), "{told:?}");
         assert!((5..25).contains(&refused.len()), "{}", refused.len());
         // A Stage that changes nothing is reported once, and is played again after the same pauses.
@@ -294,7 +296,7 @@ steps:
         trial.delete("widgets.example.com", "a");
         trial.create(widget("a", json!({})));
         trial.run_for(2000);
-        assert_eq!(trial.take_notes(), ["Warning StageFailed Stage s was played, and the object is as it was"]);
+        assert_eq!(trial.take_event_texts(), ["Warning StageFailed Stage s was played, and the object is as it was"]);
         trial.patch("stages.kwok.x-k8s.io", "s", patching("ready", "since: now"));
         trial.run_for(2000);
         assert_eq!(trial.get("widgets.example.com", "a")["ready"], json!({"since": "now"}));
@@ -344,9 +346,9 @@ steps:
 
     #[test]
     fn what_is_seen_goes_with_the_stages() {
-        let mut others = Others::default();
+        let mut others = OtherKinds::default();
         let (mut world, mut keys) = (World::default(), Keys::default());
-        let mut tell = |others: &mut Others, kind: Option<&str>| {
+        let mut tell = |others: &mut OtherKinds, kind: Option<&str>| {
             let spec = kind
                 .map(|kind| json!({"resourceRef": {"apiGroup": "apps/v1", "kind": kind}, "selector": {}, "next": {}}));
             let bytes =

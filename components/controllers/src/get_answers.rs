@@ -7,15 +7,15 @@ use std::collections::HashMap;
 
 /// A path that must be read before the plan can be made.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Ask(pub String);
+pub struct NeedsGet(pub String);
 
 /// The answers to GETs, for each key until its plan is made.
 #[derive(Debug, Default)]
-pub struct Answers(HashMap<Key, HashMap<String, Result<Value, Refusal>>>);
+pub struct GetAnswers(HashMap<Key, HashMap<String, Result<Value, Refusal>>>);
 
 /// The data for planning one key: the world, and the answers to the key's requests.
 #[derive(Clone, Copy)]
-pub struct Read<'a> {
+pub struct PlanInput<'a> {
     world: &'a World,
     answers: Option<&'a HashMap<String, Result<Value, Refusal>>>,
 }
@@ -31,13 +31,13 @@ pub fn index(world: &mut World) {
     });
 }
 
-impl Answers {
-    pub fn take_in(&mut self, key: &Key, path: &str, answer: Result<Value, Refusal>) {
+impl GetAnswers {
+    pub fn store(&mut self, key: &Key, path: &str, answer: Result<Value, Refusal>) {
         self.0.entry(key.clone()).or_default().insert(path.to_owned(), answer);
     }
 
-    pub fn of<'a>(&'a self, world: &'a World, key: &Key) -> Read<'a> {
-        Read { world, answers: self.0.get(key) }
+    pub fn of<'a>(&'a self, world: &'a World, key: &Key) -> PlanInput<'a> {
+        PlanInput { world, answers: self.0.get(key) }
     }
 
     /// Drops the answers for a key, so that its next plan reads everything again.
@@ -60,16 +60,16 @@ pub struct Scalable {
     pub has_scale: bool,
 }
 
-impl<'a> Read<'a> {
-    pub fn get(self, path: &str) -> Result<Result<&'a Value, &'a Refusal>, Ask> {
+impl<'a> PlanInput<'a> {
+    pub fn get(self, path: &str) -> Result<Result<&'a Value, &'a Refusal>, NeedsGet> {
         match self.answers.and_then(|answers| answers.get(path)) {
             Some(answer) => Ok(answer.as_ref()),
-            None => Err(Ask(path.to_owned())),
+            None => Err(NeedsGet(path.to_owned())),
         }
     }
 
     /// `None`: the API does not have the kind.
-    pub fn scalable(self, api_version: &str, kind: &str) -> Result<Option<Scalable>, Ask> {
+    pub fn scalable(self, api_version: &str, kind: &str) -> Result<Option<Scalable>, NeedsGet> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         if let Some((_, plural)) = built_in(group, kind) {
             return Ok(Some(Scalable { plural: plural.to_owned(), has_scale: true }));
@@ -92,7 +92,7 @@ impl<'a> Read<'a> {
 
     /// A version in which a kind is served, and the kind's plural: the named version if it is served, otherwise another
     /// version. `None`: the group does not have the kind.
-    pub fn served(self, api_version: &str, kind: &str) -> Result<Option<(String, String)>, Ask> {
+    pub fn served(self, api_version: &str, kind: &str) -> Result<Option<(String, String)>, NeedsGet> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         if let Some((version, plural)) = built_in(group, kind) {
             return Ok(Some((version.to_owned(), plural.to_owned())));

@@ -49,13 +49,13 @@ impl PendingWrites {
 
     /// The author of an event, if this server wrote it. If another server deletes a version that this server also tried
     /// to delete, the two deletions look the same.
-    pub fn who(&self, event: &Event) -> Option<Record> {
+    pub fn author_of(&self, event: &Event) -> Option<Record> {
         let before = event.before.as_ref().map_or(0, |before| before.mod_revision);
-        self.who_wrote(&event.now.key, before, (!event.is_delete).then_some(&event.now.value))
+        self.author_of_value(&event.now.key, before, (!event.is_delete).then_some(&event.now.value))
     }
 
     /// The author of a value that replaced revision `replaces`, if this server wrote it.
-    pub fn who_wrote(&self, key: &Bytes, replaces: u64, value: Option<&Bytes>) -> Option<Record> {
+    pub fn author_of_value(&self, key: &Bytes, replaces: u64, value: Option<&Bytes>) -> Option<Record> {
         let state = self.state();
         let write = state.writes.get(&(key.clone(), replaces))?;
         (write.value.as_ref() == value).then(|| write.who.clone())
@@ -89,7 +89,7 @@ mod tests {
         let put = Operation::Put { key: "a".into(), value: "v".into(), lease: 0 };
         sent.note(0, &put, Record { key: "first".into(), ..Record::default() });
         sent.note(7, &Operation::Delete { key: "b".into() }, Record { key: "second".into(), ..Record::default() });
-        let who = |event| sent.who(&event).map(|who| who.key);
+        let who = |event| sent.author_of(&event).map(|who| who.key);
         assert_eq!(who(event("a", 0, Some("v"))).as_deref(), Some("first"));
         assert_eq!(who(event("b", 7, None)).as_deref(), Some("second"));
         for others in [

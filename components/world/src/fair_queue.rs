@@ -8,24 +8,24 @@ use crate::Text;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 #[derive(Debug, Default)]
-pub struct Turns {
-    /// The members that have keys of a namespace, by the namespace's account and name.
+pub struct FairQueue {
+    /// The controllers that have keys of a namespace, by the namespace's account and name.
     waiting: BTreeMap<(u64, Text), BTreeSet<usize>>,
     /// The work done for each namespace; a namespace without an entry has the account `now`.
     accounts: HashMap<Text, u64>,
     /// The account of the namespace that had the last turn.
     now: u64,
     /// At this number of accounts, accounts that are not above `now` are dropped.
-    most: usize,
+    sweep_at: usize,
 }
 
-impl Turns {
+impl FairQueue {
     fn account(&self, namespace: &str) -> u64 {
         self.accounts.get(namespace).copied().unwrap_or(0).max(self.now)
     }
 
-    /// Registers that a member has keys of a namespace.
-    pub fn join(&mut self, namespace: Text, member: usize) {
+    /// Registers that a controller has keys of a namespace.
+    pub fn join(&mut self, namespace: Text, controller: usize) {
         let entry = match self.entry_of(&namespace) {
             Some(entry) => entry,
             None => {
@@ -34,15 +34,15 @@ impl Turns {
                 entry
             }
         };
-        self.waiting.entry(entry).or_default().insert(member);
+        self.waiting.entry(entry).or_default().insert(controller);
     }
 
-    /// Registers that a member has no more keys of a namespace.
-    pub fn leave(&mut self, namespace: &Text, member: usize) {
+    /// Registers that a controller has no more keys of a namespace.
+    pub fn leave(&mut self, namespace: &Text, controller: usize) {
         let Some(entry) = self.entry_of(namespace) else { return };
-        if let Some(members) = self.waiting.get_mut(&entry) {
-            members.remove(&member);
-            if members.is_empty() {
+        if let Some(controllers) = self.waiting.get_mut(&entry) {
+            controllers.remove(&controller);
+            if controllers.is_empty() {
                 self.waiting.remove(&entry);
             }
         }
@@ -53,17 +53,17 @@ impl Turns {
         }
     }
 
-    /// The next namespace with a member that `may` allows, and the first of its allowed members, counted cyclically
+    /// The next namespace with a controller that `may` allows, and the first of its allowed controllers, counted cyclically
     /// from `first`.
     pub fn next(&mut self, first: usize, may: impl Fn(usize, &str) -> bool) -> Option<(Text, usize)> {
-        let of = |((account, namespace), members): (&(u64, Text), &BTreeSet<usize>)| {
-            let mut members = members.range(first..).chain(members.range(..first));
-            let member = members.find(|member| may(**member, namespace))?;
-            Some((*account, namespace.clone(), *member))
+        let of = |((account, namespace), controllers): (&(u64, Text), &BTreeSet<usize>)| {
+            let mut controllers = controllers.range(first..).chain(controllers.range(..first));
+            let controller = controllers.find(|controller| may(**controller, namespace))?;
+            Some((*account, namespace.clone(), *controller))
         };
-        let (account, namespace, member) = self.waiting.iter().find_map(of)?;
+        let (account, namespace, controller) = self.waiting.iter().find_map(of)?;
         self.now = self.now.max(account);
-        Some((namespace, member))
+        Some((namespace, controller))
     }
 
     /// Adds work to the account of a namespace.
@@ -73,14 +73,14 @@ impl Turns {
         }
         let entry = self.entry_of(namespace);
         let account = self.account(namespace).saturating_add(work);
-        if self.accounts.len() >= self.most {
+        if self.accounts.len() >= self.sweep_at {
             let (now, waiting) = (self.now, &self.waiting);
             self.accounts.retain(|of, account| *account > now || waiting.contains_key(&(*account, of.clone())));
-            self.most = 2 * self.accounts.len() + 64;
+            self.sweep_at = 2 * self.accounts.len() + 64;
         }
         self.accounts.insert(namespace.clone(), account);
-        if let Some(members) = entry.and_then(|entry| self.waiting.remove(&entry)) {
-            self.waiting.insert((account, namespace.clone()), members);
+        if let Some(controllers) = entry.and_then(|entry| self.waiting.remove(&entry)) {
+            self.waiting.insert((account, namespace.clone()), controllers);
         }
     }
 
@@ -95,13 +95,13 @@ impl Turns {
 mod tests {
     use super::*;
 
-    fn next(turns: &mut Turns) -> Option<(String, usize)> {
-        turns.next(0, |_, _| true).map(|(namespace, member)| (namespace.to_string(), member))
+    fn next(turns: &mut FairQueue) -> Option<(String, usize)> {
+        turns.next(0, |_, _| true).map(|(namespace, controller)| (namespace.to_string(), controller))
     }
 
     #[test]
     fn the_least_work_is_next_and_nobody_saves_up() {
-        let mut turns = Turns::default();
+        let mut turns = FairQueue::default();
         for namespace in ["a", "b"] {
             turns.join(namespace.into(), 7);
         }
@@ -124,13 +124,13 @@ mod tests {
 
     #[test]
     fn who_may_not_is_passed_over_and_who_left_is_forgotten() {
-        let mut turns = Turns::default();
+        let mut turns = FairQueue::default();
         turns.join("a".into(), 1);
         turns.join("b".into(), 1);
         turns.join("b".into(), 3);
         let chosen = turns.next(2, |_, namespace| namespace != "a");
         assert_eq!(chosen, Some(("b".into(), 3)));
-        assert_eq!(turns.next(2, |member, _| member == 1), Some(("a".into(), 1)));
+        assert_eq!(turns.next(2, |controller, _| controller == 1), Some(("a".into(), 1)));
         turns.leave(&"a".into(), 1);
         turns.leave(&"b".into(), 1);
         assert_eq!(next(&mut turns), Some(("b".to_owned(), 3)));

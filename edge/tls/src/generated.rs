@@ -10,18 +10,18 @@ use time::{Duration, OffsetDateTime};
 pub const CERTIFICATE_DAYS: i64 = 365;
 
 /// A certificate and its key, in PEM.
-pub struct Made {
+pub struct GeneratedPair {
     pub certificate: String,
     pub key: String,
 }
 
 /// A self-signed server certificate.
-pub fn self_signed(name: &str, names: &[String], addresses: &[IpAddr]) -> Result<Made, Error> {
+pub fn self_signed(name: &str, names: &[String], addresses: &[IpAddr]) -> Result<GeneratedPair, Error> {
     let key = KeyPair::generate()?;
     let mut params = params(name, CERTIFICATE_DAYS);
     params.subject_alt_names = alternatives(names, addresses)?;
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    Ok(Made { certificate: params.self_signed(&key)?.pem(), key: key.serialize_pem() })
+    Ok(GeneratedPair { certificate: params.self_signed(&key)?.pem(), key: key.serialize_pem() })
 }
 
 /// The parameters of every certificate: a name and a validity.

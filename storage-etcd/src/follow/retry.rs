@@ -81,7 +81,7 @@ impl Follower {
                 continue;
             }
             // If etcd does not answer, the next round begins with this object.
-            let Ok(answer) = shared.etcd.range(&Range::of(client::Keys::one(again.place))) else { return };
+            let Ok(answer) = shared.etcd.range(&Range::of(client::KeyRange::one(again.place))) else { return };
             let found = answer.found.first().filter(|found| Offset(found.mod_revision) == again.version);
             let Some((found, placed)) = found.and_then(|found| Some((found, shared.placed(&found.key)?))) else {
                 // The watch will deliver the newer event of this object.

@@ -3,9 +3,9 @@
 use holdfast_controllers::addresses::Range;
 use holdfast_controllers::subject::{Subject, part};
 use holdfast_value::Value;
-use holdfast_world::cloud::{Port, ServiceRef, Wanted};
+use holdfast_world::cloud::{BalancerSpec, Port, ServiceRef};
 use holdfast_world::views::Service;
-use holdfast_world::{Note, Seen};
+use holdfast_world::{PlannedEvent, Viewed};
 
 /// The legacy annotation for source ranges; the field takes precedence.
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
@@ -15,7 +15,7 @@ const AFFINITY_SECONDS: u32 = 10_800;
 const NAME_MAX: usize = 32;
 
 /// The balancer that a Service asks for, or why its spec is invalid.
-pub fn of(service: Seen<'_, Service>, spec: &Value) -> Result<Wanted, String> {
+pub fn of(service: Viewed<'_, Service>, spec: &Value) -> Result<BalancerSpec, String> {
     let text = |field: &str| spec[field].as_str().unwrap_or_default().to_owned();
     let affinity = match text("sessionAffinity").as_str() {
         "ClientIP" => {
@@ -26,7 +26,7 @@ pub fn of(service: Seen<'_, Service>, spec: &Value) -> Result<Wanted, String> {
     };
     let local = text("externalTrafficPolicy") == "Local";
     let ports = spec["ports"].as_array().into_iter().flatten().map(port).collect();
-    Ok(Wanted {
+    Ok(BalancerSpec {
         name: name(&service.meta().uid),
         service: named(service),
         annotations: service.meta().annotations.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
@@ -47,7 +47,7 @@ pub fn name(uid: &str) -> String {
     std::iter::once('a').chain(hex).take(NAME_MAX).collect()
 }
 
-pub fn named(service: Seen<'_, Service>) -> ServiceRef {
+pub fn named(service: Viewed<'_, Service>) -> ServiceRef {
     let meta = service.meta();
     ServiceRef { namespace: meta.namespace.clone(), name: meta.name.clone(), uid: meta.uid.clone() }
 }
@@ -71,7 +71,7 @@ fn texts(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-fn source_ranges(service: Seen<'_, Service>, spec: &Value) -> Result<Vec<String>, String> {
+fn source_ranges(service: Viewed<'_, Service>, spec: &Value) -> Result<Vec<String>, String> {
     let (field, ranges) = match texts(&spec["loadBalancerSourceRanges"]) {
         ranges if ranges.is_empty() => {
             let annotation = service.meta().annotation(SOURCE_RANGES).unwrap_or_default();
@@ -89,7 +89,7 @@ fn source_ranges(service: Seen<'_, Service>, spec: &Value) -> Result<Vec<String>
 }
 
 /// Events about the changes of a Service, in Kubernetes' words.
-pub fn differences(before: Seen<'_, Service>, after: Seen<'_, Service>) -> Vec<Note> {
+pub fn differences(before: Viewed<'_, Service>, after: Viewed<'_, Service>) -> Vec<PlannedEvent> {
     let subject = Subject::from(after);
     let mut notes = Vec::new();
     let (old, new) = (&before.view.spec.kind, &after.view.spec.kind);

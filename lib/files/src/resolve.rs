@@ -25,7 +25,7 @@ const UNKNOWN_USER: u32 = 65534;
 
 /// The end of a path.
 #[derive(Debug)]
-pub struct End {
+pub struct PathEnd {
     /// The folder that contains the end.
     pub folder: OwnedFd,
     pub folder_path: PathBuf,
@@ -38,7 +38,7 @@ pub struct End {
     pub missing: Vec<OsString>,
 }
 
-impl End {
+impl PathEnd {
     /// The path without links.
     pub fn path(&self) -> PathBuf {
         if self.name == "." { self.folder_path.clone() } else { self.folder_path.join(&self.name) }
@@ -46,13 +46,13 @@ impl End {
 }
 
 /// Resolves a path to its end. The caller must check the file at the end.
-pub fn find(path: &Path) -> Result<End> {
+pub fn find(path: &Path) -> Result<PathEnd> {
     let whole = std::path::absolute(path)?;
     let mut rest: VecDeque<OsString> = names(&whole).collect();
     let (mut folder, mut shown) = root()?;
     let mut links = 0;
     while let Some(name) = rest.pop_front() {
-        let end = |folder, folder_path, found, is_open_file, missing: VecDeque<OsString>| End {
+        let end = |folder, folder_path, found, is_open_file, missing: VecDeque<OsString>| PathEnd {
             folder,
             folder_path,
             name: name.clone(),
@@ -90,7 +90,7 @@ pub fn find(path: &Path) -> Result<End> {
         if name == ".." { _ = shown.pop() } else { shown.push(&name) }
     }
     let found = Some(fstat(&folder)?);
-    Ok(End { folder, folder_path: shown, name: ".".into(), found, is_open_file: false, missing: Vec::new() })
+    Ok(PathEnd { folder, folder_path: shown, name: ".".into(), found, is_open_file: false, missing: Vec::new() })
 }
 
 /// Refuses a file, folder or socket if another user owns it, may write to it, could replace it, or has made a link in
@@ -120,7 +120,7 @@ pub fn check_place(path: &Path) -> Result<()> {
     }
     let opened = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = openat(&around.folder, &around.name, opened, Mode::empty())?;
-    let place = End {
+    let place = PathEnd {
         found: statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).ok(),
         folder,
         folder_path: around.path(),
@@ -174,7 +174,7 @@ fn owned(owner: u32) -> String {
 }
 
 /// Refuses a folder in which another user could replace the file.
-pub(crate) fn check_around(end: &End) -> Result<()> {
+pub(crate) fn check_around(end: &PathEnd) -> Result<()> {
     let around = fstat(&end.folder)?;
     let shown = &end.folder_path;
     if !is_trusted_on_the_way(around.st_uid) {

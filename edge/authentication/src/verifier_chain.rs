@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 const KNOWN: Duration = Duration::from_secs(10);
 
 /// The verifiers in the order in which they are called.
-pub struct Others {
+pub struct VerifierChain {
     all: Vec<Arc<dyn Elsewhere>>,
     known: Cache<[u8; 32], Reviewed>,
     metrics: Metrics,
 }
 
-impl Others {
-    pub fn new(all: Vec<Arc<dyn Elsewhere>>, metrics: Metrics) -> Others {
-        Others { all, known: Cache::default(), metrics }
+impl VerifierChain {
+    pub fn new(all: Vec<Arc<dyn Elsewhere>>, metrics: Metrics) -> VerifierChain {
+        VerifierChain { all, known: Cache::default(), metrics }
     }
 
     async fn ask(&self, token: &str, audiences: &[String]) -> Result<Option<Reviewed>, String> {
@@ -58,7 +58,7 @@ impl Others {
     }
 }
 
-impl Elsewhere for Others {
+impl Elsewhere for VerifierChain {
     fn review<'a>(
         &'a self,
         token: &'a str,
@@ -137,7 +137,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_known_is_asked_once_and_what_is_not_each_time() {
         let one = Arc::new(One::default());
-        let others = Others::new(vec![one.clone() as Arc<dyn Elsewhere>], Metrics::default());
+        let others = VerifierChain::new(vec![one.clone() as Arc<dyn Elsewhere>], Metrics::default());
         let audiences = ["a".to_owned()];
         for (token, times) in [("good", 1), ("bad", 2), ("other", 2)] {
             let before = one.asked.load(Ordering::Relaxed);

@@ -3,8 +3,8 @@
 //! running server has different ones.
 
 use crate::client::{self, Etcd, Fault, Operation, Range, Transactions};
+use crate::key_space::{KeySpace, Kinds};
 use crate::leases::Leases;
-use crate::places::{Kinds, Places};
 use crate::transaction::plain;
 use bytes::Bytes;
 use holdfast_encryption::Live;
@@ -21,10 +21,10 @@ pub const RENEWED_EACH: Duration = Duration::from_secs(5);
 const SHOWN_MAX: usize = 200;
 
 /// Compares this server's options with the options of other servers.
-pub struct Alike {
+pub struct OptionComparison {
     etcd: Arc<dyn Etcd>,
     key: Bytes,
-    all: client::Keys,
+    all: client::KeyRange,
     address: String,
     options: BTreeMap<&'static str, String>,
     keys: Arc<Live>,
@@ -33,7 +33,7 @@ pub struct Alike {
     reported: Mutex<BTreeSet<String>>,
 }
 
-impl Alike {
+impl OptionComparison {
     /// `server` is the id of the server's log. `address` names this server in errors of other servers.
     pub fn new(
         etcd: Arc<dyn Etcd>,
@@ -42,9 +42,9 @@ impl Alike {
         address: &str,
         options: BTreeMap<&'static str, String>,
         keys: Arc<Live>,
-    ) -> Alike {
-        let places = Places::new(prefix, Kinds::All, transactions);
-        Alike {
+    ) -> OptionComparison {
+        let places = KeySpace::new(prefix, Kinds::All, transactions);
+        OptionComparison {
             etcd,
             key: places.options(server),
             all: places.all_options(),
@@ -92,7 +92,7 @@ impl Alike {
     /// Writes this server's options again, and returns the differences that were not reported before. New differences
     /// arise when another server starts at the same time, or reads its encryption configuration again.
     pub fn renew(&self, now: Duration) -> Result<Vec<String>, Fault> {
-        self.tell(now)?;
+        self.announce(now)?;
         let differences: BTreeSet<String> = self.differences()?.into_iter().collect();
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         let news = differences.difference(&reported).cloned().collect();
@@ -101,7 +101,7 @@ impl Alike {
     }
 
     /// Writes this server's options, or renews them. `now` is the time of any monotonic clock.
-    pub fn tell(&self, now: Duration) -> Result<(), Fault> {
+    pub fn announce(&self, now: Duration) -> Result<(), Fault> {
         let lease = self.leases().lease(self.etcd.as_ref(), LEASE, now)?;
         let put = Operation::Put { key: self.key.clone(), value: self.value()?, lease };
         match self.write(self.revision()?, put) {
@@ -123,7 +123,7 @@ impl Alike {
 
     /// The revision of this server's options; zero if they do not exist.
     fn revision(&self) -> Result<u64, Fault> {
-        let found = self.etcd.range(&Range::of(client::Keys::one(self.key.clone())))?.found.pop();
+        let found = self.etcd.range(&Range::of(client::KeyRange::one(self.key.clone())))?.found.pop();
         Ok(found.map_or(0, |found| found.mod_revision))
     }
 
@@ -150,13 +150,13 @@ mod tests {
 
     const NOW: Duration = Duration::ZERO;
 
-    fn alike(model: &Model, server: &str, ranges: &str) -> Alike {
+    fn alike(model: &Model, server: &str, ranges: &str) -> OptionComparison {
         with(model, server, ranges, &Live::none())
     }
 
-    fn with(model: &Model, server: &str, ranges: &str, keys: &Arc<Live>) -> Alike {
+    fn with(model: &Model, server: &str, ranges: &str, keys: &Arc<Live>) -> OptionComparison {
         let options = BTreeMap::from([("--service-cluster-ip-range", ranges.to_owned())]);
-        Alike::new(
+        OptionComparison::new(
             Arc::new(model.plain_client(1)),
             ("/registry", Transactions::Full),
             server,
@@ -177,8 +177,8 @@ mod tests {
     fn options_are_compared_with_those_of_running_servers() {
         let model = Model::default();
         let (one, same, other) = (alike(&model, "1", "a"), alike(&model, "2", "a"), alike(&model, "3", "b"));
-        one.tell(NOW).expect("told");
-        one.tell(NOW).expect("told again");
+        one.announce(NOW).expect("told");
+        one.announce(NOW).expect("told again");
         assert_eq!(one.differences(), Ok(Vec::new()), "its own options do not count");
         assert_eq!(same.differences(), Ok(Vec::new()));
         let expected = "--service-cluster-ip-range=b, and the server at 10.0.0.1 has a";
@@ -186,7 +186,7 @@ mod tests {
         // After 16 seconds the lease of the server has expired.
         model.advance(16);
         assert_eq!(other.differences(), Ok(Vec::new()));
-        one.tell(Duration::from_secs(16)).expect("told");
+        one.announce(Duration::from_secs(16)).expect("told");
         assert_eq!(other.differences().map(|all| all.len()), Ok(1));
         one.withdraw().expect("withdrawn");
         assert_eq!(other.differences(), Ok(Vec::new()));
@@ -198,7 +198,7 @@ mod tests {
         let (one, same, other) =
             (with(&model, "1", "a", &with_key("x")), with(&model, "2", "a", &with_key("x")), with_key("y"));
         let other = with(&model, "3", "a", &other);
-        one.tell(NOW).expect("told");
+        one.announce(NOW).expect("told");
         assert_eq!(same.differences(), Ok(Vec::new()));
         let found = other.differences().expect("differences");
         assert_eq!(found.len(), 1, "{found:?}");
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(one.renew(NOW).map(|news| news.len()), Ok(1));
         one.withdraw().expect("withdrawn");
         assert_eq!(other.renew(NOW), Ok(Vec::new()));
-        one.tell(NOW).expect("told");
+        one.announce(NOW).expect("told");
         assert_eq!(other.renew(NOW), Ok(found), "it came again");
     }
 
@@ -222,7 +222,7 @@ mod tests {
         let one = alike(&model, "1", "a");
         for (server, value) in [("2", "garbage"), ("3", "{}"), ("4", r#"{"options":{"--other":"x"}}"#)] {
             let put = Operation::Put {
-                key: Places::new("/registry", Kinds::All, Transactions::Full).options(server),
+                key: KeySpace::new("/registry", Kinds::All, Transactions::Full).options(server),
                 value: value.into(),
                 lease: 0,
             };

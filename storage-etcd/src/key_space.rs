@@ -38,7 +38,7 @@ impl Display for Kinds {
 }
 
 /// The keys of a cluster.
-pub struct Places {
+pub struct KeySpace {
     pub keys: Keys,
     pub kinds: Kinds,
     /// `/registry.holdfast/`: API servers do not list this prefix. In byte order it is next to `/registry/`, so one
@@ -49,7 +49,7 @@ pub struct Places {
 }
 
 /// The meaning of a key.
-pub enum Found<'k> {
+pub enum KeyMeaning<'k> {
     /// The key of an object. `kind` is `None` for custom kinds.
     Object { kind: Option<&'static Kind>, resource: &'k str, key: &'k str },
     /// A key whose value names the author of the object with the same revision.
@@ -60,28 +60,28 @@ pub enum Found<'k> {
     Stray(Stray),
 }
 
-impl Places {
-    pub fn new(prefix: &str, kinds: Kinds, transactions: Transactions) -> Places {
+impl KeySpace {
+    pub fn new(prefix: &str, kinds: Kinds, transactions: Transactions) -> KeySpace {
         let keys = Keys::new(prefix);
         let is_within = transactions == Transactions::Plain;
         let own = match is_within {
             true => format!("{}holdfast/", keys.root()),
             false => format!("{}.holdfast/", keys.root().trim_end_matches('/')),
         };
-        Places { keys, kinds, own, is_within }
+        KeySpace { keys, kinds, own, is_within }
     }
 
     /// The range of all watched keys.
-    pub fn watched(&self) -> client::Keys {
+    pub fn watched(&self) -> client::KeyRange {
         if self.is_within {
             return self.objects();
         }
-        client::Keys::between(self.own.clone(), self.behind())
+        client::KeyRange::between(self.own.clone(), self.behind())
     }
 
     /// The range of all objects, and of the records that API servers store beside them.
-    pub fn objects(&self) -> client::Keys {
-        client::Keys::between(self.keys.root().to_owned(), self.behind())
+    pub fn objects(&self) -> client::KeyRange {
+        client::KeyRange::between(self.keys.root().to_owned(), self.behind())
     }
 
     fn behind(&self) -> String {
@@ -117,9 +117,9 @@ impl Places {
     }
 
     /// The range of the options of all servers.
-    pub fn all_options(&self) -> client::Keys {
+    pub fn all_options(&self) -> client::KeyRange {
         // In byte order `0` follows the slash.
-        client::Keys::between(format!("{}options/", self.own), format!("{}options0", self.own))
+        client::KeyRange::between(format!("{}options/", self.own), format!("{}options0", self.own))
     }
 
     /// The key of the secret that the servers of this cluster share.
@@ -147,22 +147,22 @@ impl Places {
         key.strip_prefix(self.keys.root().as_bytes()) == Some(b"health")
     }
 
-    pub fn find<'k>(&self, registry: &'static Registry, key: &'k [u8]) -> Result<Found<'k>, Fault> {
+    pub fn find<'k>(&self, registry: &'static Registry, key: &'k [u8]) -> Result<KeyMeaning<'k>, Fault> {
         if let Some(name) = key.strip_prefix(self.own.as_bytes()) {
-            return Ok(if name.starts_with(b"who/") { Found::Who } else { Found::Other });
+            return Ok(if name.starts_with(b"who/") { KeyMeaning::Who } else { KeyMeaning::Other });
         }
         Ok(match self.keys.place(registry, key)? {
-            Place::Object { kind, .. } if !self.kinds.have(&registry.get(kind).storage) => Found::Other,
+            Place::Object { kind, .. } if !self.kinds.have(&registry.get(kind).storage) => KeyMeaning::Other,
             Place::Object { kind, key } => {
                 let kind = registry.get(kind);
-                Found::Object { kind: Some(kind), resource: &kind.storage, key }
+                KeyMeaning::Object { kind: Some(kind), resource: &kind.storage, key }
             }
-            Place::Record { .. } => Found::Other,
-            Place::Strange if matches!(self.kinds, Kinds::Only(_)) => Found::Other,
+            Place::Record { .. } => KeyMeaning::Other,
+            Place::Strange if matches!(self.kinds, Kinds::Only(_)) => KeyMeaning::Other,
             Place::Strange => match self.keys.custom(key) {
-                Some((resource, key)) => Found::Object { kind: None, resource, key },
-                None if self.is_known(key) => Found::Other,
-                None => Found::Stray(if self.keys.is_of_custom_kind(key) { Stray::Depth } else { Stray::Kind }),
+                Some((resource, key)) => KeyMeaning::Object { kind: None, resource, key },
+                None if self.is_known(key) => KeyMeaning::Other,
+                None => KeyMeaning::Stray(if self.keys.is_of_custom_kind(key) { Stray::Depth } else { Stray::Kind }),
             },
         })
     }
@@ -173,20 +173,20 @@ mod tests {
     use super::*;
     use holdfast_core::kinds::registry;
 
-    fn told(places: &Places, key: &str) -> String {
+    fn told(places: &KeySpace, key: &str) -> String {
         match places.find(registry(), key.as_bytes()) {
-            Ok(Found::Object { kind, resource, key }) => format!("{resource} {key} {}", kind.is_some()),
-            Ok(Found::Who) => "who".into(),
-            Ok(Found::Other) => "other".into(),
-            Ok(Found::Stray(Stray::Depth)) => "too deep or not deep enough".into(),
-            Ok(Found::Stray(Stray::Kind)) => "of no kind".into(),
+            Ok(KeyMeaning::Object { kind, resource, key }) => format!("{resource} {key} {}", kind.is_some()),
+            Ok(KeyMeaning::Who) => "who".into(),
+            Ok(KeyMeaning::Other) => "other".into(),
+            Ok(KeyMeaning::Stray(Stray::Depth)) => "too deep or not deep enough".into(),
+            Ok(KeyMeaning::Stray(Stray::Kind)) => "of no kind".into(),
             Err(fault) => fault.to_string(),
         }
     }
 
     #[test]
     fn keys_are_told_from_each_other() {
-        let places = Places::new("/registry", Kinds::All, Transactions::Full);
+        let places = KeySpace::new("/registry", Kinds::All, Transactions::Full);
         for (key, expected) in [
             ("/registry/pods/a/b", "pods a/b true"),
             ("/registry/services/specs/a/b", "services/specs a/b true"),
@@ -209,8 +209,8 @@ mod tests {
 
     #[test]
     fn in_a_store_for_kubernetes_alone_all_keys_have_one_prefix() {
-        let places = Places::new("/registry", Kinds::All, Transactions::Plain);
-        assert_eq!(places.watched(), client::Keys::between("/registry/", "/registry0"));
+        let places = KeySpace::new("/registry", Kinds::All, Transactions::Plain);
+        assert_eq!(places.watched(), client::KeyRange::between("/registry/", "/registry0"));
         for own in [places.secret(), places.tick("x")] {
             assert!(places.watched().contains(&own));
             assert_eq!(told(&places, &String::from_utf8_lossy(&own)), "other");
@@ -237,7 +237,7 @@ mod tests {
                 (Kinds::Only(events.clone()), of_events),
             ] {
                 assert_eq!(
-                    told(&Places::new("/registry", kinds.clone(), Transactions::Full), key),
+                    told(&KeySpace::new("/registry", kinds.clone(), Transactions::Full), key),
                     expected,
                     "{kinds:?} {key}"
                 );
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn one_range_has_the_objects_and_what_is_told_of_them_and_nothing_else() {
         for prefix in ["/registry", "/", "a/b"] {
-            let places = Places::new(prefix, Kinds::All, Transactions::Full);
+            let places = KeySpace::new(prefix, Kinds::All, Transactions::Full);
             let (watched, objects) = (places.watched(), places.objects());
             let pod = places.keys.at("pods", "a/b");
             assert!(watched.contains(pod.as_bytes()) && objects.contains(pod.as_bytes()), "{prefix}");
@@ -256,7 +256,7 @@ mod tests {
                 assert!(watched.contains(&own) && !objects.contains(&own), "{prefix}");
             }
         }
-        let watched = Places::new("/registry", Kinds::All, Transactions::Full).watched();
+        let watched = KeySpace::new("/registry", Kinds::All, Transactions::Full).watched();
         for other in ["/registry-b/pods/a/b", "/registry", "/registry0", "compact_rev_key", "/registryx/pods/a/b"] {
             assert!(!watched.contains(other.as_bytes()), "{other}");
         }

@@ -2,7 +2,7 @@
 
 use holdfast_core::schema::quantity;
 use holdfast_shell::Setup;
-use holdfast_shell::files::{Files, Volume};
+use holdfast_shell::files::{FileSystem, Volume};
 use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -375,7 +375,7 @@ pub fn mount(
     sources: &Sources,
     volumes: &Volumes,
     allocatable: &Value,
-    files: &mut Files,
+    files: &mut FileSystem,
     now_ms: i64,
 ) {
     for (mount, volume) in mounts(pod, container) {
@@ -412,7 +412,7 @@ pub fn setup(
     allocatable: &Value,
     now_ms: i64,
 ) -> Setup {
-    let mut files = Files::default();
+    let mut files = FileSystem::default();
     let host = hostname(pod);
     let address = text(&pod["status"]["podIP"]);
     let namespace = text(&pod["metadata"]["namespace"]);
