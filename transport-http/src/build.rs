@@ -11,6 +11,7 @@ use crate::manners::Manners;
 use crate::pages::Pages;
 use crate::paths::git_version;
 use crate::spans::Tracer;
+use crate::status::STATUSES;
 use crate::transport::live::{ForkLine, Live};
 use crate::transport::{Components, Features, HealthCheck, ShownMetrics, Transport};
 use holdfast_audit::Auditor;
@@ -136,6 +137,7 @@ impl Builder {
             watch_min,
             constrained_impersonation,
             upgrades_need_create,
+            statuses: STATUSES,
         };
         let answers = Answers::new(engine.reads().memory().clone());
         let service = Service::new(engine, options);

@@ -117,8 +117,9 @@ impl Layer for Arc<FlowControl> {
         passage.place = places.take(&passage.user, 1).map(RequestSlot::Share);
         // As in Kubernetes, a privileged user is served even if the server is busy.
         if passage.place.is_none() && !passage.user.is_privileged() {
-            self.metrics.rejected();
-            return refused(too_many());
+            let refusal = too_many();
+            self.metrics.rejected(&refusal);
+            return refused(refusal);
         }
         next.call(passage)
     }
@@ -148,7 +149,7 @@ impl FlowControl {
                 next.call(passage)
             }
             Entered::Refused(refusal) => {
-                self.metrics.rejected();
+                self.metrics.rejected(&refusal);
                 refused(refusal)
             }
             Entered::Waiting(waiting) => Box::pin(async move {
@@ -160,7 +161,7 @@ impl FlowControl {
                 match seat {
                     Ok(seat) => passage.place = Some(RequestSlot::Seat(seat)),
                     Err(refusal) => {
-                        self.metrics.rejected();
+                        self.metrics.rejected(&refusal);
                         return Err(refusal);
                     }
                 }

@@ -106,7 +106,7 @@ fn rest(driver: &mut Driver) -> usize {
         while let Some(task) = driver.take(|| Stamp { time, seed: 1 }) {
             plans += 1;
             for path in &task.plan.asks {
-                let gone = holdfast_world::Refusal { code: 404, reason: "NotFound".into(), ..Default::default() };
+                let gone = holdfast_world::Refusal { reason: "NotFound".into(), ..Default::default() };
                 driver.answered(task.member, &task.key, path, Err(gone));
             }
             driver.done(task.member, task.key, Outcome::default(), time);
