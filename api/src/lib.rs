@@ -4,8 +4,9 @@
 //! and renders the [`Reply`]. A caller in the same process makes the call itself, without parsing or rendering. In both
 //! cases the call passes the same layers, which have one file each; [`layers::all`](layers) lists them in order.
 //!
-//! This crate has no HTTP: refusals are data, from which the transport makes `Status` documents. The server's own work
-//! is in [`housekeeping`]; its requests pass the same layers.
+//! This crate has no HTTP: replies and refusals are data, of which the transport makes codes and `Status` documents, for
+//! its answers and by [`Statuses`] for metrics and audit events. The server's own work is in [`housekeeping`]; its
+//! requests pass the same layers.
 
 mod authorities;
 mod call;
@@ -19,6 +20,7 @@ mod reply;
 mod scene;
 mod service;
 mod shares;
+mod statuses;
 mod tokens;
 
 pub use authorities::Authorities;
@@ -29,4 +31,5 @@ pub use reply::{Answer, Connecting, Draft, Granted, Listed, Reply, Shown, Watche
 pub use scene::Scene;
 pub use service::{Limits, Meter, Options, Service, WATCH_MIN, caught, panicked};
 pub use shares::{Share, Shares};
+pub use statuses::{AnswerCode, Statuses};
 pub use tokens::{Elsewhere, Reviewed, Tokens, UNKNOWN_TOKEN};

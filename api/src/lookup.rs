@@ -125,11 +125,11 @@ mod tests {
                 subresource: subresource.into(),
                 ..ResourcePath::default()
             };
-            Found::kind(&state, &path, verb).err().map(|refusal| (refusal.code(), refusal.message()))
+            Found::kind(&state, &path, verb).err().map(|refusal| (refusal.reason().to_owned(), refusal.message()))
         };
-        let missing = (404, "the server could not find the requested resource");
-        let unnamed = (400, "name must be provided");
-        let nowhere = (400, "Namespace parameter required.");
+        let missing = ("NotFound", "the server could not find the requested resource");
+        let unnamed = ("BadRequest", "name must be provided");
+        let nowhere = ("BadRequest", "Namespace parameter required.");
         for (verb, within, path, expected) in [
             (Verb::List, true, ["pods", "", ""], None),
             (Verb::Watch, true, ["pods", "", ""], None),
@@ -142,14 +142,14 @@ mod tests {
                 Verb::Create,
                 true,
                 ["pods", "", ""],
-                Some((422, "Pod \"\" is invalid: metadata.namespace: Required value")),
+                Some(("Invalid", "Pod \"\" is invalid: metadata.namespace: Required value")),
             ),
             (Verb::List, true, ["pods", "", "log"], Some(unnamed)),
             (Verb::List, true, ["pods", "", "bogus"], Some(missing)),
             (Verb::List, true, ["nodes", "", ""], Some(missing)),
             (Verb::List, false, ["namespaces", "", "status"], Some(unnamed)),
         ] {
-            let expected = expected.map(|(code, message): (u16, &str)| (code, message.to_owned()));
+            let expected = expected.map(|(reason, message): (&str, &str)| (reason.to_owned(), message.to_owned()));
             assert_eq!(told(verb, within, path), expected, "{verb:?} {within} {path:?}");
         }
     }

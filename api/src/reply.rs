@@ -143,14 +143,14 @@ impl std::fmt::Debug for Reply {
 }
 
 impl Reply {
-    /// The HTTP status code of a success.
-    pub fn code(&self) -> u16 {
+    /// Whether the call created the object or document of the reply.
+    pub fn is_created(&self) -> bool {
         match self {
-            Reply::Object(Shown { created: true, .. })
-            | Reply::Document { created: true, .. }
-            | Reply::Success { created: true } => 201,
-            Reply::Draft(draft) if draft.created => 201,
-            _ => 200,
+            Reply::Object(Shown { created, .. }) | Reply::Document { created, .. } | Reply::Success { created } => {
+                *created
+            }
+            Reply::Draft(draft) => draft.created,
+            _ => false,
         }
     }
 }

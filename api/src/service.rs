@@ -5,7 +5,7 @@ use crate::layers::{self, CallParts, FlowControl, Layers, Outcome, Received, Req
 use crate::metrics::{Metrics, Watching};
 use crate::reply::Answer;
 use crate::tokens::{NoTokens, Tokens};
-use crate::{Authorities, Call, CallSubject, Reply, RequestId, Share, Source};
+use crate::{AnswerCode, Authorities, Call, CallSubject, RequestId, Share, Source, Statuses};
 use futures_util::FutureExt;
 use holdfast_audit::{Auditor, RequestEnd};
 use holdfast_core::Refusal;
@@ -63,6 +63,8 @@ pub struct Options {
     pub constrained_impersonation: bool,
     /// Whether a GET to a pod's `exec`, `attach` or `portforward` also requires permission to create.
     pub upgrades_need_create: bool,
+    /// The codes and `Status` documents of the transport.
+    pub statuses: Statuses,
 }
 
 /// The default of [`Options::watch_min`]: half an hour. The durations of watches are spread between this time and twice
@@ -91,13 +93,14 @@ impl Default for Options {
             constrained_impersonation: false,
             upgrades_need_create: true,
             watch_min: WATCH_MIN,
+            statuses: Statuses::default(),
         }
     }
 }
 
 impl Service {
     pub fn new(engine: Arc<Engine>, options: Options) -> Arc<Service> {
-        let metrics = Arc::new(Metrics::default());
+        let metrics = Arc::new(Metrics::new(options.statuses));
         let Limits { reading_max, mutating_max } = options.limits;
         let fairness = options.fairness.map(|wait_max| {
             let seats = reading_max.saturating_add(mutating_max);
@@ -109,7 +112,7 @@ impl Service {
 
     /// The service of a fork. Its calls count against the limits of this service.
     pub fn beside(&self, engine: Arc<Engine>, tokens: Arc<dyn Tokens>) -> Arc<Service> {
-        let metrics = Arc::new(Metrics::default());
+        let metrics = Arc::new(Metrics::new(self.statuses()));
         let flow = self.flow.beside(metrics.clone());
         let began = engine.snapshot().offset;
         let (auditor, authorities) = (self.auditor.clone(), self.authorities.clone());
@@ -120,6 +123,7 @@ impl Service {
             watch_min: self.watch_min,
             constrained_impersonation: self.constrained_impersonation,
             upgrades_need_create: self.upgrades_need_create,
+            statuses: self.statuses(),
             ..Options::default()
         };
         let service = Service::of(engine, metrics, flow, options);
@@ -179,7 +183,7 @@ impl Service {
     pub async fn act(self: &Arc<Self>, request: holdfast_core::request::Request) -> Outcome {
         let Answer { reply, trail, .. } = self.call(Call::own(request)).await;
         if let Some(trail) = trail {
-            let code = reply.as_ref().map_or_else(Refusal::code, Reply::code);
+            let AnswerCode(code) = (self.statuses().code)(reply.as_ref());
             trail.end(RequestEnd { code, ..RequestEnd::default() }).await;
         }
         reply
@@ -191,7 +195,7 @@ impl Service {
         asked: &CallSubject,
         id: Option<RequestId>,
         source: Option<Box<Source>>,
-        (refusal, status): (Refusal, holdfast_value::Value),
+        refusal: Refusal,
         told: Told,
     ) -> Answer {
         let mut record = self.metrics.begin();
@@ -200,7 +204,9 @@ impl Service {
         let id = id.unwrap_or_else(|| self.new_id());
         if let Some(auditor) = &self.auditor {
             let (state, nobody) = (self.engine.snapshot(), Arc::new(User::new("", &[])));
-            let ended = RequestEnd { code: refusal.code(), object: Some(status.clone()), status: Some(status) };
+            let Statuses { code, status, .. } = self.statuses();
+            let (AnswerCode(code), status) = (code(Err(&refusal)), status(&refusal));
+            let ended = RequestEnd { code, object: Some(status.clone()), status: Some(status) };
             let ruling = layers::audited(auditor, &state, &nobody, asked);
             let begun = || layers::begun(&state, id.as_str(), &nobody, asked, source);
             auditor.record_unauthenticated(ruling, begun, &told.annotations, ended).await;
@@ -221,6 +227,11 @@ impl Service {
     /// The control plane components that run in this process.
     pub fn components(&self) -> &'static [&'static str] {
         self.components.get().copied().unwrap_or_default()
+    }
+
+    /// The codes and `Status` documents of the transport.
+    fn statuses(&self) -> Statuses {
+        self.metrics.statuses
     }
 
     pub fn tokens(&self) -> &Arc<dyn Tokens> {
@@ -320,7 +331,7 @@ impl Service {
 
     /// Counts a request that the transport ended before it had an answer.
     pub fn cut_off(&self, refusal: &Refusal) {
-        self.metrics.terminated(refusal.code());
+        self.metrics.terminated(refusal);
     }
 
     /// Counts the result of authentication.

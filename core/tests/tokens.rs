@@ -146,19 +146,23 @@ fn what_a_token_is_bound_to_is_named_whole() {
     let state = cluster();
     let told = |reference: Value| {
         let refusal = claims(&state, &json!({"boundObjectRef": reference})).err();
-        refusal.map(|refusal| (refusal.code(), refusal.message()))
+        refusal.map(|refusal| (refusal.reason().to_owned(), refusal.message()))
     };
-    for (reference, code, message) in [
-        (json!({}), 400, "cannot bind token to object of type /, Kind="),
-        (json!({"uid": "u"}), 400, "cannot bind token to object of type /, Kind="),
-        (json!({"apiVersion": "v1", "name": "mine"}), 400, "cannot bind token to object of type /v1, Kind="),
-        (json!({"apiVersion": "apps/v1", "name": "mine"}), 400, "cannot bind token to object of type apps/v1, Kind="),
-        (json!({"apiVersion": "v1", "kind": "Pod"}), 400, "Name parameter required."),
-        (json!({"kind": "Node", "name": ""}), 400, "Name parameter required."),
-        (json!({"kind": "Secret"}), 400, "Name parameter required."),
-        (json!({"apiVersion": "v1", "kind": "Pod", "name": "nobody"}), 404, "pods \"nobody\" not found"),
+    for (reference, reason, message) in [
+        (json!({}), "BadRequest", "cannot bind token to object of type /, Kind="),
+        (json!({"uid": "u"}), "BadRequest", "cannot bind token to object of type /, Kind="),
+        (json!({"apiVersion": "v1", "name": "mine"}), "BadRequest", "cannot bind token to object of type /v1, Kind="),
+        (
+            json!({"apiVersion": "apps/v1", "name": "mine"}),
+            "BadRequest",
+            "cannot bind token to object of type apps/v1, Kind=",
+        ),
+        (json!({"apiVersion": "v1", "kind": "Pod"}), "BadRequest", "Name parameter required."),
+        (json!({"kind": "Node", "name": ""}), "BadRequest", "Name parameter required."),
+        (json!({"kind": "Secret"}), "BadRequest", "Name parameter required."),
+        (json!({"apiVersion": "v1", "kind": "Pod", "name": "nobody"}), "NotFound", "pods \"nobody\" not found"),
     ] {
-        assert_eq!(told(reference.clone()), Some((code, message.to_owned())), "{reference}");
+        assert_eq!(told(reference.clone()), Some((reason.to_owned(), message.to_owned())), "{reference}");
     }
     for reference in [Value::Null, json!({"apiVersion": "a/b/c", "kind": "Pod", "name": "mine"})] {
         assert_eq!(told(reference.clone()), None, "{reference}");

@@ -214,7 +214,7 @@ impl InsideAct {
     }
 
     fn transport(&self) -> Result<Arc<Transport>, Refusal> {
-        let gone = || Refusal { code: 503, reason: "ServiceUnavailable".into(), ..Refusal::default() };
+        let gone = || Refusal { reason: "ServiceUnavailable".into(), ..Refusal::default() };
         self.transport.upgrade().ok_or_else(gone)
     }
 

@@ -72,7 +72,7 @@ pub fn run(args: Args) -> Result<()> {
                     continue;
                 }
                 match act.act(&actor, &action).await {
-                    Err(refusal) if refusal.code == 0 => return Err(anyhow!("{url}: {}", refusal.message)),
+                    Err(refusal) if refusal.is_unanswered() => return Err(anyhow!("{url}: {}", refusal.message)),
                     Err(refusal) if !refusal.is("AlreadyExists") => {
                         tracing::warn!("{} {} could not be made: {}", action.resource, action.key, refusal.message);
                     }

@@ -63,6 +63,7 @@ pub async fn tell(
     Understood { route, shape, .. }: &Understood,
 ) -> Option<Box<Trail>> {
     let (lasting, shape) = (is_lasting(route), *shape);
+    let code = status::code(reply.as_ref());
     let ended = match reply {
         Ok(Reply::Granted(_)) => return Some(trail),
         Ok(Reply::Connect(way)) => {
@@ -70,21 +71,19 @@ pub async fn tell(
             return None;
         }
         Ok(Reply::Watch(watched)) => {
-            trail.start(RequestEnd { code: 200, ..RequestEnd::default() }).await;
+            trail.start(RequestEnd { code, ..RequestEnd::default() }).await;
             watched.trail = Some(trail);
             return None;
         }
         Ok(Reply::Deleted { subject, uid }) => {
             let status = Value::Object(status::deleted(subject, uid));
-            RequestEnd { code: 200, object: Some(status.clone()), status: Some(status) }
+            RequestEnd { code, object: Some(status.clone()), status: Some(status) }
         }
-        Ok(Reply::Success { created }) => {
-            let code = if *created { 201 } else { 200 };
+        Ok(Reply::Success { .. }) => {
             let status = Value::Object(status::success(code));
             RequestEnd { code, object: Some(status.clone()), status: Some(status) }
         }
         Ok(reply) => {
-            let code = reply.code();
             let object = match trail.wants_response().then(|| shown(transport, reply, shape)).flatten() {
                 Some(Shown::Document(document)) => Some(document),
                 Some(Shown::Answer(answer)) => read(answer).await,
@@ -115,7 +114,7 @@ enum Shown {
 
 fn shown(transport: &Transport, reply: &Reply, shape: Shape) -> Option<Shown> {
     let shape = Shape { encoding: Encoding::Json, pretty: false, gzip: false, ..shape };
-    let (code, now) = (reply.code(), transport.engine().stamp().seconds());
+    let (code, now) = (status::code(Ok(reply)), transport.engine().stamp().seconds());
     Some(Shown::Answer(match reply {
         Reply::Object(object) => respond::object(&object.kind, object.version, &object.entry, code, shape, now),
         Reply::List(Listed { kind, version, page, continue_token, .. }) => {

@@ -4,6 +4,7 @@ use crate::answers::Answers;
 use crate::authenticate::Authenticator;
 use crate::manners::Manners;
 use crate::spans::Tracer;
+use crate::status::STATUSES;
 use crate::transport::forks::Forks;
 use crate::transport::lifecycle::Lifecycle;
 use crate::transport::other_servers::OtherServers;
@@ -65,7 +66,7 @@ impl Builder {
         }
         let authenticator = Arc::new(authenticator);
         let (tokens, constrained_impersonation) = (authenticator.clone(), features.constrained_impersonation);
-        let options = Options { tokens, constrained_impersonation, ..service };
+        let options = Options { tokens, constrained_impersonation, statuses: STATUSES, ..service };
         let answers = Answers::new(engine.reads().memory().clone());
         let service = Service::new(engine, options);
         service.with_registry(|registry| other_servers.connections.counts.register(registry));

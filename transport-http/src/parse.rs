@@ -237,6 +237,7 @@ fn default_manager(agent: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status::code;
     use http::HeaderValue;
 
     #[test]
@@ -245,7 +246,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
             format_of(&headers, verb)
-                .map_err(|refusal| (refusal.code(), refusal.message().contains("media types include")))
+                .map_err(|refusal| (code(Err(&refusal)), refusal.message().contains("media types include")))
         };
         for (verb, media, expected) in [
             (Verb::Create, "application/json; charset=utf-8", Ok(Format::Json)),

@@ -31,7 +31,7 @@ pub async fn reply(
 ) -> Response {
     let shape = understood.shape;
     let now = transport.engine().stamp().seconds();
-    let code = reply.code();
+    let code = status::code(Ok(&reply));
     match reply {
         Reply::Object(shown) if is_export(understood) => exported(&shown, understood),
         Reply::Object(Shown { kind, version, entry, .. }) => {

@@ -12,7 +12,7 @@ use crate::respond::{self, Response, Shape};
 use crate::route::{Route, decode, method_verb, take_moment};
 use crate::spans::Following;
 use crate::sparing::Sparing;
-use crate::status::Status;
+use crate::status;
 use crate::transport::Transport;
 use crate::understood::{Head, Kept, Understood};
 use crate::warnings::warn;
@@ -26,7 +26,7 @@ use holdfast_core::authz::{ActingAs, User};
 use holdfast_core::kinds::leads_away;
 use holdfast_core::refusal::{Internal, MethodNotAllowed, Plenty, Timeout};
 use holdfast_outbound::{deadline, trace};
-use holdfast_service::{Answer, Call, CallSubject, Granted, Record, Reply, RequestId, RequestSlot, Source};
+use holdfast_service::{Answer, AnswerCode, Call, CallSubject, Granted, Record, Reply, RequestId, RequestSlot, Source};
 use holdfast_tls::bearer::{Bearer, MISPLACED};
 use holdfast_tls::guests::Full;
 use holdfast_tls::peer::Peer;
@@ -142,7 +142,7 @@ impl Transport {
                     Err(refusal) => {
                         self.service.cut_off(&refusal);
                         if let Some(following) = following {
-                            following.end(refusal.code(), id.as_str());
+                            following.end(status::code(Err(&refusal)), id.as_str());
                         }
                         let mut response = respond::refusal(&refusal, shape);
                         name(&mut response, id.as_str());
@@ -168,7 +168,7 @@ impl Transport {
         if has_no_place {
             response.extensions_mut().insert(Farewell::Always);
         }
-        record.code(response.status().as_u16());
+        record.code(AnswerCode(response.status().as_u16()));
         if let Some(following) = following {
             following.end(response.status().as_u16(), id.as_str());
         }
@@ -256,8 +256,7 @@ impl Transport {
             }
             _ => CallSubject::Path { verb: method_verb(&head.method), path: canonical(&head.path) },
         };
-        let status = Status::from(refusal).document;
-        self.service.turned_away(&asked, Some(id.clone()), source, (refusal.clone(), status), told).await
+        self.service.turned_away(&asked, Some(id.clone()), source, refusal.clone(), told).await
     }
 
     async fn answer<B, D, E>(

@@ -539,7 +539,11 @@ mod tests {
             headers.insert(ACCEPT, HeaderValue::from_static(accept));
             let shape = Shape::negotiate(&headers, None, None).expect("a form");
             assert_eq!((shape.encoding, shape.wild), (Encoding::Json, wild), "{accept}");
-            assert_eq!(shape.refuse_wild().err().map(|refusal| refusal.code()), wild.then_some(406), "{accept}");
+            assert_eq!(
+                shape.refuse_wild().err().map(|refusal| crate::status::code(Err(&refusal))),
+                wild.then_some(406),
+                "{accept}"
+            );
         }
     }
 

@@ -1,8 +1,10 @@
-//! Makes every Kubernetes `Status`, of a refusal or of a success.
+//! Makes the code of every outcome, and every Kubernetes `Status`, of a refusal or of a success.
 
+use holdfast_core::admission::End;
 use holdfast_core::object::meta::Document;
-use holdfast_core::refusal::{Expired, Subject};
+use holdfast_core::refusal::{Expired, GivenCode, Ruling, RulingKind, Subject};
 use holdfast_core::{Cause, Refusal};
+use holdfast_service::{AnswerCode, Reply, Statuses};
 use holdfast_value::{Map, Value, json};
 
 /// A `Status` document with its HTTP code.
@@ -11,6 +13,64 @@ pub struct Status {
     pub code: u16,
     pub document: Value,
     pub retry_after_seconds: Option<u32>,
+}
+
+/// The functions that the service gets for its metrics and its audit events.
+pub const STATUSES: Statuses = Statuses {
+    code: |outcome| AnswerCode(code(outcome)),
+    code_of_webhook: |end| AnswerCode(code_of_webhook(end)),
+    status: |refusal| Status::from(refusal).document,
+};
+
+/// The HTTP code of an outcome. No other function gives a reply or a refusal its code.
+pub fn code(outcome: Result<&Reply, &Refusal>) -> u16 {
+    let refusal = match outcome {
+        Ok(reply) => return if reply.is_created() { 201 } else { 200 },
+        Err(refusal) => refusal,
+    };
+    match refusal {
+        Refusal::BadRequest(_) => 400,
+        Refusal::Unauthorized => 401,
+        Refusal::Forbidden { .. } => 403,
+        Refusal::NotFound(_) | Refusal::NoSuchPath => 404,
+        Refusal::MethodNotAllowed { .. } => 405,
+        Refusal::NotAcceptable { .. } => 406,
+        Refusal::AlreadyExists { .. } | Refusal::Conflict { .. } | Refusal::ApplyConflict { .. } => 409,
+        Refusal::Expired { .. } => 410,
+        Refusal::TooLarge { .. } => 413,
+        Refusal::UnsupportedMediaType { .. } => 415,
+        Refusal::Invalid { .. } | Refusal::Unprocessable => 422,
+        Refusal::TooManyRequests { .. } | Refusal::DisruptionBudget { .. } => 429,
+        Refusal::Internal(_) | Refusal::Unreasoned(_) | Refusal::StoreRead { .. } => 500,
+        Refusal::Unavailable(_) => 503,
+        Refusal::Timeout { .. } => 504,
+        Refusal::InsufficientStorage(_) => 507,
+        Refusal::Ruled(ruling) => code_of_ruling(ruling),
+    }
+}
+
+fn code_of_ruling(ruling: &Ruling) -> u16 {
+    match ruling.kind {
+        RulingKind::BadRequest => 400,
+        RulingKind::Unauthorized => 401,
+        RulingKind::Forbidden => 403,
+        RulingKind::TooLarge => 413,
+        RulingKind::Invalid => 422,
+        RulingKind::TooManyRequests => 429,
+        RulingKind::Internal => 500,
+        RulingKind::Unavailable => 503,
+        RulingKind::Given(GivenCode(code)) => code,
+    }
+}
+
+/// The code that Kubernetes' metrics show for a call of a webhook: 0 if the answer could not be used.
+fn code_of_webhook(end: End) -> u16 {
+    match end {
+        End::Admitted => 200,
+        End::Rejected(GivenCode(code)) => code,
+        End::Failed { .. } => 500,
+        End::Unusable => 0,
+    }
 }
 
 impl From<&Refusal> for Status {
@@ -47,7 +107,7 @@ impl From<&Refusal> for Status {
         {
             document["details"] = Value::Object(details);
         }
-        let code = refusal.code();
+        let code = code(Err(refusal));
         document["code"] = code.into();
         Status { code, document, retry_after_seconds }
     }
@@ -142,7 +202,81 @@ pub fn success(code: u16) -> Document {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_core::refusal::Ruling;
+    use holdfast_core::refusal::{
+        BadRequest, Causes, Conflict, Forbidden, Internal, MethodNotAllowed, Plenty, Timeout, TooLarge, Unavailable,
+        Unreasoned, Withheld,
+    };
+
+    #[test]
+    fn every_refusal_has_the_code_of_kubernetes() {
+        let (subject, causes) = (Subject::default, Causes::default);
+        let ruled = |kind: RulingKind| {
+            let (reason, message) = ("Invalid".to_owned(), "no".to_owned());
+            Refusal::Ruled(Box::new(Ruling { kind, reason, message, details: Value::Null }))
+        };
+        let budget =
+            || Refusal::DisruptionBudget { budget: "b".into(), why: Withheld::Unprocessed, retry_after_seconds: 0 };
+        for (refusal, reason, expected) in [
+            (Refusal::BadRequest(BadRequest::NoToken), "BadRequest", 400),
+            (Refusal::Unauthorized, "Unauthorized", 401),
+            (Refusal::Forbidden { subject: subject(), why: Forbidden::NegativeBudget }, "Forbidden", 403),
+            (Refusal::NotFound(subject()), "NotFound", 404),
+            (Refusal::NoSuchPath, "NotFound", 404),
+            (Refusal::MethodNotAllowed(MethodNotAllowed::OnResource), "MethodNotAllowed", 405),
+            (Refusal::NotAcceptable { offered: "", is_offered: false }, "NotAcceptable", 406),
+            (Refusal::AlreadyExists { subject: subject(), is_deleting: false }, "AlreadyExists", 409),
+            (Refusal::Conflict { subject: subject(), why: Conflict::Modified }, "Conflict", 409),
+            (Refusal::ApplyConflict(Vec::new()), "Conflict", 409),
+            (Refusal::Expired(Expired::ForeignContinue), "Expired", 410),
+            (Refusal::TooLarge(TooLarge::Body { bytes_max: 1 }), "RequestEntityTooLarge", 413),
+            (Refusal::UnsupportedMediaType { accepted: "" }, "UnsupportedMediaType", 415),
+            (Refusal::Invalid { subject: subject(), causes: causes() }, "Invalid", 422),
+            (Refusal::Unprocessable, "Invalid", 422),
+            (Refusal::TooManyRequests { what: Plenty::Requests, retry_after_seconds: 1 }, "TooManyRequests", 429),
+            (budget(), "TooManyRequests", 429),
+            (Refusal::Internal(Internal::Panicked), "InternalError", 500),
+            (Refusal::Unreasoned(Unreasoned::SeveralBudgets), "", 500),
+            (Refusal::StoreRead { subject: subject(), causes: causes() }, "StorageReadError", 500),
+            (Refusal::Unavailable(Unavailable::Redefined), "ServiceUnavailable", 503),
+            (Refusal::Timeout(Timeout::Backend), "Timeout", 504),
+            (Refusal::InsufficientStorage(String::new()), "InternalError", 507),
+            (ruled(RulingKind::BadRequest), "Invalid", 400),
+            (ruled(RulingKind::Unauthorized), "Invalid", 401),
+            (ruled(RulingKind::Forbidden), "Invalid", 403),
+            (ruled(RulingKind::TooLarge), "Invalid", 413),
+            (ruled(RulingKind::Invalid), "Invalid", 422),
+            (ruled(RulingKind::TooManyRequests), "Invalid", 429),
+            (ruled(RulingKind::Internal), "Invalid", 500),
+            (ruled(RulingKind::Unavailable), "Invalid", 503),
+            (ruled(RulingKind::Given(GivenCode(777))), "Invalid", 777),
+        ] {
+            let status = Status::from(&refusal);
+            assert_eq!((refusal.reason(), code(Err(&refusal))), (reason, expected), "{refusal:?}");
+            assert_eq!((status.code, &status.document["code"]), (expected, &json!(expected)), "{refusal:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_created_has_a_code_of_its_own() {
+        assert_eq!(code(Ok(&Reply::Success { created: true })), 201);
+        assert_eq!(code(Ok(&Reply::Success { created: false })), 200);
+        let document = |created| Reply::Document { document: Document::new(), created };
+        assert_eq!([true, false].map(|created| code(Ok(&document(created)))), [201, 200]);
+        assert_eq!(code(Ok(&Reply::Deleted { subject: Subject::default(), uid: String::new() })), 200);
+    }
+
+    #[test]
+    fn a_call_of_a_webhook_is_counted_under_its_code() {
+        for (end, expected) in [
+            (End::Admitted, 200),
+            (End::Rejected(GivenCode(403)), 403),
+            (End::Failed { is_ignored: true }, 500),
+            (End::Failed { is_ignored: false }, 500),
+            (End::Unusable, 0),
+        ] {
+            assert_eq!(code_of_webhook(end), expected, "{end:?}");
+        }
+    }
 
     #[test]
     fn who_is_sent_away_for_a_while_is_told_for_how_long() {
@@ -153,7 +287,8 @@ mod tests {
             (json!({"name": "a"}), None),
             (Value::Null, None),
         ] {
-            let ruling = Ruling { code: 429, reason: String::new(), message: "slow".into(), details: details.clone() };
+            let (reason, message) = (String::new(), "slow".to_owned());
+            let ruling = Ruling { kind: RulingKind::TooManyRequests, reason, message, details: details.clone() };
             let status = Status::from(&Refusal::Ruled(Box::new(ruling)));
             assert_eq!(status.retry_after_seconds, expected, "{details}");
         }

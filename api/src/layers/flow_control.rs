@@ -129,8 +129,9 @@ impl Layer for Arc<FlowControl> {
         context.place = places.take(&parts.user, 1).map(RequestSlot::Share);
         // As in Kubernetes, a privileged user is served even if the server is busy.
         if context.place.is_none() && !parts.user.is_privileged() {
-            self.metrics.rejected();
-            return refused(too_many());
+            let refusal = too_many();
+            self.metrics.rejected(&refusal);
+            return refused(refusal);
         }
         next.call(context, Dispatched { parts })
     }
@@ -163,7 +164,7 @@ impl FlowControl {
                 next.call(context, Dispatched { parts })
             }
             Entered::Refused(refusal) => {
-                self.metrics.rejected();
+                self.metrics.rejected(&refusal);
                 refused(refusal)
             }
             Entered::Waiting(waiting) => Box::pin(async move {
@@ -175,7 +176,7 @@ impl FlowControl {
                 match seat {
                     Ok(seat) => context.place = Some(RequestSlot::Seat(seat)),
                     Err(refusal) => {
-                        self.metrics.rejected();
+                        self.metrics.rejected(&refusal);
                         return Err(refusal);
                     }
                 }

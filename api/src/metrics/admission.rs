@@ -1,6 +1,7 @@
 //! Metrics of admission, under Kubernetes' names.
 
 use super::{Histogram, RequestLabels};
+use crate::AnswerCode;
 use holdfast_core::admission::plugins::PLUGINS;
 use holdfast_core::admission::{End, Half, Observation, Operation, Timing, Told};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
@@ -37,7 +38,7 @@ struct AnswerLabels {
     name: String,
     r#type: &'static str,
     operation: &'static str,
-    code: u16,
+    code: AnswerCode,
     rejected: &'static str,
 }
 
@@ -47,7 +48,7 @@ struct RejectionLabels {
     r#type: &'static str,
     operation: &'static str,
     error_type: &'static str,
-    rejection_code: u16,
+    rejection_code: AnswerCode,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -144,6 +145,8 @@ impl TypedMetric for PlainCounter {
 const ROWS_OF_ONE: usize = 2 * 4 * 2;
 
 pub struct AdmissionMetrics {
+    /// The transport's code for a call of a webhook.
+    code_of: fn(End) -> AnswerCode,
     steps: Durations<StepLabels>,
     plugins: Durations<NamedLabels>,
     /// The histograms of plug-ins and of whole halves, by index. A request observes about thirty of them, so they are
@@ -166,8 +169,9 @@ pub struct AdmissionMetrics {
 }
 
 impl AdmissionMetrics {
-    pub fn new(registry: &mut Registry) -> AdmissionMetrics {
+    pub fn new(registry: &mut Registry, code_of: fn(End) -> AnswerCode) -> AdmissionMetrics {
         let metrics = AdmissionMetrics {
+            code_of,
             steps: Family::new_with_constructor(Buckets(OF_STEPS)),
             plugins: Family::new_with_constructor(Buckets(OF_STEPS)),
             found: (0..(PLUGINS.len() + 1) * ROWS_OF_ONE).map(|_| OnceLock::new()).collect(),
@@ -295,12 +299,12 @@ impl AdmissionMetrics {
 
     fn webhook(&self, name: &str, half: Half, end: End, nanos: u64, operation: Operation) {
         let (r#type, operation) = (kind_of(half, true), operation.as_str());
-        let (code, error_type) = match end {
-            End::Admitted => (200, None),
-            End::Rejected(code) => (code, Some("no_error")),
-            End::Failed { is_ignored: true } => (500, None),
-            End::Failed { is_ignored: false } => (500, Some("calling_webhook_error")),
-            End::Unusable => (0, Some("apiserver_internal_error")),
+        let code = (self.code_of)(end);
+        let error_type = match end {
+            End::Admitted | End::Failed { is_ignored: true } => None,
+            End::Rejected(_) => Some("no_error"),
+            End::Failed { is_ignored: false } => Some("calling_webhook_error"),
+            End::Unusable => Some("apiserver_internal_error"),
         };
         let rejected = flag(error_type.is_some());
         let name = name.to_owned();

@@ -10,8 +10,8 @@ mod joined;
 mod queues;
 mod requests;
 
-use crate::Reply;
 use crate::fairness::{Flow, Measures};
+use crate::{AnswerCode, Reply, Statuses};
 use admission::AdmissionMetrics;
 pub use admission::ticks;
 use decisions::Decisions;
@@ -57,7 +57,7 @@ struct ResourceLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EndLabels {
     component: &'static str,
-    code: u16,
+    code: AnswerCode,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -72,6 +72,7 @@ struct ReasonLabels {
 }
 
 pub struct Metrics {
+    pub(crate) statuses: Statuses,
     registry: Mutex<Registry>,
     requests: Requests,
     queues: Queues,
@@ -131,13 +132,13 @@ pub struct Record {
     counting: Option<(Arc<Metrics>, Instant)>,
     /// The row that counts the request; `None` until it is found.
     row: Option<Arc<Row>>,
-    code: u16,
+    code: AnswerCode,
     /// The flow of the request, if the request reached flow control.
     pub(crate) flow: Option<Arc<Flow>>,
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
+impl Metrics {
+    pub fn new(statuses: Statuses) -> Metrics {
         let mut registry = Registry::default();
         let requests = Requests::default();
         let (terminations, unavailable, became_unavailable) = Default::default();
@@ -195,8 +196,9 @@ impl Default for Metrics {
         registry.register("authenticated_user_requests", "Requests whose user was found", users.clone());
         let what = "Time until the user was found, or not";
         registry.register("authentication_duration_seconds", what, authentications.clone());
-        let admission = AdmissionMetrics::new(&mut registry);
+        let admission = AdmissionMetrics::new(&mut registry, statuses.code_of_webhook);
         Metrics {
+            statuses,
             registry: Mutex::new(registry),
             requests,
             queues,
@@ -232,7 +234,7 @@ impl Record {
     }
 
     /// Sets the code of the answer. The transport may set another code when it renders the answer.
-    pub fn code(&mut self, code: u16) {
+    pub fn code(&mut self, code: AnswerCode) {
         self.code = code;
     }
 
@@ -254,17 +256,18 @@ impl Record {
     }
 
     pub(crate) fn outcome(&mut self, outcome: Result<&Reply, &Refusal>) {
-        self.code(outcome.map_or_else(holdfast_core::Refusal::code, Reply::code));
+        let Some((metrics, _)) = &self.counting else { return };
+        self.code = (metrics.statuses.code)(outcome);
     }
 }
 
 impl Drop for Record {
     fn drop(&mut self) {
-        let Some((_, began)) = self.counting.take().filter(|_| self.code != 0) else { return };
+        let Some((_, began)) = self.counting.take().filter(|_| self.code != AnswerCode::default()) else { return };
         let Some(row) = &self.row else { return };
         let RequestLabels { verb, resource, .. } = &row.labels;
         let (apf_pl, apf_fs) = self.flow.as_ref().map_or(("", ""), |flow| (flow.level(), &*flow.schema));
-        tracing::debug!(verb, resource, code = self.code, apf_pl, apf_fs, "answered");
+        tracing::debug!(verb, resource, code = self.code.0, apf_pl, apf_fs, "answered");
         row.count(self.code, began.elapsed());
     }
 }
@@ -273,11 +276,12 @@ impl Metrics {
     /// Begins to count a request.
     pub fn begin(self: &Arc<Self>) -> Record {
         let counting = Some((self.clone(), Instant::now()));
-        Record { counting, row: None, code: 0, flow: None }
+        Record { counting, row: None, code: AnswerCode::default(), flow: None }
     }
 
     /// Counts a request that the server ended because its time was over, or because no place was free.
-    pub fn terminated(&self, code: u16) {
+    pub fn terminated(&self, refusal: &Refusal) {
+        let code = (self.statuses.code)(Err(refusal));
         self.terminations.get_or_create(&EndLabels { component: "apiserver", code }).inc();
     }
 
@@ -311,9 +315,9 @@ impl Metrics {
     }
 
     /// Counts a request that is refused because there are too many requests.
-    pub fn rejected(&self) {
+    pub fn rejected(&self, refusal: &Refusal) {
         self.rejected.inc();
-        self.terminated(429);
+        self.terminated(refusal);
     }
 
     /// Counts the result of authentication.

@@ -5,6 +5,7 @@
 //! families are computed from the rows.
 
 use super::Histogram;
+use crate::AnswerCode;
 use foldhash::fast::RandomState;
 use holdfast_core::kinds::KindId;
 use prometheus_client::collector::Collector;
@@ -14,7 +15,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use std::collections::HashMap;
 use std::fmt::{self, Debug, Formatter};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 /// The buckets in seconds. Recording rules query the buckets of 1, 5 and 30.
@@ -65,20 +66,22 @@ pub struct Row {
     took: Histogram,
     /// Whether the requests are timed. Long-running requests are not.
     timed: bool,
-    /// The number of answers with each of the most frequent codes.
-    usual: [AtomicU64; USUAL.len()],
-    by_code: Mutex<Vec<(u16, u64)>>,
+    /// The codes that came first, each with the number of its answers: nearly all answers have one of them, and are
+    /// counted without a lock.
+    usual: [(OnceLock<AnswerCode>, AtomicU64); USUAL_MAX],
+    by_code: Mutex<Codes>,
 }
 
-const USUAL: [u16; 4] = [200, 201, 404, 409];
+/// The maximum number of codes of a row that are counted without a lock.
+const USUAL_MAX: usize = 4;
 
 impl Row {
-    pub fn count(&self, code: u16, took: Duration) {
+    pub fn count(&self, code: AnswerCode, took: Duration) {
         if self.timed {
             self.took.took(took);
         }
-        if let Some(usual) = USUAL.iter().position(|usual| *usual == code) {
-            self.usual[usual].fetch_add(1, Ordering::Relaxed);
+        if let Some((_, count)) = self.usual.iter().find(|(usual, _)| *usual.get_or_init(|| code) == code) {
+            count.fetch_add(1, Ordering::Relaxed);
             return;
         }
         let mut by_code = self.by_code.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,16 +91,18 @@ impl Row {
         }
     }
 
-    fn by_code(&self) -> Vec<(u16, u64)> {
-        let usual = self.usual.iter().map(|count| count.load(Ordering::Relaxed));
-        let mut by_code: Vec<(u16, u64)> = USUAL.into_iter().zip(usual).filter(|(_, count)| *count > 0).collect();
+    /// The number of answers by code, in the order of the codes.
+    fn by_code(&self) -> Codes {
+        let usual = self.usual.iter().filter_map(|(code, count)| Some((*code.get()?, count.load(Ordering::Relaxed))));
+        let mut by_code: Codes = usual.filter(|(_, count)| *count > 0).collect();
         by_code.extend(self.by_code.lock().unwrap_or_else(PoisonError::into_inner).iter());
+        by_code.sort_unstable();
         by_code
     }
 }
 
 /// Pairs of a status code and the number of answers with this code.
-type Codes = Vec<(u16, u64)>;
+type Codes = Vec<(AnswerCode, u64)>;
 
 impl Requests {
     /// The row of a served kind. `labels` is called only for a new row.
@@ -207,12 +212,12 @@ mod tests {
             scope: "cluster",
             dry_run: false,
         };
-        requests.row(key(0), || labels.clone()).count(200, Duration::from_millis(300));
+        requests.row(key(0), || labels.clone()).count(AnswerCode(200), Duration::from_millis(300));
         // The same kind after a redefinition, and a request that was not answered.
-        requests.row(key(1), || labels.clone()).count(200, Duration::from_secs(3));
-        requests.row_of(&labels).count(429, Duration::from_millis(1));
+        requests.row(key(1), || labels.clone()).count(AnswerCode(200), Duration::from_secs(3));
+        requests.row_of(&labels).count(AnswerCode(429), Duration::from_millis(1));
         requests.row_of(&RequestLabels { verb: "GET", ..labels.clone() });
-        requests.row_of(&RequestLabels { verb: "WATCH", ..labels }).count(200, Duration::from_secs(9));
+        requests.row_of(&RequestLabels { verb: "WATCH", ..labels }).count(AnswerCode(200), Duration::from_secs(9));
         let mut registry = Registry::default();
         registry.register_collector(Box::new(requests));
         let mut text = String::new();

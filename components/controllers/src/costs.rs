@@ -106,7 +106,7 @@ fn rest(driver: &mut Driver) -> usize {
         while let Some(task) = driver.next_task(|| Stamp { time, seed: 1 }) {
             plans += 1;
             for path in &task.plan.gets {
-                let gone = holdfast_world::Refusal { code: 404, reason: "NotFound".into(), ..Default::default() };
+                let gone = holdfast_world::Refusal { reason: "NotFound".into(), ..Default::default() };
                 driver.answered(task.controller_index, &task.key, path, Err(gone));
             }
             driver.finish(task.controller_index, task.key, TaskOutcome::default(), time);

@@ -460,7 +460,7 @@ mod tests {
         show(&mut world, Pod::resource(), "p", told, 3);
         let (key, stamp) = (Key::new("default", "p"), Stamp { time: Time::from_second(1_795_255_200), seed: 1 });
         let path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/p-r-x";
-        let gone = Refusal { code: 404, reason: "NotFound".into(), message: "gone".into(), causes: Vec::new() };
+        let gone = Refusal { reason: "NotFound".into(), message: "gone".into(), causes: Vec::new() };
         for (answer, made) in [(Ok(json!({})), 0), (Err(gone), 1)] {
             assert_eq!(claims.plan(&world, &key, stamp).gets, [path]);
             claims.answered(&key, path, answer);

@@ -413,7 +413,8 @@ fn log_forbidden(
 ) {
     // In a terminating namespace every user is forbidden to create objects, which is not worth a log line.
     let is_going = |refusal: &Refusal| refusal.causes.iter().any(|cause| cause == "NamespaceTerminating");
-    let is_told = |refusal: &Refusal| matches!(refusal.code, 401 | 403) && !is_going(refusal);
+    let is_told =
+        |refusal: &Refusal| ["Unauthorized", "Forbidden"].contains(&refusal.reason.as_str()) && !is_going(refusal);
     for Refused { action, refusal } in refused.iter().filter(|refused| is_told(&refused.refusal)) {
         let last = told.entry((member, action.resource.clone())).or_insert(Time::from_second(i64::MIN));
         if now.millis_since(*last) >= FORBIDDEN_MS {

@@ -101,7 +101,7 @@ async fn write_all(
             match write(&act, &actor, &writing).await {
                 // An overloaded or unreachable server may accept the write later; a refused write would be refused
                 // again.
-                Err(refusal) if refusal.code == 0 || refusal.code == 429 || refusal.code >= 500 => {
+                Err(refusal) if refusal.is_temporary() => {
                     tokio::time::sleep(TRY_AGAIN).await;
                 }
                 Err(refusal) => {

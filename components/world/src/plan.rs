@@ -142,10 +142,10 @@ pub struct Refused {
     pub refusal: Refusal,
 }
 
-/// The server's refusal.
+/// The server's refusal. The default is that of a request that got no usable answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Refusal {
-    pub code: u16,
+    /// A reason that Kubernetes knows, such as `NotFound`, or `Unknown`; empty if there was no usable answer.
     pub reason: String,
     pub message: String,
     /// The reasons of the causes in the status details.
@@ -153,13 +153,21 @@ pub struct Refusal {
 }
 
 impl Refusal {
+    /// A refusal with the reason and the code of a `Status`. As in Kubernetes' clients, the
+    /// code counts only if the reason is not a known one: answers of other programs have none, and webhooks may write
+    /// any text there.
+    pub fn of_status(reason: &str, code: u16, message: String, causes: Vec<String>) -> Refusal {
+        let reason = if REASONS.contains(&reason) { reason } else { reason_of_code(code) };
+        Refusal { reason: reason.to_owned(), message, causes }
+    }
+
     pub fn is(&self, reason: &str) -> bool {
         self.reason == reason
     }
 
     /// A refusal because a precondition no longer holds.
     pub fn stale(message: String) -> Refusal {
-        Refusal { code: 409, reason: "Conflict".to_owned(), message, causes: Vec::new() }
+        Refusal { reason: "Conflict".to_owned(), message, causes: Vec::new() }
     }
 
     pub fn is_conflict(&self) -> bool {
@@ -170,14 +178,77 @@ impl Refusal {
         self.reason == "NotFound"
     }
 
+    /// Whether the server no longer has the version that the request names.
+    pub fn is_expired(&self) -> bool {
+        self.is("Expired") || self.is("Gone")
+    }
+
     /// Whether the server does not serve the path at all.
     pub fn is_no_such_path(&self) -> bool {
-        self.code == 404 && self.message == holdfast_core::Refusal::NoSuchPath.message()
+        self.is_not_found() && self.message == holdfast_core::Refusal::NoSuchPath.message()
+    }
+
+    /// Whether there was no usable answer.
+    pub fn is_unanswered(&self) -> bool {
+        self.reason.is_empty()
+    }
+
+    /// Whether the server was overloaded, failed or did not answer, so that it may accept the same request later.
+    pub fn is_temporary(&self) -> bool {
+        self.is_unanswered() || TEMPORARY.contains(&self.reason.as_str())
     }
 
     /// Whether the plan was based on an old state, so that a new plan may succeed.
     pub fn is_stale(&self) -> bool {
         self.is_conflict() || self.is_not_found() && !self.is_no_such_path()
+    }
+}
+
+/// The reasons of Kubernetes' API (`knownReasons` of its clients).
+const REASONS: [&str; 19] = [
+    "AlreadyExists",
+    "BadRequest",
+    "Conflict",
+    "Expired",
+    "Forbidden",
+    "Gone",
+    "InternalError",
+    "Invalid",
+    "MethodNotAllowed",
+    "NotAcceptable",
+    "NotFound",
+    "RequestEntityTooLarge",
+    "ServerTimeout",
+    "ServiceUnavailable",
+    "StorageReadError",
+    "Timeout",
+    "TooManyRequests",
+    "Unauthorized",
+    "UnsupportedMediaType",
+];
+/// The reasons of a server that is overloaded or has failed.
+const TEMPORARY: [&str; 6] =
+    ["InternalError", "ServerTimeout", "ServiceUnavailable", "StorageReadError", "Timeout", "TooManyRequests"];
+
+/// The reason that Kubernetes' clients give an answer with this HTTP code and without a reason.
+fn reason_of_code(code: u16) -> &'static str {
+    match code {
+        400 => "BadRequest",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "NotFound",
+        405 => "MethodNotAllowed",
+        406 => "NotAcceptable",
+        409 => "Conflict",
+        410 => "Gone",
+        413 => "RequestEntityTooLarge",
+        415 => "UnsupportedMediaType",
+        422 => "Invalid",
+        429 => "TooManyRequests",
+        503 => "ServiceUnavailable",
+        504 => "Timeout",
+        500.. => "InternalError",
+        _ => "Unknown",
     }
 }
 
@@ -264,5 +335,64 @@ fn json_bytes(value: &Value) -> usize {
             fields.iter().map(|(name, value)| name.len() + json_bytes(value) + 4).sum::<usize>() + 2
         }
         _ => 5,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_core::refusal::{GivenCode, Internal, Ruling, RulingKind, Unreasoned};
+
+    #[test]
+    fn a_code_counts_if_there_is_no_known_reason() {
+        for (reason, code, expected) in [
+            ("NotFound", 404, "NotFound"),
+            ("AlreadyExists", 409, "AlreadyExists"),
+            ("Expired", 410, "Expired"),
+            ("", 401, "Unauthorized"),
+            ("no pods today", 403, "Forbidden"),
+            ("", 404, "NotFound"),
+            ("", 405, "MethodNotAllowed"),
+            ("", 410, "Gone"),
+            ("", 429, "TooManyRequests"),
+            ("", 500, "InternalError"),
+            ("made up", 502, "InternalError"),
+            ("", 507, "InternalError"),
+            ("Unknown", 418, "Unknown"),
+            ("", 0, "Unknown"),
+        ] {
+            let refusal = Refusal::of_status(reason, code, String::new(), Vec::new());
+            assert_eq!(refusal.reason, expected, "{reason} {code}");
+            assert!(!refusal.is_unanswered(), "{reason} {code}");
+            assert_eq!(refusal.is_temporary(), code == 429 || code >= 500, "{reason} {code}");
+            assert_eq!(refusal.is_expired(), code == 410, "{reason} {code}");
+        }
+        assert!(Refusal::default().is_unanswered() && Refusal::default().is_temporary());
+    }
+
+    #[test]
+    fn refusals_in_the_process_have_the_same_reasons() {
+        let ruled = |kind, reason: &str| {
+            let (reason, message) = (reason.to_owned(), String::new());
+            let details = holdfast_value::Value::Null;
+            holdfast_core::Refusal::Ruled(Box::new(Ruling { kind, reason, message, details }))
+        };
+        let given = |code| RulingKind::Given(GivenCode(code));
+        for (refusal, expected) in [
+            (holdfast_core::Refusal::NoSuchPath, "NotFound"),
+            (holdfast_core::Refusal::Internal(Internal::Panicked), "InternalError"),
+            (holdfast_core::Refusal::Unreasoned(Unreasoned::SeveralBudgets), "InternalError"),
+            (holdfast_core::Refusal::InsufficientStorage(String::new()), "InternalError"),
+            (ruled(RulingKind::Forbidden, "Invalid"), "Forbidden"),
+            (ruled(RulingKind::TooManyRequests, "TooManyRequests"), "TooManyRequests"),
+            (ruled(given(400), "Conflict"), "Conflict"),
+            (ruled(given(403), "no pods today"), "Forbidden"),
+            (ruled(given(777), ""), "InternalError"),
+            (ruled(given(400), ""), "BadRequest"),
+        ] {
+            assert_eq!(Refusal::from(&refusal).reason, expected, "{refusal:?}");
+        }
+        let nowhere = Refusal::from(&holdfast_core::Refusal::NoSuchPath);
+        assert!(nowhere.is_no_such_path() && !nowhere.is_stale());
     }
 }

@@ -5,6 +5,7 @@ use crate::{Controller, Key, Resource, Served};
 use holdfast_core::authz::User;
 use holdfast_core::kinds::{Kind, KindId, Registry};
 use holdfast_core::object::meta;
+use holdfast_core::refusal::{GivenCode, RulingKind};
 use holdfast_core::request::Verb as Asked;
 use holdfast_core::request::{Body, Content, DeleteOptions, FieldValidation, Format, Options, Request, Target};
 use holdfast_core::state::{Entry, State};
@@ -128,12 +129,26 @@ impl Propagation {
 
 impl From<&holdfast_core::Refusal> for Refusal {
     fn from(refusal: &holdfast_core::Refusal) -> Refusal {
-        Refusal {
-            code: refusal.code(),
-            reason: refusal.reason().to_owned(),
-            message: refusal.message(),
-            causes: refusal.causes().iter().map(|cause| cause.reason.as_str().to_owned()).collect(),
-        }
+        let causes = refusal.causes().iter().map(|cause| cause.reason.as_str().to_owned()).collect();
+        // These refusals need not have a reason that Kubernetes knows.
+        let reason = match refusal {
+            holdfast_core::Refusal::Ruled(ruling) => match ruling.kind {
+                RulingKind::Given(GivenCode(code)) => {
+                    return Refusal::of_status(&ruling.reason, code, refusal.message(), causes);
+                }
+                RulingKind::BadRequest => "BadRequest",
+                RulingKind::Unauthorized => "Unauthorized",
+                RulingKind::Forbidden => "Forbidden",
+                RulingKind::TooLarge => "RequestEntityTooLarge",
+                RulingKind::Invalid => "Invalid",
+                RulingKind::TooManyRequests => "TooManyRequests",
+                RulingKind::Internal => "InternalError",
+                RulingKind::Unavailable => "ServiceUnavailable",
+            },
+            holdfast_core::Refusal::Unreasoned(_) => "InternalError",
+            refusal => refusal.reason(),
+        };
+        Refusal { reason: reason.to_owned(), message: refusal.message(), causes }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::event::{ChangedBy, Offset};
 use crate::pipeline::decision::Write;
-use crate::refusal::Texts;
+use crate::refusal::{GivenCode, Texts};
 use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -229,8 +229,8 @@ pub enum Observation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     Admitted,
-    /// The webhook rejected the write with this status code.
-    Rejected(u16),
+    /// The webhook rejected the write, with this code in its `Status`.
+    Rejected(GivenCode),
     /// The call failed. The failure policy decides whether that is ignored.
     Failed {
         is_ignored: bool,

@@ -350,7 +350,7 @@ mod tests {
         ] {
             let refused = made(known::POD, "portforward", &[("ports", text)]).expect_err("no ports");
             let told = format!("cannot convert to []int32: strconv.ParseUint: {fault}");
-            assert_eq!((refused.code(), refused.message()), (400, told), "{text}");
+            assert_eq!((refused.reason(), refused.message()), ("BadRequest", told), "{text}");
         }
     }
 }

@@ -60,7 +60,7 @@ pub(super) enum Rules {
 pub(super) enum Form {
     Object,
     Scale,
-    /// A Status of success, with 201.
+    /// A Status of success. The request counts as creating something.
     Success,
     /// The object while it still exists; after its removal, a Status of success or its last state.
     Deletion,

@@ -1,11 +1,10 @@
 //! Refusals: expected negative answers, in Kubernetes' terms.
 //!
 //! The core returns refusals as data. Clients distinguish the variants of [`Refusal`]; [`reasons`] has their details.
-//! Only `words` turns them into messages, and only the transport turns them into a `Status`.
+//! Only `words` turns them into messages, and only the transport turns them into a `Status` with a code.
 
 mod cause;
 mod causes;
-mod codes;
 mod cut;
 mod reasons;
 mod words;
@@ -77,7 +76,7 @@ pub enum Refusal {
         subject: Subject,
         causes: Causes,
     },
-    /// A well-formed JSON patch that cannot be applied (422, reason Invalid).
+    /// A well-formed JSON patch that cannot be applied (reason Invalid).
     Unprocessable,
     /// The client accepts none of the media types that the server offers.
     NotAcceptable {
@@ -104,7 +103,7 @@ pub enum Refusal {
     },
     Timeout(Timeout),
     Internal(Internal),
-    /// A fault that Kubernetes reports without a reason: status 500 and the message.
+    /// A fault that Kubernetes reports without a reason.
     Unreasoned(Unreasoned),
     Unavailable(Unavailable),
     /// Objects that cannot be read from the store. Each is a cause whose field is the object's key in the store.
@@ -112,13 +111,38 @@ pub enum Refusal {
         subject: Subject,
         causes: Causes,
     },
-    /// The refusal of a webhook or a policy, with its own code and message.
+    /// The refusal of a webhook, a policy or a server behind this one, with its own reason and message.
     Ruled(Box<Ruling>),
     /// The log's disk is full. Reads continue; writes are refused until there is room. The text is the log's message.
     InsufficientStorage(String),
 }
 
 impl Refusal {
+    /// The `reason` of the refusal's `Status`; empty if Kubernetes sets none.
+    pub fn reason(&self) -> &str {
+        match self {
+            Refusal::BadRequest(_) => "BadRequest",
+            Refusal::Unauthorized => "Unauthorized",
+            Refusal::Forbidden { .. } => "Forbidden",
+            Refusal::NotFound(_) | Refusal::NoSuchPath => "NotFound",
+            Refusal::MethodNotAllowed { .. } => "MethodNotAllowed",
+            Refusal::AlreadyExists { .. } => "AlreadyExists",
+            Refusal::Conflict { .. } | Refusal::ApplyConflict(_) => "Conflict",
+            Refusal::Invalid { .. } | Refusal::Unprocessable => "Invalid",
+            Refusal::NotAcceptable { .. } => "NotAcceptable",
+            Refusal::UnsupportedMediaType { .. } => "UnsupportedMediaType",
+            Refusal::TooLarge(_) => "RequestEntityTooLarge",
+            Refusal::Expired(_) => "Expired",
+            Refusal::TooManyRequests { .. } | Refusal::DisruptionBudget { .. } => "TooManyRequests",
+            Refusal::Timeout(_) => "Timeout",
+            Refusal::Internal(_) | Refusal::InsufficientStorage(_) => "InternalError",
+            Refusal::Unreasoned(_) => "",
+            Refusal::StoreRead { .. } => "StorageReadError",
+            Refusal::Unavailable(_) => "ServiceUnavailable",
+            Refusal::Ruled(ruling) => &ruling.reason,
+        }
+    }
+
     /// The refusal of a write or deletion that is based on a version older than the newest.
     pub fn modified(subject: Subject) -> Refusal {
         Refusal::Conflict { subject, why: Conflict::Modified }

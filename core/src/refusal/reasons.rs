@@ -5,7 +5,7 @@
 use super::{Causes, Subject, Texts};
 use crate::event::Offset;
 
-/// The request is contradictory or cannot be parsed (400).
+/// The request is contradictory or cannot be parsed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BadRequest {
     /// A parser's message about the body, a selector or a moment.
@@ -251,7 +251,7 @@ pub enum ForkFault {
     },
 }
 
-/// The user may not do this, or no user may (403).
+/// The user may not do this, or no user may.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Forbidden {
     /// No authorizer allows the request.
@@ -316,7 +316,7 @@ pub enum MethodNotAllowed {
     },
 }
 
-/// Why the object does not meet the request's conditions (409). The refusal's subject names the object.
+/// Why the object does not meet the request's conditions. The refusal's subject names the object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Conflict {
     Modified,
@@ -402,7 +402,7 @@ pub enum Expired {
     Forgotten(String),
 }
 
-/// A resource that is used too much, by one user or by all users together (429).
+/// A resource that is used too much, by one user or by all users together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plenty {
     Requests,
@@ -465,7 +465,7 @@ pub enum Timeout {
     Backend,
 }
 
-/// Faults that the client cannot avoid (500).
+/// Faults that the client cannot avoid.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Internal {
     /// The message of the log or a task about its failure.
@@ -514,15 +514,36 @@ pub enum Internal {
     },
 }
 
-/// A decision from outside, with its own message and code.
+/// The refusal of a webhook, a policy or a server behind this one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ruling {
-    pub code: u16,
+    pub kind: RulingKind,
+    /// The `reason` of the `Status`: any text that a webhook chose, or empty.
     pub reason: String,
     pub message: String,
     /// The `details` of the `Status`, or null.
     pub details: holdfast_value::Value,
 }
+
+/// The kind of a ruling, of which a transport makes the code of its `Status`. The reason does not determine the code: a
+/// webhook chooses both, and a mutating policy that fails gives the reason `Invalid` to a request that is forbidden.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RulingKind {
+    BadRequest,
+    Unauthorized,
+    Forbidden,
+    TooLarge,
+    Invalid,
+    TooManyRequests,
+    Internal,
+    Unavailable,
+    /// The refusal is the `Status` of a webhook or of a server behind this one, which also chose the code.
+    Given(GivenCode),
+}
+
+/// The `code` in a `Status` that a webhook or a server behind this one gave. The core only passes it on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GivenCode(pub u16);
 
 /// Values in a shared store that cannot be decrypted or decoded.
 #[derive(Debug, Clone, PartialEq)]
@@ -534,7 +555,7 @@ pub struct Unread {
     pub others: Vec<String>,
 }
 
-/// Faults that Kubernetes passes on from lower layers (500 without a reason).
+/// Faults that Kubernetes passes on from lower layers, without a reason.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Unreasoned {
     /// A value in a shared store that is not an object.

@@ -83,34 +83,33 @@ impl Renderer {
 
     pub fn refusal(&self, refusal: &Refusal) -> String {
         let mut out = match refusal {
-            Refusal::BadRequest(why) => format!("400 BadRequest: {why}\n"),
-            Refusal::Unauthorized => "401 Unauthorized\n".into(),
-            Refusal::Forbidden { subject, why } => format!("403 Forbidden {subject}: {why}\n"),
-            Refusal::NotFound(subject) => format!("404 NotFound {subject}\n"),
-            Refusal::NoSuchPath => "404 NoSuchPath\n".into(),
+            Refusal::BadRequest(why) => format!("BadRequest: {why}\n"),
+            Refusal::Unauthorized => "Unauthorized\n".into(),
+            Refusal::Forbidden { subject, why } => format!("Forbidden {subject}: {why}\n"),
+            Refusal::NotFound(subject) => format!("NotFound {subject}\n"),
+            Refusal::NoSuchPath => "NoSuchPath\n".into(),
             Refusal::DisruptionBudget { retry_after_seconds, .. } => {
                 let told: String = refusal.causes().into_iter().map(|cause| cause.message).collect();
-                return format!("429 DisruptionBudget, again in {retry_after_seconds} s: {told}\n");
+                return format!("DisruptionBudget, again in {retry_after_seconds} s: {told}\n");
             }
-            Refusal::Ruled(_) | Refusal::StoreRead { .. } => {
-                format!("{} {}: {}\n", refusal.code(), refusal.reason(), refusal.message())
-            }
-            Refusal::MethodNotAllowed(why) => format!("405 MethodNotAllowed: {why}\n"),
-            Refusal::NotAcceptable { .. } => format!("406 NotAcceptable: {}\n", refusal.message()),
-            Refusal::AlreadyExists { subject, .. } => format!("409 AlreadyExists {subject}\n"),
-            Refusal::Conflict { subject, why } => format!("409 Conflict {subject}: {}\n", why.words(&subject.name)),
-            Refusal::ApplyConflict(_) => format!("409 ApplyConflict: {}\n", refusal.message()),
-            Refusal::Expired(why) => format!("410 Expired: {why}\n"),
-            Refusal::TooLarge(why) => format!("413 TooLarge: {why}\n"),
-            Refusal::UnsupportedMediaType { .. } => format!("415 UnsupportedMediaType: {}\n", refusal.message()),
-            Refusal::Invalid { subject, .. } => format!("422 Invalid {subject}\n"),
-            Refusal::Unprocessable => format!("422 Unprocessable: {}\n", refusal.message()),
-            Refusal::TooManyRequests { what, .. } => format!("429 TooManyRequests: {what}\n"),
-            Refusal::Internal(why) => format!("500 Internal: {why}\n"),
-            Refusal::Unreasoned(why) => format!("500: {why}\n"),
-            Refusal::Unavailable(why) => format!("503 Unavailable: {why}\n"),
-            Refusal::Timeout(why) => format!("504 Timeout: {why}\n"),
-            Refusal::InsufficientStorage(why) => format!("507 InsufficientStorage: {why}\n"),
+            Refusal::Ruled(ruling) => format!("{:?}, {}: {}\n", ruling.kind, ruling.reason, ruling.message),
+            Refusal::StoreRead { .. } => format!("{}: {}\n", refusal.reason(), refusal.message()),
+            Refusal::MethodNotAllowed(why) => format!("MethodNotAllowed: {why}\n"),
+            Refusal::NotAcceptable { .. } => format!("NotAcceptable: {}\n", refusal.message()),
+            Refusal::AlreadyExists { subject, .. } => format!("AlreadyExists {subject}\n"),
+            Refusal::Conflict { subject, why } => format!("Conflict {subject}: {}\n", why.words(&subject.name)),
+            Refusal::ApplyConflict(_) => format!("ApplyConflict: {}\n", refusal.message()),
+            Refusal::Expired(why) => format!("Expired: {why}\n"),
+            Refusal::TooLarge(why) => format!("TooLarge: {why}\n"),
+            Refusal::UnsupportedMediaType { .. } => format!("UnsupportedMediaType: {}\n", refusal.message()),
+            Refusal::Invalid { subject, .. } => format!("Invalid {subject}\n"),
+            Refusal::Unprocessable => format!("Unprocessable: {}\n", refusal.message()),
+            Refusal::TooManyRequests { what, .. } => format!("TooManyRequests: {what}\n"),
+            Refusal::Internal(why) => format!("Internal: {why}\n"),
+            Refusal::Unreasoned(why) => format!("Unreasoned: {why}\n"),
+            Refusal::Unavailable(why) => format!("Unavailable: {why}\n"),
+            Refusal::Timeout(why) => format!("Timeout: {why}\n"),
+            Refusal::InsufficientStorage(why) => format!("InsufficientStorage: {why}\n"),
         };
         for Cause { reason, field, message, .. } in &refusal.causes() {
             out += &format!("  {}: {field}: {}\n", reason.as_str(), shortened(message));

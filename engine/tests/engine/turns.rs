@@ -213,7 +213,7 @@ fn a_webhook_that_writes_what_it_is_asked_about_ends_in_a_conflict() {
         let own = change("own", "v1");
         *webhook.own_write.lock().unwrap() = Some((Arc::downgrade(&engine), own));
         let refused = engine.mutate(&change("outer", "v2")).await.err().expect("a conflict");
-        assert_eq!(refused.code(), 409, "{refused:?}");
+        assert!(matches!(refused, Refusal::Conflict { .. }), "{refused:?}");
         // Five attempts, each of which converts the object to the other version and back.
         assert_eq!(webhook.asked.load(Ordering::Relaxed), 10);
         *webhook.own_write.lock().unwrap() = None;

@@ -476,7 +476,7 @@ impl Site {
 }
 
 fn broken() -> Refusal {
-    Refusal { code: 500, reason: "InternalError".into(), message: "it broke".into(), causes: Vec::new() }
+    Refusal { reason: "InternalError".into(), message: "it broke".into(), causes: Vec::new() }
 }
 
 fn shown(action: &Action) -> String {

@@ -417,7 +417,7 @@ fn key(object: &Value) -> Key {
 }
 
 fn broken() -> Refusal {
-    Refusal { code: 500, reason: "InternalError".into(), message: "it broke".into(), causes: Vec::new() }
+    Refusal { reason: "InternalError".into(), message: "it broke".into(), causes: Vec::new() }
 }
 
 fn shown(request: &OutgoingRequest) -> String {

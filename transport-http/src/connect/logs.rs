@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt, TryStreamExt};
 use holdfast_core::Refusal;
 use holdfast_core::kinds::Destination;
-use holdfast_core::refusal::Ruling;
+use holdfast_core::refusal::{GivenCode, Ruling, RulingKind};
 use holdfast_outbound::kubelets::{Unreached, send};
 use holdfast_streams::ConnectionLimits;
 use holdfast_streams::upgrade::{self, UpgradeProtocol};
@@ -105,9 +105,10 @@ async fn judged(
         StatusCode::INTERNAL_SERVER_ERROR => {
             let details = json!({"causes": [{"message": words}]});
             let message = format!("Internal error occurred: {words}");
-            Refusal::Ruled(Box::new(Ruling { code: 500, reason: "InternalError".into(), message, details }))
+            let (kind, reason) = (RulingKind::Internal, "InternalError".to_owned());
+            Refusal::Ruled(Box::new(Ruling { kind, reason, message, details }))
         }
-        StatusCode::BAD_REQUEST => ruled(400, "BadRequest", words),
+        StatusCode::BAD_REQUEST => ruled(RulingKind::BadRequest, "BadRequest", words),
         status => unexpected(status, &words, way),
     })
 }
@@ -136,5 +137,6 @@ fn unexpected(status: StatusCode, words: &str, way: &holdfast_service::Connectin
         "name": way.name, "kind": format!("{}/log", way.resource),
         "causes": [{"reason": "UnexpectedServerResponse", "message": words}],
     });
-    Refusal::Ruled(Box::new(Ruling { code: status.as_u16(), reason: reason.to_owned(), message, details }))
+    let (kind, reason) = (RulingKind::Given(GivenCode(status.as_u16())), reason.to_owned());
+    Refusal::Ruled(Box::new(Ruling { kind, reason, message, details }))
 }

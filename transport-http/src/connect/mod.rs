@@ -29,7 +29,7 @@ use futures_util::{Stream, StreamExt};
 use holdfast_audit::{RequestEnd, Trail};
 use holdfast_core::Refusal;
 use holdfast_core::kinds::Destination;
-use holdfast_core::refusal::{Plenty, Ruling};
+use holdfast_core::refusal::{Plenty, Ruling, RulingKind};
 use holdfast_outbound::OutBody;
 use holdfast_outbound::kubelets::{Kubelets, Unreached};
 use holdfast_service::{Connecting, Share};
@@ -146,19 +146,19 @@ fn empty(status: StatusCode) -> Response {
     response
 }
 
-/// A Status with code 500, this message and no reason: Kubernetes' answer when a node cannot be reached.
+/// A Status with this message and no reason: Kubernetes' answer when a node cannot be reached.
 fn failed(message: impl Into<String>) -> Refusal {
-    ruled(500, "", message)
+    ruled(RulingKind::Internal, "", message)
 }
 
-fn ruled(code: u16, reason: &str, message: impl Into<String>) -> Refusal {
+fn ruled(kind: RulingKind, reason: &str, message: impl Into<String>) -> Refusal {
     let (reason, message) = (reason.to_owned(), message.into());
-    Refusal::Ruled(Box::new(Ruling { code, reason, message, details: Value::Null }))
+    Refusal::Ruled(Box::new(Ruling { kind, reason, message, details: Value::Null }))
 }
 
 fn unreached(why: Unreached) -> Refusal {
     match why {
-        Unreached::NotAllowed => ruled(400, "BadRequest", why.to_string()),
+        Unreached::NotAllowed => ruled(RulingKind::BadRequest, "BadRequest", why.to_string()),
         Unreached::Nowhere(why) => failed(why),
         Unreached::NotDialled(why) | Unreached::Unanswered(why) => failed(format!("error dialing backend: {why}")),
     }

@@ -8,6 +8,7 @@ use bytes::Buf;
 use futures_util::{Stream, StreamExt};
 use holdfast_core::Refusal;
 use holdfast_core::kinds::Destination;
+use holdfast_core::refusal::RulingKind;
 use holdfast_outbound::kubelets::{Kubelet, Unreached, send};
 use holdfast_outbound::{Link, OutBody};
 use http::header::{self, HeaderName, HeaderValue, LOCATION};
@@ -86,7 +87,7 @@ where
 }
 
 fn no_service(why: &str) -> Refusal {
-    ruled(503, "ServiceUnavailable", format!("error trying to reach service: {why}"))
+    ruled(RulingKind::Unavailable, "ServiceUnavailable", format!("error trying to reach service: {why}"))
 }
 
 fn goal<'a>(
@@ -107,7 +108,7 @@ fn goal<'a>(
             match port {
                 Some(port) if !kubelet.listens_on(*port) => {
                     if kubelet.is_inside() {
-                        return Err(ruled(400, "BadRequest", "address not allowed"));
+                        return Err(ruled(RulingKind::BadRequest, "BadRequest", "address not allowed"));
                     }
                     Ok(other(kubelet.host().to_owned(), Some(*port), *is_secure))
                 }

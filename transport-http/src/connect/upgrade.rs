@@ -9,6 +9,7 @@ use crate::connect::paced::Paced;
 use crate::respond::Response;
 use holdfast_core::Refusal;
 use holdfast_core::kinds::Machine;
+use holdfast_core::refusal::RulingKind;
 use holdfast_outbound::Link;
 use holdfast_outbound::kubelets::send;
 use holdfast_streams::upgrade::{self, STREAM_PROTOCOL, TUNNEL, UpgradeProtocol};
@@ -26,7 +27,7 @@ const REFUSAL_BYTES_MAX: usize = 1 << 20;
 pub async fn answer(outing: Outing<'_>, machine: &Machine, path: &str, query: &str) -> Result<Answered, Refusal> {
     // HTTP/2 has no connection to upgrade.
     let Some(wire) = upgrade::wire(&outing.head.headers).filter(|_| outing.head.upgrade.is_some()) else {
-        return Err(ruled(400, "BadRequest", "Upgrade request required"));
+        return Err(ruled(RulingKind::BadRequest, "BadRequest", "Upgrade request required"));
     };
     let target = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
     let is_forward = outing.way.part == "portforward";

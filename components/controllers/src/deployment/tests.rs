@@ -327,8 +327,7 @@ fn a_set_that_cannot_be_made_shows() {
     let stamp = Stamp { time: trial.now(), seed: 1 };
     let world = trial.world("deployment-controller");
     let creation = Deployments::default().plan(world, &key, stamp).steps[0][0].clone();
-    let refusal =
-        holdfast_world::Refusal { code: 403, reason: "Forbidden".into(), message: "no".into(), causes: vec![] };
+    let refusal = holdfast_world::Refusal { reason: "Forbidden".into(), message: "no".into(), causes: vec![] };
     let plan = Deployments::default().refused(world, &key, &[Refused { action: creation.clone(), refusal }], stamp);
     let message = format!("Failed to create new replica set \"{}\": no", creation.key.name);
     assert_eq!((plan.events[0].reason, &plan.events[0].message), ("ReplicaSetCreateError", &message));

@@ -242,7 +242,6 @@ fn what_cannot_be_made_shows_as_a_condition_until_it_can() {
     let stamp = Stamp { time: trial.now(), seed: 1 };
     let plan = controller.plan(world, &key, stamp);
     let refusal = holdfast_world::Refusal {
-        code: 403,
         reason: "Forbidden".into(),
         message: "pods \"r-x\" is forbidden: exceeded quota: q".into(),
         causes: Vec::new(),

@@ -127,7 +127,7 @@ impl Act for RemoteAct {
         let (method, content_type, body) = content(&action.verb);
         let path = path(actor, action, &method);
         let sent = send(&client, (method, &path), JSON, Some((content_type, body))).await;
-        if matches!(&sent, Err(refusal) if refusal.code == 401) {
+        if matches!(&sent, Err(refusal) if refusal.is("Unauthorized")) {
             self.forget(actor).await;
         }
         let bytes = read(sent?).await?;

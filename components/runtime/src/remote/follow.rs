@@ -73,8 +73,8 @@ impl Follower {
                 Err(refusal) => Some(refusal),
             };
             if let Some(refusal) = failed {
-                from = from.filter(|_| refusal.code != 410);
-                if matches!(refusal.code, 404 | 405) && from.is_none() {
+                from = from.filter(|_| !refusal.is_expired());
+                if (refusal.is_not_found() || refusal.is("MethodNotAllowed")) && from.is_none() {
                     // The resource is not served, or cannot be listed: it has no objects.
                     let none = News::Replaced { resource: self.resource.clone(), objects: Vec::new(), version: 0 };
                     if self.news.send(none).await.is_err() {
@@ -154,10 +154,8 @@ impl Follower {
             let object = event.object.get();
             if event.kind == "ERROR" {
                 let status: StatusBody = serde_json::from_str(object).unwrap_or_default();
-                return match status.code {
-                    410 => Ok(WatchEnd::Expired),
-                    code => Err(Refusal { code, reason: status.reason, message: status.message, causes: Vec::new() }),
-                };
+                let refusal = Refusal::of_status(&status.reason, status.code, status.message, Vec::new());
+                return if refusal.is_expired() { Ok(WatchEnd::Expired) } else { Err(refusal) };
             }
             let (key, at) = named(object.as_bytes())?;
             version = version.max(at);

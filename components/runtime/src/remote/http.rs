@@ -12,7 +12,7 @@ use serde::Deserialize;
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 pub(super) const JSON: &str = "application/json";
 
-/// The refusal for a request without a usable answer; its code is 0.
+/// The refusal for a request without a usable answer.
 pub fn fault(error: impl std::fmt::Display) -> Refusal {
     Refusal { message: error.to_string(), ..Refusal::default() }
 }
@@ -79,7 +79,7 @@ pub fn refusal(status: StatusCode, bytes: &[u8]) -> Refusal {
         _ => said.message,
     };
     let causes = said.details.unwrap_or_default().causes.into_iter().map(|cause| cause.reason).collect();
-    Refusal { code: status.as_u16(), reason: said.reason, message, causes }
+    Refusal::of_status(&said.reason, status.as_u16(), message, causes)
 }
 
 #[derive(Default, Deserialize)]

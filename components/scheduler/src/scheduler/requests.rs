@@ -37,7 +37,7 @@ pub enum RequestOutcome {
 
 impl RequestOutcome {
     fn refusal(self) -> Option<Refusal> {
-        let failed = |message: String| Refusal { code: 500, message, ..Refusal::default() };
+        let failed = |message: String| Refusal { reason: "InternalError".into(), message, causes: Vec::new() };
         match self {
             // An extender reports a failed binding in the body.
             RequestOutcome::Succeeded(body) => extender_answers::error(&body).map(|message| failed(message.to_owned())),

@@ -9,7 +9,7 @@ use crate::admission::{Attributes, Operation};
 use crate::kinds::known::EVENT;
 use crate::object::reader::Reader;
 use crate::pipeline::effect::{Effect, Stop};
-use crate::refusal::{Refusal, Ruling};
+use crate::refusal::{Refusal, Ruling, RulingKind};
 use holdfast_value::Value;
 
 /// One limit: a rate limiter for each key of its type.
@@ -45,7 +45,8 @@ pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
         [one] => format!("Too many requests: {one}"),
         all => format!("Too many requests: [{}]", all.join(", ")),
     };
-    let ruling = Ruling { code: 429, reason: "TooManyRequests".into(), message, details: Value::Null };
+    let (kind, reason) = (RulingKind::TooManyRequests, "TooManyRequests".to_owned());
+    let ruling = Ruling { kind, reason, message, details: Value::Null };
     Err(Refusal::Ruled(Box::new(ruling)).into())
 }
 

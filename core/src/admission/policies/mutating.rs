@@ -8,7 +8,7 @@ use super::patches::{self, MutationOutcome};
 use super::{COST_MAX, Evaluation, Invocation, invocations, is_exempt};
 use crate::event::ChangedBy;
 use crate::pipeline::effect::Stop;
-use crate::refusal::{Refusal, Ruling};
+use crate::refusal::{Refusal, Ruling, RulingKind};
 use holdfast_value::{Value, json};
 use std::sync::Arc;
 
@@ -172,5 +172,5 @@ fn refusal(attributes: &Attributes, denials: &[Denial]) -> Stop {
         details["group"] = subject.group.as_str().into();
     }
     let (message, reason) = denials.first().map(|denial| (told(denial), denial.reason.to_owned())).unwrap_or_default();
-    Refusal::Ruled(Box::new(Ruling { code: 403, reason, message, details })).into()
+    Refusal::Ruled(Box::new(Ruling { kind: RulingKind::Forbidden, reason, message, details })).into()
 }

@@ -7,7 +7,7 @@ use super::super::{Attributes, Observation, webhooks};
 use super::{COST_MAX, Evaluation, Invocation, invocations, is_exempt};
 use crate::cel::Value as CelValue;
 use crate::pipeline::effect::Stop;
-use crate::refusal::{Refusal, Ruling};
+use crate::refusal::{Refusal, Ruling, RulingKind};
 use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -168,11 +168,11 @@ fn refusal(attributes: &Attributes, denial: Denial) -> Stop {
     let with = binding.map(|binding| format!(" with binding '{binding}'")).unwrap_or_default();
     let message = format!("ValidatingAdmissionPolicy '{policy}'{with} denied request: {message}");
     let reason = if reason.is_empty() { "Invalid".to_owned() } else { reason };
-    let code = match reason.as_str() {
-        "Forbidden" => 403,
-        "Unauthorized" => 401,
-        "RequestEntityTooLarge" => 413,
-        _ => 422,
+    let kind = match reason.as_str() {
+        "Forbidden" => RulingKind::Forbidden,
+        "Unauthorized" => RulingKind::Unauthorized,
+        "RequestEntityTooLarge" => RulingKind::TooLarge,
+        _ => RulingKind::Invalid,
     };
     let subject = attributes.subject();
     let mut details = json!({"name": subject.name, "kind": subject.resource, "causes": [{"message": message}]});
@@ -180,7 +180,7 @@ fn refusal(attributes: &Attributes, denial: Denial) -> Stop {
         details["group"] = subject.group.as_str().into();
     }
     let message = format!("{subject} is forbidden: {message}");
-    Refusal::Ruled(Box::new(Ruling { code, reason, message, details })).into()
+    Refusal::Ruled(Box::new(Ruling { kind, reason, message, details })).into()
 }
 
 /// Evaluates a policy with one parameter.

@@ -18,9 +18,9 @@ use crate::merge::json;
 use crate::object::encode;
 use crate::object::meta::type_name;
 use crate::pipeline::effect::{Effect, Reviewed, Stop};
-use crate::refusal::{Forbidden, Internal, Refusal, Ruling, SCHEME, Subject};
+use crate::refusal::{Forbidden, Internal, Refusal, Ruling, RulingKind, SCHEME, Subject};
 use holdfast_value::{Value, json};
-use review::{Patch, Verdict};
+use review::{Denial, Patch, Verdict};
 use std::sync::Arc;
 
 /// The cost limit for all match conditions of one webhook or policy.
@@ -221,8 +221,8 @@ fn ask(
         Err(failure) => return failed(attributes, &failure),
     };
     tell(attributes, webhook, &verdict);
-    if let Some(ruling) = verdict.refusal {
-        observe(attributes, webhook, End::Rejected(ruling.code), nanos);
+    if let Some(Denial { code, ruling }) = verdict.denial {
+        observe(attributes, webhook, End::Rejected(code), nanos);
         return Err(Refusal::Ruled(Box::new(ruling)).into());
     }
     let patch = match operations(attributes, verdict.patch.as_ref()) {
@@ -353,10 +353,10 @@ pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
         let outcome = match review::verdict(&call, answer, false) {
             Ok(verdict) => {
                 tell(attributes, webhook, &verdict);
-                let code = verdict.refusal.as_ref().map(|ruling| ruling.code);
+                let code = verdict.denial.as_ref().map(|denial| denial.code);
                 observe(attributes, webhook, code.map_or(End::Admitted, End::Rejected), *nanos);
-                match verdict.refusal {
-                    Some(ruling) => Err(Refusal::Ruled(Box::new(ruling)).into()),
+                match verdict.denial {
+                    Some(Denial { ruling, .. }) => Err(Refusal::Ruled(Box::new(ruling)).into()),
                     None => Ok(()),
                 }
             }
@@ -377,7 +377,7 @@ fn check_dry_run(attributes: &Attributes, webhook: &Webhook) -> Result<(), Stop>
         return Ok(());
     }
     Err(Refusal::Ruled(Box::new(Ruling {
-        code: 400,
+        kind: RulingKind::BadRequest,
         reason: "BadRequest".into(),
         message: format!("admission webhook \"{}\" does not support dry run", webhook.name),
         details: Value::Null,

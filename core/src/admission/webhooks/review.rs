@@ -7,7 +7,7 @@ use crate::admission::registered::Webhook;
 use crate::object::base64;
 use crate::object::decode;
 use crate::object::meta::type_name;
-use crate::refusal::{Ruling, quoted};
+use crate::refusal::{GivenCode, Ruling, RulingKind, quoted};
 use crate::schema;
 use holdfast_value::{Map, Value};
 use std::fmt;
@@ -38,10 +38,16 @@ impl fmt::Display for Failure {
 
 /// The content of a valid answer.
 pub(super) struct Verdict {
-    pub refusal: Option<Ruling>,
+    pub denial: Option<Denial>,
     pub patch: Option<Patch>,
     pub warnings: Vec<String>,
     pub annotations: Vec<(String, String)>,
+}
+
+/// A refusal by a webhook, and the code of its `Status`.
+pub(super) struct Denial {
+    pub code: GivenCode,
+    pub ruling: Ruling,
 }
 
 /// A patch as received. It is decoded only if the webhook allowed the write: a denial holds even if the patch is
@@ -126,7 +132,7 @@ pub(super) fn verdict(call: &Call, answer: &Result<Vec<u8>, String>, is_mutating
     let warnings = response["warnings"].as_array().into_iter().flatten();
     let annotations = response["auditAnnotations"].as_object().into_iter().flatten();
     Ok(Verdict {
-        refusal: (response["allowed"] != true).then(|| ruling(&call.webhook, &response["status"])),
+        denial: (response["allowed"] != true).then(|| denial(&call.webhook, &response["status"])),
         patch,
         warnings: warnings.map(text).collect(),
         annotations: annotations.map(|(key, value)| (key.to_string(), text(value))).collect(),
@@ -235,18 +241,24 @@ fn patch(bytes: Vec<u8>, kind: Option<&str>, is_newest: bool, is_mutating: bool)
     Ok(is_there.then(|| Patch { bytes, kind: kind.to_owned() }))
 }
 
-/// The refusal from a denial: an error code, and the webhook's name in the message.
-fn ruling(webhook: &str, status: &Value) -> Ruling {
-    let text = |field: &str| status[field].as_str().unwrap_or("");
+/// The code of a denial's `Status`: an error, whatever the webhook wrote there.
+fn code_of(status: &Value) -> GivenCode {
     let code = status["code"].as_u64().and_then(|code| u16::try_from(code).ok());
-    let code = code.filter(|code| (400..=999).contains(code)).unwrap_or(400);
+    GivenCode(code.filter(|code| (400..=999).contains(code)).unwrap_or(400))
+}
+
+/// The refusal from a denial, with the webhook's name in the message.
+fn denial(webhook: &str, status: &Value) -> Denial {
+    let text = |field: &str| status[field].as_str().unwrap_or("");
+    let code = code_of(status);
     let denied = format!("admission webhook \"{webhook}\" denied the request");
     let message = match (text("message"), text("reason")) {
         ("", "") => format!("{denied} without explanation"),
         ("", reason) => format!("{denied}: {reason}"),
         (message, _) => format!("{denied}: {message}"),
     };
-    Ruling { code, reason: text("reason").to_owned(), message, details: status["details"].clone() }
+    let (kind, reason) = (RulingKind::Given(code), text("reason").to_owned());
+    Denial { code, ruling: Ruling { kind, reason, message, details: status["details"].clone() } }
 }
 
 #[cfg(test)]
@@ -432,9 +444,10 @@ mod tests {
         {
             let status = json!({"code": code, "message": "no", "details": {"retryAfterSeconds": 7, "more": 1}});
             let body = review("v1", &json!({"uid": "u", "status": status}));
-            let verdict = verdict(&call("v1"), &Ok(body.into_bytes()), false).ok().and_then(|verdict| verdict.refusal);
-            let ruling = verdict.expect("a denial");
-            assert_eq!((ruling.code, ruling.details), (expected, json!({"retryAfterSeconds": 7})), "{code}");
+            let verdict = verdict(&call("v1"), &Ok(body.into_bytes()), false).ok().and_then(|verdict| verdict.denial);
+            let Denial { code: given, ruling } = verdict.expect("a denial");
+            assert_eq!((given, ruling.kind), (GivenCode(expected), RulingKind::Given(given)), "{code}");
+            assert_eq!(ruling.details, json!({"retryAfterSeconds": 7}), "{code}");
         }
     }
 }

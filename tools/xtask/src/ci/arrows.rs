@@ -20,8 +20,11 @@ const NEVER: [(&str, &[&str]); 26] = [
     (VALUE, &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
     // Every crate that uses files may depend on this crate.
     ("holdfast-files", &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
-    ("holdfast-core", &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
-    ("holdfast-engine", &["hyper", "h2", "rocksdb", "warp", "holdfast-storage-*", "holdfast-transport-*", SERVICE]),
+    ("holdfast-core", &["tokio", "http", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
+    (
+        "holdfast-engine",
+        &["http", "hyper", "h2", "rocksdb", "warp", "holdfast-storage-*", "holdfast-transport-*", SERVICE],
+    ),
     (SERVICE, &["http", "hyper", "h2", "warp", "rocksdb", "holdfast-storage-*", "holdfast-transport-*", OUTBOUND]),
     ("holdfast-storage-rocks", &["hyper", "warp", "holdfast-storage-etcd", "holdfast-transport-*"]),
     // This crate calls etcd over gRPC, and keeps the events in the other storage crate.

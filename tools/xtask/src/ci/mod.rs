@@ -9,6 +9,7 @@ mod layers;
 mod layout;
 mod profiles;
 mod sources;
+mod status_codes;
 mod type_names;
 
 use std::process::Command;
@@ -24,6 +25,7 @@ pub fn run() -> anyhow::Result<()> {
     step("layout", layout::check)?;
     step("circles of files", circles::check)?;
     step("names of types", type_names::check)?;
+    step("codes of outcomes", status_codes::check)?;
     step("dependency arrows", arrows::check)?;
     step("profiles", profiles::check)?;
     step("sources and licences", dependencies::check)?;

@@ -247,7 +247,7 @@ fn a_claim_is_created_for_extended_resources_that_devices_satisfy() {
     scene.now += 20 * SECONDS;
     scene.run();
     scene.done("patch pods/r/status");
-    scene.unschedulable_pods("create resourceclaims.resource.k8s.io/r-extended-resources-", 403, "Forbidden");
+    scene.unschedulable_pods("create resourceclaims.resource.k8s.io/r-extended-resources-", "Forbidden");
     assert_eq!(made(&mut scene), [MetricSample::ClaimCreated { success: false }]);
 }
 
@@ -299,11 +299,7 @@ fn the_claim_of_a_failed_attempt_is_deleted_before_the_next() {
     scene.done("patch pods/p/status");
     let request = scene.done("create resourceclaims.resource.k8s.io/p-extended-resources-");
     let key = scene.made(&request, "claim-uid", json!({}));
-    scene.unschedulable_pods(
-        &format!("patch resourceclaims.resource.k8s.io/{}/status", key.name),
-        500,
-        "InternalError",
-    );
+    scene.unschedulable_pods(&format!("patch resourceclaims.resource.k8s.io/{}/status", key.name), "InternalError");
     scene.take(&format!("delete resourceclaims.resource.k8s.io/{}", key.name));
     scene.take(r#""$deleteFromPrimitiveList/finalizers":["resource.kubernetes.io/delete-protection"]"#);
     scene.requests.clear();

@@ -67,9 +67,9 @@ impl Scene {
         request
     }
 
-    fn unschedulable_pods(&mut self, text: &str, code: u16, reason: &str) {
+    fn unschedulable_pods(&mut self, text: &str, reason: &str) {
         let request = self.take(text);
-        let refusal = Refusal { code, reason: reason.into(), message: "no".into(), causes: Vec::new() };
+        let refusal = Refusal { reason: reason.into(), message: "no".into(), causes: Vec::new() };
         self.scheduler.handle_outcome(request.number, RequestOutcome::Refused(refusal), self.now);
         self.run();
     }
@@ -267,7 +267,7 @@ fn a_refused_binding_frees_the_node_and_the_pod_is_tried_again() {
     let mut changed = pod("a", asks("1"));
     changed["metadata"]["labels"] = json!({"new": "label"});
     scene.apply_object(Kind::Pod, Key::new("default", "a"), changed);
-    scene.unschedulable_pods("create pods/a/binding", 500, "InternalError");
+    scene.unschedulable_pods("create pods/a/binding", "InternalError");
     let told = scene.take("patch pods/a/status");
     assert_eq!(body(&told)["status"]["conditions"][0]["reason"], "SchedulerError");
     scene.take("create pods/b/binding");
@@ -288,7 +288,7 @@ fn a_pod_bound_by_another_scheduler_is_left_alone() {
     let request = scene.take("create pods/a/binding");
     let other = if body(&request)["target"]["name"] == "n" { "m" } else { "n" };
     scene.apply_object(Kind::Pod, Key::new("default", "a"), bound("a", "1", other));
-    let refusal = Refusal { code: 409, reason: "Conflict".into(), ..Refusal::default() };
+    let refusal = Refusal { reason: "Conflict".into(), ..Refusal::default() };
     scene.scheduler.handle_outcome(request.number, RequestOutcome::Refused(refusal), scene.now);
     assert!(scene.run().requests.is_empty(), "{:#?}", scene.shown());
     scene.pod("b", asks("1"));
@@ -584,7 +584,7 @@ fn allocations_are_written_before_the_pod_is_bound() {
     assert_eq!(devices["config"], json!([{"source": "FromClass", "requests": ["r"], "opaque": opaque}]));
     let name = json!({"key": "metadata.name", "operator": "In", "values": ["n"]});
     assert_eq!(status["allocation"]["nodeSelector"], json!({"nodeSelectorTerms": [{"matchFields": [name]}]}));
-    scene.unschedulable_pods("create pods/p/binding", 500, "InternalError");
+    scene.unschedulable_pods("create pods/p/binding", "InternalError");
     let back = scene.take("$patch");
     assert_eq!(body(&back)["status"]["reservedFor"], json!([{"$patch": "delete", "uid": "p-uid"}]));
 }

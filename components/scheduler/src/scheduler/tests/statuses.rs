@@ -125,7 +125,7 @@ fn a_delayed_status_is_written_once_few_requests_are_pending() {
 fn the_status_of_a_pod_without_victims_is_written_at_once() {
     let mut scene = busy();
     scene.apply_object(Kind::Node, Key::cluster("full"), Value::Null);
-    scene.unschedulable_pods("patch pods/victim/status", 500, "InternalError");
+    scene.unschedulable_pods("patch pods/victim/status", "InternalError");
     let written = written(&scene);
     assert_eq!(written.len(), 1, "{:#?}", scene.shown());
     assert!(written[0].contains("Insufficient cpu"), "{written:?}");
