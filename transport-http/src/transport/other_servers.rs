@@ -6,7 +6,7 @@ use crate::connect::connections::Connections;
 use crate::effects::{Effects, Images};
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_engine::{Engine, Outside, WatchStart};
-use holdfast_outbound::conversion::{Speakers, Webhooks};
+use holdfast_outbound::conversion::{WebhookCredentials, Webhooks};
 use holdfast_service::housekeeping::registrar;
 use holdfast_service::{Authorities, Service};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub struct OtherServersSettings {
     /// Reviews images; `None` if the admission plug-in is off.
     pub images: Option<Arc<dyn Images>>,
     /// The credentials for calls to admission webhooks.
-    pub speakers: Speakers,
+    pub speakers: WebhookCredentials,
 }
 
 pub(crate) struct OtherServers {
@@ -35,7 +35,7 @@ pub(crate) struct OtherServers {
     /// The authorities for client certificates that other servers are to trust.
     trust: Option<Arc<Trust>>,
     images: Option<Arc<dyn Images>>,
-    speakers: Speakers,
+    speakers: WebhookCredentials,
 }
 
 impl OtherServers {

@@ -36,7 +36,7 @@ impl Controller for PodRequestCleaner {
         if end <= stamp.time {
             plan.then(Subject::from(found).delete());
         } else {
-            plan.again_at(end);
+            plan.requeue_at(end);
         }
         plan
     }
