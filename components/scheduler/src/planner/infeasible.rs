@@ -19,7 +19,7 @@ pub(super) struct InfeasibleNodes {
     /// The known state of each node.
     nodes: Vec<NodeState>,
     /// Nodes that changed since they were checked.
-    stale_claim: Vec<NodeId>,
+    stale_nodes: Vec<NodeId>,
     rejections: Vec<CountedRejection>,
     numbers: HashMap<Rejection, RejectionId>,
     /// The number of nodes that preemption might make feasible.
@@ -73,7 +73,7 @@ impl InfeasibleNodes {
             self.preemptible -= usize::from(self.is_preemptible(number));
         }
         if !matches!(state, NodeState::Unknown) {
-            self.stale_claim.push(node);
+            self.stale_nodes.push(node);
         }
     }
 
@@ -170,9 +170,9 @@ impl InfeasibleNodes {
             // Most rejections then belong to earlier states of nodes.
             *self = InfeasibleNodes::default();
         }
-        self.stale_claim.extend(self.nodes.len()..bound);
+        self.stale_nodes.extend(self.nodes.len()..bound);
         self.nodes.resize(self.nodes.len().max(bound), NodeState::Unknown);
-        while let Some(id) = self.stale_claim.last().copied() {
+        while let Some(id) = self.stale_nodes.last().copied() {
             self.nodes[id] = match cycle.snapshot.node(id) {
                 None => NodeState::NoNode,
                 Some(node) => {
@@ -184,7 +184,7 @@ impl InfeasibleNodes {
                     NodeState::Rejected(number)
                 }
             };
-            self.stale_claim.pop();
+            self.stale_nodes.pop();
         }
         Some(())
     }
