@@ -38,7 +38,7 @@ async fn scripts_are_answered_as_kubernetes_answers_them() {
     let mut results = play_all(&server, scripts).await;
     // A script may have read what another script changed at the same time. So a script that differs and is not listed
     // is played again, alone.
-    let mut client = Client::new(Wire::anonymous(&server), "tok");
+    let mut client = ScriptClient::new(HttpClient::anonymous(&server), "tok");
     for (number, (script, agreement, got)) in results.iter_mut().enumerate() {
         if !known.explains(&script.name, &agreement.differing()) {
             println!("played again: {}", script.name);

@@ -33,7 +33,7 @@ use holdfast_engine::{Clock, Engine, Options};
 use holdfast_service::housekeeping::{self, bootstrap};
 use holdfast_transport_http::authenticate::{Anonymous, Authenticator};
 use holdfast_transport_http::tokens::ServiceAccountTokens;
-use holdfast_transport_http::{Builder, Transport, memory};
+use holdfast_transport_http::{Builder, ServerInfoSettings, Transport, memory};
 use http::Uri;
 use http::uri::PathAndQuery;
 use std::net::{IpAddr, Ipv4Addr};
@@ -106,7 +106,7 @@ impl Cluster {
     async fn fork_at(&self, at: Option<holdfast_core::event::Offset>) -> Cluster {
         // The limit of the process's memory is the limit of the fork.
         let room = Room::new(u64::MAX);
-        let transport = self.inner.transport.fork(at, &room).await.expect("what is in memory can be read");
+        let (_, transport) = self.inner.transport.fork(at, &room).await.expect("what is in memory can be read");
         let mut tasks = JoinSet::new();
         let entered = RUNTIME.enter();
         transport.keep_fork(&mut tasks);
@@ -162,7 +162,8 @@ impl Cluster {
             ..Authenticator::default()
         };
         let address = format!("{ADDRESS}:{PORT}");
-        let transport = Builder { authenticator, address, ..Builder::new(engine) }.build();
+        let server_info = ServerInfoSettings { address, ..ServerInfoSettings::default() };
+        let transport = Builder { authenticator, server_info, ..Builder::new(engine) }.build();
         let service = transport.service();
         let mut tasks = JoinSet::new();
         tasks.spawn(housekeeping::run(service.clone()));
@@ -170,7 +171,7 @@ impl Cluster {
         objects.extend(kubernetes_service(&SERVICE_RANGE.parse().expect("a range of addresses"), ADDRESS, PORT));
         bootstrap::ensure(service, objects, bootstrap_policy()).await.expect("the objects that every cluster has");
         transport.keep_registered(&mut tasks).await.expect("the APIServices of what is served");
-        transport.be_ready();
+        transport.set_ready();
         Cluster { inner: Arc::new(RunningCluster { transport, _tasks: tasks }) }
     }
 }

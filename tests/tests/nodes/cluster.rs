@@ -2,7 +2,7 @@
 
 use holdfast_tests::authority::Authority;
 use holdfast_tests::kubelet::{Kubelet, address};
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server, clients};
 use http::Method;
 use hyper_util::rt::TokioIo;
@@ -18,7 +18,7 @@ pub const PODS: &str = "/api/v1/namespaces/default/pods";
 
 pub struct Cluster {
     pub server: Server,
-    pub admin: Wire,
+    pub admin: HttpClient,
     pub kubelet: Kubelet,
     pub authority: Authority,
     _folder: Folder,
@@ -47,7 +47,7 @@ impl Cluster {
             "--kubelet-preferred-address-types=InternalIP,Hostname",
         ];
         let server = Server::start(&folder.join("data"), &[&own[..], options].concat());
-        let admin = Wire { http2: false, ..Wire::admin(&server) };
+        let admin = HttpClient { http2: false, ..HttpClient::admin(&server) };
         let cluster = Cluster { server, admin, kubelet, authority, _folder: folder };
         cluster.node("n", &address.to_string(), cluster.kubelet.address.port()).await;
         for name in pods {

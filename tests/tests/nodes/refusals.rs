@@ -4,7 +4,7 @@ use crate::cluster::{Cluster, PODS, websocket_headers};
 use futures_util::StreamExt;
 use holdfast_tests::authority::Authority;
 use holdfast_tests::kubelet::Kubelet;
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use http::Method;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
@@ -129,7 +129,7 @@ async fn upgrades_that_cannot_be_are_refused() {
     let (_, headers) = cluster.kubelet.seen().pop().expect("a request");
     assert_eq!(headers["x-stream-protocol-version"], "x.k8s.io");
     // HTTP/2 has no upgrades.
-    let http2 = Wire { http2: true, ..cluster.admin.clone() };
+    let http2 = HttpClient { http2: true, ..cluster.admin.clone() };
     let status = http2.send(Method::POST, &format!("{PODS}/web/exec?{ls}"), &[], "").await.expect(400).json();
     assert_eq!(status["message"], "Upgrade request required");
 }

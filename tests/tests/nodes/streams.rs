@@ -3,8 +3,8 @@
 use crate::cluster::{Cluster, KUBECTLS, PATIENCE, PODS, here};
 use base64::Engine as _;
 use futures_util::{SinkExt, StreamExt};
-use holdfast_streams::Limits;
-use holdfast_streams::remote::{Remote, Version, Wanted};
+use holdfast_streams::ConnectionLimits;
+use holdfast_streams::remote::{CommandStreams, ProtocolVersion, Remote};
 use http::Method;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
@@ -162,8 +162,9 @@ async fn input_that_was_sent_before_a_client_left_arrives() {
         [("connection", "Upgrade"), ("upgrade", "SPDY/3.1"), ("x-stream-protocol-version", "v4.channel.k8s.io")];
     let answer = cluster.admin.open(Method::POST, &path, &headers, Default::default()).await.expect("an answer");
     let socket = TokioIo::new(hyper::upgrade::on(answer).await.expect("upgraded"));
-    let wanted = Wanted { stdin: true, stdout: true, ..Wanted::default() };
-    let mut remote = Remote::open(socket, Version::V4, wanted, Limits::default()).await.expect("streams");
+    let wanted = CommandStreams { stdin: true, stdout: true, ..CommandStreams::default() };
+    let mut remote =
+        Remote::open(socket, ProtocolVersion::V4, wanted, ConnectionLimits::default()).await.expect("streams");
     let mut stdin = remote.stdin.take().expect("stdin");
     stdin.write_all(&[b'x'; INPUT_BYTES]).await.expect("sent");
     drop((stdin, remote));

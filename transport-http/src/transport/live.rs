@@ -184,7 +184,7 @@ impl Fork {
 impl Transport {
     /// The name and the transport of a fork of this server's cluster, at the newest or at an earlier version. It runs no
     /// tasks yet, and its watches end only when it is [stopped](Transport::stop).
-    async fn fork(&self, at: Option<Offset>, room: &Room) -> Result<(Arc<str>, Arc<Transport>), Fault> {
+    pub async fn fork(&self, at: Option<Offset>, room: &Room) -> Result<(Arc<str>, Arc<Transport>), Fault> {
         let engine = self.engine().fork(at, room).await?;
         let name = name(&engine);
         let fork = self.beside(engine, ForkIdentity { name: name.clone(), ancestors: self.forks.lineage() })?;
