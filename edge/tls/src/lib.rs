@@ -8,6 +8,7 @@ pub mod bounds;
 mod der;
 pub mod front_proxy;
 pub mod guests;
+pub mod jwt;
 pub mod keys;
 pub mod made;
 pub mod peer;
