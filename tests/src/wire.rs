@@ -3,6 +3,7 @@
 use crate::Server;
 use crate::authority::Pair;
 use bytes::Bytes;
+use holdfast_core::object::yaml;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Version};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -228,7 +229,7 @@ impl Answer {
 
 fn kubeconfig(server: &Server) -> Value {
     let text = std::fs::read_to_string(server.kubeconfig()).expect("read the kubeconfig");
-    serde_yaml_ng::from_str(&text).expect("the kubeconfig is YAML")
+    yaml::read(&text).expect("the kubeconfig is YAML")
 }
 
 fn decoded(value: &Value) -> String {

@@ -1,6 +1,7 @@
 //! Authorization in each mode: webhooks over TLS that answer, fail and lie, files that change while the server runs,
 //! the Node authorizer, policy files, and a real kubectl.
 
+use holdfast_core::object::yaml;
 use holdfast_tests::hooks::Hooks;
 use holdfast_tests::wire::{Answer, HttpClient};
 use holdfast_tests::{Folder, Server, eventually, has_reloaded};
@@ -69,7 +70,7 @@ async fn as_user(admin: &HttpClient, user: &str, groups: &[&str], method: Method
 
 fn kubectl(server: &Server, token: &str, arguments: &[&str]) -> (bool, String) {
     let authority = server.kubeconfig();
-    let read: Value = serde_yaml_ng::from_str(&std::fs::read_to_string(authority).unwrap()).unwrap();
+    let read: Value = yaml::read(&std::fs::read_to_string(authority).unwrap()).unwrap();
     let data = read["clusters"][0]["cluster"]["certificate-authority-data"].as_str();
     let file = read["clusters"][0]["cluster"]["certificate-authority"].as_str().map(str::to_owned);
     let mut cluster = json!({"server": server.url()});

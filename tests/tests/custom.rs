@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use holdfast_core::object::yaml;
 use holdfast_tests::authority::Authority;
 use holdfast_tests::webhook::Webhook;
 use holdfast_tests::wire::HttpClient;
@@ -372,7 +373,7 @@ fn kubectl_and_helm_know_custom_kinds() {
             continue;
         }
         must(kubectl, &["apply", "-f", &crd]);
-        let name = serde_yaml_ng::from_str::<Value>(&std::fs::read_to_string(&crd).unwrap()).unwrap();
+        let name = yaml::read::<Value>(&std::fs::read_to_string(&crd).unwrap()).unwrap();
         let (full, plural) =
             (name["metadata"]["name"].as_str().unwrap(), name["spec"]["names"]["plural"].as_str().unwrap());
         must(kubectl, &["wait", "--for=condition=Established", &format!("crd/{full}"), "--timeout=10s"]);

@@ -1,6 +1,7 @@
 //! Acknowledged writes survive a kill, a full disk, and repaired damage.
 
 use futures_util::future::join_all;
+use holdfast_core::object::yaml;
 use holdfast_tests::server::{Refused, holdfast};
 use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server, eventually};
@@ -534,7 +535,7 @@ async fn identity_stays_across_restarts() {
     let files = ["pki/ca.crt", "pki/ca.key", "pki/server.crt", "pki/admin.crt", "pki/sa.key"];
     let read = || files.map(|file| std::fs::read_to_string(folder.join(file)).expect(file));
     let users = |kubeconfig: &Path| {
-        let config: Value = serde_yaml_ng::from_str(&std::fs::read_to_string(kubeconfig).unwrap()).unwrap();
+        let config: Value = yaml::read(&std::fs::read_to_string(kubeconfig).unwrap()).unwrap();
         (config["users"].clone(), config["clusters"][0]["cluster"]["certificate-authority-data"].clone())
     };
     let server = Server::start(folder.path(), &[]);

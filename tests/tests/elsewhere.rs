@@ -1,6 +1,7 @@
 //! Controllers, the scheduler and simulated nodes as processes of their own, each with the rights of its own account
 //! only: during the whole life of typical objects no request of theirs is forbidden.
 
+use holdfast_core::object::yaml;
 use holdfast_tests::server::binary;
 use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server, eventually};
@@ -77,7 +78,7 @@ impl Cluster {
     /// A kubeconfig with one of the tokens.
     fn kubeconfig(&self, token: &str) -> PathBuf {
         let text = std::fs::read_to_string(self.server.kubeconfig()).expect("the administrator's");
-        let mut config: Value = serde_yaml_ng::from_str(&text).expect("YAML");
+        let mut config: Value = yaml::read(&text).expect("YAML");
         config["users"][0]["user"] = json!({"token": token});
         let path = self.folder.join(token);
         std::fs::write(&path, config.to_string()).expect("write");

@@ -1,5 +1,6 @@
 //! History commands of the real binary: with a running server, and on the folder of a stopped one.
 
+use holdfast_core::object::yaml;
 use holdfast_core::visible;
 use holdfast_tests::server::holdfast;
 use holdfast_tests::wire::HttpClient;
@@ -139,7 +140,7 @@ fn check(data: &Path, before: u64) {
     assert!(diff.contains("@@ spec @@\n-replicas: 1\n+replicas: 3\n"), "{diff}");
     assert!(diff.contains("\n1 changed (2 events from version "), "{diff}");
     let yaml = told_by(data, &["diff", "-1h", "--kind", "fy", "-o", "yaml"]);
-    let yaml: Value = serde_yaml_ng::from_str(&yaml).expect("YAML");
+    let yaml: Value = yaml::read(&yaml).expect("YAML");
     assert_eq!(yaml["objects"].as_array().map(Vec::len), Some(1), "{yaml}");
     let nothing = told_by(data, &["diff", "-0s"]);
     assert!(nothing.starts_with("nothing changed (0 events "), "{nothing}");
@@ -281,7 +282,7 @@ async fn nothing_that_a_tenant_wrote_is_obeyed_by_a_terminal() {
             }
             let value: Option<Value> = match form {
                 ["-o", "json"] => Some(serde_json::from_str(&out).expect("JSON")),
-                ["-o", "yaml"] => Some(serde_yaml_ng::from_str(&out).expect("YAML")),
+                ["-o", "yaml"] => Some(yaml::read(&out).expect("YAML")),
                 _ => None,
             };
             if let Some(value) = value

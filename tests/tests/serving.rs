@@ -1,6 +1,7 @@
 //! Serving: protocols, certificates, credentials, limits, and the server's own information.
 
 use flate2::read::GzDecoder;
+use holdfast_core::object::yaml;
 use holdfast_tests::authority::Authority;
 use holdfast_tests::server::{binary, holdfast};
 use holdfast_tests::wire::{Answer, HttpClient};
@@ -74,7 +75,7 @@ async fn yaml_in_and_out() {
     let headers = [("content-type", "application/yaml"), ("accept", "application/yaml")];
     let made = admin.send(Method::POST, MAPS, &headers, text).await.expect(201);
     assert_eq!(made.header("content-type"), "application/yaml");
-    let made: Value = serde_yaml_ng::from_slice(&made.body).expect("YAML");
+    let made: Value = yaml::read(&made.text()).expect("YAML");
     assert_eq!(made["data"], json!({"a": "1"}));
     let list = admin.get_as(MAPS, "application/yaml").await.expect(200);
     assert!(list.text().contains("kind: ConfigMapList"), "{}", list.text());

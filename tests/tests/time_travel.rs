@@ -1,5 +1,6 @@
 //! Time travel commands of the real binary: with a running server, and on the folder of a stopped one.
 
+use holdfast_core::object::yaml;
 use holdfast_tests::server::{binary, fails, holdfast, succeeds};
 use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server};
@@ -53,8 +54,7 @@ async fn a_running_server_tells_what_its_folder_tells() {
 
     // Error messages for bad input.
     let jane = folder.join("jane.kubeconfig");
-    let mut config: Value =
-        serde_yaml_ng::from_str(&std::fs::read_to_string(&kubeconfig).expect("a kubeconfig")).expect("YAML");
+    let mut config: Value = yaml::read(&std::fs::read_to_string(&kubeconfig).expect("a kubeconfig")).expect("YAML");
     config["users"][0]["user"] = json!({"token": "secret"});
     std::fs::write(&jane, config.to_string()).expect("written");
     config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1".into();

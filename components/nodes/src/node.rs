@@ -1,6 +1,7 @@
 //! Simulated nodes: their Node objects.
 
 use crate::behaviour::BehaviourSettings;
+use holdfast_core::object::yaml;
 use holdfast_value::{Map, Value, json};
 use holdfast_world::Time;
 use serde::Deserialize;
@@ -94,7 +95,7 @@ impl Default for Template {
 impl Template {
     /// Parses the file of `--node-template`; faults name the field.
     pub fn parse(text: &str) -> Result<Template, String> {
-        let mut template: Template = serde_yaml_ng::from_str(text).map_err(|error| error.to_string())?;
+        let mut template: Template = yaml::read(text).map_err(|error| error.to_string())?;
         for (name, amount) in Template::default().capacity {
             template.capacity.entry(name).or_insert(amount);
         }

@@ -196,6 +196,7 @@ impl Surroundings for TemplateData {
 mod tests {
     use super::*;
     use crate::Reports;
+    use holdfast_core::object::yaml;
     use holdfast_value::json;
     use holdfast_world::Trial;
 
@@ -207,7 +208,7 @@ mod tests {
     }
 
     fn stage(trial: &mut Trial, name: &str, spec: &str) {
-        let spec: Value = serde_yaml_ng::from_str(spec).expect("YAML");
+        let spec: Value = yaml::read(spec).expect("YAML");
         trial.create(json!({"apiVersion": "kwok.x-k8s.io/v1alpha1", "kind": "Stage", "metadata": {"name": name},
             "spec": spec}));
     }

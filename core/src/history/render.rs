@@ -94,7 +94,7 @@ pub fn unified(titles: (&str, &str), changes: &[FieldChange], paint: Paint) -> S
 /// A value as YAML for a hunk, ended by a newline.
 fn yaml(value: &Value) -> String {
     // Values from JSON have string keys, so they can always be written.
-    serde_yaml_ng::to_string(value).unwrap_or_else(|never| format!("{never}\n"))
+    crate::object::yaml::write(value).unwrap_or_else(|never| format!("{never}\n"))
 }
 
 /// Wraps the value in its field's name, or in a list if it is a list item.

@@ -19,6 +19,7 @@ pub mod reader;
 mod scan;
 pub mod stored;
 pub mod validate;
+pub mod yaml;
 
 pub use body::{Body, Packer};
 pub use encode::Draft;

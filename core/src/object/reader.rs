@@ -1,5 +1,6 @@
 //! Reads documents strictly: records every fault with the path of its field, and unknown keys as faults too.
 
+use super::yaml;
 use holdfast_value::{CompactString, Map, Value};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -29,6 +30,12 @@ pub fn read<T>(document: &Value, read: impl FnOnce(&Reader) -> T) -> Result<T, V
         Some(found) if faults.is_empty() => Ok(found),
         _ => Err(faults),
     }
+}
+
+/// The result of `read` on a document in YAML or JSON; the error has all faults.
+pub fn read_text<T>(text: &str, read: impl FnOnce(&Reader) -> T) -> Result<T, Vec<String>> {
+    let document: Value = yaml::read(text).map_err(|error| vec![error.to_string()])?;
+    self::read(&document, read)
 }
 
 /// Reads one object of a document. When the reader is dropped, it records the keys that were not read as unknown.

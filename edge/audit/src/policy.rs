@@ -2,6 +2,7 @@
 
 use crate::{Level, Stage};
 use holdfast_core::authz::User;
+use holdfast_core::object::yaml;
 use holdfast_value::{Map, Value};
 use serde::Deserialize;
 
@@ -85,8 +86,7 @@ impl Policy {
     /// Parses a policy file. All errors are returned at once. Unknown fields are ignored and returned as warnings in
     /// the second part of the result.
     pub fn read(text: &str) -> Result<(Policy, Vec<String>), Vec<String>> {
-        let document: Value =
-            serde_yaml_ng::from_str(text).map_err(|error| vec![format!("failed decoding: {error}")])?;
+        let document: Value = yaml::read(text).map_err(|error| vec![format!("failed decoding: {error}")])?;
         let Value::Object(fields) = &document else {
             return Err(vec!["failed decoding: the file holds no object".into()]);
         };

@@ -6,12 +6,11 @@ use crate::oidc::{Issuer, Settings};
 use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
 use holdfast_core::cel::Type;
-use holdfast_core::object::reader::{Faults, Reader};
+use holdfast_core::object::reader::{Reader, read_text};
 use holdfast_edge::Followed;
 use holdfast_outbound::{Dialer, Egress};
 use holdfast_service::{Elsewhere, Reviewed};
 use holdfast_tls::server::Pem;
-use holdfast_value::Value;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -56,13 +55,7 @@ pub struct ServerAuthentication {
 impl Configuration {
     /// Parses a document in YAML or JSON; all errors are returned at once.
     pub fn read(text: &str, server: &ServerAuthentication) -> Result<Configuration, Vec<String>> {
-        let document: Value = serde_yaml_ng::from_str(text).map_err(|error| vec![error.to_string()])?;
-        let faults = Faults::default();
-        let configuration = Reader::new(&document, "", &faults).map(|reader| read(&reader, server));
-        match (configuration, faults.into_inner()) {
-            (Some(configuration), faults) if faults.is_empty() => Ok(configuration),
-            (_, faults) => Err(faults.iter().map(ToString::to_string).collect()),
-        }
+        read_text(text, |reader| read(reader, server))
     }
 }
 
@@ -471,7 +464,7 @@ impl Elsewhere for Issuers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_value::json;
+    use holdfast_value::{Value, json};
 
     fn document(jwt: &str) -> String {
         format!("apiVersion: {GROUP}/v1\nkind: AuthenticationConfiguration\njwt:\n{jwt}")

@@ -6,8 +6,7 @@ use futures_util::future::BoxFuture;
 use holdfast_component::authentication::user_of;
 use holdfast_edge::Cache;
 use holdfast_outbound::Dialer;
-use holdfast_outbound::kubeconfig::Posting;
-use holdfast_outbound::reviews::ReviewVersion;
+use holdfast_outbound::reviews::{ReviewVersion, Reviewer};
 use holdfast_service::{Elsewhere, Reviewed};
 use holdfast_value::{Value, json};
 use std::path::Path;
@@ -17,8 +16,6 @@ use tokio::sync::Semaphore;
 
 /// How long an answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
-/// The first wait before a retry.
-const WAIT: Duration = Duration::from_millis(500);
 /// The maximum number of tokens under review at a time, because any client can send unknown tokens. Further tokens wait
 /// for at most the time limit of an answer.
 const ASKED_MAX: usize = 256;
@@ -28,8 +25,7 @@ const DELEGATED: Duration = Duration::from_secs(10);
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 
 pub struct Webhook {
-    posting: Posting,
-    version: ReviewVersion,
+    reviewer: Reviewer,
     cache_time: Duration,
     /// The audiences of a token if the webhook returns none.
     audiences: Vec<String>,
@@ -78,9 +74,10 @@ impl Webhook {
         dialer: &Dialer,
         audiences: Vec<String>,
     ) -> Result<Webhook> {
-        let posting = Posting::from_file(file, path, dialer).map_err(|why| anyhow!(why))?;
+        let review = ("authentication.k8s.io", "TokenReview");
+        let reviewer = Reviewer::new(review, version, (file, path), ANSWER_MAX, dialer).map_err(|why| anyhow!(why))?;
         let (answers, room) = (Answers::default(), Semaphore::new(ASKED_MAX));
-        Ok(Webhook { posting, version, cache_time, audiences, answers, room })
+        Ok(Webhook { reviewer, cache_time, audiences, answers, room })
     }
 
     async fn ask(&self, token: &str, audiences: &[String]) -> Result<Option<Reviewed>, String> {
@@ -94,26 +91,18 @@ impl Webhook {
         if let Some(answer) = self.answers.get(&key) {
             return Ok(answer);
         }
-        let mut review = json!({
-            "kind": "TokenReview",
-            "apiVersion": self.version.of_group("authentication.k8s.io"),
-            "metadata": {},
-            "spec": {"token": token},
-            "status": {"user": {}},
-        });
+        let mut spec = json!({"token": token});
         if !audiences.is_empty() {
-            review["spec"]["audiences"] = json!(audiences);
+            spec["audiences"] = json!(audiences);
         }
-        let answer = self.post(&review).await?;
+        let answer = self.post(spec).await?;
         let answer = understand(&answer["status"], audiences, &self.audiences)?;
         self.answers.put(key, answer.clone(), self.cache_time);
         Ok(answer)
     }
 
-    /// Posts a review, and retries if the server may answer later.
-    async fn post(&self, review: &Value) -> Result<Value, String> {
-        let (query, body) = (format!("timeout={}s", ANSWER_MAX.as_secs()), review.to_string().into());
-        let answer = self.posting.post_again(&query, &body, ANSWER_MAX, WAIT).await.map_err(|fault| {
+    async fn post(&self, spec: Value) -> Result<Value, String> {
+        let answer = self.reviewer.post(spec, json!({"user": {}})).await.map_err(|fault| {
             tracing::warn!(error = %fault, "the webhook for tokens did not answer");
             fault.to_string()
         })?;
@@ -155,6 +144,7 @@ impl Elsewhere for Webhook {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use holdfast_outbound::reviews::WAIT;
 
     #[test]
     fn invented_tokens_have_nothing_forgotten() {

@@ -4,7 +4,7 @@ use crate::webhook::Connection;
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::authz::webhook::{Condition, OnFailure, Webhook};
 use holdfast_core::object::names;
-use holdfast_core::object::reader::{Faults, Reader};
+use holdfast_core::object::reader::{Reader, read_text};
 use holdfast_outbound::reviews::ReviewVersion;
 use holdfast_value::Value;
 use std::collections::BTreeSet;
@@ -46,13 +46,7 @@ impl Authorizer {
 impl Configuration {
     /// Parses a document in YAML or JSON; all errors are returned at once.
     pub fn read(text: &str) -> Result<Configuration, Vec<String>> {
-        let document: Value = serde_yaml_ng::from_str(text).map_err(|error| vec![error.to_string()])?;
-        let faults = Faults::default();
-        let authorizers = Reader::new(&document, "", &faults).map(|reader| read(&reader)).unwrap_or_default();
-        match faults.into_inner() {
-            faults if faults.is_empty() => Ok(Configuration { authorizers }),
-            faults => Err(faults.iter().map(ToString::to_string).collect()),
-        }
+        Ok(Configuration { authorizers: read_text(text, read)? })
     }
 }
 

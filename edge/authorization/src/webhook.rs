@@ -2,14 +2,11 @@
 
 use crate::metrics::{CallResult, Metrics};
 use arc_swap::ArcSwap;
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use holdfast_core::authz::webhook::{Answer, OnFailure, Opinion, Question};
-use holdfast_core::object::duration;
 use holdfast_edge::{Cache, Trouble};
 use holdfast_outbound::Dialer;
-use holdfast_outbound::kubeconfig::Posting;
-use holdfast_outbound::reviews::ReviewVersion;
+use holdfast_outbound::reviews::{ReviewVersion, Reviewer};
 use holdfast_service::Authorities;
 use holdfast_value::{Value, json};
 use sha2::{Digest, Sha256};
@@ -18,9 +15,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-const GROUP: &str = "authorization.k8s.io";
-/// The first wait before a retry.
-const WAIT: Duration = Duration::from_millis(500);
+const KIND: &str = "SubjectAccessReview";
 /// The maximum number of cached answers of a webhook.
 const ANSWERS_MAX: usize = 8192;
 /// The minimum time between two log lines about the failures of a webhook.
@@ -44,7 +39,7 @@ pub struct Connection {
 /// One webhook.
 pub struct Webhook {
     name: String,
-    posting: Posting,
+    reviewer: Reviewer,
     connection: Connection,
     /// The webhook's answers by the hash of the request.
     answers: Cache<[u8; 32], Opinion>,
@@ -54,9 +49,11 @@ pub struct Webhook {
 
 impl Webhook {
     pub fn new(name: &str, connection: &Connection, dialer: &Dialer) -> Result<Webhook, String> {
+        let Connection { kubeconfig, path, version, timeout, .. } = connection;
+        let review = ("authorization.k8s.io", KIND);
         Ok(Webhook {
             name: name.to_owned(),
-            posting: Posting::from_file(&connection.kubeconfig, connection.path, dialer)?,
+            reviewer: Reviewer::new(review, *version, (kubeconfig, path), *timeout, dialer)?,
             connection: connection.clone(),
             answers: Cache::of(ANSWERS_MAX),
             told: Mutex::default(),
@@ -68,8 +65,9 @@ impl Webhook {
         if let Some(opinion) = self.answers.get(&key, asked) {
             return Ok(opinion);
         }
-        let review = self.review(&question.spec)?;
-        let answer = self.post(&review).await.and_then(|body| understand(&body));
+        let spec = self.spec(&question.spec)?;
+        let answer = self.reviewer.post(spec, json!({"allowed": false})).await;
+        let answer = answer.map_err(|fault| fault.to_string()).and_then(|body| understand(&body));
         let outcome = match &answer {
             Ok(_) => CallResult::Success,
             Err(_) if self.connection.on_failure == OnFailure::NoOpinion => CallResult::FailedOpen,
@@ -98,33 +96,23 @@ impl Webhook {
         }
     }
 
-    fn review(&self, spec: &str) -> Result<Bytes, String> {
+    /// The spec in the webhook's version.
+    fn spec(&self, spec: &str) -> Result<Value, String> {
         let mut spec: Value = serde_json::from_str(spec).map_err(|error| error.to_string())?;
-        let version = self.connection.version;
-        if version == ReviewVersion::V1Beta1
+        if self.reviewer.version() == ReviewVersion::V1Beta1
             && let Some(groups) = spec.as_object_mut().and_then(|spec| spec.remove("groups"))
         {
             // The older version uses another name for the field with the groups.
             spec["group"] = groups;
         }
-        let review = json!({
-            "kind": "SubjectAccessReview", "apiVersion": version.of_group(GROUP), "metadata": {}, "spec": spec,
-            "status": {"allowed": false},
-        });
-        Ok(review.to_string().into())
-    }
-
-    async fn post(&self, review: &Bytes) -> Result<Bytes, String> {
-        let timeout = self.connection.timeout;
-        let query = format!("timeout={}", duration::text_of(timeout));
-        self.posting.post_again(&query, review, timeout, WAIT).await.map_err(|fault| fault.to_string())
+        Ok(spec)
     }
 }
 
 /// The opinion in an answer. The answer contains no id of the question; the connection connects the two.
 fn understand(body: &[u8]) -> Answer {
     let review: Value = serde_json::from_slice(body).map_err(|error| format!("the answer is not JSON: {error}"))?;
-    if review["kind"] != "SubjectAccessReview" || !review["status"].is_object() {
+    if review["kind"] != KIND || !review["status"].is_object() {
         return Err("the answer is not a SubjectAccessReview with a status".into());
     }
     let status = &review["status"];

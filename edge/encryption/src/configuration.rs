@@ -8,8 +8,7 @@ use crate::kms::client::Endpoint;
 use crate::kms::{Settings, Version};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use holdfast_core::object::reader::{Faults, Reader};
-use holdfast_value::Value;
+use holdfast_core::object::reader::{Reader, read_text};
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
 use std::time::Duration;
@@ -101,13 +100,8 @@ impl Configuration {
         if text.trim().is_empty() {
             return Err(vec!["the encryption provider configuration file is empty".into()]);
         }
-        let document: Value = serde_yaml_ng::from_str(text).map_err(|error| vec![error.to_string()])?;
-        let faults = Faults::default();
-        let entries = Reader::new(&document, "", &faults).map(|reader| read(&reader, may_use_kms_v1));
-        match (entries, faults.into_inner()) {
-            (Some(entries), faults) if faults.is_empty() => Ok(Configuration { entries }),
-            (_, faults) => Err(faults.iter().map(ToString::to_string).collect()),
-        }
+        let entries = read_text(text, |reader| read(reader, may_use_kms_v1))?;
+        Ok(Configuration { entries })
     }
 }
 

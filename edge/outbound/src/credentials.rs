@@ -3,6 +3,7 @@
 use crate::identity::Identity;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use holdfast_core::object::yaml;
 use holdfast_value::Value;
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
@@ -68,7 +69,7 @@ pub struct Users {
 impl Users {
     pub fn from_file(file: &Path) -> Result<Users, String> {
         let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-        let document: Value = serde_yaml_ng::from_str(&text).map_err(|error| format!("{}: {error}", file.display()))?;
+        let document: Value = yaml::read(&text).map_err(|error| format!("{}: {error}", file.display()))?;
         Users::of(&document, file.parent().unwrap_or(Path::new(""))).map_err(|why| format!("{}: {why}", file.display()))
     }
 

@@ -4,6 +4,7 @@ use crate::error_texts::DialError;
 use crate::wire::{ServerTls, Wire, dial, shown};
 use crate::{IDLE_MAX, Identity, TlsTrust, konnectivity};
 use holdfast_core::object::reader::{Faults, Reader};
+use holdfast_core::object::yaml;
 use holdfast_value::Value;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -139,7 +140,7 @@ impl Proxy {
 impl Egress {
     /// Reads a document in YAML or JSON, and returns all faults at once. As in Kubernetes, unknown fields are ignored.
     pub fn read(text: &str) -> Result<Egress, Vec<String>> {
-        let document: Value = serde_yaml_ng::from_str(text).map_err(|error| vec![error.to_string()])?;
+        let document: Value = yaml::read(text).map_err(|error| vec![error.to_string()])?;
         let faults = Faults::default();
         let egress = Reader::new(&document, "", &faults).map(|reader| read(&reader.lenient()));
         match (egress, faults.into_inner()) {

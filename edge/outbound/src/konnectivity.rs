@@ -2,26 +2,27 @@
 
 use crate::error_texts::DialError;
 use crate::wire::Wire;
-use bytes::{Buf, BufMut, Bytes, BytesMut};
-use h2::client::ResponseFuture;
-use h2::{RecvStream, SendStream};
-use http::header::{CONTENT_TYPE, TE};
-use http::{HeaderMap, Request};
+use crate::words::DialError;
+use bytes::{Bytes, BytesMut};
+use futures_util::stream;
+use holdfast_grpc::{Failure, channel_over, client};
+use http::uri::PathAndQuery;
 use prost::Message;
-use std::future::poll_fn;
 use std::pin::pin;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::sync::mpsc;
+use tonic::transport::Channel;
+use tonic::{Status, Streaming};
+use tonic_prost::ProstCodec;
 
-const METHOD: &str = "http://localhost/ProxyService/Proxy";
+const METHOD: &str = "/ProxyService/Proxy";
 /// The maximum number of bytes that may wait in each direction of a connection through the proxy.
-const WAITING_BYTES: usize = 64 << 10;
+const WAITING_BYTES: u32 = 64 << 10;
 /// The payload bytes of one DATA message.
 const PIECE_BYTES: usize = 32 << 10;
 /// The largest message, as in gRPC.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
-/// The bytes before a message: whether it is compressed, and its length.
-const HEAD_BYTES: usize = 5;
 /// How long the proxy may take to confirm that the other end is closed.
 const CLOSE_MAX: Duration = Duration::from_secs(10);
 
@@ -116,10 +117,9 @@ impl Payload {
 
 /// A connection to `target` through the konnectivity server at the other end of `wire`.
 pub async fn dial(wire: Wire, target: &str) -> Result<DuplexStream, DialError> {
-    let (mut outgoing, mut incoming) = open(wire).await?;
     let random = rand::random::<i64>() & i64::MAX;
     let asked = DialRequest { protocol: "tcp".into(), address: target.into(), random };
-    outgoing.send(Payload::DialRequest(asked)).await?;
+    let (outgoing, mut incoming) = open(wire, Payload::DialRequest(asked)).await?;
     let connect_id = loop {
         match incoming.next().await? {
             Some(Payload::DialResponse(answer)) if answer.random == random => match answer.error.as_str() {
@@ -133,133 +133,67 @@ pub async fn dial(wire: Wire, target: &str) -> Result<DuplexStream, DialError> {
             None => return Err(DialError("tunnel closed".into())),
         }
     };
-    let (near, far) = tokio::io::duplex(WAITING_BYTES);
+    let (near, far) = tokio::io::duplex(WAITING_BYTES as usize);
     tokio::spawn(carry(outgoing, incoming, connect_id, far));
     Ok(near)
 }
 
 /// The error when the server cannot be reached, in gRPC's wording.
 pub fn unavailable(why: &DialError) -> DialError {
-    let why = format!("connection error: desc = \"transport: Error while dialing: {why}\"");
-    DialError(format!("rpc error: code = Unavailable desc = {why}"))
+    DialError(Failure::dialing(why).to_string())
 }
 
-async fn open(wire: Wire) -> Result<(Outgoing, Incoming), DialError> {
-    let (sender, connection) = h2::client::handshake(wire).await.map_err(broken)?;
-    tokio::spawn(async move {
-        // Both ends of the stream receive the error, and nothing else uses this connection.
-        let _ = connection.await;
-    });
-    let mut sender = sender.ready().await.map_err(broken)?;
-    let head = Request::post(METHOD).header(CONTENT_TYPE, "application/grpc").header(TE, "trailers").body(());
-    let head = head.map_err(|error| DialError(error.to_string()))?;
-    let (answer, stream) = sender.send_request(head, false).map_err(broken)?;
-    Ok((Outgoing(stream), Incoming { answer: Some(answer), body: None, bytes: BytesMut::new() }))
+/// Opens a stream whose first message is `first`: a server sends the head of its answer together with its answer to
+/// this message.
+async fn open(wire: Wire, first: Payload) -> Result<(Outgoing, Incoming), DialError> {
+    let endpoint =
+        holdfast_grpc::local().initial_stream_window_size(WAITING_BYTES).initial_connection_window_size(WAITING_BYTES);
+    let channel = channel_over(&endpoint, wire);
+    let mut client = client(&channel, MESSAGE_BYTES_MAX).await.map_err(|status| broken(&status))?;
+    let (sender, receiver) = mpsc::channel(1);
+    let outgoing = Outgoing(sender);
+    outgoing.send(first).await?;
+    let packets = stream::unfold(receiver, async |mut receiver| Some((receiver.recv().await?, receiver)));
+    let codec: ProstCodec<Packet, Packet> = ProstCodec::default();
+    let opened = client.streaming(tonic::Request::new(packets), PathAndQuery::from_static(METHOD), codec).await;
+    let packets = opened.map_err(|status| broken(&status))?.into_inner();
+    Ok((outgoing, Incoming { packets, _channel: channel }))
 }
 
-fn broken(error: h2::Error) -> DialError {
-    DialError(format!("rpc error: code = Unavailable desc = {error}"))
+fn broken(status: &Status) -> DialError {
+    DialError(Failure::of(status, "a message is compressed, or too large").to_string())
 }
 
-struct Outgoing(SendStream<Bytes>);
+struct Outgoing(mpsc::Sender<Packet>);
 
 impl Outgoing {
-    async fn send(&mut self, payload: Payload) -> Result<(), DialError> {
+    async fn send(&self, payload: Payload) -> Result<(), DialError> {
         let packet = Packet { kind: payload.kind(), payload: Some(payload) };
-        let mut bytes = BytesMut::with_capacity(HEAD_BYTES + packet.encoded_len());
-        bytes.put_u8(0);
-        bytes.put_u32(packet.encoded_len() as u32);
-        packet.encode_raw(&mut bytes);
-        let mut bytes = bytes.freeze();
-        while !bytes.is_empty() {
-            self.0.reserve_capacity(bytes.len());
-            let room = poll_fn(|context| self.0.poll_capacity(context)).await;
-            let room = room.ok_or(DialError("tunnel closed".into()))?.map_err(broken)?;
-            let piece = bytes.split_to(room.min(bytes.len()));
-            if !piece.is_empty() {
-                self.0.send_data(piece, false).map_err(broken)?;
-            }
-        }
-        Ok(())
+        self.0.send(packet).await.map_err(|_| DialError("tunnel closed".into()))
     }
 }
 
 struct Incoming {
-    /// The future that resolves to the head of the answer; `None` once the head has arrived. A server sends the head
-    /// together with its first message.
-    answer: Option<ResponseFuture>,
-    body: Option<RecvStream>,
-    /// The received bytes of an incomplete message.
-    bytes: BytesMut,
+    packets: Streaming<Packet>,
+    /// The stream's connection, which closes when no channel is left.
+    _channel: Channel,
 }
 
 impl Incoming {
     /// The next message; `None` at the end.
     async fn next(&mut self) -> Result<Option<Payload>, DialError> {
-        if let Some(answer) = self.answer.take() {
-            let (head, body) = answer.await.map_err(broken)?.into_parts();
-            if head.status != 200 {
-                let why = format!("unexpected HTTP status code received from server: {}", head.status.as_u16());
-                return Err(DialError(format!("rpc error: code = Unknown desc = {why}")));
-            }
-            check(&head.headers)?;
-            self.body = Some(body);
-        }
-        let Some(body) = &mut self.body else { return Ok(None) };
         loop {
-            if let Some(packet) = whole(&mut self.bytes)? {
-                return match packet.payload {
-                    Some(payload) => Ok(Some(payload)),
-                    None => continue,
-                };
+            match self.packets.message().await {
+                Ok(Some(Packet { payload: None, .. })) => {}
+                Ok(packet) => return Ok(packet.and_then(|packet| packet.payload)),
+                Err(status) => return Err(broken(&status)),
             }
-            match body.data().await {
-                Some(data) => {
-                    let data = data.map_err(broken)?;
-                    // `bytes` never has more than one incomplete message, so its capacity can be released at once.
-                    let _ = body.flow_control().release_capacity(data.len());
-                    self.bytes.extend_from_slice(&data);
-                }
-                None => {
-                    let trailers = body.trailers().await.map_err(broken)?;
-                    return trailers.as_ref().map_or(Ok(()), check).map(|()| None);
-                }
-            }
-        }
-    }
-}
-
-/// Removes a message from the bytes, if it is complete.
-fn whole(bytes: &mut BytesMut) -> Result<Option<Packet>, DialError> {
-    let Some(mut head) = bytes.get(..HEAD_BYTES) else { return Ok(None) };
-    let (compressed, length) = (head.get_u8(), head.get_u32() as usize);
-    if compressed != 0 || length > MESSAGE_BYTES_MAX {
-        return Err(DialError(
-            "rpc error: code = ResourceExhausted desc = a message is compressed, or too large".into(),
-        ));
-    }
-    if bytes.len() < HEAD_BYTES + length {
-        return Ok(None);
-    }
-    bytes.advance(HEAD_BYTES);
-    let packet = Packet::decode(bytes.split_to(length).freeze());
-    packet.map(Some).map_err(|error| DialError(format!("rpc error: code = Internal desc = {error}")))
-}
-
-/// Checks the gRPC status in headers or trailers.
-fn check(headers: &HeaderMap) -> Result<(), DialError> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    match text("grpc-status") {
-        None | Some("0") => Ok(()),
-        Some(code) => {
-            let why = text("grpc-message").unwrap_or_default();
-            Err(DialError(format!("rpc error: code = Code({code}) desc = {why}")))
         }
     }
 }
 
 /// Copies bytes in both directions until one end has closed.
-async fn carry(mut outgoing: Outgoing, mut incoming: Incoming, connect_id: i64, near: DuplexStream) {
+async fn carry(outgoing: Outgoing, mut incoming: Incoming, connect_id: i64, near: DuplexStream) {
     let (mut read, mut write) = tokio::io::split(near);
     let mut up = pin!(async move {
         let mut buffer = BytesMut::new();
@@ -308,9 +242,14 @@ async fn carry(mut outgoing: Outgoing, mut incoming: Incoming, connect_id: i64, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::{Buf, BufMut};
+    use h2::{Reason, RecvStream, SendStream};
     use http::Response;
     use std::path::{Path, PathBuf};
     use tokio::net::{UnixListener, UnixStream};
+
+    /// The bytes before a message: whether it is compressed, and its length.
+    const HEAD_BYTES: usize = 5;
 
     /// A konnectivity server that echoes all data; `target` selects the outcome of dialling.
     async fn serve(listener: UnixListener) {
@@ -318,39 +257,68 @@ mod tests {
             tokio::spawn(async move {
                 let mut connection = h2::server::handshake(stream).await.expect("HTTP/2");
                 let (request, mut answer) = connection.accept().await.expect("a call").expect("a call");
-                assert_eq!(
-                    (request.uri().path(), &request.headers()["te"]),
-                    ("/ProxyService/Proxy", &"trailers".parse().unwrap())
-                );
-                let body = request.into_body();
+                let te = &request.headers()["te"];
+                assert_eq!((request.uri().path(), te), ("/ProxyService/Proxy", &"trailers".parse().unwrap()));
+                let mut body = request.into_body();
                 tokio::spawn(async move { while connection.accept().await.is_some() {} });
-                let head = Response::builder().header(CONTENT_TYPE, "application/grpc").body(()).unwrap();
-                let mut outgoing = Outgoing(answer.send_response(head, false).expect("an answer"));
-                let mut incoming = Incoming { answer: None, body: Some(body), bytes: BytesMut::new() };
-                while let Ok(Some(asked)) = incoming.next().await {
-                    let back = match asked {
-                        Payload::DialRequest(DialRequest { address, random, .. }) => match address.as_str() {
-                            "closed:1" => Payload::CloseDial(CloseDial { random }),
-                            "gone:1" => return outgoing.0.send_reset(h2::Reason::CANCEL),
-                            "refused:1" => {
-                                Payload::DialResponse(DialResponse { error: "no way".into(), connect_id: 0, random })
-                            }
-                            _ => Payload::DialResponse(DialResponse { error: String::new(), connect_id: 7, random }),
-                        },
-                        Payload::Data(data) if data.data == "end"[..] => {
-                            Payload::CloseResponse(CloseResponse { error: String::new(), connect_id: data.connect_id })
-                        }
-                        Payload::Data(data) => Payload::Data(data),
-                        Payload::CloseRequest(CloseRequest { connect_id }) => {
-                            Payload::CloseResponse(CloseResponse { error: String::new(), connect_id })
-                        }
-                        other => panic!("{other:?}"),
-                    };
-                    if outgoing.send(back).await.is_err() {
-                        break;
+                let head = Response::builder().header("content-type", "application/grpc").body(()).unwrap();
+                let mut outgoing = answer.send_response(head, false).expect("an answer");
+                let mut bytes = BytesMut::new();
+                while let Some(asked) = next(&mut body, &mut bytes).await {
+                    match answered(asked) {
+                        Ok(back) => send(&mut outgoing, back).await,
+                        Err(reason) => return outgoing.send_reset(reason),
                     }
                 }
             });
+        }
+    }
+
+    fn answered(asked: Payload) -> Result<Payload, Reason> {
+        let dialled = |error: &str, connect_id, random| {
+            Payload::DialResponse(DialResponse { error: error.into(), connect_id, random })
+        };
+        let closed = |connect_id| Payload::CloseResponse(CloseResponse { error: String::new(), connect_id });
+        Ok(match asked {
+            Payload::DialRequest(DialRequest { address, random, .. }) => match address.as_str() {
+                "closed:1" => Payload::CloseDial(CloseDial { random }),
+                "gone:1" => return Err(Reason::CANCEL),
+                "large:1" => dialled(&"x".repeat(MESSAGE_BYTES_MAX), 0, random),
+                "refused:1" => dialled("no way", 0, random),
+                _ => dialled("", 7, random),
+            },
+            Payload::Data(data) if data.data == "end"[..] => closed(data.connect_id),
+            Payload::Data(data) => Payload::Data(data),
+            Payload::CloseRequest(CloseRequest { connect_id }) => closed(connect_id),
+            other => panic!("{other:?}"),
+        })
+    }
+
+    async fn next(body: &mut RecvStream, bytes: &mut BytesMut) -> Option<Payload> {
+        loop {
+            if let Some(mut length) = bytes.get(1..HEAD_BYTES) {
+                let length = length.get_u32() as usize;
+                if bytes.len() >= HEAD_BYTES + length {
+                    bytes.advance(HEAD_BYTES);
+                    return Packet::decode(bytes.split_to(length).freeze()).expect("a packet").payload;
+                }
+            }
+            let data = body.data().await?.ok()?;
+            let _ = body.flow_control().release_capacity(data.len());
+            bytes.extend_from_slice(&data);
+        }
+    }
+
+    async fn send(stream: &mut SendStream<Bytes>, payload: Payload) {
+        let packet = Packet { kind: payload.kind(), payload: Some(payload) }.encode_to_vec();
+        let mut bytes = BytesMut::from(&[0][..]);
+        bytes.put_u32(packet.len() as u32);
+        bytes.extend_from_slice(&packet);
+        while !bytes.is_empty() {
+            stream.reserve_capacity(bytes.len());
+            // The client may be gone.
+            let Some(Ok(room)) = std::future::poll_fn(|context| stream.poll_capacity(context)).await else { return };
+            let _ = stream.send_data(bytes.split_to(room.min(bytes.len())).freeze(), false);
         }
     }
 
@@ -401,19 +369,10 @@ mod tests {
             ("refused:1", "no way"),
             ("closed:1", "dial closed"),
             ("gone:1", "rpc error: code = Unavailable desc = stream error received"),
+            ("large:1", "rpc error: code = ResourceExhausted desc = a message is compressed, or too large"),
         ] {
             let why = dialled(&path, target).await.expect_err("refused").to_string();
             assert!(why.starts_with(expected), "{target}: {why}");
         }
-    }
-
-    #[test]
-    fn messages_are_taken_off_whole() {
-        let mut bytes = BytesMut::from(&b"\0\0\0\0\x06\x08\x05\x3a\x02\x08\x09\0"[..]);
-        let packet = whole(&mut bytes).expect("a message").expect("it is there");
-        assert_eq!(packet, Packet { kind: 5, payload: Some(Payload::CloseDial(CloseDial { random: 9 })) });
-        assert_eq!((whole(&mut bytes).expect("not whole"), bytes.len()), (None, 1));
-        assert!(whole(&mut BytesMut::from(&b"\x01\0\0\0\0"[..])).is_err(), "compressed");
-        assert!(whole(&mut BytesMut::from(&b"\0\xff\0\0\0"[..])).is_err(), "large");
     }
 }

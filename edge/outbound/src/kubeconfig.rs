@@ -6,6 +6,7 @@ use crate::egress::Dialer;
 use crate::trace::Calling;
 use crate::{ANSWER_BYTES_MAX, BoxError, OutBody, OutboundError, TlsTrust, cleaned_url, collect, error_texts};
 use bytes::Bytes;
+use holdfast_core::object::yaml;
 use holdfast_value::Value;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
 use http::{Method, Request, Uri};
@@ -58,7 +59,7 @@ impl Posting {
     /// Reads the server and user of a kubeconfig's current context; `path` is appended to the server's URL.
     pub fn from_file(file: &Path, path: &str, dialer: &Dialer) -> Result<Posting, String> {
         let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-        let document: Value = serde_yaml_ng::from_str(&text).map_err(|error| format!("{}: {error}", file.display()))?;
+        let document: Value = yaml::read(&text).map_err(|error| format!("{}: {error}", file.display()))?;
         Posting::of(&document, path, file.parent().unwrap_or(Path::new("")), dialer)
             .map_err(|why| format!("{}: {why}", file.display()))
     }

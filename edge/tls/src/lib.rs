@@ -9,6 +9,7 @@ mod der;
 pub mod front_proxy;
 pub mod generated;
 pub mod guests;
+pub mod jwt;
 pub mod keys;
 pub mod peer;
 pub mod server;

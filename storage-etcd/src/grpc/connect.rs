@@ -1,6 +1,5 @@
 //! Connections to members.
 
-use hyper_util::rt::TokioIo;
 use rustls_pki_types::ServerName;
 use std::fmt;
 use std::io;
@@ -59,28 +58,28 @@ impl<L: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for L {}
 /// A connection that is opened at the first call, and again after it was lost.
 pub fn channel(address: &Address, tls: Option<Arc<rustls::ClientConfig>>) -> Channel {
     let (tls, target) = (tls.map(TlsConnector::from), address.0.clone());
-    let connector = tower::service_fn(move |_: http::Uri| {
+    let connector = move || {
         let (tls, target) = (tls.clone(), target.clone());
         async move {
             match tokio::time::timeout(DIAL_MAX, connect(&target, tls)).await {
-                Ok(line) => line.map(TokioIo::new),
+                Ok(line) => line,
                 Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer")),
             }
         }
-    });
+    };
     // The connector does TLS. tonic refuses an endpoint of `https` without its own TLS, so the endpoint has the scheme
     // `http`, and `origin` gives requests the scheme `https`.
     let mut parts = address.0.clone().into_parts();
     parts.scheme = Some(http::uri::Scheme::HTTP);
     let plain = http::Uri::from_parts(parts).unwrap_or_else(|_| address.0.clone());
-    Endpoint::from(plain)
+    let endpoint = Endpoint::from(plain)
         .origin(address.0.clone())
         .http2_keep_alive_interval(KEEP_ALIVE_PERIOD)
         .keep_alive_timeout(KEEP_ALIVE_MAX)
         .keep_alive_while_idle(true)
         .initial_stream_window_size(WINDOW_BYTES)
-        .initial_connection_window_size(WINDOW_BYTES)
-        .connect_with_connector_lazy(connector)
+        .initial_connection_window_size(WINDOW_BYTES);
+    holdfast_grpc::channel(&endpoint, connector)
 }
 
 async fn connect(uri: &http::Uri, tls: Option<TlsConnector>) -> io::Result<Box<dyn ByteStream>> {

@@ -15,7 +15,7 @@ use faults::{fault_of_read, fault_of_write};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesOrdered;
-use http::uri::PathAndQuery;
+use holdfast_grpc::unary;
 use prost::Message;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +23,6 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 use tonic::transport::Channel;
-use tonic_prost::ProstCodec;
 
 /// The time limit of a call. etcd itself stops after seven seconds and some election timeouts.
 const CALL_MAX: Duration = Duration::from_secs(10);
@@ -173,7 +172,7 @@ impl Members {
         let mut last = Fault::Unreachable("it has no addresses".into());
         for (nth, member) in self.in_turn().enumerate() {
             let most = if nth + 1 < self.members.len() { patience.each } else { patience.last };
-            let called = match timeout(most, unary(&member.calls, path, asked.clone())).await {
+            let called = match timeout(most, unary(&member.calls, path, asked.clone(), ANSWER_BYTES_MAX)).await {
                 Ok(called) => called.map_err(|status| fault(&status)),
                 Err(_) => {
                     let seconds = most.as_secs();
@@ -195,18 +194,6 @@ impl Members {
         }
         Err(last)
     }
-}
-
-async fn unary<Q, A>(channel: &Channel, path: &'static str, asked: Q) -> Result<A, tonic::Status>
-where
-    Q: Message + 'static,
-    A: Message + Default + 'static,
-{
-    let mut calling = tonic::client::Grpc::new(channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX);
-    calling.ready().await.map_err(|error| tonic::Status::from_error(error.into()))?;
-    let codec: ProstCodec<Q, A> = ProstCodec::default();
-    let answered = calling.unary(tonic::Request::new(asked), PathAndQuery::from_static(path), codec).await?;
-    Ok(answered.into_inner())
 }
 
 impl Etcd for Cluster {
@@ -245,6 +232,7 @@ impl Etcd for Cluster {
         };
         let members = self.members.clone();
         let watch = self.wait(async move {
+            let path = PathAndQuery::from_static(path);
             let mut last = Fault::Unreachable("it has no addresses".into());
             for member in members.in_turn() {
                 match timeout(CALL_MAX, watch::open(&member.watches, asked.clone())).await {
@@ -285,7 +273,9 @@ impl Etcd for Cluster {
         let members = self.members.clone();
         let asked = self.wait(async move {
             let ask = |member| async move {
-                let called = timeout(CALL_MAX, unary(&Member::calls(member), STATUS, wire::StatusRequest {})).await;
+                let channel = Member::calls(member);
+                let asking = unary(&channel, STATUS, wire::StatusRequest {}, ANSWER_BYTES_MAX);
+                let called = timeout(CALL_MAX, asking).await;
                 let late = |_| tonic::Status::deadline_exceeded("there was no answer");
                 let answer = called.map_err(late).and_then(|called| called).map_err(|status| fault_of_read(&status));
                 (member.address.to_string(), answer.map(status))

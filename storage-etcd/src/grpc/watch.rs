@@ -7,6 +7,7 @@ use crate::client::{Event, Fault, Watch, Watched};
 use crate::wire;
 use crossbeam::channel::TrySendError;
 use futures_util::stream;
+use holdfast_grpc::client;
 use http::uri::PathAndQuery;
 use std::time::Duration;
 use tokio::sync::mpsc::{Sender, channel};
@@ -42,8 +43,7 @@ pub async fn open(channel_: &Channel, asked: wire::WatchCreateRequest) -> Result
     let mut request = tonic::Request::new(questions);
     // With this header, a member without a leader ends the watch instead of going silent.
     request.metadata_mut().insert("hasleader", AsciiMetadataValue::from_static("true"));
-    let mut calling = tonic::client::Grpc::new(channel_.clone()).max_decoding_message_size(ANSWER_BYTES_MAX);
-    calling.ready().await.map_err(|error| Fault::Unreachable(error.to_string()))?;
+    let mut calling = client(channel_, ANSWER_BYTES_MAX).await.map_err(|status| fault_of_read(&status))?;
     let codec: ProstCodec<wire::WatchRequest, wire::WatchResponse> = ProstCodec::default();
     let opened = calling.streaming(request, PathAndQuery::from_static(WATCH), codec).await;
     let mut events = opened.map_err(|status| fault_of_read(&status))?.into_inner();

@@ -1,5 +1,6 @@
 //! The server's address and the user's credentials, from options, a kubeconfig, or both.
 
+use holdfast_core::object::yaml;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -194,7 +195,7 @@ struct UserEntry {
 }
 
 fn read_kubeconfig(path: &Path) -> anyhow::Result<Settings> {
-    let config: Kubeconfig = serde_yaml_ng::from_str(&fs::read_to_string(path)?)?;
+    let config: Kubeconfig = yaml::read(&fs::read_to_string(path)?)?;
     let folder = path.parent().unwrap_or(Path::new("."));
     fn named<'a>(entries: &'a [ConfigEntry], name: &str, what: &str) -> anyhow::Result<&'a ConfigEntry> {
         entries.iter().find(|entry| entry.name == name).with_context(|| format!("no {what} is called {name:?}"))

@@ -1,11 +1,10 @@
 //! The keys of service account tokens, read from all supported forms.
 
-use super::signatures::install;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use holdfast_tls::jwt::{Algorithm, DecodingKey, EncodingKey};
 use holdfast_tls::keys::{KeyKind, in_pkcs8, private_key, public_info};
 use holdfast_value::{Value, json};
-use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey};
 use ring::rand::SystemRandom;
 use ring::signature::{self as rings, EcdsaKeyPair, KeyPair, RsaKeyPair};
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
@@ -27,7 +26,6 @@ pub struct Verifying {
 
 /// The first private key in a PEM text.
 pub fn signing_key(pem: &str) -> Result<Signing, String> {
-    install();
     let key = in_pkcs8(&private_key(pem.as_bytes())?)?;
     let key = key.secret_pkcs8_der();
     let Public { algorithm, key: public } = public_half(key)?;
@@ -41,7 +39,6 @@ pub fn signing_key(pem: &str) -> Result<Signing, String> {
 /// The public keys in a PEM text: given as such, in certificates, or as parts of private keys. Other blocks are
 /// skipped.
 pub fn verifying_keys(pem: &str) -> Result<Vec<Verifying>, String> {
-    install();
     let mut keys = Vec::new();
     for block in Pem::iter_from_buffer(pem.as_bytes()) {
         let block = block.map_err(|error| format!("a service account key file is not PEM: {error}"))?;

@@ -11,8 +11,8 @@ use holdfast_core::kinds::known;
 use holdfast_core::object::meta;
 use holdfast_core::state::State;
 use holdfast_service::housekeeping::legacy_tokens::Used;
+use holdfast_tls::jwt;
 use holdfast_value::Value;
-use jsonwebtoken::Header;
 use serde::Deserialize;
 
 pub(super) const ISSUER: &str = "kubernetes/serviceaccount";
@@ -37,13 +37,8 @@ struct Claims {
 
 /// Signs such a token with the first private key in a PEM text.
 pub fn sign(pem: &str, claims: &Value) -> Result<String, String> {
-    // A controller manager in a process of its own signs tokens too. No API server has called `install` there.
-    super::signatures::install();
     let (algorithm, id, key) = signing_key(pem)?;
-    let mut header = Header::new(algorithm);
-    header.typ = None;
-    header.kid = Some(id);
-    jsonwebtoken::encode(&header, claims, &key).map_err(|error| error.to_string())
+    jwt::sign(algorithm, &id, &key, claims)
 }
 
 /// The places where the use of a token is recorded.

@@ -4,19 +4,16 @@ mod bound;
 mod keys;
 pub mod legacy;
 mod remembered;
-mod signatures;
 mod uses;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use holdfast_core::admission::Told;
 use holdfast_core::authz::User;
 use holdfast_core::pipeline::{BoundTo, SignedToken, TokenClaims};
 use holdfast_core::state::State;
 use holdfast_service::Reviewed;
 use holdfast_service::housekeeping::legacy_tokens::Used;
+use holdfast_tls::jwt;
 use holdfast_value::{Value, json};
-use jsonwebtoken::{Header, Validation};
 use keys::{Signing, Verifying, signing_key, verifying_keys};
 use remembered::Remembered;
 use serde::de::DeserializeOwned;
@@ -198,10 +195,7 @@ impl ServiceAccountTokens {
     /// Signs a token; `None` if the server has no signing key.
     fn sign(&self, claims: &Claims) -> Option<Result<String, String>> {
         let (algorithm, id, key) = self.keys.signing.as_ref()?;
-        let mut header = Header::new(*algorithm);
-        header.typ = None;
-        header.kid = Some(id.clone());
-        Some(jsonwebtoken::encode(&header, claims, key).map_err(|error| error.to_string()))
+        Some(jwt::sign(*algorithm, id, key, claims))
     }
 
     /// The user of a token, and those of the given audiences for which the token is valid. The token must be signed by
@@ -215,7 +209,7 @@ impl ServiceAccountTokens {
         audiences: &[String],
         told: &mut Told,
     ) -> Result<Option<Reviewed>, String> {
-        let issuer = unproved_issuer(token);
+        let issuer = jwt::unverified_issuer(token);
         if issuer.as_deref() == Some(legacy::ISSUER) {
             // A token that names no audience is for this server.
             let audiences: Vec<String> =
@@ -291,31 +285,16 @@ impl Claims {
     }
 }
 
-/// The issuer that a token names, without verification; `None` if the text is no JWT.
-fn unproved_issuer(token: &str) -> Option<String> {
-    let mut parts = token.split('.');
-    let (Some(_), Some(claims), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
-        return None;
-    };
-    let claims: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;
-    claims["iss"].as_str().map(str::to_owned)
-}
-
 /// The claims of a token, if one of the keys signed it. If the token names a key, only that key counts.
 fn proved<T: DeserializeOwned + Clone>(keys: &[Verifying], token: &str) -> Result<T, String> {
-    let header = jsonwebtoken::decode_header(token).map_err(|error| error.to_string())?;
-    let mut named = keys.iter().filter(|key| header.kid.as_ref().is_none_or(|kid| *kid == key.id)).peekable();
+    let (algorithm, id) = jwt::header(token)?;
+    let mut named = keys.iter().filter(|key| id.as_ref().is_none_or(|id| *id == key.id)).peekable();
     if named.peek().is_none() {
         return Err("invalid signature, no keys found".into());
     }
-    let claims = named.filter(|key| key.algorithm == header.alg).find_map(|key| {
-        let mut validation = Validation::new(key.algorithm);
-        validation.validate_aud = false;
-        validation.validate_exp = false;
-        validation.set_required_spec_claims::<&str>(&[]);
-        jsonwebtoken::decode::<T>(token, &key.key, &validation).ok()
-    });
-    claims.map(|claims| claims.claims).ok_or_else(|| "go-jose/go-jose: error in cryptographic primitive".into())
+    let mut fitting = named.filter(|key| key.algorithm == algorithm);
+    let claims = fitting.find_map(|key| jwt::verified(token, key.algorithm, &key.key));
+    claims.ok_or_else(|| "go-jose/go-jose: error in cryptographic primitive".into())
 }
 
 /// Audiences as Kubernetes prints them in a message.

@@ -1,7 +1,6 @@
 //! The configuration file of an external provider: its address and the deadline of calls. Unknown fields are faults.
 
-use holdfast_core::object::reader::{Reader, read};
-use holdfast_value::Value;
+use holdfast_core::object::reader::{Reader, read_text};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -39,8 +38,7 @@ pub struct ProviderTls {
 impl Configuration {
     /// Reads a configuration in YAML or JSON, or returns all its faults.
     pub fn parse(text: &str) -> Result<Configuration, Vec<String>> {
-        let document: Value = serde_yaml_ng::from_str(text).map_err(|error| vec![error.to_string()])?;
-        read(&document, Configuration::read)?.ok_or_else(Vec::new)
+        read_text(text, Configuration::read)?.ok_or_else(Vec::new)
     }
 
     fn read(reader: &Reader<'_>) -> Option<Configuration> {

@@ -10,21 +10,15 @@ pub mod wire;
 pub use config::{Configuration, ProviderAddress, ProviderTls};
 
 use async_trait::async_trait;
-use holdfast_files::check_socket;
+use holdfast_grpc::{Failure, causes, connect_unix, unary};
 use holdfast_runtime::Cloud;
 use holdfast_world::cloud::{CloudAnswer, CloudCall, Fault, FaultReason, Offers};
-use http::uri::PathAndQuery;
-use hyper_util::rt::TokioIo;
 use prost::Message;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::net::UnixStream;
-use tonic::client::Grpc;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint as Address, Identity, Uri};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint as Address, Identity};
 use tonic::{Code, Status};
-use tonic_prost::ProstCodec;
-use tower::service_fn;
 
 /// The version of the protocol.
 pub const VERSION: &str = "v1";
@@ -142,13 +136,7 @@ impl External {
         R: Message + 'static,
         A: Message + Default + 'static,
     {
-        let mut client = Grpc::new(self.channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX);
-        let not_ready = |error: tonic::transport::Error| Status::unavailable(causes(&error));
-        client.ready().await.map_err(not_ready)?;
-        let path = PathAndQuery::from_maybe_shared(format!("{SERVICE}{method}"));
-        let path = path.map_err(|error| Status::internal(error.to_string()))?;
-        let codec: ProstCodec<R, A> = ProstCodec::default();
-        Ok(client.unary(tonic::Request::new(request), path, codec).await?.into_inner())
+        unary(&self.channel, &format!("{SERVICE}{method}"), request, ANSWER_BYTES_MAX).await
     }
 }
 
@@ -240,9 +228,11 @@ fn channel(endpoint: &ProviderAddress) -> Result<Channel, String> {
     match endpoint {
         ProviderAddress::Unix(path) => {
             let path = path.clone();
-            let connect = service_fn(move |_: Uri| dial(path.clone()));
-            // The host of this URL is never resolved: the connector opens the socket.
-            Ok(address("http://localhost")?.connect_timeout(CONNECT).connect_with_connector_lazy(connect))
+            let connect = move || {
+                let path = path.clone();
+                async move { connect_unix(&path).await }
+            };
+            Ok(holdfast_grpc::channel(&holdfast_grpc::local().connect_timeout(CONNECT), connect))
         }
         ProviderAddress::Plain(url) => Ok(address(url)?.connect_timeout(CONNECT).connect_lazy()),
         ProviderAddress::Tls(tls) => {
@@ -260,11 +250,6 @@ fn channel(endpoint: &ProviderAddress) -> Result<Channel, String> {
     }
 }
 
-async fn dial(path: PathBuf) -> std::io::Result<TokioIo<UnixStream>> {
-    check_socket(&path)?;
-    UnixStream::connect(&path).await.map(TokioIo::new)
-}
-
 /// The fault for a gRPC status.
 fn fault(method: &str, status: &Status) -> Fault {
     let why = match status.code() {
@@ -280,19 +265,8 @@ fn fault(method: &str, status: &Status) -> Fault {
     let retry_millis = asked.filter(|_| why == FaultReason::Exhausted).map(|millis| millis.clamp(1, RETRY_MILLIS_MAX));
     // The provider's message may be long, so it is cut before it reaches Events and logs.
     let message: String = status.message().chars().take(1024).collect();
-    let message = format!("rpc error: {method}: code = {:?} desc = {message}", status.code());
+    let message = Failure::new(status.code(), message).of_method(method);
     Fault { retry_millis, ..Fault::new(why, message) }
-}
-
-/// An error's text, followed by those of its sources.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(deeper) = cause {
-        text = format!("{text}: {deeper}");
-        cause = deeper.source();
-    }
-    text
 }
 
 impl std::fmt::Display for ProviderAddress {

@@ -3,6 +3,7 @@
 
 use holdfast_controllers::addresses::Range;
 use holdfast_core::object::reader::{Reader, read};
+use holdfast_core::object::yaml;
 use holdfast_value::Value;
 use holdfast_world::cloud::{Instance, NodeAddress, Offers, Zone};
 use std::collections::BTreeMap;
@@ -98,7 +99,7 @@ impl Default for Description {
 impl Description {
     /// Reads a description in YAML or JSON, or returns all its faults.
     pub fn parse(text: &str) -> Result<Description, Vec<String>> {
-        let document: Value = serde_yaml_ng::from_str(text).map_err(|error| vec![error.to_string()])?;
+        let document: Value = yaml::read(text).map_err(|error| vec![error.to_string()])?;
         if document.is_null() {
             return Ok(Description::default());
         }

@@ -1,5 +1,6 @@
 //! The functions of templates: Go's, KWOK's, and the common ones of sprig.
 
+use holdfast_core::object::yaml;
 use holdfast_value::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use std::cmp::Ordering;
@@ -98,7 +99,7 @@ const TABLE: &[(&str, usize, usize, FunctionBody)] = &[
     ("Now", 0, 0, |_, s| Ok(s.now().into())),
     ("StartTime", 0, 0, |_, s| Ok(s.start_time().into())),
     ("YAML", 1, 2, |a, _| {
-        let text = serde_yaml_ng::to_string(&a[0]).map_err(|error| error.to_string())?;
+        let text = yaml::write(&a[0]).map_err(|error| error.to_string())?;
         let indent = a.get(1).map_or(Ok(0), integer)?.clamp(0, 64);
         let pad = " ".repeat(usize::try_from(indent * 2).unwrap_or(0));
         Ok(if indent == 0 { text } else { format!("\n{text}").replace('\n', &format!("\n{pad}")) }.into())
@@ -218,7 +219,7 @@ const TABLE: &[(&str, usize, usize, FunctionBody)] = &[
     }),
     ("toJson", 1, 1, |a, _| Ok(a[0].to_string().into())),
     ("toString", 1, 1, |a, _| Ok(shown(&a[0]).into())),
-    ("toYaml", 1, 1, |a, _| Ok(serde_yaml_ng::to_string(&a[0]).map_err(|error| error.to_string())?.trim_end().into())),
+    ("toYaml", 1, 1, |a, _| Ok(yaml::write(&a[0]).map_err(|error| error.to_string())?.trim_end().into())),
     ("trim", 1, 1, |a, _| Ok(shown(&a[0]).trim().into())),
     ("trimAll", 2, 2, |a, _| {
         let set = shown(&a[0]);

@@ -13,6 +13,7 @@ use crate::plugin::ExtensionPoint;
 use crate::plugin::POINTS;
 use crate::plugins::*;
 use crate::profile::{MULTI_POINT, PluginSet, Profile};
+use holdfast_core::object::yaml;
 use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 
@@ -96,7 +97,7 @@ struct Conversion {
 /// Reads a Policy in JSON or YAML: its profile and its extenders. `global_options` apply where the Policy sets nothing.
 pub fn read(text: &str, global_options: &GlobalOptions) -> Result<(Profile, Vec<Extender>), Vec<Fault>> {
     let fault = |message: String| vec![Fault { path: String::new(), message }];
-    let mut document: Value = serde_yaml_ng::from_str(text).map_err(|error| fault(error.to_string()))?;
+    let mut document: Value = yaml::read(text).map_err(|error| fault(error.to_string()))?;
     if let Some(extenders) = document.as_object_mut().and_then(|fields| fields.get_mut("extenders")) {
         extender::name_fields(extenders);
     }

@@ -24,6 +24,21 @@ static USER: LazyLock<Type> = LazyLock::new(|| {
     )
 });
 
+/// The audiences of a token.
+pub fn audiences(claims: &Json) -> Vec<String> {
+    match &claims["aud"] {
+        Json::String(one) => vec![one.to_string()],
+        Json::Array(all) => all.iter().filter_map(Json::as_str).map(str::to_owned).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// A claimed time in seconds since 1970.
+pub fn seconds(claims: &Json, claim: &str) -> Option<i64> {
+    let time = &claims[claim];
+    time.as_i64().or_else(|| time.as_f64().map(|time| time as i64))
+}
+
 /// An expression over `claims` or over `user`.
 #[derive(Debug)]
 pub struct Expression {

@@ -1,8 +1,8 @@
 //! Distributed claims: a token names another server that has the claim. That server answers with a token of its own.
 
 use super::claims::{Mapping, Rules, TextSource};
-use super::jwt::Token;
 use super::{Issuer, Settings};
+use holdfast_tls::jwt::Token;
 use holdfast_value::Value;
 use std::sync::{Arc, PoisonError};
 

@@ -2,27 +2,21 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use holdfast_tls::jwt::{Algorithm, DecodingKey, Token};
 use holdfast_value::Value;
-use ring::signature::{self as rings, RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm};
+
+/// The maximum number of keys that are tried for a token that names no key, or a key id that several keys have. The
+/// number is limited because anyone can make tokens.
+const TRIES_MAX: usize = 100;
 
 /// A public key.
 pub struct PublicKey {
-    pub id: Option<String>,
+    id: Option<String>,
     /// The only algorithm for which the key may be used, if the key names one.
     algorithm: Option<String>,
-    public: Public,
-}
-
-enum Public {
-    Rsa {
-        n: Vec<u8>,
-        e: Vec<u8>,
-    },
-    /// A point of an elliptic curve with this many bits.
-    Curve {
-        bits: u16,
-        point: Vec<u8>,
-    },
+    /// The algorithm of a key on a curve; `None` for an RSA key, which has several.
+    curve: Option<Algorithm>,
+    key: DecodingKey,
 }
 
 /// The keys of a key set that can verify signatures. Keys of other types are skipped.
@@ -35,18 +29,23 @@ fn key(document: &Value) -> Option<PublicKey> {
     if document["use"].as_str().is_some_and(|purpose| purpose != "sig") {
         return None;
     }
-    let public = match (document["kty"].as_str()?, document["crv"].as_str()) {
-        ("RSA", _) => Public::Rsa { n: without_zeros(bytes("n")?), e: without_zeros(bytes("e")?) },
+    let (curve, key) = match (document["kty"].as_str()?, document["crv"].as_str()) {
+        ("RSA", _) => {
+            let (n, e) = (without_zeros(bytes("n")?), without_zeros(bytes("e")?));
+            (None, DecodingKey::from_rsa_raw_components(&n, &e))
+        }
         ("EC", Some(curve @ ("P-256" | "P-384"))) => {
-            let bits: u16 = if curve == "P-256" { 256 } else { 384 };
-            let (x, y, size) = (bytes("x")?, bytes("y")?, usize::from(bits / 8));
-            let padded = |part: Vec<u8>| [vec![0; size.saturating_sub(part.len())], part].concat();
-            Public::Curve { bits, point: [vec![4], padded(x), padded(y)].concat() }
+            let (algorithm, size) = if curve == "P-256" { (Algorithm::ES256, 32) } else { (Algorithm::ES384, 48) };
+            let (x, y) = (bytes("x")?, bytes("y")?);
+            let padded = |part: Vec<u8>| [vec![0; usize::saturating_sub(size, part.len())], part].concat();
+            // The form of an uncompressed point, which `jsonwebtoken` passes on as it is.
+            let point = [vec![4], padded(x), padded(y)].concat();
+            (Some(algorithm), DecodingKey::from_ec_der(&point))
         }
         _ => return None,
     };
     let text = |field: &str| document[field].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-    Some(PublicKey { id: text("kid"), algorithm: text("alg"), public })
+    Some(PublicKey { id: text("kid"), algorithm: text("alg"), curve, key })
 }
 
 fn without_zeros(number: Vec<u8>) -> Vec<u8> {
@@ -54,33 +53,56 @@ fn without_zeros(number: Vec<u8>) -> Vec<u8> {
     number[zeros..].to_vec()
 }
 
+/// Whether one of the keys signed the token. If the token names a key, only that key counts.
+pub fn verify(keys: &[PublicKey], token: &Token<'_>) -> bool {
+    let named = keys.iter().filter(|key| token.key.is_none() || key.id == token.key);
+    named.take(TRIES_MAX).any(|key| key.verifies(token))
+}
+
 impl PublicKey {
-    /// Whether this key made `signature` with the named algorithm.
-    pub fn verifies(&self, algorithm: &str, message: &[u8], signature: &[u8]) -> bool {
-        if self.algorithm.as_ref().is_some_and(|own| own != algorithm) {
-            return false;
+    fn verifies(&self, token: &Token<'_>) -> bool {
+        let Ok(algorithm) = token.algorithm.parse::<Algorithm>() else { return false };
+        self.algorithm.as_ref().is_none_or(|own| *own == token.algorithm)
+            && self.curve.is_none_or(|curve| curve == algorithm)
+            && token.is_signed_by(&self.key, algorithm)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_tls::jwt::{EncodingKey, sign};
+    use holdfast_value::json;
+
+    fn published(pair: &rcgen::KeyPair, id: &str) -> Value {
+        // A point on P-256: a byte that marks the form, and both coordinates.
+        let (x, y) = pair.public_key_raw()[1..].split_at(32);
+        let encoded = |part: &[u8]| URL_SAFE_NO_PAD.encode(part);
+        json!({"kty": "EC", "crv": "P-256", "kid": id, "x": encoded(x), "y": encoded(y)})
+    }
+
+    #[test]
+    fn a_token_is_verified_by_the_key_that_it_names() {
+        let (own, other) = (rcgen::KeyPair::generate().unwrap(), rcgen::KeyPair::generate().unwrap());
+        let key = EncodingKey::from_ec_der(&own.serialize_der());
+        let text = sign(Algorithm::ES256, "a", &key, &json!({"iss": "https://x"})).unwrap();
+        let token = Token::read(&text).expect("a token");
+        for (key, expected) in [
+            (published(&own, "a"), true),
+            (published(&own, "b"), false),
+            (published(&other, "a"), false),
+            (json!({"kty": "RSA", "n": "AQAB", "e": "AQAB", "kid": "a"}), false),
+        ] {
+            assert_eq!(verify(&read(&json!({"keys": [key]})), &token), expected, "{key}");
         }
-        match &self.public {
-            Public::Rsa { n, e } => {
-                let parameters = match algorithm {
-                    "RS256" => &rings::RSA_PKCS1_2048_8192_SHA256,
-                    "RS384" => &rings::RSA_PKCS1_2048_8192_SHA384,
-                    "RS512" => &rings::RSA_PKCS1_2048_8192_SHA512,
-                    "PS256" => &rings::RSA_PSS_2048_8192_SHA256,
-                    "PS384" => &rings::RSA_PSS_2048_8192_SHA384,
-                    "PS512" => &rings::RSA_PSS_2048_8192_SHA512,
-                    _ => return false,
-                };
-                RsaPublicKeyComponents { n, e }.verify(parameters, message, signature).is_ok()
-            }
-            Public::Curve { bits, point } => {
-                let verification: &dyn VerificationAlgorithm = match (algorithm, bits) {
-                    ("ES256", 256) => &rings::ECDSA_P256_SHA256_FIXED,
-                    ("ES384", 384) => &rings::ECDSA_P384_SHA384_FIXED,
-                    _ => return false,
-                };
-                UnparsedPublicKey::new(verification, point).verify(message, signature).is_ok()
-            }
-        }
+        let mut for_another = published(&own, "a");
+        for_another["alg"] = "RS256".into();
+        assert!(!verify(&read(&json!({"keys": [for_another]})), &token), "the key is for another algorithm");
+        let mut changed = text.into_bytes();
+        let middle = changed.len() / 2;
+        changed[middle] ^= 1;
+        let changed = String::from_utf8(changed).unwrap();
+        let keys = read(&json!({"keys": [published(&own, "a")]}));
+        assert!(Token::read(&changed).is_none_or(|token| !verify(&keys, &token)));
     }
 }

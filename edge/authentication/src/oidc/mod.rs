@@ -2,7 +2,6 @@
 
 pub mod claims;
 mod distributed;
-mod jwt;
 mod keys;
 
 use anyhow::{Context, Result};
@@ -10,9 +9,9 @@ use claims::{Mapping, Rules, TextSource};
 use futures_util::future::BoxFuture;
 use holdfast_outbound::{Dialer, TlsTrust, fetch};
 use holdfast_service::{Elsewhere, Reviewed};
+use holdfast_tls::jwt::Token;
 use holdfast_tls::server::Pem;
 use holdfast_value::Value;
-use jwt::Token;
 use keys::PublicKey;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -160,15 +159,15 @@ impl Issuer {
         }
         // The signature is checked last, because an unknown key makes this server fetch keys. A token that is invalid
         // for another reason must not cause a fetch.
-        let meant = token.audiences();
+        let meant = claims::audiences(&token.claims);
         if !meant.iter().any(|one| audiences.iter().any(|audience| audience == one)) {
             return Err(format!("oidc: verify token: oidc: expected audience in {audiences:?} got {meant:?}"));
         }
         let now = jiff::Timestamp::now().as_second();
-        if token.seconds("exp").is_none_or(|end| end <= now) {
+        if claims::seconds(&token.claims, "exp").is_none_or(|end| end <= now) {
             return Err("oidc: verify token: oidc: token is expired".into());
         }
-        if token.seconds("nbf").is_some_and(|begin| begin > now + NOT_BEFORE_LEEWAY) {
+        if claims::seconds(&token.claims, "nbf").is_some_and(|begin| begin > now + NOT_BEFORE_LEEWAY) {
             return Err("oidc: verify token: oidc: current time is before the nbf (not before) time".into());
         }
         if !algorithms.contains(&token.algorithm) {
@@ -177,11 +176,11 @@ impl Issuer {
                 token.algorithm
             ));
         }
-        if token.is_signed_by(&self.known_keys()) {
+        if keys::verify(&self.known_keys(), token) {
             return Ok(());
         }
         self.refresh().await.map_err(|error| format!("oidc: verify token: fetching keys {error:#}"))?;
-        match token.is_signed_by(&self.known_keys()) {
+        match keys::verify(&self.known_keys(), token) {
             true => Ok(()),
             false => Err("oidc: verify token: failed to verify signature: failed to verify id token signature".into()),
         }

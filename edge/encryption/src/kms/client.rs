@@ -1,26 +1,20 @@
-//! Calls to a KMS plug-in: unary gRPC over HTTP/2 on a Unix socket.
+//! Calls to a KMS plug-in: unary gRPC on a Unix socket.
 //!
 //! Calls run on a separate thread. So both async and blocking code can wait for a call, and a plug-in that does not
 //! answer blocks no worker and no writer.
 
-use bytes::{Buf, Bytes, BytesMut};
-use h2::client::SendRequest;
-use holdfast_files::check_socket;
-use http::header::{CONTENT_TYPE, TE};
-use http::{HeaderMap, Request};
+use holdfast_grpc::{Failure, connect_unix, unary};
 use prost::Message;
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
-use tokio::sync::Mutex;
+use tonic::Code;
+use tonic::transport::Channel;
 
 /// The maximum size of an answer. Answers of plug-ins are much shorter.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// The number of bytes before each message: a compression flag, and the length.
-const FRAME: usize = 5;
 
 /// The socket of a plug-in: `unix:///path`, or `unix:///@name` for an abstract name without a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,39 +26,12 @@ impl Endpoint {
         Endpoint(path.strip_prefix("/@").map_or_else(|| path.to_owned(), |name| format!("@{name}")))
     }
 
-    /// Connects without blocking the thread. If a plug-in no longer accepts connections, its backlog is full. A plain
-    /// `connect` would then block for ever, and with it all work of the client's thread.
-    async fn connect(&self) -> std::io::Result<UnixStream> {
-        match self.0.strip_prefix('@') {
+    async fn connect(&self) -> Result<UnixStream, String> {
+        let connected = match self.0.strip_prefix('@') {
             Some(name) => UnixStream::connect(format!("\0{name}")).await,
-            None => {
-                check_socket(Path::new(&self.0))?;
-                UnixStream::connect(&self.0).await
-            }
-        }
-    }
-}
-
-/// Why a call failed, in gRPC's terms.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    pub code: &'static str,
-    pub message: String,
-}
-
-impl Failure {
-    fn unavailable(message: impl fmt::Display) -> Failure {
-        Failure { code: "Unavailable", message: message.to_string() }
-    }
-
-    fn internal(message: impl fmt::Display) -> Failure {
-        Failure { code: "Internal", message: message.to_string() }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rpc error: code = {} desc = {}", self.code, self.message)
+            None => connect_unix(Path::new(&self.0)).await,
+        };
+        connected.map_err(|error| Failure::dialing(format!("dial unix {}: connect: {}", self.0, words(&error))).message)
     }
 }
 
@@ -76,16 +43,22 @@ pub struct Client {
 }
 
 struct Line {
-    endpoint: Endpoint,
+    channel: Channel,
     timeout: Duration,
-    open: Mutex<Option<SendRequest<Bytes>>>,
 }
 
 impl Client {
     pub fn new(endpoint: Endpoint, timeout: Duration) -> std::io::Result<Client> {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).thread_name("kms").enable_all().build()?;
-        Ok(Client { runtime: Some(runtime), line: Arc::new(Line { endpoint, timeout, open: Mutex::default() }) })
+        let channel = {
+            let _inside = runtime.enter();
+            holdfast_grpc::channel(&holdfast_grpc::local(), move || {
+                let endpoint = endpoint.clone();
+                async move { endpoint.connect().await }
+            })
+        };
+        Ok(Client { runtime: Some(runtime), line: Arc::new(Line { channel, timeout }) })
     }
 
     fn runtime(&self) -> &Runtime {
@@ -104,25 +77,29 @@ impl Client {
     pub async fn call<A: Message + Default + 'static>(
         &self,
         method: &'static str,
-        request: &impl Message,
+        request: impl Message + 'static,
     ) -> Result<A, Failure> {
-        let (line, request) = (self.line.clone(), framed(request));
+        let line = self.line.clone();
         let called = self.runtime().spawn(async move { line.call(method, request).await });
-        called.await.map_err(Failure::internal)?.and_then(|answer| decoded(&answer))
+        called.await.map_err(internal)?
     }
 
     /// Calls a method, and blocks until the answer.
-    pub fn call_blocking<A: Message + Default>(
+    pub fn call_blocking<A: Message + Default + 'static>(
         &self,
         method: &'static str,
-        request: &impl Message,
+        request: impl Message + 'static,
     ) -> Result<A, Failure> {
-        let (line, request) = (self.line.clone(), framed(request));
+        let line = self.line.clone();
         let (sender, receiver) = std::sync::mpsc::channel();
         // The receiver waits below, so sending cannot fail.
         self.runtime().spawn(async move { sender.send(line.call(method, request).await) });
-        receiver.recv().map_err(Failure::internal)?.and_then(|answer| decoded(&answer))
+        receiver.recv().map_err(internal)?
     }
+}
+
+fn internal(error: impl std::fmt::Display) -> Failure {
+    Failure::new(Code::Internal, error)
 }
 
 impl Drop for Client {
@@ -135,63 +112,15 @@ impl Drop for Client {
 }
 
 impl Line {
-    async fn call(&self, method: &'static str, request: Bytes) -> Result<Bytes, Failure> {
-        match tokio::time::timeout(self.timeout, self.ask(method, request)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Failure { code: "DeadlineExceeded", message: "context deadline exceeded".into() }),
+    async fn call<A>(&self, method: &str, request: impl Message + 'static) -> Result<A, Failure>
+    where
+        A: Message + Default + 'static,
+    {
+        let asking = unary(&self.channel, method, request, ANSWER_BYTES_MAX);
+        match tokio::time::timeout(self.timeout, asking).await {
+            Ok(answer) => answer.map_err(|status| Failure::of(&status, "the answer is too long")),
+            Err(_) => Err(Failure::new(Code::DeadlineExceeded, "context deadline exceeded")),
         }
-    }
-
-    async fn ask(&self, method: &'static str, request: Bytes) -> Result<Bytes, Failure> {
-        let mut sender = self.sender().await?;
-        let head = Request::post(format!("http://localhost{method}"))
-            .header(CONTENT_TYPE, "application/grpc")
-            .header(TE, "trailers")
-            .body(())
-            .map_err(Failure::internal)?;
-        let (answer, mut body) = sender.send_request(head, false).map_err(Failure::unavailable)?;
-        body.send_data(request, true).map_err(Failure::unavailable)?;
-        let answer = answer.await.map_err(Failure::unavailable)?;
-        let (head, mut body) = answer.into_parts();
-        if head.status != 200 {
-            return Err(Failure { code: "Unknown", message: format!("unexpected HTTP status {}", head.status) });
-        }
-        let mut bytes = BytesMut::new();
-        while let Some(data) = body.data().await {
-            let data = data.map_err(Failure::unavailable)?;
-            let _ = body.flow_control().release_capacity(data.len());
-            if bytes.len() + data.len() > ANSWER_BYTES_MAX {
-                return Err(Failure { code: "ResourceExhausted", message: "the answer is too long".into() });
-            }
-            bytes.extend_from_slice(&data);
-        }
-        let trailers = body.trailers().await.map_err(Failure::unavailable)?;
-        status(trailers.as_ref().unwrap_or(&head.headers))?;
-        Ok(bytes.freeze())
-    }
-
-    /// The open connection, or a new one.
-    async fn sender(&self) -> Result<SendRequest<Bytes>, Failure> {
-        let mut open = self.open.lock().await;
-        if let Some(sender) = open.clone()
-            && let Ok(ready) = sender.ready().await
-        {
-            return Ok(ready);
-        }
-        let dialled = self.endpoint.connect().await.map_err(|error| {
-            let (path, why) = (&self.endpoint.0, words(&error));
-            Failure::unavailable(format!(
-                "connection error: desc = \"transport: Error while dialing: dial unix {path}: connect: {why}\""
-            ))
-        })?;
-        let (sender, connection) = h2::client::handshake(dialled).await.map_err(Failure::unavailable)?;
-        tokio::spawn(async move {
-            // The next call finds the connection closed and connects again.
-            let _ = connection.await;
-        });
-        let ready = sender.ready().await.map_err(Failure::unavailable)?;
-        *open = Some(ready.clone());
-        Ok(ready)
     }
 }
 
@@ -206,93 +135,23 @@ fn words(error: &std::io::Error) -> String {
     }
 }
 
-fn framed(message: &impl Message) -> Bytes {
-    let body = message.encode_to_vec();
-    let mut frame = BytesMut::with_capacity(FRAME + body.len());
-    frame.extend_from_slice(&[0]);
-    frame.extend_from_slice(&u32::try_from(body.len()).unwrap_or(u32::MAX).to_be_bytes());
-    frame.extend_from_slice(&body);
-    frame.freeze()
-}
-
-fn decoded<A: Message + Default>(answer: &Bytes) -> Result<A, Failure> {
-    let mut answer = answer.clone();
-    if answer.len() < FRAME {
-        return Err(Failure::internal("the answer has no message"));
-    }
-    let (compressed, length) = (answer.get_u8(), answer.get_u32() as usize);
-    if compressed != 0 || answer.len() != length {
-        return Err(Failure::internal("the answer is not one plain message"));
-    }
-    A::decode(answer).map_err(Failure::internal)
-}
-
-/// gRPC's status codes by number.
-const CODES: [&str; 17] = [
-    "OK",
-    "Canceled",
-    "Unknown",
-    "InvalidArgument",
-    "DeadlineExceeded",
-    "NotFound",
-    "AlreadyExists",
-    "PermissionDenied",
-    "ResourceExhausted",
-    "FailedPrecondition",
-    "Aborted",
-    "OutOfRange",
-    "Unimplemented",
-    "Internal",
-    "Unavailable",
-    "DataLoss",
-    "Unauthenticated",
-];
-
-fn status(headers: &HeaderMap) -> Result<(), Failure> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let number = text("grpc-status").and_then(|status| status.parse::<usize>().ok());
-    let code = number.and_then(|number| CODES.get(number)).copied().unwrap_or("Unknown");
-    match code {
-        "OK" => Ok(()),
-        code => Err(Failure { code, message: unescaped(text("grpc-message").unwrap_or_default()) }),
-    }
-}
-
-/// Decodes the percent-encoding of a status message.
-fn unescaped(text: &str) -> String {
-    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
-    while let Some((first, behind)) = rest.split_first() {
-        let escaped = std::str::from_utf8(behind.get(..2).unwrap_or_default()).ok();
-        match escaped.filter(|_| *first == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &behind[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = behind;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::wire::v1::{DecryptRequest, DecryptResponse};
     use super::*;
+    use http::{HeaderMap, Response};
 
-    #[test]
-    fn messages_are_unescaped() {
-        assert_eq!(unescaped("a%20b%zz%4"), "a b%zz%4");
-        assert_eq!(unescaped("%E2%82%AC"), "€");
+    fn socket(name: &str) -> std::path::PathBuf {
+        let socket = std::env::temp_dir().join(format!("holdfast-kms-{name}-{}.sock", std::process::id()));
+        let _ = std::fs::remove_file(&socket);
+        socket
     }
 
     /// A plug-in that listens but accepts no connection, until its backlog is full.
     #[test]
     fn a_full_backlog_does_not_hold_the_thread() {
         use super::super::wire::v2::{StatusRequest, StatusResponse};
-        let socket = std::env::temp_dir().join(format!("holdfast-kms-backlog-{}.sock", std::process::id()));
-        let _ = std::fs::remove_file(&socket);
+        let socket = socket("backlog");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (_listener, _waiting) = runtime.block_on(async {
             let listener = tokio::net::UnixSocket::new_stream().unwrap();
@@ -307,20 +166,58 @@ mod tests {
         let endpoint = Endpoint::of_path(socket.to_str().unwrap());
         let client = Client::new(endpoint, Duration::from_secs(5)).unwrap();
         let answer =
-            client.call_blocking::<StatusResponse>("/v2.KeyManagementService/Status", &StatusRequest::default());
+            client.call_blocking::<StatusResponse>("/v2.KeyManagementService/Status", StatusRequest::default());
         let failure = answer.expect_err("nobody answers");
-        assert_eq!(failure.code, "Unavailable");
+        assert_eq!(failure.code, Code::Unavailable);
         assert!(failure.message.ends_with("connect: resource temporarily unavailable\""), "{failure}");
         std::fs::remove_file(&socket).unwrap();
     }
 
+    /// A plug-in that answers every call with the same status and bytes.
+    async fn serve(listener: tokio::net::UnixListener, http: u16, status: &'static str, bytes: Vec<u8>) {
+        while let Ok((stream, _)) = listener.accept().await {
+            let mut connection = h2::server::handshake(stream).await.unwrap();
+            while let Some(Ok((_, mut answer))) = connection.accept().await {
+                let head =
+                    Response::builder().status(http).header("content-type", "application/grpc").body(()).unwrap();
+                let mut stream = answer.send_response(head, false).unwrap();
+                stream.send_data(bytes.clone().into(), status.is_empty()).unwrap();
+                if let Some((code, message)) = status.split_once(' ') {
+                    let mut trailers = HeaderMap::new();
+                    trailers.insert("grpc-status", code.parse().unwrap());
+                    trailers.insert("grpc-message", message.parse().unwrap());
+                    stream.send_trailers(trailers).unwrap();
+                }
+            }
+        }
+    }
+
     #[test]
     fn answers_that_are_none_are_refused() {
-        use super::super::wire::v1::DecryptResponse;
-        for bytes in
-            [&b""[..], b"\0\0\0\0", b"\x01\0\0\0\0", b"\0\0\0\0\x05abc", b"\0\xff\xff\xff\xff", b"\0\0\0\0\x01\xff"]
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let long = [&[0, 0, 16, 0, 1][..], &[0; 1 << 16]].concat();
+        for (at, (http, status, bytes, expected)) in [
+            (200, "5 no%20such%20key%20%E2%82%AC", &b""[..], "code = NotFound desc = no such key €"),
+            (200, "0 ", b"", "code = Internal desc = Missing response message."),
+            (200, "0 ", b"\0\0\0\0", "code = Internal desc = "),
+            (200, "0 ", b"\x01\0\0\0\0", "code = Internal desc = "),
+            (200, "0 ", b"\0\0\0\0\x05abc", "code = Internal desc = "),
+            (200, "0 ", b"\0\0\0\0\x01\xff", "code = Internal desc = "),
+            (200, "0 ", &long, "code = ResourceExhausted desc = the answer is too long"),
+            (503, "", b"", "code = Unavailable desc = unexpected HTTP status code received from server: 503"),
+        ]
+        .into_iter()
+        .enumerate()
         {
-            assert!(decoded::<DecryptResponse>(&Bytes::copy_from_slice(bytes)).is_err(), "{bytes:?}");
+            let socket = socket(&format!("answers-{at}"));
+            let listener = runtime.block_on(async { tokio::net::UnixListener::bind(&socket).unwrap() });
+            runtime.spawn(serve(listener, http, status, bytes.to_vec()));
+            let client = Client::new(Endpoint::of_path(socket.to_str().unwrap()), Duration::from_secs(5)).unwrap();
+            let answer = client
+                .call_blocking::<DecryptResponse>("/v1beta1.KeyManagementService/Decrypt", DecryptRequest::default());
+            let failure = answer.expect_err("refused").to_string();
+            assert!(failure.starts_with(&format!("rpc error: {expected}")), "{at}: {failure}");
+            std::fs::remove_file(&socket).unwrap();
         }
     }
 }

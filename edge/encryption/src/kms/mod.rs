@@ -13,11 +13,13 @@ use crate::cipher::{Cipher, ValuePlace, expand, random};
 use crate::metrics::{Direction, Metrics, hash};
 use arc_swap::ArcSwapOption;
 use cache::Cache;
-use client::{Client, Endpoint, Failure};
+use client::{Client, Endpoint};
+use holdfast_grpc::{Failure, code_name};
 use prost::Message;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
+use tonic::Code;
 use wire::{v1, v2};
 
 /// How long a seed may be used after the plug-in last reported that it is healthy.
@@ -230,14 +232,14 @@ impl Kms {
     /// A new key of version 1, for the next write.
     async fn new_key(&self) -> Result<(), Failure> {
         let began = Instant::now();
-        let secret = random::<32>().map_err(|error| Failure { code: "Internal", message: error.to_string() });
+        let secret = random::<32>().map_err(|error| Failure::new(Code::Internal, error));
         self.metrics.made(secret.is_ok(), began.elapsed());
         let secret = secret?;
         let request = v1::EncryptRequest { version: "v1beta1".into(), plain: secret.to_vec() };
-        let answer: v1::EncryptResponse = self.call("/v1beta1.KeyManagementService/Encrypt", &request).await?;
+        let answer: v1::EncryptResponse = self.call("/v1beta1.KeyManagementService/Encrypt", request).await?;
         if answer.cipher.is_empty() || u16::try_from(answer.cipher.len()).is_err() {
             let message = format!("the encrypted key has {} bytes", answer.cipher.len());
-            return Err(Failure { code: "Internal", message });
+            return Err(Failure::new(Code::Internal, message));
         }
         self.learn(&answer.cipher, secret);
         self.current.store(Some(Arc::new(Source {
@@ -255,10 +257,8 @@ impl Kms {
         self.new_key().await.map_err(|failure| failure.to_string())?;
         let Some(source) = self.current.load_full() else { return Err("there is no key".into()) };
         let request = v1::DecryptRequest { version: "v1beta1".into(), cipher: source.sealed.clone() };
-        let answer: v1::DecryptResponse = self
-            .call("/v1beta1.KeyManagementService/Decrypt", &request)
-            .await
-            .map_err(|failure| failure.to_string())?;
+        let answer: v1::DecryptResponse =
+            self.call("/v1beta1.KeyManagementService/Decrypt", request).await.map_err(|failure| failure.to_string())?;
         match answer.plain == source.secret {
             true => Ok(()),
             false => Err("the KMS plug-in does not decrypt what it has encrypted to the same text".into()),
@@ -268,7 +268,7 @@ impl Kms {
     /// Reads the status. If the key id has changed, makes a new seed.
     async fn check_v2(&self) -> Result<(), String> {
         let status: v2::StatusResponse = self
-            .call("/v2.KeyManagementService/Status", &v2::StatusRequest {})
+            .call("/v2.KeyManagementService/Status", v2::StatusRequest {})
             .await
             .map_err(|failure| failure.to_string())?;
         if !["v2", "v2beta1"].contains(&status.version.as_str()) {
@@ -308,7 +308,7 @@ impl Kms {
         let secret = random::<32>().map_err(|error| error.to_string())?;
         let request = v2::EncryptRequest { plaintext: secret.to_vec(), uid: uid() };
         let answer: v2::EncryptResponse =
-            self.call("/v2.KeyManagementService/Encrypt", &request).await.map_err(|failure| failure.to_string())?;
+            self.call("/v2.KeyManagementService/Encrypt", request).await.map_err(|failure| failure.to_string())?;
         let v2::EncryptResponse { ciphertext: sealed, key_id, annotations } = answer;
         check_key_id(&key_id).map_err(|(why, _)| why)?;
         check_source(&sealed)?;
@@ -319,19 +319,23 @@ impl Kms {
     async fn call<A: Message + Default + 'static>(
         &self,
         method: &'static str,
-        request: &impl Message,
+        request: impl Message + 'static,
     ) -> Result<A, Failure> {
         let began = Instant::now();
         let answer = self.client.call(method, request).await;
-        let code = answer.as_ref().map_or_else(|failure: &Failure| failure.code, |_| "OK");
+        let code = answer.as_ref().map_or_else(|failure: &Failure| code_name(failure.code), |_| "OK");
         self.metrics.called(&self.name, method, code, began.elapsed());
         answer
     }
 
-    fn call_blocking<A: Message + Default>(&self, method: &'static str, request: &impl Message) -> Result<A, Failure> {
+    fn call_blocking<A: Message + Default + 'static>(
+        &self,
+        method: &'static str,
+        request: impl Message + 'static,
+    ) -> Result<A, Failure> {
         let began = Instant::now();
         let answer = self.client.call_blocking(method, request);
-        let code = answer.as_ref().map_or_else(|failure: &Failure| failure.code, |_| "OK");
+        let code = answer.as_ref().map_or_else(|failure: &Failure| code_name(failure.code), |_| "OK");
         self.metrics.called(&self.name, method, code, began.elapsed());
         answer
     }
@@ -374,7 +378,7 @@ impl Kms {
                 let (key, sealed) = rest.split_at_checked(u16::from_be_bytes(*length).into()).ok_or(Closed::Changed)?;
                 let secret = self.secret(key, || {
                     let request = v1::DecryptRequest { version: "v1beta1".into(), cipher: key.to_vec() };
-                    let answer = self.call_blocking("/v1beta1.KeyManagementService/Decrypt", &request);
+                    let answer = self.call_blocking("/v1beta1.KeyManagementService/Decrypt", request);
                     answer.map(|answer: v1::DecryptResponse| answer.plain)
                 })?;
                 let opened = Cipher::AesGcm.open(&secret, sealed, place);
@@ -398,7 +402,7 @@ impl Kms {
                         key_id: object.key_id.clone(),
                         annotations: object.annotations.clone(),
                     };
-                    let answer = self.call_blocking("/v2.KeyManagementService/Decrypt", &request);
+                    let answer = self.call_blocking("/v2.KeyManagementService/Decrypt", request);
                     answer.map(|answer: v2::DecryptResponse| answer.plaintext)
                 })?;
                 if object.encrypted_dek_source_type == KEY {

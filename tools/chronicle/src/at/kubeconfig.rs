@@ -3,7 +3,7 @@
 use crate::files::{Readers, WriteMode, check};
 use crate::remote::RemoteServer;
 use anyhow::{Context as _, Result, anyhow, bail};
-use serde_yaml_ng::{Mapping, Value};
+use holdfast_core::object::yaml::{self, Ordered as Value, OrderedFields as Mapping};
 use std::path::{Path, PathBuf};
 
 /// A context, with its cluster and its user.
@@ -62,7 +62,7 @@ impl Context {
         let mut document = parse("apiVersion: v1\nkind: Config\n", Path::new(""))?;
         self.put(&mut document, name, server, true)?;
         document["current-context"] = name.into();
-        Ok(serde_yaml_ng::to_string(&document)?)
+        Ok(yaml::write(&document)?)
     }
 
     /// Adds this context with another address to a file, or replaces the context with this name. If the file is not the
@@ -113,7 +113,7 @@ fn current(document: &Value) -> Option<&str> {
 }
 
 fn parse(text: &str, file: &Path) -> Result<Value> {
-    let value: Value = serde_yaml_ng::from_str(text).with_context(|| format!("{} is not YAML", file.display()))?;
+    let value: Value = yaml::read(text).with_context(|| format!("{} is not YAML", file.display()))?;
     match value {
         Value::Null => Ok(Value::Mapping(Mapping::new())),
         value @ Value::Mapping(_) => Ok(value),
@@ -171,7 +171,7 @@ fn write(file: &Path, document: &Value) -> Result<()> {
     // A symbolic link stays a link: the file to which it leads is written. `check` has refused links of other users.
     check(file)?;
     let file = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
-    Ok(WriteMode::Synced.file(&file, &serde_yaml_ng::to_string(document)?, Readers::Owner)?)
+    Ok(WriteMode::Synced.file(&file, &yaml::write(document)?, Readers::Owner)?)
 }
 
 #[cfg(test)]

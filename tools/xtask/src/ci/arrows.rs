@@ -16,7 +16,7 @@ const PURE: [&str; 9] =
 
 /// A package, and the packages that it must never depend on, even indirectly. A name that ends in `*` stands for all
 /// packages with this prefix.
-const NEVER: [(&str, &[&str]); 26] = [
+const NEVER: [(&str, &[&str]); 27] = [
     (VALUE, &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
     // Every crate that uses files may depend on this crate.
     ("holdfast-files", &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
@@ -35,19 +35,15 @@ const NEVER: [(&str, &[&str]); 26] = [
     ("holdfast-http2", &["tokio", "hyper", "h2", "tower", "rocksdb", "warp", "futures-util", "holdfast-*"]),
     // This crate has the streams of upgraded connections, and is independent of the requests behind them.
     ("holdfast-streams", &["hyper", "h2", "tower", "rocksdb", "warp", "holdfast-*"]),
+    // This crate has calls over gRPC for the server, stores and components, and knows none of them.
+    (
+        "holdfast-grpc",
+        &["rocksdb", "warp", "holdfast-core", "holdfast-engine", "holdfast-storage-*", "holdfast-transport-*", SERVICE],
+    ),
     // This crate is between the engine and any store, and depends on neither a store nor a server.
     (
         "holdfast-encryption",
-        &[
-            "hyper",
-            "rocksdb",
-            "warp",
-            "holdfast-storage-*",
-            "holdfast-transport-*",
-            "holdfast-component",
-            SERVICE,
-            OUTBOUND,
-        ],
+        &["rocksdb", "warp", "holdfast-storage-*", "holdfast-transport-*", "holdfast-component", SERVICE, OUTBOUND],
     ),
     ("holdfast-tls", &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-engine", "holdfast-component"]),
     // Components use the API, and do not depend on the server.
@@ -98,12 +94,15 @@ const NEVER: [(&str, &[&str]); 26] = [
 
 /// The packages of the workspace that may depend on HTTP: transports, clients of the API, and packages that connect the
 /// parts.
-const MAY_REACH_HTTP: [&str; 16] = [
+const MAY_REACH_HTTP: [&str; 18] = [
     "holdfast-authentication",
     "holdfast-authorization",
     "holdfast",
     "holdfast-transport-*",
     "holdfast-outbound",
+    "holdfast-grpc",
+    // This crate calls plug-ins over gRPC.
+    "holdfast-encryption",
     "holdfast-storage-etcd",
     "holdfast-chronicle",
     "holdfast-component",

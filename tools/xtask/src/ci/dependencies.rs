@@ -1,9 +1,11 @@
-//! Checks the sources and licences of dependencies against `deny.toml`, without an installed tool.
+//! Checks the sources and licences of dependencies against `deny.toml`, without an installed tool, and that some
+//! dependencies have only one user among the packages of the workspace.
 //!
 //! If `cargo deny` is installed, it runs as well; it also recognizes licences by their texts. Advisories need a
 //! database from the network: `cargo deny check advisories` is run by hand before a release.
 
 use anyhow::{Context, bail};
+use serde_json::Value;
 
 /// The allowed licences, the same as in `deny.toml`.
 const LICENCES: [&str; 11] = [
@@ -18,6 +20,13 @@ const LICENCES: [&str; 11] = [
     "MPL-2.0+",
     "Unicode-3.0",
     "Zlib",
+];
+/// Dependencies that only one package may name, its tests included; all others use that package. So a library for a
+/// format can be exchanged in one place.
+const ONE_USER: [(&str, &str); 3] = [
+    ("serde_yaml_ng", "holdfast-core"),
+    ("jsonwebtoken", "holdfast-tls"),
+    ("serde-saphyr", "nobody: `kube` brings it for itself"),
 ];
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
@@ -44,6 +53,7 @@ pub fn check() -> anyhow::Result<()> {
             faults.push(format!("{package} has the licence {licence:?}"));
         }
     }
+    faults.extend(further_users()?);
     if !faults.is_empty() {
         bail!("dependencies that must not be:\n{}", faults.join("\n"));
     }
@@ -52,6 +62,24 @@ pub fn check() -> anyhow::Result<()> {
     }
     println!("cargo deny is not installed: sources and licences were checked without it, advisories were not");
     Ok(())
+}
+
+/// The packages that name a dependency of another package alone.
+fn further_users() -> anyhow::Result<Vec<String>> {
+    let metadata = super::arrows::output(&["metadata", "--locked", "--no-deps", "--format-version=1"])?;
+    let metadata: Value = serde_json::from_str(&metadata).context("read the answer of cargo metadata")?;
+    let packages = metadata["packages"].as_array().context("cargo metadata lists no packages")?;
+    let mut faults = Vec::new();
+    for package in packages {
+        let user = package["name"].as_str().unwrap_or_default();
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            let of_another = |(name, own): &&(&str, &str)| dependency["name"] == *name && *own != user;
+            if let Some((name, own)) = ONE_USER.iter().find(of_another) {
+                faults.push(format!("{user} depends on {name}, which is for {own}"));
+            }
+        }
+    }
+    Ok(faults)
 }
 
 /// The sources in a lock file other than crates.io. Packages of this repository have no source.

@@ -9,18 +9,21 @@ use jsonwebtoken::signature::{self, Signer, Verifier};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, DecodingKeyKind, EncodingKey};
 use ring::rand::SystemRandom;
 use ring::signature as rings;
+use std::sync::Once;
 
-/// Makes `ring` the library for signing and verifying tokens. All code that reads a key calls this, because not only
-/// servers have keys: a controller manager signs with a key of its own.
+/// Makes `ring` the library for signing and verifying tokens.
 pub fn install() {
     static PROVIDER: CryptoProvider = CryptoProvider {
         signer_factory: signer,
         verifier_factory: verifier,
-        // No server reads keys in JWK form.
+        // `jsonwebtoken` is never asked for the JWK form of a key.
         jwk_utils: JwkUtils::new_unimplemented(),
     };
-    // A second call does nothing.
-    let _ = PROVIDER.install_default();
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        // It fails if another library is installed already, and nobody installs one.
+        let _ = PROVIDER.install_default();
+    });
 }
 
 enum Pair {
@@ -74,27 +77,50 @@ impl JwtSigner for Signing {
 
 struct Verifying {
     algorithm: Algorithm,
-    with: &'static dyn rings::VerificationAlgorithm,
-    key: Vec<u8>,
+    with: With,
+    key: DecodingKeyKind,
+}
+
+enum With {
+    Rsa(&'static rings::RsaParameters),
+    Ecdsa(&'static rings::EcdsaVerificationAlgorithm),
 }
 
 fn verifier(algorithm: &Algorithm, key: &DecodingKey) -> Result<Box<dyn JwtVerifier>, Error> {
-    let with: &'static dyn rings::VerificationAlgorithm = match (algorithm, key.family()) {
-        (Algorithm::RS256, AlgorithmFamily::Rsa) => &rings::RSA_PKCS1_2048_8192_SHA256,
-        (Algorithm::ES256, AlgorithmFamily::Ec) => &rings::ECDSA_P256_SHA256_FIXED,
-        (Algorithm::ES384, AlgorithmFamily::Ec) => &rings::ECDSA_P384_SHA384_FIXED,
+    let with = match algorithm {
+        Algorithm::RS256 => With::Rsa(&rings::RSA_PKCS1_2048_8192_SHA256),
+        Algorithm::RS384 => With::Rsa(&rings::RSA_PKCS1_2048_8192_SHA384),
+        Algorithm::RS512 => With::Rsa(&rings::RSA_PKCS1_2048_8192_SHA512),
+        Algorithm::PS256 => With::Rsa(&rings::RSA_PSS_2048_8192_SHA256),
+        Algorithm::PS384 => With::Rsa(&rings::RSA_PSS_2048_8192_SHA384),
+        Algorithm::PS512 => With::Rsa(&rings::RSA_PSS_2048_8192_SHA512),
+        Algorithm::ES256 => With::Ecdsa(&rings::ECDSA_P256_SHA256_FIXED),
+        Algorithm::ES384 => With::Ecdsa(&rings::ECDSA_P384_SHA384_FIXED),
         _ => return Err(ErrorKind::InvalidAlgorithm.into()),
     };
-    match key.kind() {
-        DecodingKeyKind::SecretOrDer(key) => Ok(Box::new(Verifying { algorithm: *algorithm, with, key: key.clone() })),
-        DecodingKeyKind::RsaModulusExponent { .. } => Err(ErrorKind::InvalidKeyFormat.into()),
+    match (&with, key.family()) {
+        (With::Rsa(_), AlgorithmFamily::Rsa) | (With::Ecdsa(_), AlgorithmFamily::Ec) => {
+            Ok(Box::new(Verifying { algorithm: *algorithm, with, key: key.kind().clone() }))
+        }
+        _ => Err(ErrorKind::InvalidAlgorithm.into()),
     }
 }
 
 impl Verifier<Vec<u8>> for Verifying {
     fn verify(&self, message: &[u8], signature: &Vec<u8>) -> Result<(), signature::Error> {
-        let key = rings::UnparsedPublicKey::new(self.with, &self.key);
-        key.verify(message, signature).map_err(|_| signature::Error::new())
+        let verified = match (&self.key, &self.with) {
+            (DecodingKeyKind::SecretOrDer(key), With::Rsa(with)) => {
+                rings::UnparsedPublicKey::new(*with, key).verify(message, signature)
+            }
+            (DecodingKeyKind::SecretOrDer(key), With::Ecdsa(with)) => {
+                rings::UnparsedPublicKey::new(*with, key).verify(message, signature)
+            }
+            (DecodingKeyKind::RsaModulusExponent { n, e }, With::Rsa(with)) => {
+                rings::RsaPublicKeyComponents { n, e }.verify(with, message, signature)
+            }
+            (DecodingKeyKind::RsaModulusExponent { .. }, With::Ecdsa(_)) => return Err(signature::Error::new()),
+        };
+        verified.map_err(|_| signature::Error::new())
     }
 }
 

@@ -1,0 +1,25 @@
+//! YAML of files: configuration, kubeconfigs, templates. All code that reads or writes such files uses this module, and
+//! only this module and `decode::yaml` know the library.
+//!
+//! Bodies of requests are read by `decode::yaml`, which has Kubernetes' habits, and written by `wire::yaml`.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Why a text is not YAML of the expected form. Its text names the line and the column.
+pub use serde_yaml_ng::Error;
+
+/// The fields of such a document.
+pub use serde_yaml_ng::Mapping as OrderedFields;
+/// A document whose fields stay in their order when it is written again.
+pub use serde_yaml_ng::Value as Ordered;
+
+/// Reads a document in YAML or JSON.
+pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    serde_yaml_ng::from_str(text)
+}
+
+/// Writes a document as YAML that ends in a newline.
+pub fn write(document: &impl Serialize) -> Result<String, Error> {
+    serde_yaml_ng::to_string(document)
+}
