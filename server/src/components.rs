@@ -15,7 +15,7 @@ use futures_util::future::join_all;
 use holdfast_cloud::names as cloud_names;
 use holdfast_cloud_controller::Provider;
 use holdfast_cloud_controller::measured_cloud::MeasuredCloud;
-use holdfast_component::gates::Gates;
+use holdfast_component::gates::{Gates, POD_CERTIFICATES};
 use holdfast_controllers::Settings;
 use holdfast_controllers::names::{Choice, OF_THE_SERVER};
 use holdfast_controllers::storage_versions;
@@ -109,7 +109,7 @@ impl Components {
             account_tokens: Some(signing::token_signer(token_key)?),
             host_path_provisioner: true,
             device_taints: gates.enabled(controllers::DEVICE_TAINTS),
-            pod_certificates: gates.enabled(controllers::POD_CERTIFICATES),
+            pod_certificates: gates.enabled(POD_CERTIFICATES),
             ..Settings::default()
         };
         let entries: Vec<&str> = match args.controllers.is_empty() {

@@ -2,7 +2,6 @@
 
 use crate::error_texts::DialError;
 use crate::wire::Wire;
-use crate::words::DialError;
 use bytes::{Bytes, BytesMut};
 use futures_util::stream;
 use holdfast_grpc::{Failure, channel_over, client};

@@ -42,7 +42,7 @@ impl ReviewVersion {
 pub struct Reviewer {
     kind: &'static str,
     group: &'static str,
-    version: Version,
+    version: ReviewVersion,
     posting: Posting,
     timeout: Duration,
 }
@@ -52,7 +52,7 @@ impl Reviewer {
     /// limit of an answer.
     pub fn new(
         (group, kind): (&'static str, &'static str),
-        version: Version,
+        version: ReviewVersion,
         (kubeconfig, path): (&Path, &str),
         timeout: Duration,
         dialer: &Dialer,
@@ -61,7 +61,7 @@ impl Reviewer {
         Ok(Reviewer { kind, group, version, posting, timeout })
     }
 
-    pub fn version(&self) -> Version {
+    pub fn version(&self) -> ReviewVersion {
         self.version
     }
 

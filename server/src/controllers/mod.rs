@@ -7,7 +7,7 @@ use crate::settled::{ControllerManager, Settled};
 use crate::signing;
 use anyhow::{Result, anyhow, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use holdfast_component::gates::Gates;
+use holdfast_component::gates::{Gates, POD_CERTIFICATES};
 use holdfast_component::values::{parse_bool, parse_duration};
 use holdfast_controllers::Settings;
 use holdfast_controllers::names::{Choice, OF_THE_SERVER, UNSUPPORTED};
@@ -20,8 +20,6 @@ use std::time::Duration;
 
 /// The feature gate of taints of devices.
 pub const DEVICE_TAINTS: &str = "DRADeviceTaints";
-/// The gate of the controller that deletes old PodCertificateRequests.
-pub const POD_CERTIFICATES: &str = "PodCertificateRequest";
 
 /// The options of `holdfast controller-manager` in addition to those that every component has.
 #[derive(clap::Args, Debug)]

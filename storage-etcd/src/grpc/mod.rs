@@ -232,7 +232,6 @@ impl Etcd for Cluster {
         };
         let members = self.members.clone();
         let watch = self.wait(async move {
-            let path = PathAndQuery::from_static(path);
             let mut last = Fault::Unreachable("it has no addresses".into());
             for member in members.in_turn() {
                 match timeout(CALL_MAX, watch::open(&member.watches, asked.clone())).await {

@@ -16,6 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 use table::{GATES, Gate, STABLE_GATES};
 
+/// The gate of PodCertificateRequests, and of the controller that deletes old ones.
+pub const POD_CERTIFICATES: &str = "PodCertificateRequest";
+
 /// The gates that the server obeys, by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiGates {
