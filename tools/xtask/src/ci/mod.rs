@@ -1,5 +1,6 @@
 //! `xtask ci`: everything that continuous integration checks, except the tests.
 
+mod architecture;
 mod arrows;
 mod circles;
 mod dependencies;
@@ -26,6 +27,7 @@ pub fn run() -> anyhow::Result<()> {
     step("circles of files", circles::check)?;
     step("names of types", type_names::check)?;
     step("codes of outcomes", status_codes::check)?;
+    step("names in docs/ARCHITECTURE.md", architecture::check)?;
     step("dependency arrows", arrows::check)?;
     step("profiles", profiles::check)?;
     step("sources and licences", dependencies::check)?;
