@@ -59,13 +59,13 @@ pub fn acting_as(headers: &HeaderMap, is_constrained: bool) -> Result<Option<Act
 }
 
 /// Reads the parts of requests on objects that need a look at the server.
-pub struct Parser<'a> {
+pub struct CallParser<'a> {
     pub engine: &'a Engine,
     pub bodies: &'a Bodies,
     pub features: Features,
 }
 
-impl Parser<'_> {
+impl CallParser<'_> {
     /// Reads the rest of a request on objects, including its body. The error is the refusal for a malformed request.
     pub async fn fill<B, D, E>(
         &self,

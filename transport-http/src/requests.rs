@@ -188,8 +188,8 @@ impl Transport {
         tracer.begin((&head.method, &head.path, route), &head.headers, user, || self.engine().stamp().seed)
     }
 
-    fn parser(&self) -> parse::Parser<'_> {
-        parse::Parser { engine: self.engine(), bodies: &self.bodies, features: self.features }
+    fn parser(&self) -> parse::CallParser<'_> {
+        parse::CallParser { engine: self.engine(), bodies: &self.bodies, features: self.features }
     }
 
     /// Parses the request line and the headers.

@@ -28,7 +28,7 @@ fn the_policy_is_complete_and_marked() {
     let policy = bootstrap_policy();
     let count = |kind: &str| policy.iter().filter(|document| document["kind"] == kind).count();
     let counts = ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"].map(count);
-    assert_eq!(counts, [69, 50, 7, 7]);
+    assert_eq!(counts, [70, 51, 7, 7]);
     let mut seen = BTreeSet::new();
     for document in &policy {
         let metadata = &document["metadata"];

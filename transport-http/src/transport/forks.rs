@@ -1,7 +1,7 @@
 //! The forks of a server, and the server's own identity if it is a fork.
 
 use super::Transport;
-use super::live::Live;
+use super::live::{ForkIdentity, Live};
 use crate::forks::forker::Forker;
 use std::sync::Arc;
 
@@ -11,14 +11,6 @@ pub struct ForkSettings {
     pub forker: Option<Arc<dyn Forker>>,
     /// The maximum number of forks in memory at once.
     pub in_memory_max: u32,
-}
-
-/// The identity of a server that is a fork.
-#[derive(Clone)]
-pub(crate) struct ForkIdentity {
-    pub name: Arc<str>,
-    /// The names of the forks from which the fork was made, the oldest first.
-    pub ancestors: Vec<Arc<str>>,
 }
 
 pub(crate) struct Forks {

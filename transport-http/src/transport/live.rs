@@ -7,7 +7,6 @@
 //! made ends.
 
 use super::Transport;
-use super::forks::ForkIdentity;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::event::Offset;
@@ -179,6 +178,14 @@ impl Fork {
             "idleSeconds": self.idle.as_secs(),
         })
     }
+}
+
+/// The identity of a server that is a fork.
+#[derive(Clone)]
+pub(crate) struct ForkIdentity {
+    pub name: Arc<str>,
+    /// The names of the forks from which the fork was made, the oldest first.
+    pub ancestors: Vec<Arc<str>>,
 }
 
 impl Transport {
