@@ -22,7 +22,7 @@ struct Inner {
     /// The number of places; zero for no limit.
     max: u64,
     taken: AtomicU64,
-    /// The number of slots that hold places.
+    /// The number of slots whose users hold at least one place.
     active: AtomicU64,
     slots: Box<[AtomicU64]>,
     /// The secret seed of the hash.

@@ -1,4 +1,4 @@
-//! What a transport makes of outcomes, for metrics and audit events: codes and `Status` documents.
+//! The codes and `Status` documents that a transport makes from outcomes, for metrics and audit events.
 //!
 //! The service decides what an outcome is, and has no codes. The transport, which writes the answers, gives the service
 //! these functions in its [`Options`](crate::Options).
@@ -10,8 +10,8 @@ use holdfast_value::Value;
 use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
 use std::fmt::{self, Display, Formatter};
 
-/// The functions of a transport. The default is that of a service without a transport, whose answers have no codes and
-/// are not counted.
+/// The functions of a transport. The default is for a service without a transport, whose answers have no codes and are
+/// not counted.
 #[derive(Clone, Copy)]
 pub struct Statuses {
     /// The code of an answer.
@@ -22,7 +22,7 @@ pub struct Statuses {
     pub status: fn(&Refusal) -> Value,
 }
 
-/// The code that the transport gives an answer. The service only passes it on; the default stands for no answer.
+/// The code that the transport gives an answer. The service only passes it on. The default, 0, means no answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AnswerCode(pub u16);
 

@@ -1,4 +1,4 @@
-//! A decision on its way into the log, its outcome, and the steps of a commit. The writer has their order.
+//! A decision on its way into the log, its outcome, and the steps of a commit. The writer determines their order.
 
 use holdfast_core::event::Actor;
 use holdfast_core::kinds::KindId;

@@ -8,7 +8,8 @@ use holdfast_core::pipeline::Write;
 use holdfast_core::state::{Change, Entry, State};
 use std::sync::Arc;
 
-/// A decision's records, numbered after the state. For a caller that appends as another server would.
+/// The records of a decision, with the offsets that follow the state's offset. Tests and simulations append such
+/// records to the log in the way of another server.
 pub fn numbered(state: &State, mut writes: Vec<Write>, actor: &Actor, time_ms: i64) -> Vec<Record> {
     let mut next = state.clone();
     let number = |write: &mut Write| {

@@ -18,7 +18,7 @@ pub(crate) struct PastCache(Mutex<Cached>);
 
 #[derive(Default)]
 struct Cached {
-    /// Versions with their kinds. The most recently read version is last.
+    /// States of past versions, with the kinds of the version and without objects. The newest addition is last.
     versions: VecDeque<Arc<State>>,
     /// Past sets of kinds. The key is the event on a definition by which the set became outdated.
     registries: VecDeque<(Offset, Arc<Registry>)>,
@@ -26,7 +26,7 @@ struct Cached {
     old: Generation,
 }
 
-/// Entries of the past. The key is the entry's event, and the event of the definition that decoded the entry.
+/// Entries of the past. The key is the entry's event, and the event of the definition by which it was decoded.
 #[derive(Default)]
 struct Generation {
     entries: HashMap<(Offset, Offset), Arc<Entry>>,
@@ -38,7 +38,7 @@ impl PastCache {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The state of a past version, with its kinds alone.
+    /// The state of a past version, with its kinds and without objects.
     pub fn version(&self, at: Offset) -> Option<Arc<State>> {
         self.lock().versions.iter().find(|state| state.offset == at).cloned()
     }
@@ -57,7 +57,7 @@ impl PastCache {
         push(&mut self.lock().registries, (ended, registry), REGISTRIES_MAX);
     }
 
-    /// The entry of this event, decoded with the definition of this event.
+    /// A past entry, by the offset of its event and the offset of the definition's event with which it was decoded.
     pub fn entry(&self, name: (Offset, Offset)) -> Option<Arc<Entry>> {
         self.lock().entry(name)
     }

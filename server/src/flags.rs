@@ -125,8 +125,9 @@ pub struct StorageArgs {
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// URLs of etcd's members, http://HOST:PORT. Objects are stored in this etcd and shared by all servers that use it;
-    /// the data folder keeps this server's copy of the events. With the URL of `holdfast etcd`, which envtest starts,
-    /// the log is in the folder of TLS certificates, or in memory.
+    /// the data folder keeps this server's copy of the events. The URL may be that of `holdfast etcd`, which envtest
+    /// starts: then the log is in --data-dir, by default --cert-dir, or in memory if `holdfast etcd` has
+    /// --unsafe-no-fsync.
     #[arg(long, value_delimiter = ',', value_name = "URL")]
     pub etcd_servers: Vec<String>,
     #[command(flatten)]

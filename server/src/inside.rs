@@ -27,8 +27,9 @@ pub struct InsideFeed {
     engine: Arc<Engine>,
     /// Resources that are watched by name, in the version named.
     named: Vec<Resource>,
-    /// Other resources that are watched, by metadata only; `is_shown`: whether `shown` is up to date with them.
+    /// Other resources that are watched, by metadata only.
     extra_kinds: ExtraKinds,
+    /// Whether `shown` was computed after the last change of `extra_kinds`.
     is_shown: bool,
     /// One tap of each engine, with the main engine's first. Empty before the first call.
     taps: Vec<Tap>,

@@ -34,7 +34,8 @@ const EVENTS_MAX: Duration = Duration::from_secs(10);
 /// lease. Many objects may share a revoked lease.
 const LEASES_LOST_MAX: usize = 1024;
 
-/// The maximum number of reads of etcd's revision whose answers are older than the events of its watch.
+/// The maximum number of reads of etcd's revision in a row. A read is repeated if its answer is older than the events
+/// that etcd's watch has already delivered.
 const TRIES_MAX: usize = 10;
 
 /// The parts of a log on etcd.

@@ -1,8 +1,8 @@
 //! The recorded cases in which Holdfast answers differently from Kubernetes on purpose.
 //!
-//! `tests/data/differ/NAME.txt` lists them. A heading `# TEXT` is the first cell of a row in docs/DIFFERENCES.md. Each line
-//! below it is a case that this row explains: the name of the case, a tab, and the parts of the answer that differ. The
-//! last word `sometimes` marks a case that agrees in some runs.
+//! `tests/data/differ/NAME.txt` lists them. A heading `# TEXT` is the first cell of a row in docs/DIFFERENCES.md. Each
+//! line below it is a case that this row explains: the name of the case, a tab, and the parts of the answer that
+//! differ. The last word `sometimes` marks a case that agrees in some runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -25,7 +25,7 @@ pub struct Differences {
 }
 
 impl Differences {
-    /// The list of a recording. Panics if a heading is no row of docs/DIFFERENCES.md.
+    /// The list of a recording. Panics if a heading is not the first cell of a row in docs/DIFFERENCES.md.
     pub fn of(recording: &str) -> Differences {
         let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
         let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
@@ -62,7 +62,7 @@ impl Differences {
         played.iter().filter_map(fault).collect()
     }
 
-    /// Panics with the faults of a run, and with the path that has the differences in full.
+    /// Panics if a run has faults, with the faults and the path of the file that has the full answers.
     pub fn check(&self, played: &BTreeSet<String>, found: &Parts, details: &Path) {
         let faults = self.faults(played, found);
         assert!(faults.is_empty(), "{}\nfull answers: {}", faults.join("\n"), details.display());

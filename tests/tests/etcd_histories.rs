@@ -77,7 +77,8 @@ impl World {
         world
     }
 
-    /// Starts a server whose first member differs from those of the others.
+    /// Starts a server. Each server has another member of etcd first in its list, so that the servers use different
+    /// members.
     fn spawn(&self, at: usize, clock_ahead: i64) -> Server {
         let mut urls: Vec<String> = self.ways[at].iter().map(Proxy::url).collect();
         urls.rotate_left(at);

@@ -224,8 +224,8 @@ fn tokens_are_signed_and_verified_with_keys_of_every_form() {
     fails(refused("key-file", "v3-plain.ext"), &["service account keys"]);
 }
 
-/// Controllers sign certificates and tokens of Secrets with keys in any format; other servers get the front proxy's
-/// certificate.
+/// Controllers sign certificates, and the tokens in Secrets of service accounts, with keys in any format. The server
+/// accepts such a key for its front proxy certificate, too.
 #[test]
 fn controllers_sign_with_keys_of_every_form() {
     let keys = made();

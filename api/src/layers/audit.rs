@@ -1,5 +1,5 @@
-//! Audit: describes every request for metrics, and records it as the audit policy requires. The transport that writes the
-//! answer records the end of the request by the [`Trail`] in the answer.
+//! Audit: describes every request for metrics, and records it as the audit policy requires. The transport that writes
+//! the answer records the end of the request by the [`Trail`] in the answer.
 
 use super::stages::{Audited, CallParts, Received};
 use super::{Layer, Next, Outcome, RequestContext};
@@ -285,7 +285,8 @@ fn counted_as(asked: &CallSubject) -> (&'static str, &'static str, bool) {
     (verb, scope, dry_run)
 }
 
-/// Sets the labels of the request, if the API in the request is served.
+/// Sets the labels of the request for metrics. If this server does not serve the requested API, the labels do not name
+/// its resource.
 pub(crate) fn describe(record: &mut Record, state: &State, asked: &CallSubject) {
     let (verb, scope, dry_run) = counted_as(asked);
     let mut served = |kind_id: KindId, version: usize, subresource: &str| {

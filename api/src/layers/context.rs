@@ -1,4 +1,4 @@
-//! What is collected about a call while the layers handle it. It remains when a layer panics.
+//! The data that the layers collect about a call. They remain when a layer panics.
 
 use super::RequestSlot;
 use crate::RequestId;
@@ -15,7 +15,7 @@ pub(crate) struct RequestContext {
     pub annotations: Annotations,
     /// The audit trail; `None` if the call is not recorded.
     pub trail: Option<Box<Trail>>,
-    /// The call's place; `None` until it has one, and if it needs none.
+    /// The call's place among the requests in progress; `None` before it gets a place, and for a call that needs none.
     pub place: Option<RequestSlot>,
 }
 

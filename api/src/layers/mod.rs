@@ -1,7 +1,7 @@
 //! The layers that a call passes, and their order.
 //!
-//! A layer is a small value with one purpose. It may refuse the call, answer it, or pass it to the [`Next`] layer at the
-//! next of the [`stages`]. To add a layer, write a file and add a line to [`all`].
+//! A layer is a small value with one purpose. It may refuse the call, answer it, or pass it to the [`Next`] layer at
+//! the next of the [`stages`]. To add a layer, write a file and add a line to [`all`].
 
 mod audit;
 mod authorization;
@@ -29,7 +29,8 @@ use holdfast_core::Refusal;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-/// Puts layers into a chain. It compiles only if each takes the stage that the one before it gives.
+/// Puts layers into a chain. A chain compiles only if each layer takes a call at the stage at which the layer before it
+/// passes the call on.
 macro_rules! chain {
     () => { End };
     ($layer:expr, $($rest:tt)*) => { Chain { layer: $layer, rest: chain![$($rest)*] } };
@@ -78,7 +79,7 @@ pub(crate) trait Layer: Send + Sync + 'static {
     ) -> BoxFuture<'a, Outcome>;
 }
 
-/// Layers of which the first takes a call at this stage.
+/// A chain of layers. Its first layer takes a call at this stage.
 pub(crate) trait Layers<Stage>: Send + Sync {
     fn call<'a>(
         &'a self,

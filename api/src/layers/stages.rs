@@ -7,7 +7,7 @@ use holdfast_core::Refusal;
 use holdfast_core::authz::{ActingAs, User};
 use std::sync::Arc;
 
-/// The parts of a call that it has until its kind is found.
+/// The parts of a call before its kind is found.
 pub(crate) struct CallParts {
     /// The authenticated user, or the impersonated user after the impersonation layer.
     pub user: Arc<User>,
@@ -31,7 +31,7 @@ pub(crate) struct Audited {
     pub own: bool,
 }
 
-/// A call whose user is the one that counts: the caller, or the user as whom the caller may act.
+/// A call whose user is decided: the caller, or the user as whom the caller may act.
 pub(crate) struct Identified {
     pub parts: Box<CallParts>,
     pub own: bool,

@@ -53,7 +53,7 @@ pub async fn carry_out(
         context.tell(told);
         admitted?;
         if engine.delete_unreadable(object, request).await? {
-            // Of an unreadable object only the names are known.
+            // Only the names of an unreadable object are known.
             let subject = Subject::new("", kind.kind.clone(), request.name());
             return Ok(Written::Deleted { subject, uid: String::new(), warnings: Vec::new() });
         }

@@ -448,7 +448,8 @@ fn service_affinity_rejects_nodes_with_other_label_values() {
     let PlanOutcome::Unschedulable(told) = &plan.outcome else { panic!("it lies nowhere") };
     let goes: Vec<_> = told.victims.iter().flat_map(|victims| &victims.pods).map(|pod| &*pod.key.name).collect();
     assert_eq!((goes, &told.rejectors[..]), (vec!["first"], &["NodeResourcesFit", "ServiceAffinity"][..]));
-    // Without the first peer, the pod would follow the second one, which stays.
+    // If the pod `first` were preempted, service affinity would require the zone of the pod `second`, which has a
+    // higher priority and cannot be preempted.
     world.pod_in("default", "second", json!({"app": "x"}), spec("b", 9));
     let plan = world.plan(&pod);
     let why = "1 No preemption victims found for incoming pod, 1 node(s) didn't match service affinity.";

@@ -27,7 +27,7 @@ pub fn count(units: u64) {
     DONE.set(done);
     if done > END.get() {
         END.set(u64::MAX);
-        // `resume_unwind` does not call the panic hook: this unwinding is expected, and is caught in [`up_to`].
+        // `resume_unwind` does not call the panic hook: this unwinding is expected, and is caught in [`limited`].
         resume_unwind(Box::new(WorkAborted::TooMuch));
     }
 }

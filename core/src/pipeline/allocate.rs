@@ -1,5 +1,5 @@
-//! Allocates values that only one object of the cluster may hold (addresses, ports, names), with the function of the
-//! kind.
+//! Allocates values that only one object of the cluster may hold: addresses, ports, names. Each kind with such values
+//! has an allocation function, which this module calls.
 
 use super::candidate::{Candidate, Old};
 use super::endpoint::Part;

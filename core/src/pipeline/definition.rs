@@ -14,7 +14,7 @@ use holdfast_value::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The server does this work as this user.
+/// The user as whom the server writes when it does the work of this file.
 const USER: &str = "system:apiserver";
 /// How many deletions are planned at a time.
 const STEPS_MAX: usize = 512;

@@ -4,7 +4,8 @@ use std::error::Error;
 use std::fmt;
 use tonic::{Code, Status};
 
-/// How the messages of `tonic` begin for an answer without HTTP's success, and for a message that is too long.
+/// How the messages of `tonic` begin for an answer whose HTTP status is not a success, and for an answer that is too
+/// long.
 const OTHER_HTTP_STATUS: &str = "grpc-status header missing, mapped from HTTP status code ";
 const TOO_LONG: &str = "Error, decoded message length too large: ";
 
@@ -20,14 +21,15 @@ impl Failure {
         Failure { code, message: message.to_string() }
     }
 
-    /// The server could not be connected to.
+    /// The failure of a call for which no connection to the server could be opened.
     pub fn dialing(why: impl fmt::Display) -> Failure {
         let why = format!("connection error: desc = \"transport: Error while dialing: {why}\"");
         Failure::new(Code::Unavailable, why)
     }
 
-    /// A connection that fails makes the server unavailable, for the reason that lies deepest. `too_long` is the message
-    /// for an answer that is longer than allowed.
+    /// The failure that a status describes. A status with a source comes from a connection that failed: the code is
+    /// then `Unavailable`, and the message is that of the deepest source. `too_long` is the message for an answer that
+    /// is longer than allowed.
     pub fn of(status: &Status, too_long: &str) -> Failure {
         if let Some(cause) = status.source() {
             return Failure::new(Code::Unavailable, innermost(cause));
@@ -43,7 +45,7 @@ impl Failure {
         Failure::new(status.code(), message)
     }
 
-    /// The text with the name of the method that was called.
+    /// The text of the failure, with the name of the method that was called.
     pub fn of_method(&self, method: &str) -> String {
         format!("rpc error: {method}: {}", self.reason())
     }
@@ -59,7 +61,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The name of a code in Go, which differs from that in Rust by one letter of one name.
+/// The name of a code in Go. Only `Canceled` differs from the name in Rust, which has one more letter.
 pub fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",

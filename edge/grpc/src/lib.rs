@@ -1,7 +1,7 @@
 //! Calls over gRPC: channels on connections that the caller opens, and the text of a failed call.
 //!
-//! A channel connects at its first call, and again after the connection was lost. Deadlines belong to the callers:
-//! each has another text for a late answer.
+//! A channel connects at its first call, and again after the connection was lost. The callers set the deadlines,
+//! because each caller reports a late answer with another text.
 
 mod failure;
 
@@ -24,7 +24,7 @@ use tonic_prost::ProstCodec;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// An endpoint for connections whose target the connector knows: nobody resolves the host of its URL.
+/// An endpoint for channels whose connections do not depend on its URL. The host in the URL is never resolved.
 pub fn local() -> Endpoint {
     Endpoint::from_static("http://localhost")
 }
@@ -61,7 +61,7 @@ pub async fn connect_unix(path: &Path) -> std::io::Result<UnixStream> {
     UnixStream::connect(path).await
 }
 
-/// A client that can take a call, and reads no message longer than `bytes_max`.
+/// A client that is ready for a call. It reads no message longer than `bytes_max`.
 pub async fn client(channel: &Channel, bytes_max: usize) -> Result<Grpc<Channel>, Status> {
     let mut client = Grpc::new(channel.clone()).max_decoding_message_size(bytes_max);
     client.ready().await.map_err(|error| Status::from_error(error.into()))?;

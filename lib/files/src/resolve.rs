@@ -149,9 +149,9 @@ pub fn check_owner(path: &Path) -> Result<()> {
     }
 }
 
-/// Refuses a socket that another user could have made instead of the expected program. If the socket or a folder in its
-/// path belongs to another user, that entry must be in a folder where only root or this user can make entries. So
-/// plug-ins may run as users of their own.
+/// Refuses a socket that any user could have made instead of the expected program. If the socket or a folder in its
+/// path belongs to another user, the first such entry must be in a folder where not all users may write. So plug-ins
+/// may run as users of their own.
 pub fn check_socket(path: &Path) -> Result<()> {
     let end = find(path)?;
     if end.found.is_none() {

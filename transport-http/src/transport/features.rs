@@ -10,7 +10,7 @@ pub struct Features {
     pub server_side_apply: bool,
     /// Objects and lists have a `selfLink`.
     pub self_links: bool,
-    /// There are impersonation verbs that hold only for some requests.
+    /// There are verbs that allow impersonation only for some requests.
     pub constrained_impersonation: bool,
     /// Over HTTP/2, the response to an unauthenticated request ends the connection.
     pub unauthenticated_http2_dos_mitigation: bool,

@@ -28,7 +28,7 @@ impl Forks {
         Forks { forker, in_memory: Arc::new(Live::new(in_memory_max)), identity: None }
     }
 
-    /// The forks of a fork.
+    /// The forks of a server that is a fork.
     pub fn beside(&self, identity: ForkIdentity) -> Forks {
         // A fork is in memory, and its administrators must not write to the disk.
         Forks { forker: None, in_memory: self.in_memory.clone(), identity: Some(identity) }
@@ -38,7 +38,7 @@ impl Forks {
         self.identity.is_some()
     }
 
-    /// The forks from which a fork of this server is made: its own ancestors, then itself.
+    /// The ancestors of a fork that is made of this server: the server's own ancestors, then the server.
     pub fn lineage(&self) -> Vec<Arc<str>> {
         let own = |identity: &ForkIdentity| identity.ancestors.iter().chain([&identity.name]).cloned().collect();
         self.identity.as_ref().map(own).unwrap_or_default()
@@ -49,7 +49,7 @@ impl Forks {
         self.in_memory.find(path)
     }
 
-    /// Ends all forks together with the server of which they were made. A fork that stops leaves other forks alone.
+    /// Ends all forks, because their server ends. If this server is a fork itself, other forks continue.
     pub fn end(&self) {
         if !self.is_fork() {
             self.in_memory.end_all();

@@ -59,7 +59,7 @@ impl Lifecycle {
         }
     }
 
-    /// All objects exist on which clients rely.
+    /// Marks the server as ready: all objects exist on which clients rely.
     pub fn set_ready(&self) {
         self.ready.send_replace(true);
     }
@@ -68,7 +68,7 @@ impl Lifecycle {
         *self.ready.borrow()
     }
 
-    /// Whether the start may still take its time without a failure of `/livez`.
+    /// Whether `/livez` still succeeds although the start is not finished.
     pub fn is_within_livez_grace(&self) -> bool {
         self.started.elapsed() < self.settings.livez_grace
     }

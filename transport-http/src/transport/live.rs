@@ -117,12 +117,12 @@ impl Live {
         json!({ "forks": forks })
     }
 
-    /// One of these forks.
+    /// The description of one fork that was made of this server.
     pub fn get(&self, of: &Transport, name: &str) -> Option<Value> {
         self.lock().get(name).filter(|fork| fork.is_made_of(of)).map(|fork| fork.told(name))
     }
 
-    /// Ends one of these forks. Returns whether it existed.
+    /// Ends one fork that was made of this server. Returns whether it existed.
     pub fn delete(&self, of: &Transport, name: &str) -> bool {
         let found = self.lock().get(name).is_some_and(|fork| fork.is_made_of(of));
         found && self.end(name)
@@ -189,8 +189,8 @@ pub(crate) struct ForkIdentity {
 }
 
 impl Transport {
-    /// The name and the transport of a fork of this server's cluster, at the newest or at an earlier version. It runs no
-    /// tasks yet, and its watches end only when it is [stopped](Transport::stop).
+    /// The name and the transport of a fork of this server's cluster, at the newest or at an earlier version. It runs
+    /// no tasks yet, and its watches end only when it is [stopped](Transport::stop).
     pub async fn fork(&self, at: Option<Offset>, room: &Room) -> Result<(Arc<str>, Arc<Transport>), Fault> {
         let engine = self.engine().fork(at, room).await?;
         let name = name(&engine);

@@ -54,7 +54,7 @@ impl OtherServers {
         servers
     }
 
-    /// The same for the engine of a fork. A fork reaches other servers in the same way.
+    /// The parts for the engine of a fork, which sends requests to other servers in the same way.
     pub fn beside(
         &self,
         engine: &Arc<Engine>,

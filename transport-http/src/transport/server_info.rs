@@ -1,5 +1,5 @@
-//! What a server publishes about itself: its version, the documents of its API, its keys, its pages, its metrics and its
-//! health checks.
+//! What a server publishes about itself: its version, the documents of its API, its keys, its pages, its metrics and
+//! its health checks.
 
 use crate::documents::{API_VERSION, Documents, Library, git_version};
 use crate::issuer::{self, Document};
@@ -111,7 +111,7 @@ impl ServerInfo {
         }
     }
 
-    /// The same for a fork, whose API is the same up to this revision.
+    /// The information of a fork. Its API is the same as this server's up to this revision.
     pub fn beside(&self, revision: u64) -> ServerInfo {
         ServerInfo {
             issuer: self.issuer.clone(),
@@ -147,7 +147,7 @@ impl ServerInfo {
         self.pages.is_some()
     }
 
-    /// The text of `/metrics`, of the text of all metrics.
+    /// Filters the text of all metrics. The result is the text of `/metrics`.
     pub fn shown_metrics(&self, text: String) -> String {
         match &self.shown_metrics {
             Some(shown) => shown(text),

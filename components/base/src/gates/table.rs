@@ -357,7 +357,7 @@ pub const GATES: &[Gate] = &[
         "TokenRequestServiceAccountUIDValidation",
         NONE,
         BETA,
-        Switch(34, "a token request for a service account with another uid is refused"),
+        Switch(34, "a token request is refused if it names another uid than that of the service account"),
     ),
     gate("TopologyManager", BETA, NONE, Elsewhere),
     gate("TopologyManagerPolicyAlphaOptions", NONE, ALPHA, Elsewhere),

@@ -57,7 +57,7 @@ impl DeletionRank {
     }
 }
 
-/// The maximum number of restarts of a container, and of a sidecar.
+/// The highest restart count among the pod's containers, and the highest among its sidecars.
 fn restarts(pod: &Pod) -> (i64, i64) {
     let most = |all: &mut dyn Iterator<Item = &ContainerStatus>| all.map(|of| of.restart_count).max().unwrap_or(0);
     let beside = |status: &&ContainerStatus| {

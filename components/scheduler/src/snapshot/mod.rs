@@ -2,8 +2,8 @@
 //! indexes that they need. [`Snapshot::apply`] updates it by one object at a time, from the log in the same process or
 //! from lists and watches.
 //!
-//! Each part has a file: it keeps its tables and indexes, and alone changes them. A plug-in reads only the parts that
-//! it needs, for example [`Volumes`] or [`Devices`].
+//! Each part of the snapshot has its own file, and only the code in this file changes the part's tables and indexes. A
+//! plug-in reads only the parts that it needs, for example [`Volumes`] or [`Devices`].
 
 mod affinity;
 mod apply;
@@ -66,7 +66,7 @@ impl Snapshot {
         Snapshot::default()
     }
 
-    /// Makes the snapshot read the limits of later pods, too.
+    /// Makes the snapshot read not only the requests but also the limits of pods that are added after this call.
     pub fn read_limits(&mut self) {
         self.pool.reads_limits = true;
     }

@@ -123,7 +123,7 @@ impl Volumes {
         }
     }
 
-    /// Takes back what [`Volumes::assume`] reserved, unless it was written in the meantime.
+    /// Ends a reservation of [`Volumes::assume`], unless the cluster has the binding by now.
     pub(super) fn forget(&mut self, claim: &Key, volume: Option<&Text>) {
         match volume {
             None => {

@@ -25,7 +25,7 @@ pub(super) struct ManagedController {
 }
 
 impl ManagedController {
-    /// Whether the next key of a namespace may be taken. `even_expensive`: even an expensive one.
+    /// Whether the next key of a namespace may be taken. `even_expensive`: even if its plan is expensive.
     pub(super) fn may_plan(&self, namespace: &str, even_expensive: bool) -> bool {
         let is_expensive = || self.queue.first(namespace).is_some_and(|key| self.expensive.contains(key));
         !self.is_in_background

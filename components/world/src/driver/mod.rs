@@ -213,8 +213,8 @@ impl Driver {
         }
     }
 
-    /// Like [`Driver::take`], but an expensive plan is returned to be made in the background. `background_slots` is the
-    /// number of further plans that may be made there; with 0, expensive plans wait.
+    /// Like [`Driver::next_task`], but an expensive plan is returned to be made in the background. `background_slots`
+    /// is the number of further plans that may be made there; with 0, expensive plans wait.
     pub fn next_plan(&mut self, stamp: impl FnMut() -> Stamp, background_slots: usize) -> Option<NextPlan> {
         self.choose_plan(stamp, Some(background_slots))
     }
@@ -307,7 +307,8 @@ impl Driver {
         }
     }
 
-    /// The next key by turns, with its controller, which may work on the key.
+    /// The next key of the namespace whose turn it is, with the index of its controller and the milliseconds for which
+    /// the key has waited. The controller may work on the key.
     fn next_key(&mut self, now: Time, background_slots: Option<usize>) -> Option<(usize, Key, i64)> {
         let may_take =
             |index: usize, namespace: &str| self.controllers[index].may_plan(namespace, background_slots != Some(0));

@@ -1,7 +1,7 @@
 //! JSON Web Tokens: the server's own, and those of other issuers.
 //!
-//! The header of an issuer's token is read here, not by `jsonwebtoken`: that library accepts neither an unknown algorithm,
-//! which an error has to name, nor a header field of its issuer's own that is not a text.
+//! The header of an issuer's token is parsed here and not by `jsonwebtoken`, because that library fails on an unknown
+//! algorithm, which an error has to name, and on an issuer's own header fields that are not strings.
 
 mod signatures;
 
@@ -85,7 +85,7 @@ impl<'a> Token<'a> {
     pub fn read(text: &'a str) -> Option<Token<'a>> {
         let Encoded { signed, header, claims, signature } = Encoded::of(text).filter(|_| text.len() <= BYTES_MAX)?;
         let (header, claims) = (json(header)?, json(claims).filter(Value::is_object)?);
-        // The token demands extensions that Holdfast does not support.
+        // `crit` lists extensions that the verifier must support, and Holdfast supports none.
         if header.get("crit").is_some() {
             return None;
         }

@@ -1,7 +1,8 @@
 //! The signatures of tokens, made and checked by `ring`, which TLS already uses.
 //!
 //! `jsonwebtoken` offers two other libraries: one would be a second C library beside `ring`, the other has an RSA
-//! implementation that leaks keys by its timing (RUSTSEC-2023-0071). It accepts a third library in their place.
+//! implementation that leaks keys by its timing (RUSTSEC-2023-0071). But `jsonwebtoken` also accepts functions of its
+//! caller, and these functions use `ring`.
 
 use jsonwebtoken::crypto::{CryptoProvider, JwkUtils, JwtSigner, JwtVerifier};
 use jsonwebtoken::errors::{Error, ErrorKind};
@@ -21,7 +22,7 @@ pub fn install() {
     };
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
-        // It fails if another library is installed already, and nobody installs one.
+        // This fails only if another library is installed already, and no other code installs one.
         let _ = PROVIDER.install_default();
     });
 }

@@ -1,11 +1,11 @@
-//! Proves that docs/ARCHITECTURE.md names what exists: every module in its tables and every file is there, and every
-//! module of a crate that has a section is named in this section.
+//! Proves that docs/ARCHITECTURE.md agrees with the source: every file that the page names and every module in its
+//! tables exists, and the section about a crate names all top modules of the crate.
 
 use anyhow::{Context, bail};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Files on the page end so.
+/// A quoted text on the page is the path of a file only if it has one of these endings.
 const ENDINGS: [&str; 7] = [".rs", ".md", ".txt", ".toml", ".proto", ".py", ".sh"];
 
 pub fn check() -> anyhow::Result<()> {
@@ -78,7 +78,8 @@ fn faults_of_section(folder: &str, section: &str, modules: &BTreeSet<String>) ->
     faults
 }
 
-/// Files that the page names, and that do not exist. A path below a crate's `src` may leave out the folders before it.
+/// Files that the page names and that do not exist. A path is checked only if its first folder exists in the
+/// repository, so a path that begins below a crate's `src` is not checked.
 fn missing_files(page: &str, exists: &dyn Fn(&str) -> bool) -> Vec<String> {
     let is_path = |text: &&str| {
         text.contains('/')

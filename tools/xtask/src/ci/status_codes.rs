@@ -4,7 +4,7 @@
 //! Three things are errors in their production code: names of the crate `http` and its `StatusCode`; a field, parameter
 //! or function called `code` or `status` that is a `u16`; and the numbers of statuses. A number from 201 to 511 that
 //! Kubernetes' API uses is an error anywhere. The round numbers 200, 400 and 500 are often sizes and times, and are
-//! errors on lines that are about codes. Comments and texts are not looked at.
+//! errors on lines that are about codes. Comments and string literals are not checked.
 
 use super::sources::{production, sources};
 use anyhow::{Context, bail};

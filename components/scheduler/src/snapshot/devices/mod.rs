@@ -123,7 +123,7 @@ impl Devices {
         }
     }
 
-    /// Takes back what [`Devices::assume`] reserved for a claim, unless it was written in the meantime.
+    /// Ends the reservation of [`Devices::assume`] for a claim, unless the claim's status has the allocation by now.
     pub(super) fn forget(&mut self, claim: &Key) {
         let is = |which: fn(&Claim) -> bool| self.claims.get(claim).is_some_and(|claim| which(claim));
         if is(|claim| claim.uid.is_empty()) {
