@@ -79,7 +79,7 @@ impl DefaultPreemption {
         let mut nodes: Vec<_> = rejected.filter_map(|(name, _)| search.cycle.snapshot.node_named(name)).collect();
         nodes.sort_unstable_by_key(|node| node.id);
         match search.candidates {
-            Some(remaining) if remaining.is_empty() => {
+            Some([]) => {
                 return Preemption::ineligible("no candidate node for preemption");
             }
             Some(remaining) => found.candidates = remaining.to_vec(),
