@@ -14,8 +14,8 @@ use holdfast_value::{Value, json};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A port that no Service has is freed after this many rounds. Before, the Service that allocated the port may not have
-/// been written yet.
+/// A port that no Service has is freed after this many rounds. Until then, the Service for which the port was allocated
+/// may not have been written yet.
 const ROUNDS: u32 = 4;
 /// A recorded address whose Service does not have it is freed at this age, for the same reason.
 const GRACE_SECONDS: i64 = 60;

@@ -114,7 +114,7 @@ impl<'a> Attributes<'a> {
         meta::fields_mut(&mut self.object)
     }
 
-    /// The object's name for refusals; a generated name may not exist yet.
+    /// The object's name for refusals. If the name is not generated yet, this is the `generateName`.
     pub fn name(&self) -> &str {
         let metadata = meta::metadata(self.fields());
         let told = [self.asked_name(), meta::text(metadata, "name"), meta::text(metadata, "generateName")];

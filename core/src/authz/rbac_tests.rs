@@ -279,7 +279,7 @@ fn role_allows(documents: &Documents, kind: &str, namespace: &str, name: &Value,
         .filter(|(k, ns, n)| *k == kind && *ns == namespace && Some(*n) == name.as_str())
         .map(|(_, _, n)| *n)
         .collect();
-    // Four repetitions follow aggregation to its end.
+    // There are few ClusterRoles, so four repetitions find all roles that are aggregated directly or indirectly.
     for _ in 0..if kind == "ClusterRole" { 4 } else { 0 } {
         for name in reached.clone() {
             let gathering = &documents[&("ClusterRole", "", name)]["aggregationRule"]["clusterRoleSelectors"];

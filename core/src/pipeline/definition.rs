@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// The user as whom the server writes when it does the work of this file.
 const USER: &str = "system:apiserver";
-/// How many deletions are planned at a time.
+/// The maximum number of steps in one plan.
 const STEPS_MAX: usize = 512;
 
 /// The maximum number of objects that are read in one round.

@@ -135,7 +135,7 @@ fn preconditions(context: &Context, options: &DeleteOptions, old: &Old) -> Resul
     }
 }
 
-/// Adds or removes the two finalizers of the propagation policy; others stay.
+/// Adds or removes the two finalizers of the propagation policy. Other finalizers stay.
 fn imply_finalizers(options: &DeleteOptions, orphans: bool, document: &mut Document) {
     let ours = [ORPHAN_FINALIZER, FOREGROUND_FINALIZER];
     let wanted = match (options.orphan_dependents, options.propagation_policy.as_deref()) {
@@ -178,7 +178,8 @@ fn shorten(document: &mut Document, grace: i64) {
         .and_then(Value::as_str)
         .and_then(|time| time.parse::<Timestamp>().ok())
         .and_then(|time| time.checked_sub(SignedDuration::from_secs(now.saturating_sub(grace))).ok())
-        // If the first time was cut at the last year, the start of the deletion cannot be computed from it.
+        // A deletion timestamp that was limited to the year 9999 does not show when the deletion began, so the new time
+        // may be before 1970. The old timestamp then stays.
         .filter(|time| *time >= Timestamp::UNIX_EPOCH);
     if let Some(time) = earlier {
         meta.insert("deletionTimestamp", rfc3339(time).into());

@@ -37,7 +37,7 @@ pub struct Settings {
     pub garbage_collection: bool,
     /// The clock that measures the duration of admission. Without a clock every duration is zero.
     pub ticks: Ticks,
-    /// How many objects of a collection are deleted at once.
+    /// The maximum number of objects of a collection that are deleted at once.
     pub deletions_max: usize,
     /// The maximum number of bytes of a namespace's objects, unless a quota in it sets a limit; `None` for no maximum.
     pub namespace_bytes: Option<u64>,

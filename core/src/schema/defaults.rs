@@ -14,7 +14,7 @@ pub const ADDED_BYTES_MAX: usize = 8 << 20;
 /// The assumed bytes of each field that a rule's function adds.
 const FIELD_BYTES: usize = 64;
 
-/// Defaults would make the document too large. Setting defaults stopped at that point.
+/// An error: defaults would make the document too large. Setting defaults stopped at that point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Swollen;
 
