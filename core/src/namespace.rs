@@ -152,8 +152,8 @@ impl Walk {
         Walk { left_alone_until_ms, ..Walk::default() }
     }
 
-    /// Continues the walk through the namespace. Returns the time of the next plan, which comes earlier if something is
-    /// written before.
+    /// Continues the walk through the namespace. Returns the time of the next plan. A write causes a plan before that
+    /// time.
     fn go_on(
         &mut self,
         state: &State,

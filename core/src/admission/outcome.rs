@@ -57,7 +57,7 @@ pub struct Reinvocation {
     pub policies: Asked,
 }
 
-/// The webhooks or policies that ask for reinvocation, by identifier.
+/// The identifiers of webhooks or policies with the reinvocation policy `IfNeeded`.
 #[derive(Debug, Default, Clone)]
 pub struct Asked {
     /// The webhooks or policies that were called after the last change.

@@ -191,7 +191,7 @@ impl Offer {
         there && many.unwrap_or(true)
     }
 
-    /// Whether the emulated release has this version of the kind.
+    /// Whether the emulated release has this version of the kind, or `forward` allows the version.
     fn is_there(&self, kind: &Kind, version: &Version) -> bool {
         let stage = Stage::of(&version.version);
         let grew = |other: &Version| {

@@ -92,8 +92,8 @@ impl Clearing {
 }
 
 impl Walk {
-    /// Deletes the objects, then removes the finalizer. Returns the time of the next round, which comes earlier if
-    /// something is written before.
+    /// Deletes the objects, then removes the finalizer. Returns the time of the next round. A write causes a round
+    /// before that time.
     fn go_on(
         &mut self,
         state: &State,

@@ -145,8 +145,8 @@ impl<'a> Patched<'a> {
         self.apply(patch).map(shown).unwrap_or_default()
     }
 
-    /// Checks and prunes the document by its schema. Unknown and duplicate fields are refused or reported as the client
-    /// asks.
+    /// Checks and prunes the document by its schema. Unknown and duplicate fields are refused or reported, depending on
+    /// the client's `fieldValidation`.
     ///
     /// Subtrees shared with the `checked` document are skipped.
     fn check(&mut self, layout: Layout, checked: Option<&Value>) -> Result<(), Refusal> {

@@ -233,7 +233,8 @@ impl Defaults {
             let stored = stored.and_then(|stored| stored.get(&inner.field));
             inner.each(value, stored, |message, value, stored| self.fill(message, value, stored, zeros_only, room))
         };
-        // Most maps have far fewer fields than their message, so the loop goes over the shorter of the two.
+        // Most maps have far fewer fields than their message, so the loop goes over the map's fields unless the message
+        // has fewer fields to visit.
         if map.len() < plan.descend.len() {
             for (field, value) in map.iter_mut() {
                 if let Ok(found) = plan.descend.binary_search_by(|inner| inner.field.as_str().cmp(field)) {

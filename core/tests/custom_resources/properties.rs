@@ -165,7 +165,7 @@ proptest! {
                 prop_assert_eq!(there.get("spec"), first.get("spec"));
                 world.update(&format!("{two}/a"), &there).expect("no change");
                 prop_assert_eq!(world.events, 0);
-                // The label stores the object again. A new definition with the same schema shows it again.
+                // Adding a label stores the object again. A new definition with the same schema shows the object again.
                 world.merge(&format!("{two}/a"), &json!({"metadata": {"labels": {"a": "b"}}})).expect("a label");
                 let touched = world.get(&format!("{one}/a")).expect("an object");
                 prop_assert_eq!(touched.get("spec"), first.get("spec"));

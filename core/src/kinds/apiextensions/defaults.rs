@@ -49,7 +49,8 @@ fn stored_versions(definition: &mut Map) {
     }
 }
 
-/// Makes `version` and the name of the first of `versions` the same: the set field gives the value of the empty one.
+/// Makes `version` equal to the name of the first item of `versions`: if one of the two is unset, it gets the value of
+/// the other.
 fn single_version(spec: &mut Map) {
     let version = text(spec, "version").to_owned();
     if !version.is_empty() {

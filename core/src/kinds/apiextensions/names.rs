@@ -1,7 +1,7 @@
 //! The accepted names of CustomResourceDefinitions, and their conditions.
 //!
-//! A name is a claim, so that two definitions never hold the same name. The second definition's conditions report the
-//! conflict; it gets the name after the first definition is removed.
+//! A name is a claim, so that two definitions never hold the same name. The conditions of the second definition report
+//! the conflict. The second definition gets the name after the first definition is removed.
 
 use super::approval::{self, approval};
 use super::validate::{bundle_fault, structure_causes};
