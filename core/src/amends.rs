@@ -50,7 +50,7 @@ impl Wrong {
                 match held(claim) {
                     Some(ServiceClaim::Address(address)) => {
                         let recorded = state.get(addresses, address).map(|given| holder(&given.document()));
-                        // An address that is recorded for something other than a Service does not change.
+                        // An address that is recorded for something other than a Service is not corrected.
                         let is_wrong = recorded.is_none_or(|recorded| recorded.is_some_and(|of| of != holder_of()));
                         if is_wrong && state.claimant(claim).is_some_and(|owner| *owner == state.owner(services, key)) {
                             wrong.unrecorded.insert((address.to_owned(), holder_of()));

@@ -47,7 +47,7 @@ pub struct Admitted {
     pub changes: Vec<ChangedBy>,
 }
 
-/// Which webhooks and policies are called again because the object changed after them.
+/// Which webhooks and policies are called again because the object changed after their first call.
 #[derive(Debug, Default, Clone)]
 pub struct Reinvocation {
     /// The round: 0 for the first run of the plug-ins, 1 for the second.

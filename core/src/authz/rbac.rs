@@ -121,7 +121,7 @@ impl RbacIndex {
         }
     }
 
-    /// Returns a function that says whether `user` has a part in `namespace`.
+    /// Returns a function that says whether a part is granted to `user` in `namespace`.
     pub fn holder<'a>(&'a self, user: &'a User, namespace: &str) -> impl Fn(&Part<'_>) -> bool + use<'a> {
         let (mut few, mut many) = (Vec::new(), Vec::new());
         for scope in self.scopes_of(namespace) {

@@ -21,7 +21,8 @@ pub(super) fn delete(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     Ok(deleting(context, context.existing()?)?.into())
 }
 
-/// Refuses to delete objects that the system needs by name, whether or not they exist.
+/// Refuses to delete an object whose name is in the list of objects that the system needs, whether or not the object
+/// exists.
 fn check_not_of_system(context: &Context) -> Result<(), Refusal> {
     let name = context.request.name();
     match context.kind.system {

@@ -123,7 +123,7 @@ impl<'a> Patched<'a> {
         self.context.request.body.format == Format::StrategicMergePatch
     }
 
-    /// The refusal of a result that is not an object of its kind. As in Kubernetes it names no object.
+    /// The refusal of a result that is not an object of its kind. As in Kubernetes, the refusal names no object.
     fn fault(&self, why: &str) -> Refusal {
         let cause = Cause::invalid("patch", &Value::from(self.shown()), why);
         Refusal::Invalid { subject: Subject::default(), causes: cause.into() }

@@ -17,7 +17,7 @@ pub struct Settings {
     pub ports_elsewhere: PortsElsewhere,
     /// Whether containers may be privileged.
     pub allow_privileged: bool,
-    /// How requests are authorized. It also bounds the permissions that users may grant.
+    /// How requests are authorized. The authorizers also limit the permissions that users may grant.
     pub authorization: Configured,
     pub admission: Admission,
     /// Seals continue tokens.

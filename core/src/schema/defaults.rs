@@ -220,7 +220,7 @@ impl Defaults {
         for Shown { field, zero, bytes, is_container } in &plan.zeros {
             match map.get_mut(field) {
                 // Kubernetes' stores do not distinguish an empty list from an absent list, although a client that sends
-                // an empty list becomes its owner.
+                // an empty list becomes its owner. Therefore an empty list is shown as null.
                 Some(value) if zeros_only && *is_container && is_empty_container(value) => *value = Value::Null,
                 Some(_) => {}
                 None => {

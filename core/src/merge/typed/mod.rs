@@ -223,7 +223,7 @@ impl<'s> Typed<'s> {
         self.paths_below(self.root(), document).1
     }
 
-    /// Whether the node's own path is in the set, and the paths below it.
+    /// Two results: whether the node's own path is in the set, and the set of the paths below the node.
     fn paths_below(self, node: Node<'s>, value: &Value) -> (bool, FieldSet) {
         let mut set = FieldSet::default();
         match (node, value) {

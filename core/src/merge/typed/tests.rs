@@ -146,7 +146,7 @@ fn faults_name_their_paths() {
     );
 }
 
-/// Every field of a list, map or struct, owned in parts or as a whole, is either known or refused.
+/// An unknown field is refused in every list, map and struct, whether managers own the parts or the whole.
 #[test]
 fn an_unknown_field_is_refused_wherever_it_stands() {
     struct Walk {
