@@ -36,8 +36,8 @@ fn definition(definition: &mut Map) {
 fn stored_versions(definition: &mut Map) {
     let versions = definition.get("spec").and_then(|spec| spec.get("versions")).and_then(Value::as_array);
     let stored = |version: &&Value| version.get("storage") == Some(&Value::Bool(true));
-    // A `v1beta1` definition may have its only version in `spec.version`; `single_version` runs after this, so this
-    // function checks it too.
+    // A `v1beta1` definition may have its only version in `spec.version`; `single_version` runs later than this
+    // function, so this function checks `spec.version` too.
     let name = match versions.filter(|versions| !versions.is_empty()) {
         Some(versions) => versions.iter().find(stored).and_then(|version| version.get("name")).cloned(),
         None => definition.get("spec").and_then(|spec| spec.get("version")).cloned(),

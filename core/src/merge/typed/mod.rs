@@ -69,7 +69,8 @@ pub(super) struct Difference {
     pub(super) keyless: bool,
 }
 
-/// The difference of one part of a document: whether the part's own path differs, and the paths below it.
+/// The difference of one part of a document: whether the part's own path differs, and the differing paths below the
+/// part.
 #[derive(Default)]
 struct Part {
     changed: bool,
