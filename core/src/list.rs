@@ -223,7 +223,7 @@ impl Continue {
             LENIENT.decode(token).map_err(|fault| bad(ContinueFault::NotBase64 { at: fault_at(token, fault) }))?;
         let (seal, content) = bytes.split_at_checked(SEAL_BYTES).unwrap_or((&bytes, &[]));
         let Ok(token) = serde_json::from_slice::<Continue>(content) else {
-            // This server did not make the token, so the answer is Kubernetes'.
+            // This server did not make the token, so the answer is the answer of Kubernetes to such a token.
             return Err(match decode::json(&bytes) {
                 Err(fault) => bad(ContinueFault::NotJson(fault.to_string())),
                 Ok(foreign) => foreign_fault(&foreign.value).map_or(Refusal::Expired(Expired::ForeignContinue), bad),

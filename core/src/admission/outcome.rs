@@ -231,7 +231,7 @@ pub enum End {
     Admitted,
     /// The webhook rejected the write, with this code in its `Status`.
     Rejected(GivenCode),
-    /// The call failed. The failure policy decides whether that is ignored.
+    /// The call failed. The failure policy decides whether the failure is ignored.
     Failed {
         is_ignored: bool,
     },

@@ -160,7 +160,7 @@ proptest! {
                 prop_assert_eq!(&read, &first);
                 let again = world.update(&format!("{one}/a"), &read).expect("no change");
                 prop_assert_eq!((&again, world.events), (&read, 0));
-                // Writes the object back in the other version, then reads it in the first.
+                // Writes the object back in the other version, then reads it in the first version.
                 let there = world.get(&format!("{two}/a")).expect("an object");
                 prop_assert_eq!(there.get("spec"), first.get("spec"));
                 world.update(&format!("{two}/a"), &there).expect("no change");

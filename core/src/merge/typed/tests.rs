@@ -15,7 +15,7 @@ fn check_difference(old: Option<Value>, new: Value, changed: Value, removed: Val
 
 #[test]
 fn differences() {
-    // Structs that are always written have no path of their own. Maps, pointers and elements have one.
+    // Structs that are always written have no path of their own. Maps, pointers and elements have their own paths.
     check_difference(
         None,
         json!({"data": {"a": "1"}, "spec": {"strategy": {"type": "x", "rollingUpdate": {"maxSurge": 1}},
