@@ -14,8 +14,8 @@ use holdfast_value::{Value, json};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A port that no Service has is freed after this many rounds. Before, the Service that allocated the port may not have
-/// been written yet.
+/// A port that no Service has is freed after this many rounds. Until then, the Service for which the port was allocated
+/// may not have been written yet.
 const ROUNDS: u32 = 4;
 /// A recorded address whose Service does not have it is freed at this age, for the same reason.
 const GRACE_SECONDS: i64 = 60;
@@ -50,7 +50,7 @@ impl Wrong {
                 match held(claim) {
                     Some(ServiceClaim::Address(address)) => {
                         let recorded = state.get(addresses, address).map(|given| holder(&given.document()));
-                        // An address that is recorded for something other than a Service does not change.
+                        // An address that is recorded for something other than a Service is not corrected.
                         let is_wrong = recorded.is_none_or(|recorded| recorded.is_some_and(|of| of != holder_of()));
                         if is_wrong && state.claimant(claim).is_some_and(|owner| *owner == state.owner(services, key)) {
                             wrong.unrecorded.insert((address.to_owned(), holder_of()));

@@ -189,8 +189,8 @@ impl TokenKey {
         Some(seal.chain_update(content))
     }
 
-    /// Another secret that is derived from this key and does not reveal it. No token's content equals such a name, so
-    /// no token's seal is a derived secret.
+    /// A secret that is derived from this key and a name, and that does not reveal the key. No token's content equals
+    /// the name, so no token's seal is a derived secret.
     pub fn derived(&self, name: &str) -> TokenKey {
         let seal = self.seal(name.as_bytes()).unwrap_or_else(|| unreachable!("keys of every length will do"));
         TokenKey(seal.finalize().into_bytes().into())
@@ -223,7 +223,7 @@ impl Continue {
             LENIENT.decode(token).map_err(|fault| bad(ContinueFault::NotBase64 { at: fault_at(token, fault) }))?;
         let (seal, content) = bytes.split_at_checked(SEAL_BYTES).unwrap_or((&bytes, &[]));
         let Ok(token) = serde_json::from_slice::<Continue>(content) else {
-            // This server did not make the token, so the answer is Kubernetes'.
+            // This server did not make the token, so the answer is the answer of Kubernetes to such a token.
             return Err(match decode::json(&bytes) {
                 Err(fault) => bad(ContinueFault::NotJson(fault.to_string())),
                 Ok(foreign) => foreign_fault(&foreign.value).map_or(Refusal::Expired(Expired::ForeignContinue), bad),
@@ -238,7 +238,8 @@ impl Continue {
         Ok(token)
     }
 
-    /// A token that continues after a key in the state of another version.
+    /// A token for the state of this version that continues after a key. The token has no count of the remaining
+    /// objects.
     pub fn fresh(version: Offset, after: String) -> Continue {
         Continue { api: CONTINUE_API.into(), version: version.0, after, left: None, past: false }
     }

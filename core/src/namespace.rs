@@ -45,7 +45,7 @@ const LOOKS_MAX: usize = 8192;
 /// every `OBJECTS_A_REST_MS` objects that the walk read.
 const REST_MS: i64 = 1000;
 const OBJECTS_A_REST_MS: i64 = 10;
-/// During the delay of a namespace, the interval at which to check whether a client waits for its end.
+/// During the delay of a namespace, the interval between checks whether a client waits for the end of the namespace.
 const PATIENCE_MS: i64 = 50;
 
 /// The progress of the walk through each terminating namespace.
@@ -93,7 +93,8 @@ impl Stage {
 }
 
 impl Emptying {
-    /// Delays the walk through each namespace by `grace` after its deletion, unless a client waits for its end.
+    /// Delays the walk through each namespace by `grace` after the deletion of the namespace, unless a client waits for
+    /// the end of the namespace.
     pub fn after(grace: Duration) -> Emptying {
         Emptying { grace_ms: i64::try_from(grace.as_millis()).unwrap_or(i64::MAX), ..Emptying::default() }
     }
@@ -152,8 +153,8 @@ impl Walk {
         Walk { left_alone_until_ms, ..Walk::default() }
     }
 
-    /// Continues the walk through the namespace. Returns the time of the next plan, which comes earlier if something is
-    /// written before.
+    /// Continues the walk through the namespace. Returns the time of the next plan. A write causes a plan before that
+    /// time.
     fn go_on(
         &mut self,
         state: &State,

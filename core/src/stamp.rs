@@ -12,8 +12,8 @@ pub struct Stamp {
     pub seed: u64,
 }
 
-/// The purpose of a random stream. Each purpose has its own stream, so that a draw from one stream never shifts
-/// another.
+/// The purpose of a random stream. Each purpose has its own stream, so that a draw from one stream does not change the
+/// next draws from another stream.
 #[derive(Debug, Clone, Copy)]
 pub enum Purpose {
     Uid = 1,

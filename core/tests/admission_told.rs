@@ -314,8 +314,8 @@ fn annotations_stay_as_they_were_said_first() {
     assert_eq!(outcome.annotation("w0.example.com/labelled"), json!(false), "{:?}", outcome.told.annotations);
 }
 
-/// Reviews contain the request's options as the client set them. The deletion of a namespace also has its UID as
-/// precondition.
+/// Reviews contain the request's options as the client set them. The options of a namespace's deletion also have the
+/// namespace's UID as precondition.
 #[test]
 fn options_are_shown_as_they_were_said() {
     let mut world = World::new();

@@ -197,7 +197,8 @@ fn nobody_asks_for_a_certificate_of_the_masters() {
     let mut world = cluster(json!([]));
     let masters = "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
     assert_forbidden(world.create(REQUESTS, &request_for("system:masters", SIGNER)), masters);
-    // The request is also refused for members of that group, and if its base64 contains white space, which is allowed.
+    // The request is also refused for members of `system:masters`, and if its base64 contains white space, which is
+    // allowed.
     world.user = Arc::new(User::new("root", &["system:masters"]));
     let mut spaced = request_for("system:masters", SIGNER);
     let text = spaced["spec"]["request"].as_str().unwrap_or_default().to_owned();

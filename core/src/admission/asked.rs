@@ -31,7 +31,7 @@ impl<'a> Attributes<'a> {
             version: &shown.version,
             resource: &self.kind.resource,
             subresource: self.subresource(),
-            // A request for a Namespace object has its own name as its namespace, although the object is
+            // A request for a Namespace object has the object's name as its namespace, although the object is
             // cluster-scoped.
             is_namespaced: !self.namespace().is_empty(),
             name: self.shown_name(),
@@ -158,8 +158,8 @@ impl<'a> Attributes<'a> {
         shown
     }
 
-    /// Converts a document from the version that a webhook or policy got back to the version of the request; for a
-    /// built-in kind, to the hub version.
+    /// Converts a document, which is in the version that the webhook or policy received, to the version of the request;
+    /// for a built-in kind, to the hub version.
     pub(super) fn brought_back(&self, document: Value, version: Seen) -> Result<Value, Stop> {
         let Body::Object { version: own } = self.body else { return Ok(document) };
         let mut document = document;
@@ -282,7 +282,8 @@ impl<'a> Attributes<'a> {
     fn show_deletion(&self, document: &mut Value) {
         let delete = &self.request.options.delete;
         let uid = delete.precondition_uid.clone().map(Value::from);
-        // The delete of a kind with a `begin_delete` hook has the UID of the old object as precondition.
+        // If the client sets no UID precondition for the delete of a kind with a `begin_delete` hook, the UID of the
+        // old object is the precondition.
         let own = self.kind.hooks.begin_delete.map(|_| self.old["metadata"]["uid"].clone());
         let preconditions =
             [("uid", uid.or(own)), ("resourceVersion", delete.precondition_resource_version.clone().map(Value::from))];

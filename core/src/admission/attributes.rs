@@ -60,8 +60,8 @@ impl<'a> Attributes<'a> {
     }
 
     /// Whether the server itself made the request. Webhooks and policies do not get such requests: otherwise a webhook
-    /// that is down could keep a server from starting. The user name alone does not prove it, because other users may
-    /// impersonate the name.
+    /// that is down could keep a server from starting. The user name alone does not prove that the request is the
+    /// server's, because other users may impersonate the name.
     pub fn is_upkeep(&self) -> bool {
         let user = self.user();
         user.name == crate::apiservices::USER && user.is_privileged()
@@ -114,7 +114,7 @@ impl<'a> Attributes<'a> {
         meta::fields_mut(&mut self.object)
     }
 
-    /// The object's name for refusals; a generated name may not exist yet.
+    /// The object's name for refusals. If the name is not generated yet, this is the `generateName`.
     pub fn name(&self) -> &str {
         let metadata = meta::metadata(self.fields());
         let told = [self.asked_name(), meta::text(metadata, "name"), meta::text(metadata, "generateName")];

@@ -47,7 +47,7 @@ pub struct Admitted {
     pub changes: Vec<ChangedBy>,
 }
 
-/// Which webhooks and policies are called again because the object changed after them.
+/// Which webhooks and policies are called again because the object changed after their first call.
 #[derive(Debug, Default, Clone)]
 pub struct Reinvocation {
     /// The round: 0 for the first run of the plug-ins, 1 for the second.
@@ -57,7 +57,7 @@ pub struct Reinvocation {
     pub policies: Asked,
 }
 
-/// The webhooks or policies that ask for reinvocation, by identifier.
+/// The identifiers of webhooks or policies with the reinvocation policy `IfNeeded`.
 #[derive(Debug, Default, Clone)]
 pub struct Asked {
     /// The webhooks or policies that were called after the last change.
@@ -231,7 +231,7 @@ pub enum End {
     Admitted,
     /// The webhook rejected the write, with this code in its `Status`.
     Rejected(GivenCode),
-    /// The call failed. The failure policy decides whether that is ignored.
+    /// The call failed. The failure policy decides whether the failure is ignored.
     Failed {
         is_ignored: bool,
     },

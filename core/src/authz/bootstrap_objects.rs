@@ -1,4 +1,5 @@
-//! Other objects that a new server creates: namespaces, priority classes, flow control, its own Service.
+//! The objects that a new server creates in addition to roles and bindings: namespaces, priority classes, flow control,
+//! the server's own Service.
 
 use super::table::{self, Block, RuleLine};
 use crate::kinds::core::ServiceRanges;

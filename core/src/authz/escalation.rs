@@ -304,7 +304,7 @@ mod tests {
             // A user that may not add an aggregationRule may not remove it either.
             (Some(&gathering), &none, true),
             (Some(&gathering), &empty, true),
-            // Validation refuses these.
+            // Validation refuses these roles.
             (None, &bare, false),
             (None, &empty, false),
             (Some(&none), &empty, false),

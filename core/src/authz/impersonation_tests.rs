@@ -91,7 +91,7 @@ fn each_part_is_asked_for() {
     assert!(in_namespace.contains("resource \"serviceaccounts\" in API group \"\" in the namespace \"a\""));
 }
 
-/// A caller, its rules and the wanted user; then the mode and groups, or the refusal.
+/// A test case: a caller, its rules and the wanted user; then the expected mode and groups, or the expected refusal.
 struct ByModes {
     caller: User,
     rules: Value,

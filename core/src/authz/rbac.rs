@@ -21,7 +21,7 @@ use std::sync::Arc;
 const ROLES_ASKED: usize = 16;
 /// The maximum number of bytes of rules in the answer to a request for all rules of a user.
 pub const RULES_BYTES_MAX: usize = 256 << 10;
-/// The bytes that a role counts in addition to its rules.
+/// The bytes that each role adds to the count for [`RULES_BYTES_MAX`], in addition to the bytes of its rules.
 const ROLE_BYTES: usize = 64;
 /// The maximum number of a binding's subjects that are searched for the subject that a reason names.
 const SUBJECTS_COMPARED: usize = 16;
@@ -121,7 +121,7 @@ impl RbacIndex {
         }
     }
 
-    /// Returns a function that says whether `user` has a part in `namespace`.
+    /// Returns a function that says whether a part is granted to `user` in `namespace`.
     pub fn holder<'a>(&'a self, user: &'a User, namespace: &str) -> impl Fn(&Part<'_>) -> bool + use<'a> {
         let (mut few, mut many) = (Vec::new(), Vec::new());
         for scope in self.scopes_of(namespace) {

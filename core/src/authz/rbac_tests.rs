@@ -279,7 +279,7 @@ fn role_allows(documents: &Documents, kind: &str, namespace: &str, name: &Value,
         .filter(|(k, ns, n)| *k == kind && *ns == namespace && Some(*n) == name.as_str())
         .map(|(_, _, n)| *n)
         .collect();
-    // Four repetitions follow aggregation to its end.
+    // There are few ClusterRoles, so four repetitions find all roles that are aggregated directly or indirectly.
     for _ in 0..if kind == "ClusterRole" { 4 } else { 0 } {
         for name in reached.clone() {
             let gathering = &documents[&("ClusterRole", "", name)]["aggregationRule"]["clusterRoleSelectors"];
@@ -439,7 +439,7 @@ fn rules_are_named_up_to_a_bound_and_each_role_once() {
     let found = index.rules_for(&jane, "work");
     let bytes: usize = found.rules.iter().map(PolicyRule::text_bytes).sum();
     assert!(found.is_cut && bytes <= RULES_BYTES_MAX && found.rules.len() > 10, "{bytes}");
-    // Missing roles count within the limit, too.
+    // The messages about missing roles are within the limit, too.
     for number in 0..20_000 {
         let name = format!("a{number}");
         index.put(RoleKind::RoleBinding, "work", &name, &binding("Role", &name, subject.clone()));

@@ -153,7 +153,7 @@ impl Segment {
             let rules = self.roles.iter().flat_map(|(_, rules)| rules.iter());
             SegmentIndex { firsts: firsts.collect(), index: RuleIndex::new(rules) }
         });
-        // The last role that begins at or before the rule. A role without rules begins at the same place as the next
+        // The last role that begins at or before the rule. A role without rules begins at the same number as the next
         // role.
         let place = |number: u32| firsts.partition_point(|first| *first <= number).saturating_sub(1);
         let rule = |number: u32| {

@@ -22,7 +22,7 @@ pub enum Part<'a> {
     Resource {
         verb: &'a str,
         group: &'a str,
-        /// In any of these fields `*` means everything, and only a `*` grants it.
+        /// In any of these fields `*` means everything, which only a rule with `*` grants.
         resource: &'a str,
         subresource: Option<&'a str>,
         /// `None` for objects of any name, which only a rule without names grants.

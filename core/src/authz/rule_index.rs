@@ -69,7 +69,7 @@ impl RuleIndex {
     }
 
     /// The first rule that grants `part` and that `accept` accepts. To reject a rule, `accept` returns the number of
-    /// the next rule that it could accept. `rule` gives a rule by number.
+    /// the next rule that it could accept. `rule` returns the rule with a number.
     pub fn find<'r>(
         &self,
         part: &Part<'_>,

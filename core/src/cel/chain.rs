@@ -66,7 +66,7 @@ impl Chain {
     }
 }
 
-/// Makes the middle operator the root. There must be one term more than positions of operators.
+/// Makes the middle operator the root. There must be one more term than operators.
 fn balance(terms: &mut std::vec::IntoIter<Box<Node>>, places: &[usize], and: bool) -> Result<Box<Node>, Complaint> {
     if places.is_empty() {
         return Ok(terms.next().expect("a term more than operators"));

@@ -1,5 +1,5 @@
-//! Computes constant subexpressions at compile time. cel-go does so for exactly these expressions. They are free at run
-//! time, so this affects costs.
+//! Computes constant subexpressions at compile time. cel-go computes exactly the same subexpressions at compile time.
+//! Computed subexpressions are free at run time, so costs depend on this choice.
 
 use super::ast::*;
 use super::types::Type;

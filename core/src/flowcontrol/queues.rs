@@ -200,7 +200,7 @@ impl<T> Queues<T> {
     }
 
     /// Removes a waiting request from its queue. Returns false if the request has started in the meantime; the caller
-    /// must then end it.
+    /// must then end the request.
     pub fn leave(&mut self, now: Moment, ticket: Ticket, why: Leave) -> bool {
         self.pass(now);
         let Some(index) = ticket.queue else { return false };

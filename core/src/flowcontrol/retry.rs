@@ -4,7 +4,7 @@ use super::Moment;
 
 const SECOND: Moment = 1_000_000_000;
 const SECONDS_MAX: u32 = 32;
-/// Retry-After doubles if the number of refusals per second is at least this many times its seconds.
+/// Retry-After doubles if the number of refusals per second is at least this many times the seconds of Retry-After.
 const MANY: u32 = 3;
 
 /// The Retry-After of one priority level.

@@ -348,7 +348,8 @@ impl Kind {
         self
     }
 
-    /// Adds a selectable field computed from the values at these paths; in one group only, if given.
+    /// Adds a selectable field computed from the values at these paths. If a group is given, only requests of this
+    /// group can select by the field.
     pub fn select_with(
         mut self,
         group: Option<&str>,

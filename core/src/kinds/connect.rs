@@ -11,7 +11,7 @@ use holdfast_value::{Map, Value};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// The options of a connect request: all its properties except its path.
+/// The options of a connect request: all properties of the request except the path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConnectOptions {
     pub container: Option<String>,

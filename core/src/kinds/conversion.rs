@@ -81,7 +81,7 @@ fn check_review(review: &Value, answer: &Value) -> Result<(), String> {
 enum Unfit {
     /// The converted object has another version or kind.
     Type(String),
-    /// The converted object is another object.
+    /// The converted object has another name, namespace or UID than the original object.
     Object(String),
     Metadata(String),
 }

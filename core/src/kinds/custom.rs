@@ -184,7 +184,7 @@ pub fn kind_of(stored: &Bytes, since: Offset, definition: &Value) -> Option<Kind
     let Identity { uid, generation, names: accepted, terminating } = identity(definition)?;
     let spec = &definition["spec"];
     let group = text(spec, "group");
-    // The accepted names count, because the requested names may belong to another definition.
+    // The accepted names are used, because the requested names may belong to another definition.
     let names = Some(&accepted).filter(|names| names.is_object()).unwrap_or(&spec["names"]);
     let (kind, plural) = (text(names, "kind"), text(names, "plural"));
     let scope = if text(spec, "scope") == "Cluster" { Scope::Cluster } else { Scope::Namespaced };

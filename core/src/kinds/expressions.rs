@@ -80,8 +80,8 @@ impl Admission {
         causes.push(at.invalid(&format!("must evaluate to {wanted} but got {}", declared_name(found))));
     }
 
-    /// Compiles an expression. `environment` builds the environment only if the expression is not empty, because that
-    /// takes long.
+    /// Compiles an expression. `environment` builds the environment only if the expression is not empty, because
+    /// building the environment takes long.
     fn compile(&self, at: At, environment: impl FnOnce() -> Environment, causes: &mut Causes) -> Option<Program> {
         if at.text().trim().is_empty() {
             return None;

@@ -120,7 +120,7 @@ impl Kind {
         }
         let Some(at) = self.pods_at else { return };
         let old = old.and_then(|old| old.pointer(at));
-        // Pods have many gates and few of them are off, so this goes through the gates that are off.
+        // Pods have many gates and few of them are off, so the loop goes over the gates that are off.
         for gate in off {
             if let Ok(found) = POD_GATED.binary_search_by_key(gate, |gated| gated.gate)
                 && new.pointer(at).is_some_and(|spec| POD_GATED[found].concerns(spec))

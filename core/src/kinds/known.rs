@@ -1,5 +1,5 @@
-//! Kinds that the server itself reads or creates, in addition to serving them. Other modules use these names and never
-//! spell them again.
+//! Kinds that the server itself reads or creates, in addition to serving them. Other modules use these constants and do
+//! not repeat the names.
 
 /// The names with which a [`Registry`](super::Registry) finds the kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

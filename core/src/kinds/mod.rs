@@ -139,7 +139,8 @@ pub struct Kind {
     pub orphan_warning: Option<&'static str>,
     /// Names of objects that are never deleted.
     pub immortal: &'static [&'static str],
-    /// The objects that the system needs, as a description and names. They cannot be deleted by name.
+    /// The objects that the system needs, as a description and names. Objects with these names cannot be deleted by
+    /// name.
     pub system: Option<(&'static str, &'static [&'static str])>,
     /// Whether objects are deleted some time after their last change.
     pub expires: bool,
@@ -332,7 +333,7 @@ pub struct Shown {
     pub left_out: Option<&'static str>,
     /// The message whose field descriptions the columns use; empty if the columns describe metadata only.
     pub message: String,
-    /// The column definitions as JSON, made with the first table because that takes milliseconds.
+    /// The column definitions as JSON. They are made for the first table, because making them takes milliseconds.
     pub definitions: OnceLock<Vec<u8>>,
 }
 

@@ -65,9 +65,10 @@ const NETWORKS: &[&str] = &["IPAddress", "ServiceCIDR"];
 pub struct Offer {
     /// The minor release that the server emulates.
     pub release: u32,
-    /// Whether later, more stable versions of a kind are offered if its beta is offered.
+    /// Whether a version that is newer than the emulated release is offered if that release has a less stable version
+    /// of the kind, at least a beta.
     pub forward: bool,
-    /// Whether versions that the operator enables by group and version may be newer than the release.
+    /// Whether versions that the operator enables by group and version may be newer than the emulated release.
     pub asked_forward: bool,
     /// The operator's entries, on or off: `api/all`, `api/beta`, `apps/v1`, `apps/v1/deployments`. A more specific
     /// entry has precedence.
@@ -190,7 +191,7 @@ impl Offer {
         there && many.unwrap_or(true)
     }
 
-    /// Whether the emulated release has this version of the kind.
+    /// Whether the emulated release has this version of the kind, or `forward` allows the version.
     fn is_there(&self, kind: &Kind, version: &Version) -> bool {
         let stage = Stage::of(&version.version);
         let grew = |other: &Version| {

@@ -15,8 +15,8 @@ pub fn registry() -> &'static Registry {
     &BUILT_IN
 }
 
-/// Identifies one shape of a kind, in a [`Registry`] and in registries derived from it. A number is never reused. A
-/// changed definition gives its kind a new number, so that holders of the old number notice the change.
+/// Identifies one definition of a kind, in a [`Registry`] and in registries derived from it. A number is never reused.
+/// A changed definition gives its kind a new number, so that holders of the old number notice the change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KindId(pub u32);
 

@@ -34,7 +34,7 @@ impl Kind {
         self.name_version(version, document);
     }
 
-    /// Sets the version's defaults, converts to the hub version, and sets its defaults.
+    /// Sets the defaults of the version, converts to the hub version, and sets the defaults of the hub version.
     ///
     /// Parts shared with a stored hub document are skipped.
     pub fn default_to_hub(&self, version: usize, document: &mut Value, stored: Option<&Value>) -> Result<(), Refusal> {

@@ -78,7 +78,8 @@ impl FieldSet {
         })
     }
 
-    /// Makes a set of elements in any order. Each comes with whether it is a member, and with its subtree.
+    /// Makes a set of elements in any order. Each item has the element, whether the element is a member, and its
+    /// subtree.
     ///
     /// Sorting avoids the cost of single insertions, in which each node out of order would shift other nodes.
     pub(super) fn from_unsorted(mut nodes: Vec<(String, bool, Self)>) -> Self {

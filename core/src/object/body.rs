@@ -134,7 +134,7 @@ impl Pieces {
     }
 }
 
-/// Packs bodies, and keeps the models that this needs.
+/// Packs bodies, and stores the models for packing.
 #[derive(Default)]
 pub struct Packer {
     /// The most recently used family comes first.

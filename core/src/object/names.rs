@@ -48,7 +48,8 @@ pub fn name(rule: NameRule, name: &str) -> Vec<String> {
     }
 }
 
-/// The violations of a `generateName`. A suffix follows it, so it may end in a dash, or be `..`.
+/// The violations of a `generateName`. A suffix follows the `generateName`, so the `generateName` may end in a dash, or
+/// be `..`.
 pub fn generate_name(rule: NameRule, prefix: &str) -> Vec<String> {
     match rule {
         NameRule::PathSegment => path_segment_characters(prefix),

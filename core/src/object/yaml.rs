@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 /// Why a text is not YAML of the expected form. Its text names the line and the column.
 pub use serde_yaml_ng::Error;
 
-/// The fields of such a document.
+/// The fields of an [`Ordered`] document.
 pub use serde_yaml_ng::Mapping as OrderedFields;
 /// A document whose fields stay in their order when it is written again.
 pub use serde_yaml_ng::Value as Ordered;

@@ -1,5 +1,5 @@
-//! Requests without a write: posted reviews, and connections to nodes. Admission judges them like other requests; other
-//! code computes their result.
+//! Requests without a write: posted reviews, and connections to nodes. Admission judges them like writes. The answer
+//! has the document after admission. The caller then computes the result of the review, or connects to the node.
 
 use super::candidate::Made;
 use super::decision::{Answer, Decision};

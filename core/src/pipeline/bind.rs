@@ -64,7 +64,7 @@ fn check_unassigned(context: &Context, old: &Old, binding: &Document) -> Result<
     }
 }
 
-/// The conflict if the Binding means a pod with another UID or another version.
+/// The conflict if the Binding requires another UID or version than the pod's.
 fn other_pod(binding: &Document, uid: &str, version: &str) -> Option<Conflict> {
     let wanted = |field: &str| metadata(binding).get(field).and_then(Value::as_str).filter(|wanted| !wanted.is_empty());
     if let Some(wanted) = wanted("uid").filter(|wanted| *wanted != uid) {
@@ -95,13 +95,14 @@ fn assign(context: &Context, pod: &mut Document, binding: &Document, node: &str)
         json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": time});
     let status = object_mut(pod, "status");
     if !context.settings.gates_off.contains("ClearingNominatedNodeNameAfterBinding") {
-        // The nomination has ended.
+        // The pod has a node, so its nomination has ended.
         status.remove("nominatedNodeName");
     }
     set_condition(status, condition);
 }
 
-/// Sets the condition of a type. If its status is unchanged, the old condition stays, with its transition time.
+/// Replaces the pod's condition of the same type, or adds the condition. If the status is unchanged, the old condition
+/// stays, with the old transition time.
 fn set_condition(status: &mut Document, condition: Value) {
     let list = status.entry("conditions").or_insert_with(|| json!([]));
     let Some(list) = list.as_array_mut() else { return };

@@ -70,7 +70,7 @@ pub fn requested(kind: &Kind, version: usize, body: &Body) -> Option<Value> {
 
 impl Context<'_> {
     /// Decodes the body as an object of the path's kind and version, checks and prunes it. Unknown and duplicate fields
-    /// are refused, reported as warnings or ignored, as the client asks.
+    /// are refused, reported as warnings or ignored, depending on the client's `fieldValidation`.
     pub(super) fn decode(&self) -> Result<Value, Refusal> {
         let version = self.version();
         self.decode_as(&version.group, &version.version, &self.kind.kind, self.layout()?)

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// The user as whom the server writes when it does the work of this file.
 const USER: &str = "system:apiserver";
-/// How many deletions are planned at a time.
+/// The maximum number of steps in one plan.
 const STEPS_MAX: usize = 512;
 
 /// The maximum number of objects that are read in one round.
@@ -92,8 +92,8 @@ impl Clearing {
 }
 
 impl Walk {
-    /// Deletes the objects, then removes the finalizer. Returns the time of the next round, which comes earlier if
-    /// something is written before.
+    /// Deletes the objects, then removes the finalizer. Returns the time of the next round. A write causes a round
+    /// before that time.
     fn go_on(
         &mut self,
         state: &State,

@@ -21,7 +21,8 @@ pub(super) fn delete(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     Ok(deleting(context, context.existing()?)?.into())
 }
 
-/// Refuses to delete objects that the system needs by name, whether or not they exist.
+/// Refuses to delete an object whose name is in the list of objects that the system needs, whether or not the object
+/// exists.
 fn check_not_of_system(context: &Context) -> Result<(), Refusal> {
     let name = context.request.name();
     match context.kind.system {
@@ -135,7 +136,7 @@ fn preconditions(context: &Context, options: &DeleteOptions, old: &Old) -> Resul
     }
 }
 
-/// Adds or removes the two finalizers of the propagation policy; others stay.
+/// Adds or removes the two finalizers of the propagation policy. Other finalizers stay.
 fn imply_finalizers(options: &DeleteOptions, orphans: bool, document: &mut Document) {
     let ours = [ORPHAN_FINALIZER, FOREGROUND_FINALIZER];
     let wanted = match (options.orphan_dependents, options.propagation_policy.as_deref()) {
@@ -178,7 +179,8 @@ fn shorten(document: &mut Document, grace: i64) {
         .and_then(Value::as_str)
         .and_then(|time| time.parse::<Timestamp>().ok())
         .and_then(|time| time.checked_sub(SignedDuration::from_secs(now.saturating_sub(grace))).ok())
-        // If the first time was cut at the last year, the start of the deletion cannot be computed from it.
+        // A deletion timestamp that was limited to the year 9999 does not show when the deletion began, so the new time
+        // may be before 1970. The old timestamp then stays.
         .filter(|time| *time >= Timestamp::UNIX_EPOCH);
     if let Some(time) = earlier {
         meta.insert("deletionTimestamp", rfc3339(time).into());

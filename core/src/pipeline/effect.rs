@@ -108,7 +108,7 @@ impl Answers {
         self.outdated == Some(version)
     }
 
-    /// Adds the result of taking tokens: `empty` has the indexes of the rate limiters that had none.
+    /// Adds the result of taking tokens: `empty` has the indexes of the rate limiters that had no token.
     pub fn counted(&mut self, buckets: Vec<Bucket>, empty: Vec<usize>) {
         self.limits.push((buckets, empty));
     }

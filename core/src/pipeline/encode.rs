@@ -15,8 +15,8 @@ use crate::state::{Index, Recent};
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// The largest object: the largest body plus its managed fields. Without a limit, patches could grow an object without
-/// end, and it would be in every watch and every list.
+/// The maximum size of an object: the largest body plus its managed fields. Without a limit, patches could grow an
+/// object without end, and it would be in every watch and every list.
 const OBJECT_BYTES_MAX: usize = 8 << 20;
 
 /// The decision: a write or a removal of the object, or no write if nothing changes.
@@ -144,8 +144,8 @@ impl Context<'_> {
         let hub = &self.kind.versions[0];
         let mut document = self.converted(document, version, 0)?;
         if self.kind.custom.is_some() {
-            // Stored objects are read with defaults, which may restore a removed status, or fields that conversion left
-            // out.
+            // Objects are read from the store with defaults, which may restore a removed status, or fields that
+            // conversion left out. The written object gets the same defaults.
             document = as_stored(self.kind, document).1;
         }
         let fields = meta::fields(&document);

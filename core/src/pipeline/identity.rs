@@ -54,7 +54,8 @@ fn give(context: &Context, document: &mut Document) -> String {
     name
 }
 
-/// A generated name; after a few tries it may still be taken.
+/// A generated name that no object has. If all tried names are in use, the first name is returned, and a later stage
+/// refuses the create.
 fn generate(context: &Context, base: &str) -> String {
     const BASE_LENGTH_MAX: usize = 63 - 5;
     let mut end = base.len().min(BASE_LENGTH_MAX);

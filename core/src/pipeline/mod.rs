@@ -1,7 +1,7 @@
 //! Judges a request against a snapshot. A pure function: the same input gives the same decision.
 //!
 //! Start at [`judge`]. `stages`, below it, lists the stages of every mutation in order; no write of any verb or
-//! subresource bypasses them. [`Endpoint`] holds what differs between verbs and subresources. The result is a
+//! subresource bypasses them. [`Endpoint`] describes the differences between verbs and subresources. The result is a
 //! [`Decision`]: the writes, each with the version that its key must still have. Nothing here changes any state; the
 //! engine's writer does that later. Work that needs the outside (webhooks, signatures) is an [`Effect`]: the caller
 //! carries it out, adds the outcome to [`Answers`], and judges again.

@@ -123,7 +123,7 @@ impl<'a> Patched<'a> {
         self.context.request.body.format == Format::StrategicMergePatch
     }
 
-    /// The refusal of a result that is not an object of its kind. As in Kubernetes it names no object.
+    /// The refusal of a result that is not an object of its kind. As in Kubernetes, the refusal names no object.
     fn fault(&self, why: &str) -> Refusal {
         let cause = Cause::invalid("patch", &Value::from(self.shown()), why);
         Refusal::Invalid { subject: Subject::default(), causes: cause.into() }
@@ -145,8 +145,8 @@ impl<'a> Patched<'a> {
         self.apply(patch).map(shown).unwrap_or_default()
     }
 
-    /// Checks and prunes the document by its schema. Unknown and duplicate fields are refused or reported as the client
-    /// asks.
+    /// Checks and prunes the document by its schema. Unknown and duplicate fields are refused or reported, depending on
+    /// the client's `fieldValidation`.
     ///
     /// Subtrees shared with the `checked` document are skipped.
     fn check(&mut self, layout: Layout, checked: Option<&Value>) -> Result<(), Refusal> {

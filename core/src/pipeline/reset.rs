@@ -1,7 +1,7 @@
 //! Resets fields that an endpoint may not change, and sets fields that only the server sets.
 //!
-//! Managed fields are computed before this stage. A write of one part never becomes owner of fields that the part
-//! resets. The client stays owner of the fields of its own part, even if the server then changes them.
+//! Managed fields are computed before this stage. A manager that writes one part never becomes owner of the fields that
+//! this stage resets. The client stays owner of the fields of its own part, even if the server then changes them.
 
 use super::candidate::{Candidate, Old};
 use super::endpoint::Part;
@@ -89,7 +89,8 @@ fn narrow_to_status(kept: FieldPaths, new: &mut Value, old: &Value) {
 }
 
 impl Context<'_> {
-    /// The fields that the path's endpoint resets. A write through the endpoint does not become owner of these fields.
+    /// The fields that the path's endpoint resets. The manager of a write through the endpoint does not become owner of
+    /// these fields.
     pub(super) fn reset_fields(&self) -> FieldPaths {
         match self.request.target.subresource.as_deref() {
             None => match self.kind.reset_fields {

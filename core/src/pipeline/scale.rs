@@ -88,7 +88,7 @@ fn fault(at: &str, value: &Value, why: &str) -> Cause {
 }
 
 /// The value at the end of a path; `None` if the path ends early. An error if the path leads through a value that is
-/// not an object, or to another type.
+/// not an object, or if the value at the end has another type than expected.
 fn reach<'a>(
     document: &'a Value,
     at: &str,

@@ -17,7 +17,7 @@ pub struct Settings {
     pub ports_elsewhere: PortsElsewhere,
     /// Whether containers may be privileged.
     pub allow_privileged: bool,
-    /// How requests are authorized. It also bounds the permissions that users may grant.
+    /// How requests are authorized. The authorizers also limit the permissions that users may grant.
     pub authorization: Configured,
     pub admission: Admission,
     /// Seals continue tokens.
@@ -37,7 +37,7 @@ pub struct Settings {
     pub garbage_collection: bool,
     /// The clock that measures the duration of admission. Without a clock every duration is zero.
     pub ticks: Ticks,
-    /// How many objects of a collection are deleted at once.
+    /// The maximum number of objects of a collection that are deleted at once.
     pub deletions_max: usize,
     /// The maximum number of bytes of a namespace's objects, unless a quota in it sets a limit; `None` for no maximum.
     pub namespace_bytes: Option<u64>,

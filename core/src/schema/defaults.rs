@@ -14,7 +14,7 @@ pub const ADDED_BYTES_MAX: usize = 8 << 20;
 /// The assumed bytes of each field that a rule's function adds.
 const FIELD_BYTES: usize = 64;
 
-/// Defaults would make the document too large. Setting defaults stopped at that point.
+/// An error: defaults would make the document too large. Setting defaults stopped at that point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Swollen;
 
@@ -220,7 +220,7 @@ impl Defaults {
         for Shown { field, zero, bytes, is_container } in &plan.zeros {
             match map.get_mut(field) {
                 // Kubernetes' stores do not distinguish an empty list from an absent list, although a client that sends
-                // an empty list becomes its owner.
+                // an empty list becomes its owner. Therefore an empty list is shown as null.
                 Some(value) if zeros_only && *is_container && is_empty_container(value) => *value = Value::Null,
                 Some(_) => {}
                 None => {
@@ -233,7 +233,8 @@ impl Defaults {
             let stored = stored.and_then(|stored| stored.get(&inner.field));
             inner.each(value, stored, |message, value, stored| self.fill(message, value, stored, zeros_only, room))
         };
-        // Most maps have far fewer fields than their message, so the loop goes over the shorter of the two.
+        // Most maps have far fewer fields than their message, so the loop goes over the map's fields unless the message
+        // has fewer fields to visit.
         if map.len() < plan.descend.len() {
             for (field, value) in map.iter_mut() {
                 if let Ok(found) = plan.descend.binary_search_by(|inner| inner.field.as_str().cmp(field)) {

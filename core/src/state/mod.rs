@@ -592,7 +592,7 @@ impl Change {
     }
 }
 
-/// The log has an object of a kind that this release does not have.
+/// An error: the log has an object of a kind that this release does not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownResource {
     pub resource: String,

@@ -84,8 +84,8 @@ impl JsonPath {
                 step.follow(value, &mut next, looks)?;
             }
             if matches!(step, Step::Descend | Step::Union(_)) {
-                // These steps can reach a value several times. Without this set, a chain of them would grow
-                // exponentially.
+                // These steps can reach a value several times. Without this set, the values found by a chain of such
+                // steps would grow exponentially.
                 let mut seen = BTreeSet::new();
                 next.retain(|value| seen.insert(std::ptr::from_ref(*value)));
             }

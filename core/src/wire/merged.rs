@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Remote {
     pub served: GroupVersion,
-    /// The resources of the version. If the server no longer answers, the last resources that it sent.
+    /// The resources of the version. If the server no longer answers, the last resources that the server sent.
     pub resources: Vec<ResourceDiscovery>,
     pub fresh: bool,
 }
@@ -231,8 +231,8 @@ pub fn openapi_v2_part(document: &Value, served: &GroupVersion) -> Value {
     part
 }
 
-/// The document at `/openapi/v2` with the parts of other servers. If a different definition or parameter already has a
-/// name, a number is appended to the name.
+/// The document at `/openapi/v2` with the parts of other servers. If a part has a definition or parameter with the same
+/// name as a different definition or parameter, a number is appended to the name.
 pub fn openapi_v2<'a>(mut own: Value, parts: impl IntoIterator<Item = &'a Value>) -> Value {
     let mut paths = take(&mut own, "paths");
     let mut sections = SECTIONS.map(|section| take(&mut own, section));

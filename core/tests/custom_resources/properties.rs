@@ -160,12 +160,12 @@ proptest! {
                 prop_assert_eq!(&read, &first);
                 let again = world.update(&format!("{one}/a"), &read).expect("no change");
                 prop_assert_eq!((&again, world.events), (&read, 0));
-                // Writes the object back in the other version, then reads it in the first.
+                // Writes the object back in the other version, then reads it in the first version.
                 let there = world.get(&format!("{two}/a")).expect("an object");
                 prop_assert_eq!(there.get("spec"), first.get("spec"));
                 world.update(&format!("{two}/a"), &there).expect("no change");
                 prop_assert_eq!(world.events, 0);
-                // The label stores the object again. A new definition with the same schema shows it again.
+                // Adding a label stores the object again. A new definition with the same schema shows the object again.
                 world.merge(&format!("{two}/a"), &json!({"metadata": {"labels": {"a": "b"}}})).expect("a label");
                 let touched = world.get(&format!("{one}/a")).expect("an object");
                 prop_assert_eq!(touched.get("spec"), first.get("spec"));

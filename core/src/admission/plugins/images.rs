@@ -1,4 +1,5 @@
-//! AlwaysPullImages: a pod's image pull secrets must allow each image, even if the node has the image already.
+//! AlwaysPullImages: sets the pull policy of all images of a pod to Always. The pod then runs only if its image pull
+//! secrets allow each image, even if the node has the image already.
 
 use super::pods::{CONTAINERS, containers, list};
 use crate::admission::{Attributes, Operation};

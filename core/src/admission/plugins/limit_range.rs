@@ -1,4 +1,5 @@
-//! LimitRanger: containers without requests or limits get the namespace's defaults, and must be within its bounds.
+//! LimitRanger: containers without requests or limits get the defaults of the namespace's LimitRanges. Pods, containers
+//! and claims must be within the bounds of the LimitRanges.
 
 use super::pods::list;
 use crate::admission::{Attributes, Operation};

@@ -106,7 +106,7 @@ fn pertinent(
     let mut found = Pertinent { charged: Vec::new(), scopes: BTreeSet::new() };
     for (key, entry) in quotas {
         let document = entry.document();
-        // The limits in the status count: the controller copies them from the spec.
+        // The limits in the status apply, which the controller copies from the spec.
         let hard = Usage::of(&document["status"]["hard"]);
         let quota = Quota { hard, selectors: Selector::all(&document["spec"]) };
         let within = quota.selectors.iter().filter(|selector| (counted.measure.within)(&attributes.object, selector));

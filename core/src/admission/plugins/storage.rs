@@ -48,8 +48,8 @@ pub(super) fn default_class(attributes: &mut Attributes) -> Result<(), Stop> {
     Ok(())
 }
 
-/// The name of the newest object that one of these annotations marks. Of several objects of the same second, the first
-/// by name counts.
+/// The name of the newest object that one of these annotations marks. Of several objects that were created in the same
+/// second, the first by name counts.
 pub(super) fn newest_marked(objects: Vec<Value>, keys: &[&str]) -> Option<String> {
     let is_marked = |object: &Value| keys.iter().any(|key| annotation(object, key) == Some("true"));
     let text = |object: &Value, field: &str| object["metadata"][field].as_str().unwrap_or("").to_owned();

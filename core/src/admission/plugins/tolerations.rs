@@ -27,7 +27,7 @@ pub(super) fn default_seconds(attributes: &mut Attributes) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Whether a toleration matches this NoExecute taint, for any time.
+/// Whether a toleration matches this NoExecute taint, whatever its `tolerationSeconds` are.
 fn is_said(toleration: &Value, key: &str) -> bool {
     let is = |field: &str, wanted: &str| {
         matches!(toleration[field].as_str(), None | Some("")) || toleration[field].as_str() == Some(wanted)

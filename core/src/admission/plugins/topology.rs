@@ -11,7 +11,7 @@ use holdfast_value::{CompactString, Value};
 const NODE_KIND: &str = NODE.kind;
 const LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
 
-/// PodTopologyLabels: copies the node's topology labels to a pod when it gets its node.
+/// PodTopologyLabels: copies the node's topology labels to a pod when the pod gets its node.
 pub(super) fn labels(attributes: &mut Attributes) -> Result<(), Stop> {
     let node = if attributes.body == Body::Part(BINDING) {
         let target = &attributes.object["target"];

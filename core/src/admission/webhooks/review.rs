@@ -367,7 +367,7 @@ mod tests {
                 unnamed(&good, json!({"apiVersion": "admission.k8s.io/v1"})),
                 unlike("admission.k8s.io/v1, Kind="),
             ),
-            // Old reviews skip both checks.
+            // For reviews of `v1beta1`, neither the UID and type of the answer nor the presence of a patch is checked.
             ("v1beta1", false, unnamed(&stranger, json!({})), String::new()),
             ("v1beta1", false, review("v1beta1", &patched), String::new()),
             ("v1", false, review("v1", &patched), invalid("validating webhook may not return response.patch")),

@@ -25,7 +25,7 @@ use super::value::{EvalError, Value};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// The tables of the language. A later table may add overloads to a function of an earlier one.
+/// The tables of the language. A later table may add overloads to a function of an earlier table.
 static TABLES: &[&[Overload]] = &[arithmetic::TABLE, arithmetic::ORDER, standard::TABLE, convert::TABLE, time::TABLE];
 
 /// The tables of the language's extensions, without those that only Kubernetes has.

@@ -81,7 +81,8 @@ pub static TABLE: &[Overload] = &[
 fn replaced(arguments: &Arguments<'_>) -> CallEstimate {
     let (size, old, new) = (arguments.size(0), arguments.size(1), arguments.size(2));
     let divided = |size: u64, by: u64| (size as f64 / by as f64).ceil() as u64;
-    // The number of times that the new text occurs, and the length that remains of the text.
+    // The maximum number of times that the new text occurs in the result, and the length of the part that is not
+    // replaced.
     let (most, kept_most) = if old.min == 0 {
         (size.max.saturating_add(1), size.max)
     } else if new.max <= old.min {

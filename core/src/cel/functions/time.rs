@@ -183,7 +183,8 @@ impl Timestamp {
 /// Formats the time as in RFC 3339, with a fraction if it is not zero.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // With its own offset, a time near the end of the year 9999 may be past that year. It is then shown in UTC.
+        // With its own offset, a time near the end of the year 9999 may be past that year. Such a time is then shown in
+        // UTC.
         let here = self.civil(self.offset_seconds.into()).map(|time| (time, self.offset_seconds));
         let in_utc = || self.civil(0).map(|time| (time, 0));
         let Some((time, offset_seconds)) = here.or_else(in_utc) else { return f.write_str("timestamp overflow") };

@@ -144,7 +144,7 @@ fn type_of(version: &Version) -> Type {
     let Some(custom) = &version.custom else { return message(&version.message).unwrap_or(Type::Dyn) };
     match custom.schema().declared().as_ref().map(Type::plain) {
         // The custom resource's own rules can use only `name` and `generateName` of the metadata. Policies can use all
-        // of it, so the whole type replaces the declared one.
+        // of the metadata, so the whole type replaces the declared type.
         Some(Type::Object(declared)) => {
             let (name, ty) = ("metadata".to_owned(), message(METADATA).unwrap_or(Type::Dyn));
             Type::Object(Arc::new(declared.with(Field { json: name.clone(), name, ty })))

@@ -36,8 +36,8 @@ fn definition(definition: &mut Map) {
 fn stored_versions(definition: &mut Map) {
     let versions = definition.get("spec").and_then(|spec| spec.get("versions")).and_then(Value::as_array);
     let stored = |version: &&Value| version.get("storage") == Some(&Value::Bool(true));
-    // A `v1beta1` definition may have its only version in `spec.version`; `single_version` runs after this, so this
-    // function checks it too.
+    // A `v1beta1` definition may have its only version in `spec.version`; `single_version` runs later than this
+    // function, so this function checks `spec.version` too.
     let name = match versions.filter(|versions| !versions.is_empty()) {
         Some(versions) => versions.iter().find(stored).and_then(|version| version.get("name")).cloned(),
         None => definition.get("spec").and_then(|spec| spec.get("version")).cloned(),
@@ -49,7 +49,8 @@ fn stored_versions(definition: &mut Map) {
     }
 }
 
-/// Makes `version` and the name of the first of `versions` the same: the set field gives the value of the empty one.
+/// Makes `version` equal to the name of the first item of `versions`: if one of the two is unset, it gets the value of
+/// the other.
 fn single_version(spec: &mut Map) {
     let version = text(spec, "version").to_owned();
     if !version.is_empty() {

@@ -1,7 +1,7 @@
 //! The accepted names of CustomResourceDefinitions, and their conditions.
 //!
-//! A name is a claim, so that two definitions never hold the same name. The second definition's conditions report the
-//! conflict; it gets the name after the first definition is removed.
+//! A name is a claim, so that two definitions never hold the same name. The conditions of the second definition report
+//! the conflict. The second definition gets the name after the first definition is removed.
 
 use super::approval::{self, approval};
 use super::validate::{bundle_fault, structure_causes};
@@ -15,7 +15,8 @@ use std::collections::BTreeSet;
 /// Keeps a definition until its objects are deleted.
 pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// Names in two name spaces for each group: the claim's prefix, the field, and the reason of a conflict.
+/// The name fields of a definition. Each row has the space of the claim, the field, and the reason of a conflict. In
+/// each group, two definitions cannot have the same name in the same space.
 const NAMES: [(&str, &str, &str); 5] = [
     ("resource", "plural", "PluralConflict"),
     ("resource", "singular", "SingularConflict"),

@@ -166,7 +166,8 @@ fn versions(spec: At, causes: &mut Causes) {
     }
 }
 
-/// The versions without the fields that all have in common, which Kubernetes moves to the top of the spec.
+/// The versions without the fields that all versions have in common. Kubernetes moves these common fields to the top of
+/// the spec.
 fn apart(versions: &Value) -> Value {
     let Some(versions) = versions.as_array() else { return Value::Null };
     let mut apart = versions.clone();

@@ -17,7 +17,7 @@ use holdfast_value::{Map, Value};
 const CRON_JOB_NAME_BYTES_MAX: usize = 52;
 const MANAGED_BY_BYTES_MAX: usize = 63;
 const INDEXES_MAX: i64 = 100_000;
-/// If a job has more completions than this number, its limits are lower if it has a backoff limit for each index.
+/// A job with more completions than this number and with a backoff limit for each index has lower limits.
 const MANY_COMPLETIONS: i64 = 100_000;
 const INDEXES_OF_MANY_MAX: i64 = 10_000;
 

@@ -11,7 +11,8 @@ pub fn of(kind: &str) -> Vec<Column> {
             name(),
             age_column(),
             signer(),
-            // Kubernetes describes this column with the request's field although it shows the user.
+            // In Kubernetes, this column has the description of the field `request`, although the column shows the
+            // user.
             column("Requestor", "string", 0, field("spec.request"), |doc, _| text(doc, "spec.username").into()),
             column("RequestedDuration", "string", 0, field("spec.expirationSeconds"), |doc, _| {
                 at(doc, "spec.expirationSeconds").and_then(Value::as_i64).map_or_else(|| NONE.into(), age).into()

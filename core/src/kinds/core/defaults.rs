@@ -113,8 +113,9 @@ fn pod(pod: &mut Map) {
     }
 }
 
-/// Sets the defaults of pod-level resources, if the pod has any. With limits, an unset request becomes the requests of
-/// all containers together, or else the limit. Huge page limits of containers become limits of the pod too.
+/// Sets the defaults of pod-level resources, if the pod has any. If the pod has limits, an unset request of the pod is
+/// set to the requests of all containers together or, if the containers request nothing, to the pod's limit. Huge page
+/// limits of containers become limits of the pod, too.
 fn whole_pod(spec: &mut Map) {
     let of_containers = |part: &str| {
         let list = |name: &str| spec.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();

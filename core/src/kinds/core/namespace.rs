@@ -53,7 +53,7 @@ fn prepare_create(namespace: &mut Value) {
     }
 }
 
-/// Keeps the finalizers and the status. They change through `/finalize` and `/status`.
+/// Keeps the finalizers and the status, which change through `/finalize` and `/status`.
 fn prepare_update(new: &mut Value, old: &Value) {
     keep_old(new, old, "status");
     let Some(fields) = new.as_object_mut() else { return };

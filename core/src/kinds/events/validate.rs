@@ -108,7 +108,7 @@ fn of_any_version(new: &Value, reporting: &str) -> Causes {
         }
         let text = Value::from(reporter.text());
         qualified(reporter.holding(&text), &mut causes);
-        // Kubernetes misspells the name of a field that is too long.
+        // If this field is too long, Kubernetes' message misspells the name of the field.
         let misspelt = root.get("repotingIntance");
         for (field, shown) in [
             (root.get("reportingInstance"), misspelt),

@@ -255,8 +255,8 @@ pub fn status(new: &Value, _: Option<&Value>) -> Causes {
     causes
 }
 
-/// Reports a mandatory object whose spec differs from the fixed one, except for the field `exempt` of the level
-/// `exempt`.
+/// Reports a mandatory object whose spec differs from the required spec. The field `exempt` of the level `exempt` may
+/// differ.
 fn fixed(root: At, kind: &str, causes: &mut Causes) {
     static OBJECTS: LazyLock<Vec<Value>> = LazyLock::new(|| {
         let mandatory =

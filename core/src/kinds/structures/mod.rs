@@ -470,7 +470,8 @@ mod tests {
                 json!({"port": 80, "protocol": "TCP"}),
                 r#"{"Name":"","Protocol":"TCP","AppProtocol":null,"Port":80,"TargetPort":0,"NodePort":0}"#,
             ),
-            // Meta types are printed as JSON, and metadata is printed inside its struct.
+            // Types of the meta package are printed as JSON. An object's metadata is printed as a field of the object's
+            // struct.
             (
                 "apps.v1.Deployment",
                 "spec.selector",

@@ -186,7 +186,7 @@ fn prune(merged: Value, last: &Entry, entries: &Entries, writer: &Writer) -> Val
     writer.convert.and_then(|convert| convert(&left, writer.api_version)).map_or(merged, |(left, _)| left)
 }
 
-/// The document `pruned` with all removed fields restored that an entry of this version owns.
+/// Adds to `pruned` those removed fields of `document` that an entry of this version owns.
 fn restore_owned(
     document: &Value,
     pruned: Value,

@@ -110,7 +110,7 @@ impl Patched {
     /// Applies one operation. After an error the document may be incomplete.
     ///
     /// As in Kubernetes' library, a missing map member reads as null. So `replace` adds the member, `copy` copies null,
-    /// and a test for null succeeds. Operators need the last before they add the first finalizer. The RFC requires the
+    /// and a test for null succeeds. Operators test for null before they add the first finalizer. The RFC requires the
     /// member to exist.
     fn take(&mut self, item: &Value) -> Result<(), Fault> {
         match item["op"].as_str().unwrap_or("unknown") {

@@ -94,7 +94,8 @@ fn json_patch_operations() {
     }
 }
 
-/// As in Go, an index may have a sign. A negative index counts from another end if an element is inserted.
+/// As in Go, an index may have a sign. A negative index counts from the last element, or from the position after it if
+/// an element is inserted.
 #[test]
 fn elements_are_counted_as_in_go() {
     let rows = [

@@ -87,7 +87,8 @@ impl<'v> Entries<'v> {
         Some(Value::Array(entries.into_iter().map(Entry::write).collect()))
     }
 
-    /// The position of a manager's entry. A manager has one entry for apply, and one update entry for each version.
+    /// The position of a manager's entry. A manager has, for each subresource, one entry for apply and one update entry
+    /// for each version.
     pub(in crate::merge) fn position(
         &self,
         manager: &str,

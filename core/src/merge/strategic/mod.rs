@@ -284,7 +284,7 @@ fn plain(value: Value) -> Value {
     }
 }
 
-/// Checks that all elements have the same type, and that it is not list. Returns whether the elements are maps.
+/// Checks that all elements have the same type, and that no element is a list. Returns whether the elements are maps.
 fn elements_are_maps(original: &[Value], patch: &[Value]) -> Result<bool, Refusal> {
     let mut types = original.iter().chain(patch).map(go_type);
     let Some(first) = types.next() else { return Ok(false) };

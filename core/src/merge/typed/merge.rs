@@ -58,8 +58,8 @@ impl<'s> Typed<'s> {
         merged
     }
 
-    /// Merges two lists. Elements that both lists have follow the configuration's order. Elements of one list stay next
-    /// to their neighbours.
+    /// Merges two lists. Elements that both lists have follow the configuration's order. Elements that only one list
+    /// has stay next to their neighbours in that list.
     fn merged_lists(self, node: Node<'s>, live: &[Value], config: &[Value]) -> Vec<Value> {
         let inner = self.element_node(node);
         let keyed = |items: &'_ [Value]| -> Vec<String> {

@@ -69,7 +69,8 @@ pub(super) struct Difference {
     pub(super) keyless: bool,
 }
 
-/// The difference of one part of a document: whether the part's own path differs, and the paths below it.
+/// The difference of one part of a document: whether the part's own path differs, and the differing paths below the
+/// part.
 #[derive(Default)]
 struct Part {
     changed: bool,
@@ -223,7 +224,7 @@ impl<'s> Typed<'s> {
         self.paths_below(self.root(), document).1
     }
 
-    /// Whether the node's own path is in the set, and the paths below it.
+    /// Two results: whether the node's own path is in the set, and the set of the paths below the node.
     fn paths_below(self, node: Node<'s>, value: &Value) -> (bool, FieldSet) {
         let mut set = FieldSet::default();
         match (node, value) {

@@ -15,7 +15,7 @@ fn check_difference(old: Option<Value>, new: Value, changed: Value, removed: Val
 
 #[test]
 fn differences() {
-    // Structs that are always written have no path of their own. Maps, pointers and elements have one.
+    // Structs that are always written have no path of their own. Maps, pointers and elements have their own paths.
     check_difference(
         None,
         json!({"data": {"a": "1"}, "spec": {"strategy": {"type": "x", "rollingUpdate": {"maxSurge": 1}},
@@ -146,7 +146,7 @@ fn faults_name_their_paths() {
     );
 }
 
-/// Every field of a list, map or struct, owned in parts or as a whole, is either known or refused.
+/// An unknown field is refused in every list, map and struct, whether managers own the parts or the whole.
 #[test]
 fn an_unknown_field_is_refused_wherever_it_stands() {
     struct Walk {

@@ -44,7 +44,7 @@ pub struct Structural {
     pub additional_properties: Option<Additional>,
     pub items: Option<Box<Structural>>,
     pub default: Option<Value>,
-    /// A list without a type (`None`) is atomic too, but the items of an update are compared one by one.
+    /// A list without a type (`None`) is treated as atomic.
     pub list_type: Option<ListType>,
     pub atomic_map: bool,
     rules: Option<Box<Rules>>,

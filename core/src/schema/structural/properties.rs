@@ -179,7 +179,7 @@ proptest! {
     }
 }
 
-/// Objects that are nested as deeply as documents can be do not overflow the stack.
+/// Objects with the maximum nesting of documents do not overflow the stack.
 #[test]
 fn depth_does_no_harm() {
     for word in ["not", "items", "additionalProperties", "default", "definitions", "anyOf"] {
@@ -200,7 +200,7 @@ fn depth_does_no_harm() {
     }
 }
 
-/// Validation by many rules of objects with many shapes ends soon.
+/// Validating objects of many shapes by many rules ends soon.
 #[test]
 fn many_rules_end_soon() {
     let rules: Vec<Value> = (0..500).map(|n| json!({"rule": format!("!has(self.f{n}) || self.f{n} != 'x'")})).collect();

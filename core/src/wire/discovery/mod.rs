@@ -316,8 +316,8 @@ fn owned(verbs: &[&str]) -> Vec<String> {
     verbs.iter().map(|verb| (*verb).to_owned()).collect()
 }
 
-/// The hash of the version in which objects are stored, which clients cannot interpret. Equal hashes mean that two
-/// versions share their storage. The hash is computed as in Kubernetes, so that tools that compare clusters find no
+/// A hash that identifies the version in which objects are stored; clients cannot interpret it. Equal hashes mean that
+/// two versions share their storage. The hash is computed as in Kubernetes, so that tools that compare clusters find no
 /// difference.
 fn storage_version_hash(kind: &Kind) -> String {
     let Some(stored) = kind.versions.get(kind.stored_version(NEWEST)) else { return String::new() };

@@ -16,8 +16,8 @@ pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const CONVENTIONS: &str = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
 
 /// Groups of Kubernetes that have no served resource. Like every built-in group they have kinds DeleteOptions and
-/// WatchEvent of their own. Groups of custom resources do not have these kinds, so that the definitions of the kinds
-/// never change.
+/// WatchEvent of their own. Groups of custom resources do not have these kinds, so that the definitions of
+/// DeleteOptions and WatchEvent never change.
 const UNSERVED: [(&str, &str); 3] =
     [("admission.k8s.io", "v1"), ("admission.k8s.io", "v1beta1"), ("imagepolicy.k8s.io", "v1alpha1")];
 

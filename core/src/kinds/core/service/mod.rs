@@ -126,8 +126,8 @@ pub fn prepare_update(new: &mut Value, old: &Value) {
 
 type Belongs = fn(&Value) -> bool;
 
-/// Fields that only some services may have, and which services may have each. A field that depends on another field
-/// comes before that field.
+/// Fields that only some services may have. Each row has a field, and a function that says whether a service may have
+/// it. A field that depends on another field comes before that field.
 const DEPENDENT: &[(&str, Belongs)] = &[
     ("healthCheckNodePort", |spec| spec["type"] == "LoadBalancer" && spec["externalTrafficPolicy"] == "Local"),
     ("externalTrafficPolicy", |spec| {

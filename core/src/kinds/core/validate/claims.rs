@@ -117,7 +117,8 @@ fn data_source(source: At, causes: &mut Causes) {
     named_if_any(group, names::subdomain, causes);
 }
 
-/// Validates an update. The spec of a claim is immutable, except that the claim is bound once and its request may grow.
+/// Validates an update. The spec of a claim is immutable, except that the claim is bound once and the storage request
+/// may grow.
 fn claim_update(root: At, old: &Value, causes: &mut Causes) {
     let (spec, old_spec) = (root.get("spec"), &old["spec"]);
     let (mut was, mut kept) = (old_spec.clone(), spec.value.clone());

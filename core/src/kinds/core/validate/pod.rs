@@ -158,8 +158,8 @@ fn names_of(spec: At, causes: &mut Causes) {
     }
 }
 
-/// Validates the pod's ResourceClaims, each existing or from a template. Returns the names that containers can refer
-/// to.
+/// Validates the pod's ResourceClaims, each of which exists or is made from a template. Returns the names that
+/// containers can refer to.
 fn resource_claims(list: At, causes: &mut Causes) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for claim in list.items() {

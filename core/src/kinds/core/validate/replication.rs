@@ -4,7 +4,7 @@ use crate::kinds::rules::{At, none_negative};
 use crate::refusal::Causes;
 use holdfast_value::Value;
 
-/// Reports a count that exceeds the count that it is a part of.
+/// Reports negative counts, and a count of some replicas that exceeds the count which includes these replicas.
 pub fn controller_status(new: &Value, _: Option<&Value>) -> Causes {
     let mut causes = Causes::default();
     let root = At::root(new);

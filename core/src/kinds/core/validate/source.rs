@@ -126,7 +126,7 @@ pub(super) const PERSISTENT: &[Source] = &[
     source("csi", &[], Some(persistent_csi)),
 ];
 
-/// Checks that a volume has one source, and validates it. Returns the source.
+/// Checks that a volume has one source, and validates the source. Returns the source.
 pub(super) fn check<'a>(at: At, sources: &'a [Source], owner: &Owner, causes: &mut Causes) -> Option<&'a Source> {
     let mut found = None;
     for source in sources {

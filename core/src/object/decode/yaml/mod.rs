@@ -67,8 +67,9 @@ fn refuse_other_versions(text: &str) -> Result<(), DecodeError> {
 }
 
 /// Refuses `\/` inside double quotes. Kubernetes' parser reads YAML 1.1, in which `\/` is not an escape; this parser
-/// reads YAML 1.2, in which it is. To find out whether a `\/` is inside double quotes, the text is parsed with `\q` in
-/// its place, which is not an escape in any version.
+/// reads YAML 1.2, in which `\/` is an escape. To find out whether a `\/` is inside double quotes, the text is parsed
+/// with `\q` instead of `\/`: no version has an escape `\q`, so the parser reports an unknown escape if the text is
+/// inside double quotes.
 fn refuse_escaped_slash(text: &str) -> Result<(), DecodeError> {
     if !text.contains("\\/") {
         return Ok(());
@@ -80,7 +81,7 @@ fn refuse_escaped_slash(text: &str) -> Result<(), DecodeError> {
 }
 
 /// Reads YAML that Kubernetes' parser accepts and this parser refuses. The text at each error is rewritten so that this
-/// parser can read it. Few documents have such errors, and these have few of them.
+/// parser can read it. Few documents have such errors, and a document has only a few of them.
 fn in_other_words(text: &str, error: serde_yaml_ng::Error) -> Result<Decoded, DecodeError> {
     const PLACES_MAX: usize = 16;
     let (mut text, mut error) = (text.to_owned(), error);
@@ -610,7 +611,7 @@ fn resolve(text: &str) -> Option<Value> {
     }
 }
 
-/// The value of a number such as `08.5` or `1_0.5`, which is not octal and so a float.
+/// The value of a number such as `08.5` or `1_0.5`. The number is not octal, so it is read as a float.
 fn leading_zero_float(text: &str) -> Option<Value> {
     let is_float = text.bytes().all(|byte| byte.is_ascii_digit() || b"+-._eE".contains(&byte));
     if !is_float {

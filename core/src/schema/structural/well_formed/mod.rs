@@ -2,7 +2,7 @@
 //! defaulted and merged with it.
 //!
 //! As in Kubernetes there are two walks. `structure` checks the properties that make a schema structural. Defaults are
-//! checked only if it finds no fault. `words` checks each keyword by itself.
+//! checked only if `structure` finds no fault. `words` checks each keyword by itself.
 
 mod rules;
 mod words;
@@ -216,7 +216,8 @@ fn says_only_names(metadata: At) -> bool {
     })
 }
 
-/// Whether `anyOf` is the only form in which a junctor may contain types, that of `x-kubernetes-int-or-string`.
+/// Whether `anyOf` has the form that `x-kubernetes-int-or-string` allows: an integer or a string. No other junctor may
+/// contain types.
 fn is_number_or_text(any_of: At) -> bool {
     let only = |at: &At, ty: &str| at.len() == 1 && at.get("type").text() == ty;
     let items: Vec<At> = any_of.items().take(3).collect();

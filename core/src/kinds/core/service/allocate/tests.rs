@@ -168,7 +168,7 @@ fn families_come_and_go_with_the_policy() {
     assert_eq!(made(BOTH, kept.clone(), Some(kept)), Ok("PreferDualStack IPv4 10.0.0.5".into()));
 }
 
-/// All addresses with this prefix (`10.0.0.`) are taken, and the two of [`Taken`].
+/// A cluster in which all addresses with this prefix (`10.0.0.`) and the claims of [`Taken`] are in use.
 struct Full(&'static str);
 
 impl Claims for Full {
@@ -329,7 +329,7 @@ fn the_first_addresses_are_for_those_who_name_them() {
     assert_eq!(host(&Beyond(16), 1), 1);
 }
 
-/// All addresses whose last number is higher are taken.
+/// A cluster in which all addresses whose last number is higher than this number are in use.
 struct Beyond(u8);
 
 impl Claims for Beyond {
