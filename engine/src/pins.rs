@@ -72,8 +72,8 @@ impl Pins {
         Arc::new(Pins { kept: Mutex::default(), newest, replaced, claims, memory })
     }
 
-    /// Pins a snapshot for the following pages, or extends the time of its pin. If there is no room for the snapshot,
-    /// the pages are read from the log.
+    /// Pins a snapshot for the next pages of a list, or extends the time of its pin. If there is no room for the
+    /// snapshot, the pages are read from the log.
     pub fn pin(self: &Arc<Self>, state: &Arc<State>, reader: &Reader) {
         if let Ok(charge) = self.memory.take(reader, SNAPSHOT_BYTES) {
             self.pin_counted(state, reader, charge);

@@ -45,7 +45,8 @@ impl Answers {
         self.threads.run_for(&Reader::of(user), Length::Long, work).await
     }
 
-    /// Waits for the memory that a stream needs for one event until the event is sent. A user above its share waits.
+    /// Reserves the memory that a stream needs for one event, until the event is sent. Waits while the user uses more
+    /// than its share.
     pub async fn room(&self, user: &User, bytes: usize) -> Charge {
         self.memory.room(&Reader::of(user), bytes as u64).await
     }

@@ -47,7 +47,7 @@ impl Progress {
     }
 }
 
-/// The body, and its progress. If the head announces no body, it counts as read.
+/// The body, and its progress. If the head announces no body, the body counts as read.
 pub fn followed<B: Stream>(headers: &HeaderMap, body: B) -> (impl Stream<Item = B::Item> + use<B>, Progress) {
     let announced = headers.contains_key(TRANSFER_ENCODING)
         || headers.get(CONTENT_LENGTH).is_some_and(|length| length.as_bytes() != b"0");

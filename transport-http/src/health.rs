@@ -12,8 +12,8 @@ use std::time::Duration;
 /// Paths of health.
 pub const PATHS: [&str; 3] = ["healthz", "livez", "readyz"];
 
-/// The checks of every server. Scripts for other API servers query `etcd`: it fails if the log or the writer does, and
-/// on etcd also if etcd does.
+/// The checks of every server. Scripts for other API servers query `etcd`: this check fails if the log or the writer
+/// fails, and, for a log in etcd, also if etcd fails.
 const CHECKS: &[&str] = &["etcd", "log", "ping", "writer"];
 /// Further checks for readiness.
 const READY_CHECKS: &[&str] = &["etcd-readiness", "informer-sync"];

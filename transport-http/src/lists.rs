@@ -98,7 +98,7 @@ pub fn list(kind: &Arc<Kind>, version: usize, page: Page, head: &Head, shape: Sh
     if !shape.is_raw() {
         return respond::bytes(200, items.join(), shape);
     }
-    // Items that were made for this list alone are held until the list is sent.
+    // Items that were made for this list alone stay in memory until the list is sent.
     let own = match &items.converted {
         Some(_) if is_partial => size,
         Some(_) => piece,
@@ -122,7 +122,7 @@ struct Table {
 }
 
 impl Table {
-    /// The table in pieces; each is made when the one before has been sent.
+    /// The table in pieces. Each piece is made when the piece before it has been sent.
     fn pieces(mut self, begin: Vec<u8>) -> impl Iterator<Item = Bytes> + Send + Sync + 'static {
         let mut begin = Some(begin);
         let mut next = 0;
@@ -245,8 +245,8 @@ impl Items {
         out.into()
     }
 
-    /// The list in pieces; each is made when the one before has been sent. A large item is a piece of its own, as it is
-    /// stored: nothing is copied for a client that does not read.
+    /// The list in pieces. Each piece is made when the piece before it has been sent. A large item is a piece of its
+    /// own, in its stored form: nothing is copied for a client that does not read.
     fn pieces(self) -> impl Iterator<Item = Bytes> + Send + Sync + 'static {
         let mut next = 0;
         let mut ended = false;

@@ -58,7 +58,7 @@ pub fn acting_as(headers: &HeaderMap, is_constrained: bool) -> Result<Option<Act
     }
 }
 
-/// Reads the parts of requests on objects that need a look at the server.
+/// Reads those parts of requests on objects whose meaning depends on the server's state and settings.
 pub struct CallParser<'a> {
     pub engine: &'a Engine,
     pub bodies: &'a Bodies,

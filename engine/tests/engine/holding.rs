@@ -122,7 +122,7 @@ fn a_watch_of_the_past_reads_what_it_shows() {
         }
         assert_eq!((seen, log.take()), (told, told), "{namespace}");
     }
-    // All later events are seen once, even if they are read in pieces and if they come during the read.
+    // A watch sees every event after its beginning once, even if the events are read in pieces or arrive during a read.
     let mut stage = stage;
     let mut behind = watch(&stage, "", begin, "jane");
     let first = behind.next_ready().expect("no fault").expect("an event").event.change.offset;
@@ -147,7 +147,7 @@ fn unread_watches_of_the_past_hold_few_bytes() {
     let held = memory.told().bytes;
     assert!(held >= 20 * BYTES as u64 && held < 20 * 3 * BYTES as u64, "{held}");
     assert_eq!(memory.told().holders, 1);
-    // A watch that has caught up holds nothing.
+    // A watch that has caught up uses no memory.
     let mut count = 1;
     while watches[0].next_ready().expect("no fault").is_some() {
         count += 1;

@@ -46,7 +46,7 @@ struct Asked {
     id: String,
     /// The object's resource and key, as the log has them.
     place: (&'static str, String),
-    /// The version that the client fixed.
+    /// The version that the object must have, if the client's write names one.
     fixed: Option<u64>,
     /// The log's last offset when the request was sent.
     begin: u64,
