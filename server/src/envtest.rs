@@ -1,8 +1,8 @@
 //! `holdfast envtest`: makes a folder with the programs that controller-runtime's envtest starts, for
 //! `KUBEBUILDER_ASSETS`.
 //!
-//! `kube-apiserver` and `etcd` are links to this program. It chooses the command by the name under which it is called;
-//! see [`called`].
+//! `kube-apiserver` and `etcd` are links to this program, which chooses the command by the name under which it is
+//! called; see [`called`].
 
 use anyhow::{Context, Result, bail};
 use holdfast_storage_rocks::folder::make_private;

@@ -66,7 +66,7 @@ impl Upkeep {
         PortsElsewhere::new(Arc::new(move |port| claims.as_ref().is_some_and(|claims| claims.has_port(port))))
     }
 
-    /// Publishes this server's options for the other servers. Fails if a running server has different ones.
+    /// Publishes this server's options for the other servers. Fails if a running server has different options.
     pub fn beside(self, alike: OptionComparison) -> Result<Upkeep> {
         let differences =
             alike.differences().map_err(|why| anyhow!("cannot read the options of other servers: {why}"))?;

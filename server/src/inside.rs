@@ -45,7 +45,7 @@ struct Shown {
     kind: KindId,
     /// The version of the objects; `None`: the stored version, because only their metadata is read.
     version: Option<usize>,
-    /// Changes up to this version were part of the news already given.
+    /// Changes up to this version were already reported.
     since: u64,
 }
 
@@ -122,7 +122,8 @@ impl InsideFeed {
         let kind = registry.get(change.kind);
         let resource = match self.by_kind.get(&change.kind) {
             Some(resource) => resource,
-            // The change belongs to an old shape of the kind; its objects now belong to the shape that followed.
+            // The change belongs to an old definition of the kind. The objects now belong to the definition that
+            // replaced the old one.
             None if !registry.serves(change.kind) => self.shown.keys().find(|resource| is_of(resource, kind))?,
             None => return None,
         };
@@ -258,7 +259,7 @@ impl Act for InsideAct {
     }
 
     async fn get(&self, actor: &Actor, path: &str) -> Result<Value, Refusal> {
-        // The whole API can be read, including the parts that other servers answer for.
+        // The whole API can be read, including the parts that other servers serve.
         let answer = memory::get(self.transport()?, actor.user.clone(), path, ANSWER_BYTES_MAX).await.map_err(fault)?;
         match answer.status().is_success() {
             true => serde_json::from_slice(answer.body()).map_err(fault),

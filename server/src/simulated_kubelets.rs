@@ -103,7 +103,8 @@ impl Listening {
 impl Ready {
     /// Lets the API server in this process reach its nodes, whose Node objects have this port.
     pub fn introduce(&self, simulated: &Simulated, port: u16) {
-        // This server uses the API server, so a strong reference to it from there would be a cycle.
+        // The node server refers to the API server, so a strong reference from the API server to the node server would
+        // be a cycle.
         let server = Arc::downgrade(&self.server);
         let caller = Arc::new(authenticated(User::new(CALLER, &[PRIVILEGED_GROUP])));
         let accept = move |socket| {
@@ -114,7 +115,7 @@ impl Ready {
         simulated.serve(port, Box::new(accept));
     }
 
-    /// Serves requests from elsewhere; never ends.
+    /// Serves the requests that arrive at the listener; never ends.
     pub async fn serve(self) -> Result<()> {
         let Ready { server, listener, api, tls, authenticator, knows_clients } = self;
         if !knows_clients {

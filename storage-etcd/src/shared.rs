@@ -163,7 +163,7 @@ impl Shared {
         Ok(last.1)
     }
 
-    /// Whether a caller waits for events beyond the last one.
+    /// Whether a caller waits for events that the local log does not have yet.
     pub fn is_wanted(&self) -> bool {
         !self.progress().wanted.is_empty()
     }

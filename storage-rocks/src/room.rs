@@ -1,9 +1,9 @@
 //! The free room on the disk of the log, and a reserve.
 //!
 //! The reserve is a file that occupies room, so that no other program gets it. It is made when the log is opened. When
-//! the disk is nearly full, the namespaces that fill it are refused first; when it is full, most writes are refused.
-//! Then the file shrinks step by step for the writes that are still allowed: deletes, forgetting history, and opening
-//! the log after a crash. It grows again when there is room.
+//! the disk is nearly full, writes to the namespaces that fill it are refused; when the disk is full, most writes are
+//! refused. Then the file shrinks step by step for the writes that are still allowed: deletes, forgetting history, and
+//! opening the log after a crash. The file grows again when there is room.
 
 use holdfast_engine::log::Lack;
 use holdfast_files::check;
@@ -20,8 +20,8 @@ const NAME: &str = "reserve";
 /// If less room than this mark is free, most writes are refused, because data in memory has yet to be written to
 /// tables.
 const MARK_BYTES: u64 = 32 << 20;
-/// If the free room exceeds the mark by less than the mark divided by this number, namespaces that fill the disk are
-/// refused.
+/// If the free room exceeds the mark by less than the mark divided by this number, writes to the namespaces that fill
+/// the disk are refused.
 const SOON_PART: u64 = 2;
 /// On a small disk the mark is the size of the disk divided by this number.
 const MARK_PART: u64 = 8;
@@ -77,7 +77,7 @@ pub struct Standing {
     /// If less room than this is free, most writes are refused.
     pub mark_bytes: u64,
     pub is_little: bool,
-    /// Whether namespaces that fill the disk are refused, because room is or will soon be short.
+    /// Whether writes to the namespaces that fill the disk are refused, because room is or will soon be short.
     pub is_short: bool,
 }
 
@@ -146,15 +146,15 @@ impl DiskReserve {
         self.left_for_others(free).map(|left| Lack::Soon { left, why: told() })
     }
 
-    /// Whether namespaces that fill the disk are refused, because room is or will soon be short.
+    /// Whether writes to the namespaces that fill the disk are refused, because room is or will soon be short.
     pub fn is_short(&self) -> bool {
         self.settle(0);
         let free = self.free.load(Ordering::Relaxed);
         self.is_little.load(Ordering::Relaxed) || self.left_for_others(free).is_some()
     }
 
-    /// The room for other writes while only writes of namespaces that fill the disk are refused, in thousandths of the
-    /// room when that begins. `None` if there is more room, so that no namespace is refused.
+    /// The room that is left above the mark while only writes to the namespaces that fill the disk are refused, in
+    /// thousandths of this room when the refusals begin. `None` if there is more room, so that no write is refused.
     fn left_for_others(&self, free: u64) -> Option<u64> {
         let part = self.mark / SOON_PART;
         let left = free.saturating_sub(self.mark);

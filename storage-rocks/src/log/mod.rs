@@ -158,8 +158,8 @@ impl RocksLog {
         pending.is_ok_and(|pending| self.room.is_there(pending.unwrap_or(0)))
     }
 
-    /// Whether a flush or a compaction has failed since the store was opened. RocksDB then retries the failed one and
-    /// may start no other until the store is opened again.
+    /// Whether a flush or a compaction has failed since the store was opened. RocksDB then retries the failed flush or
+    /// compaction, and may start no other until the store is opened again.
     pub(crate) fn failed_in_background(&self) -> bool {
         let failures = self.with(|db, _| {
             db.property_int_value("rocksdb.background-errors").map_err(|error| fault("tell its failures", error))
