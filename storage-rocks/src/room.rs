@@ -337,7 +337,7 @@ mod tests {
         room.settle(0);
         assert_eq!((size(), room.lacks(1000)), (8 << 20, None), "there is room again");
 
-        // A server with `AsItIs` keeps the existing reserve, and one without a reserve removes it.
+        // A server with `AsItIs` keeps the existing reserve, and a server without a reserve removes it.
         let found = DiskReserve::open(folder.path(), Reserve::AsItIs).expect("room");
         assert_eq!((found.standing().reserve_bytes, found.lacks(huge)), (8 << 20, None));
         let none = DiskReserve::open(folder.path(), Reserve::Bytes(0)).expect("room");

@@ -107,7 +107,8 @@ pub fn list(kind: &Arc<Kind>, version: usize, page: Page, head: &Head, shape: Sh
     respond::counted(items.pieces(), own, size, JSON, shape.gzip)
 }
 
-/// The size of the largest object, if it is larger than a piece: the piece that contains it is larger, too.
+/// The size of the largest object that is larger than a piece; zero if there is none. The piece that contains such an
+/// object exceeds the usual size.
 fn piece_bytes(entries: &[Arc<Entry>]) -> usize {
     entries.iter().map(|entry| entry.size()).filter(|bytes| *bytes > PIECE_BYTES).max().unwrap_or_default()
 }

@@ -122,7 +122,7 @@ impl CallParser<'_> {
         self.gate(named)
     }
 
-    /// Chooses the client's next form, if the kind cannot be shown in the best one.
+    /// Chooses the next form that the client accepts, if the kind cannot be shown in the form that the client prefers.
     fn fit_shape(&self, named: &ResourceRequest, head: &Head, understood: &mut Understood) -> Result<(), Refusal> {
         let state = self.engine.snapshot();
         let ResourcePath { group, version, resource, .. } = &*named.path;

@@ -164,7 +164,8 @@ impl Shape {
     }
 }
 
-/// As in Kubernetes, this media type gets JSON for custom resources, and is refused for built-in ones.
+/// As in Kubernetes, a client that accepts this media type gets JSON for custom resources, and is refused for built-in
+/// resources.
 const WILD: &str = "application/*";
 
 fn media(clause: &str) -> &str {

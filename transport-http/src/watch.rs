@@ -68,8 +68,8 @@ pub fn answer(
         _counted: transport.service.watching(),
         _told: trail,
     };
-    // One future serves the whole watch. With a future for each event, each one would have to be made, and the feeder
-    // moved into it and back.
+    // One future serves the whole watch. With one future for each event, each future would have to be made, and the
+    // feeder moved into it and back.
     let pieces = async_stream::stream! {
         while let Some(piece) = feeder.next().await {
             yield piece;
@@ -373,8 +373,8 @@ impl Feeder {
             false => "null".into(),
         };
         let rest = match self.shape.form {
-            // A Table has no annotations of its own, so the one that ends the initial events is on the object of its
-            // only row.
+            // A Table has no annotations of its own, so the annotation that ends the initial events is on the object of
+            // the Table's only row.
             Form::Table(..) => format!(
                 "{{{version}}},\"columnDefinitions\":{columns},\"rows\":[{{\"cells\":[],\"object\":{{\
                  \"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{api_version}\",\"metadata\":{{{version}{mark}}}}}}}]"

@@ -299,7 +299,7 @@ impl Watch {
                 self.begin_on()?;
                 continue;
             }
-            // The caller asks for the next event only after it has handled the last one, so the last event no longer
+            // The caller asks for the next event only after it has handled the last event, so the last event no longer
             // counts.
             self.charge = None;
             if self.position < self.source.since() {

@@ -34,7 +34,7 @@ enum Told {
     Absent,
     Exists,
     Conflict,
-    /// The write is refused for another reason, such as a claim that another object holds.
+    /// The write is refused for a reason that no other variant has, such as a claim that another object holds.
     Refused,
     /// The request was not carried out.
     Unavailable,

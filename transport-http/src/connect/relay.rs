@@ -14,7 +14,7 @@ struct RelayLimits {
     /// How long the delivery of the last bytes may take after one side has ended.
     drain: Duration,
     /// The interval at which the relay checks whether bytes were transferred in either direction. The relay ends after
-    /// an interval without any.
+    /// an interval without a transfer.
     idle: Duration,
 }
 
@@ -63,7 +63,7 @@ async fn pass(
 /// Reads an error as an end, so that `copy` writes all bytes that it has read before the error.
 struct Source<'a, S> {
     inner: S,
-    /// Set when bytes have come.
+    /// Set when bytes have arrived from the source.
     moved: &'a AtomicBool,
 }
 

@@ -163,7 +163,7 @@ impl Fork {
         self.ancestors().iter().any(|above| &**above == name)
     }
 
-    /// A fork with watches is not idle, even without events: a watch ends when its client goes.
+    /// A fork with watches is not idle, even without events: a watch ends when its client disconnects.
     fn is_idle(&self) -> bool {
         let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
         used.elapsed() > self.idle && self.transport.service().watches() == 0
