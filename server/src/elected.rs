@@ -122,7 +122,7 @@ impl Elections {
                 standing: Arc::default(),
             };
             let end = async {
-                // An error means that the server is gone.
+                // An error means that the server has ended.
                 let _ = ends.wait_for(|ends| *ends).await;
             };
             match election.lead(work(), end).await {

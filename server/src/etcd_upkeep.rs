@@ -38,7 +38,8 @@ pub struct Upkeep {
     began: Instant,
     claims: Option<Arc<Allocations>>,
     strays: Option<Arc<Strays>>,
-    /// Whether this server repairs. Among the running servers, the server with the first address does.
+    /// Whether this server repairs addresses and node ports. Of the running servers, only the server with the first
+    /// address does.
     is_first: Arc<AtomicBool>,
 }
 

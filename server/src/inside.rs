@@ -31,7 +31,7 @@ pub struct InsideFeed {
     extra_kinds: ExtraKinds,
     /// Whether `shown` was computed after the last change of `extra_kinds`.
     is_shown: bool,
-    /// One tap of each engine, with the main engine's first. Empty before the first call.
+    /// One tap of each engine; the main engine's tap comes first. Empty before the first call.
     taps: Vec<Tap>,
     shown: BTreeMap<Resource, Shown>,
     by_kind: HashMap<KindId, Resource>,
@@ -64,8 +64,8 @@ impl InsideFeed {
         let known: Vec<Resource> = self.shown.keys().cloned().collect();
         news.retain(|news| matches!(news, News::Dropped(_) | News::Served(_)));
         news.extend(known.iter().filter_map(|resource| self.all_of(&begin, resource)));
-        // The objects of a kind in another log were reported with the version of that log, so this concerns only the
-        // main log.
+        // The objects of a kind in another log were reported with the version of that log, so this news concerns only
+        // the main log.
         news.extend(self.reached(&self.engine, begin.offset));
         news.push(News::Complete);
         news

@@ -63,8 +63,9 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use holdfast_chronicle::{at, bisect, fork, history, log, replay};
 use holdfast_core::visible;
 
-// mimalloc is linked as the process's `malloc`, so RocksDB uses it as well. Rust's default allocator calls `malloc`
-// except for large alignments; that takes half the instructions of calling mimalloc with an alignment each time.
+// mimalloc is linked as the process's `malloc`, so RocksDB uses it as well. Rust's default allocator calls `malloc`,
+// except for large alignments. A call of `malloc` takes half the instructions of a call of mimalloc that passes an
+// alignment.
 use mimalloc as _;
 
 /// The release of Holdfast, and the release of Kubernetes whose API it serves.

@@ -217,7 +217,7 @@ fn configure(args: &Args) -> Result<Configuration, Vec<String>> {
             Configuration::default()
         }
     };
-    // This comes before a Policy, which may override the weight.
+    // The option is applied before a Policy, which may override the weight.
     match args.hard_pod_affinity_symmetric_weight {
         Some(weight @ 0..=100) => configuration.set_hard_pod_affinity_weight(weight),
         Some(weight) => {
@@ -497,7 +497,8 @@ mod tests {
         assert_eq!(places(&["--port=8", "--address=127.0.0.1"]), [(local, 8)]);
     }
 
-    /// The option's weight of hard affinity applies with a Policy from either source, unless the Policy sets one.
+    /// The weight that the option sets applies with a Policy from a file or a ConfigMap, unless the Policy sets a
+    /// weight.
     #[test]
     fn a_policy_may_say_what_affinity_is_worth() {
         let worth = |configuration: &Configuration| {
