@@ -10,9 +10,9 @@ use holdfast_core::object::Packer;
 use holdfast_core::state::{Change, State};
 use std::sync::Arc;
 
-/// The number of bytes of objects that the reading thread sends to the decoding thread at once, and the maximum number
-/// of such batches that wait.
+/// The number of bytes of objects that the reading thread sends to the decoding thread at once.
 const TOGETHER_BYTES: usize = 1 << 20;
+/// The maximum number of these batches that wait for the decoding thread.
 const AHEAD: usize = 4;
 
 /// The decoded records of a log, in the order in which they were read.

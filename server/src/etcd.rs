@@ -74,8 +74,9 @@ impl std::fmt::Display for ClientUrl {
     }
 }
 
-/// The path at which a server joins, and the header that says whether events must survive the process.
+/// The path at which a server joins.
 const JOIN: &str = "/holdfast/v1/join";
+/// The header that says whether events must survive the process.
 const FSYNC: &str = "holdfast-fsync";
 
 const CONNECTIONS_MAX: usize = 64;

@@ -38,8 +38,8 @@ pub struct Upkeep {
     began: Instant,
     claims: Option<Arc<Allocations>>,
     strays: Option<Arc<Strays>>,
-    /// Whether this server repairs addresses and node ports. Of the running servers, only the server with the first
-    /// address does.
+    /// Whether this server repairs the records of addresses and node ports. Only one of the running servers does: the
+    /// server whose address comes first.
     is_first: Arc<AtomicBool>,
 }
 

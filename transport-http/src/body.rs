@@ -30,8 +30,9 @@ const BODIES_BYTES_MAX: u64 = 256 << 20;
 /// Each body counts at least this many bytes, so that many bodies that never arrive also use up the memory.
 const BODY_BYTES_MIN: u64 = 64 << 10;
 
-/// How many bytes of an unwanted body are read, and how long that may take.
+/// How many bytes of an unwanted body are read.
 const PASSED_OVER_BYTES_MAX: usize = 256 << 10;
+/// How long reading an unwanted body may take.
 const PASSED_OVER_MAX: Duration = Duration::from_secs(1);
 
 /// Marks a response whose request body was not read to its end, so that an HTTP/1.1 connection cannot be used again.

@@ -103,7 +103,7 @@ impl CallParser<'_> {
             kept.socket = Socket::asked(&head.headers, head.upgrade.take())?;
         }
         if let Some(body) = body.filter(|_| verb.is_mutating()) {
-            // Boxed, because otherwise the future of every request would have room for it.
+            // Boxed, because otherwise the future of every request would have room for the future that reads a body.
             kept.body = Box::pin(self.bodies.read(user, body)).await?;
             named.body.content = kept.body.bytes.clone().into();
         }

@@ -24,8 +24,9 @@ use tokio::task::JoinSet;
 const BYTES_MAX: u64 = 1 << 30;
 /// The longest chain of forks made of forks: reads of the past go through all of them.
 const DEPTH_MAX: usize = 32;
-/// How long a fork may be idle: by default, and at most.
+/// How long a fork may be idle by default.
 const IDLE_DEFAULT: Duration = Duration::from_secs(5 * 60);
+/// The longest time for which a fork may be idle.
 const IDLE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// How often idle forks are searched for and ended.
 const GLANCE: Duration = Duration::from_secs(1);
