@@ -20,9 +20,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the results of token reviews and of access reviews are cached, as in a kubelet.
+/// How long the results of token reviews are cached, as in a kubelet.
 const TOKEN_TIME: Duration = Duration::from_secs(120);
+/// How long the results of access reviews that allow a request are cached, as in a kubelet.
 const ALLOWED_TIME: Duration = Duration::from_secs(300);
+/// How long the results of all other access reviews are cached, as in a kubelet.
 const REFUSED_TIME: Duration = Duration::from_secs(30);
 
 /// The API server in this process calls the nodes as this user.

@@ -48,12 +48,13 @@ const HOOKS: &[&str] = &[
     "poststarthook/start-system-namespaces-controller",
     "poststarthook/storage-object-count-tracker-hook",
 ];
-/// Further start hooks: the first list with priority and fairness, the second without it.
+/// The start hooks that only a server with priority and fairness has.
 const FAIR_HOOKS: &[&str] = &[
     "poststarthook/priority-and-fairness-config-consumer",
     "poststarthook/priority-and-fairness-config-producer",
     "poststarthook/priority-and-fairness-filter",
 ];
+/// The start hooks that only a server without priority and fairness has.
 const UNFAIR_HOOKS: &[&str] = &["poststarthook/max-in-flight-filter"];
 /// The prefix of all checks of an override's etcd.
 const OVERRIDE_BEGIN: &str = "etcd-override-";

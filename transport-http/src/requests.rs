@@ -40,6 +40,7 @@ use std::time::{Duration, Instant};
 
 /// Limits log lines about invalid credentials: any client can send many credentials of any length.
 static UNKNOWN: Sparing = Sparing::new();
+/// The maximum number of bytes of the reason in such a log line.
 const WHY_BYTES_MAX: usize = 1 << 10;
 
 /// The user of a request without credentials.
