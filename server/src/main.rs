@@ -274,7 +274,7 @@ fn main() -> std::process::ExitCode {
     }
 }
 
-/// Turns off transparent huge pages: a server that has just started would hold a third more memory than it needs,
+/// Turns off transparent huge pages: with them, a server that has just started uses a third more memory than it needs,
 /// without measurable gain in speed. Commands that run other programs must not call this, because those programs would
 /// inherit the setting.
 fn use_small_pages() {

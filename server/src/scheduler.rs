@@ -32,7 +32,7 @@ use tokio::sync::{Notify, watch};
 
 /// The suffix of the user agent for requests other than those of the leader election.
 const AGENT: &str = "/scheduler";
-/// The key of a ConfigMap that holds a Policy.
+/// The key under which a ConfigMap contains a Policy.
 const POLICY_KEY: &str = "policy.cfg";
 const INSECURE_PORT: u16 = 10251;
 /// The gate of coordinated leader election, in which the API server, not the candidates, chooses the leader. It must

@@ -68,7 +68,7 @@ impl Answers {
         let reader = Reader::of(user);
         let pieces = held.counted().pieces.clone();
         let state = match (&counted, pieces) {
-            // A response that is counted already does not hold the newest state's objects.
+            // A response that is already counted does not refer to the newest state's objects.
             (None, Some(pieces)) if held.is_shared => keep(&reader, pieces).map(Some),
             _ => Ok(None),
         };

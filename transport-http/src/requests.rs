@@ -435,7 +435,7 @@ async fn within<T>(patience: Option<Duration>, work: impl Future<Output = T>) ->
     }
 }
 
-/// A granted request, and the values that it holds until it is answered.
+/// A granted request, and the values that it needs until it is answered.
 struct Permitted<'a> {
     granted: Granted,
     id: &'a str,

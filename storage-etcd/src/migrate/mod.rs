@@ -254,8 +254,9 @@ struct Batch<R> {
     ready: Vec<R>,
     counts: BTreeMap<String, u64>,
     unreadable: Vec<Unmovable>,
-    /// The place in the source after this batch, and the fraction of the source before this place.
+    /// The place in the source after this batch.
     after: String,
+    /// The fraction of the source before that place.
     part: f64,
 }
 

@@ -135,7 +135,7 @@ where
         self.serve_http(stream, tls, guest).await
     }
 
-    /// Boxed, so that connections that wait for their turn hold little memory, and other connections only the memory
+    /// Boxed, so that connections that wait for their turn use little memory, and other connections use only the memory
     /// that their version of HTTP needs.
     fn serve_http(
         self,

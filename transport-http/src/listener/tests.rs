@@ -1,4 +1,4 @@
-//! The resources that clients can hold, with a trivial service.
+//! The resources that clients can occupy, with a trivial service.
 
 use super::*;
 use bytes::Bytes;

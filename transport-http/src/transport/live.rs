@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// The maximum number of bytes of events that all forks hold in memory.
+/// The maximum number of bytes of events that all forks together have in memory.
 const BYTES_MAX: u64 = 1 << 30;
 /// The longest chain of forks made of forks: reads of the past go through all of them.
 const DEPTH_MAX: usize = 32;
