@@ -174,7 +174,7 @@ impl DiskReserve {
         // The state of too little room ends only when there is somewhat more room than when it began, so that it does
         // not change with each write.
         let enough = self.mark.saturating_add(self.mark / SOON_PART).saturating_add(cost);
-        // Room beyond that goes to the reserve first, because the next start needs the reserve before writes may
+        // Room beyond `enough` goes to the reserve first, because the next start needs the reserve before writes may
         // continue.
         let missing = self.wanted.saturating_sub(*reserve);
         let more = missing.min(free.saturating_sub(enough) / STEP_BYTES * STEP_BYTES);

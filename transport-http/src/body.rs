@@ -88,7 +88,7 @@ pub struct Bodies {
     room: Shares,
 }
 
-/// A body that was read, and its memory, which counts until this is dropped.
+/// A body that was read, and its memory, which counts until this value is dropped.
 #[derive(Default)]
 pub struct Received {
     pub bytes: Bytes,

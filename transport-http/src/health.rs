@@ -58,7 +58,7 @@ const FAIR_HOOKS: &[&str] = &[
 const UNFAIR_HOOKS: &[&str] = &["poststarthook/max-in-flight-filter"];
 /// The prefix of all checks of an override's etcd.
 const OVERRIDE_BEGIN: &str = "etcd-override-";
-/// The prefix of those of these checks that are only for readiness.
+/// The longer prefix of the checks of an override's etcd that are only for readiness.
 const READY_BEGIN: &str = "etcd-override-readiness-";
 /// How long the writer may take to answer before it counts as dead.
 const WRITER_PATIENCE: Duration = Duration::from_secs(10);

@@ -89,7 +89,7 @@ impl CallParser<'_> {
         let verb = named.verb;
         named.options = understood.query.options(options_kind(verb))?;
         let deletes = matches!(verb, Verb::Delete | Verb::DeleteCollection);
-        // The content type of a deletion matters only if it has a body.
+        // The content type of a deletion matters only if the deletion has a body.
         let (format, unreadable) = match format_of(&head.headers, verb) {
             Err(refusal) if deletes => (Format::Json, Some(refusal)),
             format => (format?, None),

@@ -175,7 +175,7 @@ pub fn scans_begin_and_end_where_told<B: Backend>() {
 pub fn resources_do_not_mix<B: Backend>() {
     let backend = B::fresh();
     let log = backend.log();
-    // Each name is a prefix of other names, and keys look like parts of names.
+    // Some names are prefixes of other names, and keys look like parts of names.
     let names = ["pod", "pods", "pods.x", "podtemplates", "pods/status", "p"];
     let mut batch = Vec::new();
     for round in 0..4 {
