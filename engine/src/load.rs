@@ -39,8 +39,8 @@ impl Loaded {
     }
 }
 
-/// Reads the log on this thread and decodes its records on another. Reading and decoding each take about half of the
-/// time of a start.
+/// Reads the log on this thread and decodes its records on another thread. Reading and decoding each take about half of
+/// the time of a start.
 fn read_all(log: &dyn LogRead, registry: &Registry) -> Result<Loaded, Fault> {
     let (records, received) = crossbeam::channel::bounded::<Vec<Record>>(AHEAD);
     std::thread::scope(|scope| {

@@ -154,8 +154,8 @@ fn dumps() -> Result<Arc<Notify>> {
     Ok(dump)
 }
 
-/// The work of a scheduler. It follows the cluster from the start, or only once it leads if the configuration delays
-/// this, and it schedules pods while the future is polled.
+/// The work of a scheduler. The scheduler follows the cluster from the start, or, if the configuration delays this,
+/// only once it leads. It schedules pods while the future is polled.
 fn work(
     configuration: Configuration,
     component: &Component,

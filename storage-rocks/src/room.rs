@@ -41,9 +41,9 @@ const WRITE_BYTES: u64 = 4096;
 const COPIES: u64 = 2;
 /// The disk is checked again after at most this many bytes.
 const LOOK_BYTES: u64 = 64 << 20;
-/// How long one wait of a write that makes room lasts. It waits for other work to free room.
+/// The duration of one wait. A write that makes room waits for other work to free room.
 const WAIT: Duration = Duration::from_millis(100);
-/// How often a write that makes room waits.
+/// The maximum number of these waits for one write.
 const WAITS: usize = 30;
 
 /// The size of the reserve.

@@ -342,7 +342,7 @@ impl Transport {
         let mut response = match reply {
             Ok(Reply::Granted(granted)) => {
                 let granted = Permitted { granted, id: id.as_str(), place };
-                // Boxed, because few requests need this future and all would move it.
+                // Boxed, because few requests need this future, and otherwise all requests would move it.
                 Box::pin(self.granted(head, &understood, kept, granted, body)).await
             }
             Ok(Reply::Connect(way)) => Box::pin(connect::answer(self, head, shape, way, id.as_str(), body)).await,

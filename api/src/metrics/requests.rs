@@ -64,7 +64,7 @@ pub struct Requests {
 pub struct Row {
     pub labels: RequestLabels,
     took: Histogram,
-    /// Whether the requests are timed. Long-running requests are not.
+    /// Whether the requests are timed. Long-running requests are not timed.
     timed: bool,
     /// The codes that came first, each with the number of its answers: nearly all answers have one of them, and are
     /// counted without a lock.

@@ -431,8 +431,8 @@ impl Engine {
         self.pins.pin(state, reader);
     }
 
-    /// Counts the objects of the newest state that an answer references as the reader's memory. If other users need the
-    /// memory, `cut` ends the answer.
+    /// Counts, as the reader's memory, the objects of the newest state that an answer references. If other users need
+    /// the memory, `cut` ends the answer.
     pub fn keep(&self, reader: &Reader, cut: Weak<dyn Cut>) -> Result<Kept, Refusal> {
         self.pins.keep(&self.own_snapshot(), reader, Some(cut))
     }

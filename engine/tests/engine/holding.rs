@@ -85,7 +85,7 @@ impl Log for Counting {
     }
 }
 
-/// Makes two namespaces. In `mine` one object is made first and another one last; in `theirs` one object is changed
+/// Makes two namespaces. In `mine` one object is made first and another object last; in `theirs` one object is changed
 /// `changes` times, to texts of `bytes` bytes.
 fn stage(changes: usize, bytes: usize) -> (Stage, Arc<Counting>) {
     let log = Arc::new(Counting::default());
