@@ -116,7 +116,7 @@ impl RequestId {
     /// The maximum length of an id, as in Kubernetes.
     const BYTES_MAX: usize = 64;
 
-    /// An id that the client sent; `None` if it is too long or contains other characters.
+    /// An id that the client sent; `None` if it is empty, too long, or contains characters that ids may not contain.
     pub fn given(text: &str) -> Option<RequestId> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/".contains(&byte);
         let fits = !text.is_empty() && text.len() <= Self::BYTES_MAX && text.bytes().all(plain);

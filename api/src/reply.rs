@@ -66,8 +66,9 @@ pub struct Connecting {
     pub part: String,
     /// The path after `proxy`.
     pub rest: String,
-    /// The resource and the name in the path.
+    /// The resource in the path.
     pub resource: String,
+    /// The name in the path.
     pub name: String,
     pub is_namespaced: bool,
     pub options: ConnectOptions,

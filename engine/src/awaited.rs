@@ -74,8 +74,8 @@ impl Awaited {
         }
     }
 
-    /// The log has shown all of its events. Returns the decisions without offsets that are not in the log, or only
-    /// partly, and never will be. They must be judged again.
+    /// Called when the tail has shown all events of the log. Returns the decisions without offsets that lack an event
+    /// in the log. The missing events will never be in the log, so these decisions must be judged again.
     pub fn absent(&mut self) -> Vec<Command> {
         let mut absent = Vec::new();
         for Decided { command, at, .. } in self.decisions.drain(..) {

@@ -10,9 +10,9 @@ use holdfast_core::object::Packer;
 use holdfast_core::state::{Change, State};
 use std::sync::Arc;
 
-/// The number of bytes of objects that the reading thread sends to the decoding thread at once, and the maximum number
-/// of such batches that wait.
+/// The number of bytes of objects that the reading thread sends to the decoding thread at once.
 const TOGETHER_BYTES: usize = 1 << 20;
+/// The maximum number of these batches that wait for the decoding thread.
 const AHEAD: usize = 4;
 
 /// The decoded records of a log, in the order in which they were read.
@@ -39,8 +39,8 @@ impl Loaded {
     }
 }
 
-/// Reads the log on this thread and decodes its records on another. Reading and decoding each take about half of the
-/// time of a start.
+/// Reads the log on this thread and decodes its records on another thread. Reading and decoding each take about half of
+/// the time of a start.
 fn read_all(log: &dyn LogRead, registry: &Registry) -> Result<Loaded, Fault> {
     let (records, received) = crossbeam::channel::bounded::<Vec<Record>>(AHEAD);
     std::thread::scope(|scope| {

@@ -12,12 +12,13 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// The maximum units of work in one read, and the number of bytes of objects after which a read ends. Reading one event
-/// takes one unit.
+/// The maximum units of work in one read. Reading one event takes one unit.
 const WORK_MAX: usize = 256;
+/// The number of bytes of objects after which a read ends.
 const BYTES_MAX: u64 = 256 << 10;
-/// The maximum number of events in one look-up of the log's index, and the units of work that a look-up takes.
+/// The maximum number of events in one look-up of the log's index.
 const AHEAD_MAX: usize = 4096;
+/// The units of work that a look-up takes.
 const LOOK_UP_WORK: usize = 64;
 /// A watcher that is at most this many events behind makes short reads, which do not wait for long reads.
 pub const NEAR: u64 = 1024;

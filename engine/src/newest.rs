@@ -2,8 +2,8 @@
 //! offset.
 //!
 //! Waking a thread costs more than answering a request. So the answer wakes one request, and this request wakes the
-//! others from its own thread. The next question begins after other tasks have run: by then the requests that follow
-//! from these answers are also waiting for it.
+//! other waiting requests from its own thread. The next question begins after other tasks have run, so that it also
+//! serves the requests that follow from these answers.
 
 use crate::log::{Fault, LastFound};
 use crate::wakes;

@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 
 /// How long a continue token is valid.
 pub const LIFETIME: Duration = Duration::from_secs(5 * 60);
-/// The number of bytes that a snapshot counts before any of its objects is replaced, and the overhead of each replaced
-/// object.
+/// The number of bytes that a snapshot counts before any of its objects is replaced.
 const SNAPSHOT_BYTES: u64 = 16 << 10;
+/// The overhead in bytes of each replaced object.
 pub(crate) const OBJECT_BYTES: u64 = 2 << 10;
 /// The maximum number of bytes of replaced objects that may stay uncounted.
 const COUNTED_LATE_BYTES: u64 = 1 << 20;
@@ -72,8 +72,8 @@ impl Pins {
         Arc::new(Pins { kept: Mutex::default(), newest, replaced, claims, memory })
     }
 
-    /// Pins a snapshot for the following pages, or extends the time of its pin. If there is no room for the snapshot,
-    /// the pages are read from the log.
+    /// Pins a snapshot for the next pages of a list, or extends the time of its pin. If there is no room for the
+    /// snapshot, the pages are read from the log.
     pub fn pin(self: &Arc<Self>, state: &Arc<State>, reader: &Reader) {
         if let Ok(charge) = self.memory.take(reader, SNAPSHOT_BYTES) {
             self.pin_counted(state, reader, charge);

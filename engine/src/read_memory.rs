@@ -105,8 +105,9 @@ pub struct Told {
     pub holders: u64,
     /// The bytes of the user that uses most.
     pub largest: u64,
-    /// The number of times that there was no room, and the number of charges that were released.
+    /// The number of times that there was no room.
     pub refused: u64,
+    /// The number of charges that were released for other reads.
     pub gave_way: u64,
 }
 

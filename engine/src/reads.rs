@@ -12,8 +12,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// The maximum number of long reads in progress, and of short reads in progress.
+/// The maximum number of long reads in progress.
 const READS_MAX: usize = 16;
+/// The maximum number of short reads in progress.
 const SHORT_MAX: usize = 4;
 /// The bounds for the maximum number of one user's long reads in progress. Within the bounds, this maximum is the
 /// number of processors.

@@ -21,12 +21,14 @@ pub struct Retention {
     pub bytes: Option<u64>,
 }
 
-/// The bounds of the time between passes.
+/// The minimum time between passes.
 const PERIOD_MIN: Duration = Duration::from_millis(100);
+/// The maximum time between passes.
 const PERIOD_MAX: Duration = Duration::from_secs(60);
 /// The interval at which the loop checks whether a pass must run early: because the log is too large, or because it has
 /// `MUCH_EVENTS` new events.
 const GLANCE: Duration = Duration::from_secs(1);
+/// The number of new events in the log that cause an early pass.
 const MUCH_EVENTS: u64 = 50_000;
 /// The interval at which the disk is checked again while it has little room.
 const SHORT_GLANCE: Duration = Duration::from_millis(100);

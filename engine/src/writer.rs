@@ -295,7 +295,7 @@ impl Writer {
     }
 
     /// Makes the batch durable, and its state the newest state. If other servers were faster, the decisions are checked
-    /// again, so in the end fewer or none may be appended.
+    /// again, so in the end fewer decisions or none may be appended.
     fn append(&mut self, mut batch: Batch) -> Result<Batch, ()> {
         for _ in 0..ROUNDS_MAX {
             let appended = match batch.records.is_empty() {

@@ -114,7 +114,7 @@ fn configure(admission: &mut Admission, file: &Path) -> Vec<String> {
         Err(faults) => return faults,
     };
     let words = |faults: Vec<ConfigurationFault>| faults.into_iter().map(|fault| fault.to_string());
-    // Old files hold the configuration of one plug-in, without a kind.
+    // An old file contains the configuration of one plug-in, without a kind.
     for (field, plugin) in [("imagePolicy", "ImagePolicyWebhook"), ("podNodeSelectorPluginConfig", "PodNodeSelector")] {
         if document.get("kind").is_none() && document.get(field).is_some() {
             return words(admission.configure(plugin, &document)).collect();

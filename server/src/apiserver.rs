@@ -365,7 +365,7 @@ impl Server {
     }
 }
 
-/// An opened log, with the parts of the server that depend on its place.
+/// An opened log, with the parts of the server that depend on whether the log is in a folder, in memory or in etcd.
 struct Opened {
     log: Arc<dyn Log>,
     /// Logs of kinds whose objects are in an etcd of their own.

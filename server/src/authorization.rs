@@ -20,10 +20,13 @@ use std::time::Duration;
 
 /// The timeout of a webhook that options name.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The timeout of a delegated authorization request, and how long its answers are cached.
+/// The timeout of a delegated authorization request.
 const DELEGATED_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long answers of delegated authorization are cached by default.
 const DELEGATED_TIME: Duration = Duration::from_secs(10);
+/// How long the webhook's answers that allow a request are cached by default.
 const ALLOWED_TIME: Duration = Duration::from_secs(300);
+/// How long all other answers of the webhook are cached by default.
 const OTHER_TIME: Duration = Duration::from_secs(30);
 /// The path of delegated authorization requests.
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";

@@ -19,8 +19,9 @@ const EXTERNAL: &str = "external";
 /// Cloud providers that were once built into Kubernetes' components.
 const OTHERS: [&str; 11] =
     ["aws", "azure", "alicloud", "cloudstack", "fake", "gce", "mesos", "openstack", "ovirt", "photon", "vsphere"];
-/// The prefix that names a ConfigMap instead of a file, and the key within the ConfigMap.
+/// The prefix of a value that names a ConfigMap instead of a file.
 const CONFIG_MAP: &str = "configmap:";
+/// The key within the ConfigMap.
 const CONFIG_MAP_KEY: &str = "cloud.yaml";
 
 // The cloud of `holdfast up`.

@@ -179,7 +179,7 @@ impl Components {
         self.controllers.runs("serviceaccount-controller")
     }
 
-    /// The servers in this process that answer for parts of the API.
+    /// The servers in this process that serve parts of the API.
     pub fn inside(&self) -> InProcessServices {
         match self.nodes {
             0 => InProcessServices::new(),
@@ -276,8 +276,8 @@ impl Components {
 }
 
 impl Components {
-    /// The cloud controllers to run. Controllers that the controller manager knows, too, follow `--controllers`; the
-    /// others run if any controller does.
+    /// The cloud controllers to run. Those whose names the controller manager also knows follow `--controllers`; the
+    /// other cloud controllers run if any controller runs.
     fn cloud_choice(&self) -> Choice {
         let is_known = |name: &str| holdfast_controllers::names::ALL.iter().any(|known| known.name == name);
         let runs = |name: &&str| match is_known(name) {
@@ -312,8 +312,9 @@ pub fn node_template(path: &Path) -> Result<holdfast_nodes::Template> {
     holdfast_nodes::Template::parse(&text).map_err(|why| anyhow!("--node-template {}: {why}", path.display()))
 }
 
-/// Carries out actions: creates what a cluster and its simulated nodes need unless it is there, or deletes it. Actions
-/// on different objects run at the same time, so that they share a few fsyncs; actions on one object run in order.
+/// Carries out actions, which create the missing objects that a cluster and its simulated nodes need, or delete such
+/// objects. Actions on different objects run at the same time, so that they share a few fsyncs; actions on one object
+/// run in order.
 async fn act_all(act: InsideAct, actions: Vec<Action>) {
     let user = Arc::new(User::new(bootstrap::USER, &[PRIVILEGED_GROUP]));
     let actor = Actor { user, field_manager: "kube-apiserver" };

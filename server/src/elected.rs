@@ -81,7 +81,8 @@ impl Elections {
         Elections { asked: args.leader_elect, terms: args.terms(), identity: identity(), metrics, ends }
     }
 
-    /// Whether the components of a server, or of a fork, need an election: if other servers write to its log.
+    /// Whether the components of a server, or of a fork, run only while it is the elected leader. Without the option,
+    /// they do if other servers write to its log.
     pub fn are_held(&self, transport: &Arc<Transport>) -> bool {
         self.asked.unwrap_or_else(|| transport.service().engine().is_shared())
     }
@@ -121,7 +122,7 @@ impl Elections {
                 standing: Arc::default(),
             };
             let end = async {
-                // An error means that the server is gone.
+                // An error means that the server has ended.
                 let _ = ends.wait_for(|ends| *ends).await;
             };
             match election.lead(work(), end).await {

@@ -1,8 +1,8 @@
 //! `holdfast envtest`: makes a folder with the programs that controller-runtime's envtest starts, for
 //! `KUBEBUILDER_ASSETS`.
 //!
-//! `kube-apiserver` and `etcd` are links to this program. It chooses the command by the name under which it is called;
-//! see [`called`].
+//! `kube-apiserver` and `etcd` are links to this program, which chooses the command by the name under which it is
+//! called; see [`called`].
 
 use anyhow::{Context, Result, bail};
 use holdfast_storage_rocks::folder::make_private;
@@ -46,7 +46,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     match kubectl(&folder) {
         Some(kubectl) => link(&folder, KUBECTL, &kubectl)?,
-        // A dangling link would make envtest fail with a worse error than a missing one.
+        // A dangling link would make envtest fail with a worse error than a missing link.
         None if !folder.join(KUBECTL).exists() => drop(std::fs::remove_file(folder.join(KUBECTL))),
         None => {}
     }
@@ -54,7 +54,8 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// A folder in the user's cache, one for each path of this program, so that two releases do not share one.
+/// A folder in the user's cache. Each path of this program has its own folder, so that two releases do not share a
+/// folder.
 fn own_folder(program: &Path) -> Result<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let Some(cache) = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache"))) else {

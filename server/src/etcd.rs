@@ -1,9 +1,9 @@
 //! `holdfast etcd`: replaces the etcd that envtest starts.
 //!
 //! envtest starts two programs and waits until both are healthy. The events are in the API server's log, so this
-//! program stores nothing. It answers health checks like etcd. The API server that is started with its address joins it
-//! ([`join`]), and learns whether events must survive the process. Only one server may join at a time: two servers on
-//! one etcd would have to share their objects.
+//! program stores nothing. It answers health checks like etcd. An API server that is started with the address of this
+//! program joins it ([`join`]), and learns whether events must survive the process. Only one server may join at a time:
+//! two servers on one etcd would have to share their objects.
 
 use crate::settled::{self, Settled};
 use anyhow::{Context, Result, bail, ensure};
@@ -74,8 +74,9 @@ impl std::fmt::Display for ClientUrl {
     }
 }
 
-/// The path at which a server joins, and the header that says whether events must survive the process.
+/// The path at which a server joins.
 const JOIN: &str = "/holdfast/v1/join";
+/// The header that says whether events must survive the process.
 const FSYNC: &str = "holdfast-fsync";
 
 const CONNECTIONS_MAX: usize = 64;

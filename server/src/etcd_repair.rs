@@ -52,7 +52,7 @@ async fn find(service: &Arc<Service>, claims: &Arc<Allocations>) -> Result<Wrong
 }
 
 fn mend(claims: &Allocations, wrong: &Wrong, due: &BTreeSet<u16>) -> Result<(), Fault> {
-    // If there is no bitmap yet, this creates one.
+    // If there is no bitmap yet, this call creates it.
     claims.mend_ports(&wrong.unrecorded_ports.keys().copied().collect(), due)?;
     if !due.is_empty() {
         tracing::info!("node ports {due:?} are free: no Service has them");

@@ -38,7 +38,8 @@ pub struct Upkeep {
     began: Instant,
     claims: Option<Arc<Allocations>>,
     strays: Option<Arc<Strays>>,
-    /// Whether this server repairs. Among the running servers, the server with the first address does.
+    /// Whether this server repairs the records of addresses and node ports. Only one of the running servers does: the
+    /// server whose address comes first.
     is_first: Arc<AtomicBool>,
 }
 
@@ -66,7 +67,7 @@ impl Upkeep {
         PortsElsewhere::new(Arc::new(move |port| claims.as_ref().is_some_and(|claims| claims.has_port(port))))
     }
 
-    /// Publishes this server's options for the other servers. Fails if a running server has different ones.
+    /// Publishes this server's options for the other servers. Fails if a running server has different options.
     pub fn beside(self, alike: OptionComparison) -> Result<Upkeep> {
         let differences =
             alike.differences().map_err(|why| anyhow!("cannot read the options of other servers: {why}"))?;

@@ -115,7 +115,8 @@ impl Args {
     }
 }
 
-// Comments of options are texts of the help, and the comment of their struct would be one about the whole command.
+// Comments of options are texts of the help, and a doc comment of their struct would become the help of the whole
+// command.
 
 // Where objects are stored.
 #[derive(clap::Args, Debug, Clone)]
@@ -140,7 +141,7 @@ impl StorageArgs {
     }
 }
 
-// Where clients reach the server, and the proxies through which it reaches others.
+// Where clients reach the server, and the proxies through which it reaches other servers.
 #[derive(clap::Args, Debug, Clone)]
 #[group(skip)]
 pub struct NetworkArgs {

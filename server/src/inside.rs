@@ -31,7 +31,7 @@ pub struct InsideFeed {
     extra_kinds: ExtraKinds,
     /// Whether `shown` was computed after the last change of `extra_kinds`.
     is_shown: bool,
-    /// One tap of each engine, with the main engine's first. Empty before the first call.
+    /// One tap of each engine; the main engine's tap comes first. Empty before the first call.
     taps: Vec<Tap>,
     shown: BTreeMap<Resource, Shown>,
     by_kind: HashMap<KindId, Resource>,
@@ -45,7 +45,7 @@ struct Shown {
     kind: KindId,
     /// The version of the objects; `None`: the stored version, because only their metadata is read.
     version: Option<usize>,
-    /// Changes up to this version were part of the news already given.
+    /// Changes up to this version were already reported.
     since: u64,
 }
 
@@ -64,8 +64,8 @@ impl InsideFeed {
         let known: Vec<Resource> = self.shown.keys().cloned().collect();
         news.retain(|news| matches!(news, News::Dropped(_) | News::Served(_)));
         news.extend(known.iter().filter_map(|resource| self.all_of(&begin, resource)));
-        // The objects of a kind in another log were reported with the version of that log, so this concerns only the
-        // main log.
+        // The objects of a kind in another log were reported with the version of that log, so this news concerns only
+        // the main log.
         news.extend(self.reached(&self.engine, begin.offset));
         news.push(News::Complete);
         news
@@ -122,7 +122,8 @@ impl InsideFeed {
         let kind = registry.get(change.kind);
         let resource = match self.by_kind.get(&change.kind) {
             Some(resource) => resource,
-            // The change belongs to an old shape of the kind; its objects now belong to the shape that followed.
+            // The change belongs to an old definition of the kind. The objects now belong to the definition that
+            // replaced the old one.
             None if !registry.serves(change.kind) => self.shown.keys().find(|resource| is_of(resource, kind))?,
             None => return None,
         };
@@ -258,7 +259,7 @@ impl Act for InsideAct {
     }
 
     async fn get(&self, actor: &Actor, path: &str) -> Result<Value, Refusal> {
-        // The whole API can be read, including the parts that other servers answer for.
+        // The whole API can be read, including the parts that other servers serve.
         let answer = memory::get(self.transport()?, actor.user.clone(), path, ANSWER_BYTES_MAX).await.map_err(fault)?;
         match answer.status().is_success() {
             true => serde_json::from_slice(answer.body()).map_err(fault),

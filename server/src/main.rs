@@ -63,8 +63,9 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use holdfast_chronicle::{at, bisect, fork, history, log, replay};
 use holdfast_core::visible;
 
-// mimalloc is linked as the process's `malloc`, so RocksDB uses it as well. Rust's default allocator calls `malloc`
-// except for large alignments; that takes half the instructions of calling mimalloc with an alignment each time.
+// mimalloc is linked as the process's `malloc`, so RocksDB uses it as well. Rust's default allocator calls `malloc`,
+// except for large alignments. A call of `malloc` takes half the instructions of a call of mimalloc that passes an
+// alignment.
 use mimalloc as _;
 
 /// The release of Holdfast, and the release of Kubernetes whose API it serves.
@@ -273,7 +274,7 @@ fn main() -> std::process::ExitCode {
     }
 }
 
-/// Turns off transparent huge pages: a server that has just started would hold a third more memory than it needs,
+/// Turns off transparent huge pages: with them, a server that has just started uses a third more memory than it needs,
 /// without measurable gain in speed. Commands that run other programs must not call this, because those programs would
 /// inherit the setting.
 fn use_small_pages() {

@@ -29,7 +29,7 @@ pub struct OfferArgs {
     pub runtime_config_emulation_forward_compatible: bool,
 }
 
-/// The minor release that a server emulates, and the oldest one whose servers it is compatible with.
+/// The minor release that a server emulates, and the oldest minor release whose servers are compatible with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Releases {
     pub emulated: u32,

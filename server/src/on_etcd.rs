@@ -101,7 +101,8 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: &Arc<
     let (_, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
     let storing = Storing {
         media: args.storage.etcd.media().map_err(|why| anyhow!(why))?,
-        // Every server of this cluster can read objects in the versions of the release after the oldest compatible one.
+        // Every server of this cluster can read objects in the versions of the release after the oldest compatible
+        // release.
         release: releases.min_compatible + 1,
         news_ttl: Some(args.objects.event_ttl).filter(|ttl| !ttl.is_zero()),
         lease_reuse: args.storage.etcd.lease_reuse(),

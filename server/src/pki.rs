@@ -33,8 +33,8 @@ pub struct Pki {
     pub admin_certificate: PathBuf,
     pub admin_key: PathBuf,
     pub service_account_key: PathBuf,
-    /// The authority of front proxies. It differs from the authority of users, whose certificates must not allow acting
-    /// as others.
+    /// The authority of front proxies. It is not the authority of users, because a user's certificate must not allow
+    /// acting as another user.
     pub front_proxy_authority: PathBuf,
     pub front_proxy_authority_key: PathBuf,
     pub front_proxy_certificate: PathBuf,
@@ -228,8 +228,8 @@ fn issue(
     Ok(write.file(certificate, &params.signed_by(&pair, authority)?.pem(), Readers::Everybody)?)
 }
 
-/// Whether a certificate exists, does not expire soon, is of this authority, and is valid for all these names and
-/// addresses.
+/// Whether a certificate exists, does not expire soon, was signed by this authority, and is valid for all these names
+/// and addresses.
 fn is_good(certificate: &Path, key: &Path, authority: &Path, names: &[String], addresses: &[IpAddr]) -> bool {
     use x509_parser::prelude::GeneralName::{DNSName, IPAddress};
     let octets = |address: &IpAddr| match address {

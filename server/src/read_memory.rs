@@ -1,4 +1,4 @@
-//! The limit on the memory that reads may hold.
+//! The limit on the memory that reads may use.
 
 use holdfast_engine::read_memory::{BYTES_DEFAULT, BYTES_MIN};
 

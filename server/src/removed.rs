@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 
-/// The arguments that name such an option, each with the reason why the server cannot start with it.
+/// The arguments that name a removed option, each with the reason why the server cannot start with it.
 pub fn refused<'a>(args: &'a [OsString], removed: &[Removed]) -> Vec<(&'a str, String)> {
     let options = args.iter().take_while(|arg| *arg != "--").filter_map(|arg| arg.to_str());
     let named = options.filter_map(|option| {

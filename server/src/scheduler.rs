@@ -32,7 +32,7 @@ use tokio::sync::{Notify, watch};
 
 /// The suffix of the user agent for requests other than those of the leader election.
 const AGENT: &str = "/scheduler";
-/// The key of a ConfigMap that holds a Policy.
+/// The key under which a ConfigMap contains a Policy.
 const POLICY_KEY: &str = "policy.cfg";
 const INSECURE_PORT: u16 = 10251;
 /// The gate of coordinated leader election, in which the API server, not the candidates, chooses the leader. It must
@@ -154,8 +154,8 @@ fn dumps() -> Result<Arc<Notify>> {
     Ok(dump)
 }
 
-/// The work of a scheduler. It follows the cluster from the start, or only once it leads if the configuration delays
-/// this, and it schedules pods while the future is polled.
+/// The work of a scheduler. The scheduler follows the cluster from the start, or, if the configuration delays this,
+/// only once it leads. It schedules pods while the future is polled.
 fn work(
     configuration: Configuration,
     component: &Component,
@@ -217,7 +217,7 @@ fn configure(args: &Args) -> Result<Configuration, Vec<String>> {
             Configuration::default()
         }
     };
-    // This comes before a Policy, which may override the weight.
+    // The option is applied before a Policy, which may override the weight.
     match args.hard_pod_affinity_symmetric_weight {
         Some(weight @ 0..=100) => configuration.set_hard_pod_affinity_weight(weight),
         Some(weight) => {
@@ -497,7 +497,8 @@ mod tests {
         assert_eq!(places(&["--port=8", "--address=127.0.0.1"]), [(local, 8)]);
     }
 
-    /// The option's weight of hard affinity applies with a Policy from either source, unless the Policy sets one.
+    /// The weight that the option sets applies with a Policy from a file or a ConfigMap, unless the Policy sets a
+    /// weight.
     #[test]
     fn a_policy_may_say_what_affinity_is_worth() {
         let worth = |configuration: &Configuration| {

@@ -125,7 +125,8 @@ impl ServingArgs {
         }
     }
 
-    /// The limits on connections and on what each may hold, or the faults of the options about them.
+    /// The limits on connections and on the resources that each connection may use, or the faults of the options about
+    /// these limits.
     pub fn bounds(&self) -> Result<Bounds, Vec<String>> {
         let all = self.connections_max.unwrap_or_else(|| connections_within(limits::files(), limits::memory()));
         let usual = Bounds::of_connections(all);

@@ -73,8 +73,8 @@ impl Row {
     fn arg(&'static self) -> Arg {
         let parser = ValueParser::new(|text: &str| (self.takes)(text).map(|()| text.to_owned()));
         let arg = Arg::new(self.name).long(self.name).value_parser(parser).action(ArgAction::Append).help(self.because);
-        // The help does not show options that are gone: people should not use them, and envtest passes options that it
-        // finds in the help.
+        // The help does not show options of removed features: people should not use them, and envtest passes options
+        // that it finds in the help.
         let arg = arg.help_heading("Options without effect").hide(self.gone);
         match self.form {
             Form::Switch => arg.num_args(0..=1).require_equals(true).default_missing_value("true").value_name("BOOL"),

@@ -15,8 +15,9 @@ use std::path::Path;
 /// The value that the first server of a cluster writes to etcd.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Founded {
-    /// The machine and the folder from which the files are copied.
+    /// The machine from which the files are copied.
     host: String,
+    /// The folder on that machine.
     folder: String,
     /// The SHA-256 digests of public keys by file name, in the form in which `kubeadm join` expects an authority's
     /// digest.

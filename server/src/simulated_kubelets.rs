@@ -20,9 +20,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the results of token reviews and of access reviews are cached, as in a kubelet.
+/// How long the results of token reviews are cached, as in a kubelet.
 const TOKEN_TIME: Duration = Duration::from_secs(120);
+/// How long the results of access reviews that allow a request are cached, as in a kubelet.
 const ALLOWED_TIME: Duration = Duration::from_secs(300);
+/// How long the results of all other access reviews are cached, as in a kubelet.
 const REFUSED_TIME: Duration = Duration::from_secs(30);
 
 /// The API server in this process calls the nodes as this user.
@@ -103,7 +105,8 @@ impl Listening {
 impl Ready {
     /// Lets the API server in this process reach its nodes, whose Node objects have this port.
     pub fn introduce(&self, simulated: &Simulated, port: u16) {
-        // This server uses the API server, so a strong reference to it from there would be a cycle.
+        // The node server refers to the API server, so a strong reference from the API server to the node server would
+        // be a cycle.
         let server = Arc::downgrade(&self.server);
         let caller = Arc::new(authenticated(User::new(CALLER, &[PRIVILEGED_GROUP])));
         let accept = move |socket| {
@@ -114,7 +117,7 @@ impl Ready {
         simulated.serve(port, Box::new(accept));
     }
 
-    /// Serves requests from elsewhere; never ends.
+    /// Serves the requests that arrive at the listener; never ends.
     pub async fn serve(self) -> Result<()> {
         let Ready { server, listener, api, tls, authenticator, knows_clients } = self;
         if !knows_clients {

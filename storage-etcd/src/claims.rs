@@ -282,7 +282,7 @@ impl Allocations {
         if is_own {
             return Ok(Address::Made(found.mod_revision));
         }
-        // No server serves an object that it cannot read. A retry would not find it either, so this is an error.
+        // If the value cannot be read, a retry cannot read it either, so this is an error.
         Ok(match self.holder(&String::from_utf8_lossy(&key), &found.value)? {
             Some(holder) if holder == *wants => Address::Had,
             _ => Address::Taken(answer.header.revision),

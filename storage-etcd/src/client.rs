@@ -146,7 +146,7 @@ pub enum Transactions {
     #[default]
     Full,
     /// Only Kubernetes' transactions: one key is written if it has the expected revision. kine and some managed stores
-    /// support no others.
+    /// support no other transactions.
     Plain,
 }
 

@@ -24,7 +24,7 @@ impl<'e> Cluster<'e> {
         std::str::from_utf8(&self.key).unwrap_or_default()
     }
 
-    /// The value; `None` if no server has written one.
+    /// The value; `None` if no server has written it.
     pub fn read(&self) -> Result<Option<Bytes>, Fault> {
         read(self.etcd, &self.key)
     }
@@ -35,8 +35,8 @@ impl<'e> Cluster<'e> {
     }
 }
 
-/// The value of a key. Writes `own` if the key does not exist. If several servers write at once, one succeeds and all
-/// of them read its value.
+/// The value of a key. Writes `own` if the key does not exist. If several servers write at once, one write succeeds,
+/// and all servers read the value of that write.
 pub(crate) fn agree(etcd: &dyn Etcd, key: &Bytes, own: Bytes) -> Result<Bytes, Fault> {
     for _ in 0..TRIES_MAX {
         if let Some(found) = read(etcd, key)? {

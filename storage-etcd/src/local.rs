@@ -43,7 +43,7 @@ pub struct Source {
     /// etcd, because their kinds may have been in another etcd.
     #[prost(uint64, tag = "10")]
     pub same_kinds_after: u64,
-    /// The [epoch](crate::places::Places::epoch) of etcd whose events the log has.
+    /// The epoch of the etcd whose events the log has: the value of the key `KeySpace::epoch`.
     #[prost(string, tag = "9")]
     pub epoch: String,
 }

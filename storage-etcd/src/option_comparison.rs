@@ -1,6 +1,7 @@
-//! Options that must be the same on all servers of one etcd, and encryption keys, with which each server must be able
-//! to read the values of the others. Each server writes its own to etcd under a lease, and does not start while a
-//! running server has different ones.
+//! Compares servers on one etcd: their options must be the same, and each server must have the encryption keys of the
+//! values that other servers write. Each server publishes its options in etcd under a lease, together with salted MACs
+//! by which other servers recognize its keys. A server does not start while a running server has different options or
+//! keys.
 
 use crate::client::{self, Etcd, Fault, Operation, Range, Transactions};
 use crate::key_space::{KeySpace, Kinds};

@@ -14,7 +14,7 @@ holdfast_planted::bugs! {
         FenceNotCompared,
         /// The last of two concurrent updates wins.
         VersionNotCompared,
-        /// The other versions on which a decision depends are not compared.
+        /// The versions of other objects on which a decision depends are not compared.
         ExpectationsNotCompared,
         /// A watch that is opened again starts one revision too late.
         ResumeSkips,

@@ -163,7 +163,7 @@ impl Shared {
         Ok(last.1)
     }
 
-    /// Whether a caller waits for events beyond the last one.
+    /// Whether a caller waits for events that the local log does not have yet.
     pub fn is_wanted(&self) -> bool {
         !self.progress().wanted.is_empty()
     }
@@ -246,8 +246,9 @@ impl Shared {
         Err(Fault::Unreachable { why: wrong_cluster(found, self.cluster) })
     }
 
-    /// Stops all writes of this server, and the copying of events, until the server is restarted. etcd is no longer the
-    /// one whose events the local log has, even if its revision grows beyond the log's again.
+    /// Stops all writes of this server, and the copying of events, until the server is restarted. Called when etcd was
+    /// replaced: it is no longer the etcd whose events the local log has, even if its revision grows beyond the log's
+    /// again.
     pub fn end_epoch(&self, why: String) {
         if self.restored.set(why.clone()).is_ok() {
             tracing::error!("{why}");

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// Why a folder's log cannot be opened, made, copied or repaired.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderFault {
-    /// Another command was making the log in that folder.
+    /// A command has begun to make the log in this folder, and has not finished.
     #[error("{}", making.description(path))]
     Unfinished { making: Making, path: PathBuf },
     /// A new log was to be made in a folder that is not empty.

@@ -18,8 +18,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How many events are read under one lock.
 const PIECE: usize = 1000;
-/// Tables are compacted when the forgotten part of their bytes reaches one in this number, so each byte is rewritten
-/// only a few times.
+/// Tables are compacted when more than 1/`GARBAGE_PART` of their bytes are forgotten, so each byte is rewritten only a
+/// few times.
 const GARBAGE_PART: u64 = 4;
 
 /// The events and bytes forgotten since the log was opened.
@@ -46,7 +46,7 @@ pub fn begin(db: &DB, folder: &Path, through: Offset) -> Result<Offset, Fault> {
         db.put_cf_opt(family(db, META)?, META_OLDEST, key::offset(through), &synced())
             .map_err(|error| fault("note its beginning", error))?;
     }
-    // The version of an interrupted pass is returned as well, so that the pass is completed.
+    // The stored version is returned even if `through` is lower, so that an interrupted pass is completed.
     oldest(db)
 }
 
@@ -164,7 +164,7 @@ pub fn compact_events(db: &DB, from: &[u8], through: &[u8]) -> Result<(), Fault>
 
 fn compact_range(db: &DB, name: &str, from: Option<&[u8]>, through: Option<&[u8]>) -> Result<(), Fault> {
     let mut options = CompactOptions::default();
-    // This compaction may run at the same time as RocksDB's own ones.
+    // This compaction may run at the same time as the compactions that RocksDB begins by itself.
     options.set_exclusive_manual_compaction(false);
     let failures = || db.property_int_value("rocksdb.background-errors").ok().flatten().unwrap_or(0);
     let before = failures();

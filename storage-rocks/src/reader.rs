@@ -124,7 +124,7 @@ mod tests {
     fn a_reader_beside_the_writer_sees_the_same() {
         let folder = tempfile::tempdir().expect("a folder");
         let log = RocksLog::open(folder.path()).expect("a log");
-        // Keys with a common prefix, in one resource, and in another whose name has a common prefix.
+        // The keys have a common prefix. They are in two resources, whose names also have a common prefix.
         let names = [("pods", "a/b"), ("pods", "a/bc"), ("pods", "a/b"), ("podspecs", "a/b"), ("pods", "a/b")];
         let records: Vec<Record> =
             (1..).zip(names).map(|(offset, (resource, key))| put(offset, resource, key)).collect();

@@ -26,7 +26,7 @@ pub enum Repair {
     PutBack { object: String, damaged: Offset, intact: Offset },
     /// No version of the object could be read: the object is lost.
     Lost { object: String, damaged: Offset },
-    /// An old version of an object, or a version of a deleted one, is lost.
+    /// An old version of an object, or a version of a deleted object, is lost.
     Forgotten { object: String, damaged: Offset },
     /// The event could not be read, and its object is unknown.
     Unknown { damaged: Offset },

@@ -1,9 +1,9 @@
 //! The free room on the disk of the log, and a reserve.
 //!
 //! The reserve is a file that occupies room, so that no other program gets it. It is made when the log is opened. When
-//! the disk is nearly full, the namespaces that fill it are refused first; when it is full, most writes are refused.
-//! Then the file shrinks step by step for the writes that are still allowed: deletes, forgetting history, and opening
-//! the log after a crash. It grows again when there is room.
+//! the disk is nearly full, writes to the namespaces that fill it are refused; when the disk is full, most writes are
+//! refused. Then the file shrinks step by step for the writes that are still allowed: deletes, forgetting history, and
+//! opening the log after a crash. The file grows again when there is room.
 
 use holdfast_engine::log::Lack;
 use holdfast_files::check;
@@ -20,8 +20,8 @@ const NAME: &str = "reserve";
 /// If less room than this mark is free, most writes are refused, because data in memory has yet to be written to
 /// tables.
 const MARK_BYTES: u64 = 32 << 20;
-/// If the free room exceeds the mark by less than the mark divided by this number, namespaces that fill the disk are
-/// refused.
+/// If the free room exceeds the mark by less than the mark divided by this number, writes to the namespaces that fill
+/// the disk are refused.
 const SOON_PART: u64 = 2;
 /// On a small disk the mark is the size of the disk divided by this number.
 const MARK_PART: u64 = 8;
@@ -41,8 +41,9 @@ const WRITE_BYTES: u64 = 4096;
 const COPIES: u64 = 2;
 /// The disk is checked again after at most this many bytes.
 const LOOK_BYTES: u64 = 64 << 20;
-/// How long, and how often, a write that makes room waits for other work to free room.
+/// The duration of one wait. A write that makes room waits for other work to free room.
 const WAIT: Duration = Duration::from_millis(100);
+/// The maximum number of these waits for one write.
 const WAITS: usize = 30;
 
 /// The size of the reserve.
@@ -77,7 +78,7 @@ pub struct Standing {
     /// If less room than this is free, most writes are refused.
     pub mark_bytes: u64,
     pub is_little: bool,
-    /// Whether namespaces that fill the disk are refused, because room is or will soon be short.
+    /// Whether writes to the namespaces that fill the disk are refused, because room is or will soon be short.
     pub is_short: bool,
 }
 
@@ -146,15 +147,15 @@ impl DiskReserve {
         self.left_for_others(free).map(|left| Lack::Soon { left, why: told() })
     }
 
-    /// Whether namespaces that fill the disk are refused, because room is or will soon be short.
+    /// Whether writes to the namespaces that fill the disk are refused, because room is or will soon be short.
     pub fn is_short(&self) -> bool {
         self.settle(0);
         let free = self.free.load(Ordering::Relaxed);
         self.is_little.load(Ordering::Relaxed) || self.left_for_others(free).is_some()
     }
 
-    /// The room for other writes while only writes of namespaces that fill the disk are refused, in thousandths of the
-    /// room when that begins. `None` if there is more room, so that no namespace is refused.
+    /// The room that is left above the mark while only writes to the namespaces that fill the disk are refused, in
+    /// thousandths of this room when the refusals begin. `None` if there is more room, so that no write is refused.
     fn left_for_others(&self, free: u64) -> Option<u64> {
         let part = self.mark / SOON_PART;
         let left = free.saturating_sub(self.mark);
@@ -173,7 +174,7 @@ impl DiskReserve {
         // The state of too little room ends only when there is somewhat more room than when it began, so that it does
         // not change with each write.
         let enough = self.mark.saturating_add(self.mark / SOON_PART).saturating_add(cost);
-        // Room beyond that goes to the reserve first, because the next start needs the reserve before writes may
+        // Room beyond `enough` goes to the reserve first, because the next start needs the reserve before writes may
         // continue.
         let missing = self.wanted.saturating_sub(*reserve);
         let more = missing.min(free.saturating_sub(enough) / STEP_BYTES * STEP_BYTES);
@@ -337,7 +338,7 @@ mod tests {
         room.settle(0);
         assert_eq!((size(), room.lacks(1000)), (8 << 20, None), "there is room again");
 
-        // A server with `AsItIs` keeps the existing reserve, and one without a reserve removes it.
+        // A server with `AsItIs` keeps the existing reserve, and a server without a reserve removes it.
         let found = DiskReserve::open(folder.path(), Reserve::AsItIs).expect("room");
         assert_eq!((found.standing().reserve_bytes, found.lacks(huge)), (8 << 20, None));
         let none = DiskReserve::open(folder.path(), Reserve::Bytes(0)).expect("room");

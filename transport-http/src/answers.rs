@@ -45,7 +45,8 @@ impl Answers {
         self.threads.run_for(&Reader::of(user), Length::Long, work).await
     }
 
-    /// Waits for the memory that a stream needs for one event until the event is sent. A user above its share waits.
+    /// Reserves the memory that a stream needs for one event, until the event is sent. Waits while the user uses more
+    /// than its share.
     pub async fn room(&self, user: &User, bytes: usize) -> Charge {
         self.memory.room(&Reader::of(user), bytes as u64).await
     }
@@ -67,7 +68,7 @@ impl Answers {
         let reader = Reader::of(user);
         let pieces = held.counted().pieces.clone();
         let state = match (&counted, pieces) {
-            // A response that is counted already does not hold the newest state's objects.
+            // A response that is already counted does not refer to the newest state's objects.
             (None, Some(pieces)) if held.is_shared => keep(&reader, pieces).map(Some),
             _ => Ok(None),
         };

@@ -54,8 +54,8 @@ pub fn ended(refusal: &Refusal) -> RequestEnd {
     RequestEnd { code, status: Some(document.clone()), object: Some(document) }
 }
 
-/// Records the end of a request if the reply is its end. Otherwise returns the trail, and the end of the response is
-/// recorded later.
+/// Records the end of a request if the reply ends the request. Otherwise returns the trail, and the end of the response
+/// is recorded later.
 pub async fn tell(
     transport: &Transport,
     mut trail: Box<Trail>,
@@ -106,7 +106,7 @@ fn is_lasting(route: &Route) -> bool {
     matches!(path.subresource.as_str(), "attach" | "exec" | "log" | "portforward" | "proxy")
 }
 
-/// The response's document, or a response whose body is one.
+/// The response's document, or a response whose body is a document.
 enum Shown {
     Document(Value),
     Answer(Response),

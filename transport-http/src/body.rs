@@ -30,8 +30,9 @@ const BODIES_BYTES_MAX: u64 = 256 << 20;
 /// Each body counts at least this many bytes, so that many bodies that never arrive also use up the memory.
 const BODY_BYTES_MIN: u64 = 64 << 10;
 
-/// How many bytes of an unwanted body are read, and how long that may take.
+/// How many bytes of an unwanted body are read.
 const PASSED_OVER_BYTES_MAX: usize = 256 << 10;
+/// How long reading an unwanted body may take.
 const PASSED_OVER_MAX: Duration = Duration::from_secs(1);
 
 /// Marks a response whose request body was not read to its end, so that an HTTP/1.1 connection cannot be used again.
@@ -47,7 +48,7 @@ impl Progress {
     }
 }
 
-/// The body, and its progress. If the head announces no body, it counts as read.
+/// The body, and its progress. If the head announces no body, the body counts as read.
 pub fn followed<B: Stream>(headers: &HeaderMap, body: B) -> (impl Stream<Item = B::Item> + use<B>, Progress) {
     let announced = headers.contains_key(TRANSFER_ENCODING)
         || headers.get(CONTENT_LENGTH).is_some_and(|length| length.as_bytes() != b"0");
@@ -87,7 +88,7 @@ pub struct Bodies {
     room: Shares,
 }
 
-/// A body that was read, and its memory, which counts until this is dropped.
+/// A body that was read, and its memory, which counts until this value is dropped.
 #[derive(Default)]
 pub struct Received {
     pub bytes: Bytes,

@@ -25,7 +25,7 @@ const DOCUMENTS_MAX: usize = 8192;
 /// The number of past APIs whose documents are kept.
 pub(crate) const PAST_MAX: usize = 4;
 
-/// The documents of the current API, and of the past ones that were read last.
+/// The documents of the current API, and of the past APIs that were read last.
 pub struct Library {
     present: Arc<Documents>,
     pub(crate) past: Arc<Past>,
@@ -130,7 +130,7 @@ impl Documents {
             }
         }
         let mut kept = self.lock();
-        // A fork may ask for a document of an older revision; the newer one is needed more often.
+        // A fork may ask for a document of an older revision; the newer document is needed more often, so it stays.
         if kept.get(&name).is_some_and(|(newer, _)| *newer > revision) {
             return;
         }

@@ -12,8 +12,8 @@ use std::time::Duration;
 /// Paths of health.
 pub const PATHS: [&str; 3] = ["healthz", "livez", "readyz"];
 
-/// The checks of every server. Scripts for other API servers query `etcd`: it fails if the log or the writer does, and
-/// on etcd also if etcd does.
+/// The checks of every server. Scripts for other API servers query `etcd`: this check fails if the log or the writer
+/// fails, and, for a log in etcd, also if etcd fails.
 const CHECKS: &[&str] = &["etcd", "log", "ping", "writer"];
 /// Further checks for readiness.
 const READY_CHECKS: &[&str] = &["etcd-readiness", "informer-sync"];
@@ -48,15 +48,17 @@ const HOOKS: &[&str] = &[
     "poststarthook/start-system-namespaces-controller",
     "poststarthook/storage-object-count-tracker-hook",
 ];
-/// Further start hooks: the first list with priority and fairness, the second without it.
+/// The start hooks that only a server with priority and fairness has.
 const FAIR_HOOKS: &[&str] = &[
     "poststarthook/priority-and-fairness-config-consumer",
     "poststarthook/priority-and-fairness-config-producer",
     "poststarthook/priority-and-fairness-filter",
 ];
+/// The start hooks that only a server without priority and fairness has.
 const UNFAIR_HOOKS: &[&str] = &["poststarthook/max-in-flight-filter"];
-/// The prefix of all checks of an override's etcd, and the longer prefix of those that are only for readiness.
+/// The prefix of all checks of an override's etcd.
 const OVERRIDE_BEGIN: &str = "etcd-override-";
+/// The longer prefix of the checks of an override's etcd that are only for readiness.
 const READY_BEGIN: &str = "etcd-override-readiness-";
 /// How long the writer may take to answer before it counts as dead.
 const WRITER_PATIENCE: Duration = Duration::from_secs(10);

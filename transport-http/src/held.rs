@@ -1,15 +1,15 @@
-//! The memory that one response holds until it is sent, and the pieces that hold it.
+//! The memory that one response uses until it is sent, and the pieces that use this memory.
 
 use bytes::Bytes;
 use holdfast_engine::{Charge, Cut, Kept, Loss};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// The memory that one response holds until it was sent. The body keeps a clone, and the memory is free when the last
+/// The memory that one response uses until it is sent. The body keeps a clone, and the memory is free when the last
 /// clone is dropped.
 #[derive(Clone)]
 pub struct Held {
-    /// The bytes that only this response holds.
+    /// The bytes that are in memory only for this response.
     pub bytes: usize,
     /// Whether the response shares the objects of the state. They need no memory of their own while the state has them.
     pub is_shared: bool,

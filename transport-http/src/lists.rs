@@ -98,7 +98,7 @@ pub fn list(kind: &Arc<Kind>, version: usize, page: Page, head: &Head, shape: Sh
     if !shape.is_raw() {
         return respond::bytes(200, items.join(), shape);
     }
-    // Items that were made for this list alone are held until the list is sent.
+    // Items that were made for this list alone stay in memory until the list is sent.
     let own = match &items.converted {
         Some(_) if is_partial => size,
         Some(_) => piece,
@@ -107,7 +107,8 @@ pub fn list(kind: &Arc<Kind>, version: usize, page: Page, head: &Head, shape: Sh
     respond::counted(items.pieces(), own, size, JSON, shape.gzip)
 }
 
-/// The size of the largest object, if it is larger than a piece: the piece that contains it is larger, too.
+/// The size of the largest object that is larger than a piece; zero if there is none. The piece that contains such an
+/// object exceeds the usual size.
 fn piece_bytes(entries: &[Arc<Entry>]) -> usize {
     entries.iter().map(|entry| entry.size()).filter(|bytes| *bytes > PIECE_BYTES).max().unwrap_or_default()
 }
@@ -122,7 +123,7 @@ struct Table {
 }
 
 impl Table {
-    /// The table in pieces; each is made when the one before has been sent.
+    /// The table in pieces. Each piece is made when the piece before it has been sent.
     fn pieces(mut self, begin: Vec<u8>) -> impl Iterator<Item = Bytes> + Send + Sync + 'static {
         let mut begin = Some(begin);
         let mut next = 0;
@@ -245,8 +246,8 @@ impl Items {
         out.into()
     }
 
-    /// The list in pieces; each is made when the one before has been sent. A large item is a piece of its own, as it is
-    /// stored: nothing is copied for a client that does not read.
+    /// The list in pieces. Each piece is made when the piece before it has been sent. A large item is a piece of its
+    /// own, in its stored form: nothing is copied for a client that does not read.
     fn pieces(self) -> impl Iterator<Item = Bytes> + Send + Sync + 'static {
         let mut next = 0;
         let mut ended = false;

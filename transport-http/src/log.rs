@@ -49,15 +49,16 @@ pub const OFFSETS_MAX: usize = 1024;
 /// The longest wait for the next event, in seconds.
 pub const WAIT_SECONDS_MAX: u64 = 30;
 
-/// How many records are read at a time, and how many bytes of them are sent at a time.
+/// How many records are read at a time.
 const PIECE: usize = 256;
+/// How many bytes of records are sent at a time.
 const PIECE_BYTES: usize = 256 << 10;
-/// This value in the place of a length means that the log failed; the text of the fault follows.
+/// This value instead of a length means that the log failed; the text of the fault follows.
 const FAILED: u32 = u32::MAX;
 /// A reader refuses longer frames. The bound is longer than any record.
 const FRAME_BYTES_MAX: u32 = 256 << 20;
 
-/// The user, and the request's place among the requests in progress. The request gives the place up while it waits.
+/// The user, and the request's place among the requests in progress. The request releases the place while it waits.
 pub(crate) struct Waiter<'a> {
     pub user: &'a User,
     pub place: Option<RequestSlot>,

@@ -58,7 +58,7 @@ pub fn acting_as(headers: &HeaderMap, is_constrained: bool) -> Result<Option<Act
     }
 }
 
-/// Reads the parts of requests on objects that need a look at the server.
+/// Reads those parts of requests on objects whose meaning depends on the server's state and settings.
 pub struct CallParser<'a> {
     pub engine: &'a Engine,
     pub bodies: &'a Bodies,
@@ -89,7 +89,7 @@ impl CallParser<'_> {
         let verb = named.verb;
         named.options = understood.query.options(options_kind(verb))?;
         let deletes = matches!(verb, Verb::Delete | Verb::DeleteCollection);
-        // The content type of a deletion matters only if it has a body.
+        // The content type of a deletion matters only if the deletion has a body.
         let (format, unreadable) = match format_of(&head.headers, verb) {
             Err(refusal) if deletes => (Format::Json, Some(refusal)),
             format => (format?, None),
@@ -103,7 +103,7 @@ impl CallParser<'_> {
             kept.socket = Socket::asked(&head.headers, head.upgrade.take())?;
         }
         if let Some(body) = body.filter(|_| verb.is_mutating()) {
-            // Boxed, because otherwise the future of every request would have room for it.
+            // Boxed, because otherwise the future of every request would have room for the future that reads a body.
             kept.body = Box::pin(self.bodies.read(user, body)).await?;
             named.body.content = kept.body.bytes.clone().into();
         }
@@ -122,7 +122,7 @@ impl CallParser<'_> {
         self.gate(named)
     }
 
-    /// Chooses the client's next form, if the kind cannot be shown in the best one.
+    /// Chooses the next form that the client accepts, if the kind cannot be shown in the form that the client prefers.
     fn fit_shape(&self, named: &ResourceRequest, head: &Head, understood: &mut Understood) -> Result<(), Refusal> {
         let state = self.engine.snapshot();
         let ResourcePath { group, version, resource, .. } = &*named.path;

@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(index(&registries[0]), first);
         registries.iter().for_each(|registry| _ = index(registry));
         assert_eq!(library.past.lock().unwrap().len(), PAST_MAX);
-        // A reader that needs the memory gets it from the documents.
+        // If another reader needs the memory, the documents are dropped.
         let held = memory.told().bytes;
         assert!(held > 1 << 20, "{held}");
         let other = memory.take(&Reader::of(&User::new("b", &[])), (512 << 20) - held / 2);

@@ -40,6 +40,7 @@ use std::time::{Duration, Instant};
 
 /// Limits log lines about invalid credentials: any client can send many credentials of any length.
 static UNKNOWN: Sparing = Sparing::new();
+/// The maximum number of bytes of the reason in such a log line.
 const WHY_BYTES_MAX: usize = 1 << 10;
 
 /// The user of a request without credentials.
@@ -341,7 +342,7 @@ impl Transport {
         let mut response = match reply {
             Ok(Reply::Granted(granted)) => {
                 let granted = Permitted { granted, id: id.as_str(), place };
-                // Boxed, because few requests need this future and all would move it.
+                // Boxed, because few requests need this future, and otherwise all requests would move it.
                 Box::pin(self.granted(head, &understood, kept, granted, body)).await
             }
             Ok(Reply::Connect(way)) => Box::pin(connect::answer(self, head, shape, way, id.as_str(), body)).await,
@@ -434,7 +435,7 @@ async fn within<T>(patience: Option<Duration>, work: impl Future<Output = T>) ->
     }
 }
 
-/// A granted request, and the values that it holds until it is answered.
+/// A granted request, and the values that it needs until it is answered.
 struct Permitted<'a> {
     granted: Granted,
     id: &'a str,

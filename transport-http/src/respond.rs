@@ -164,7 +164,8 @@ impl Shape {
     }
 }
 
-/// As in Kubernetes, this media type gets JSON for custom resources, and is refused for built-in ones.
+/// As in Kubernetes, a client that accepts this media type gets JSON for custom resources, and is refused for built-in
+/// resources.
 const WILD: &str = "application/*";
 
 fn media(clause: &str) -> &str {
@@ -333,7 +334,7 @@ pub fn self_link(kind: &Kind, version: usize, namespace: &str) -> String {
     format!("{root}/{}{within}/{}", served.api_version(), kind.resource)
 }
 
-/// A body in pieces. `own` means that the pieces are held only for this reader.
+/// A body in pieces. `own` means that the pieces are in memory only for this reader.
 pub fn pieces(pieces: Vec<Bytes>, content_type: &'static str, gzip: bool, own: bool) -> Response {
     let size = pieces.iter().map(Bytes::len).sum();
     if size <= PIECE_BYTES {
@@ -342,7 +343,7 @@ pub fn pieces(pieces: Vec<Bytes>, content_type: &'static str, gzip: bool, own: b
     counted(pieces.into_iter(), if own { size } else { 0 }, size, content_type, gzip)
 }
 
-/// A body in pieces. `own` bytes, and one piece, are held only for this reader until they are sent.
+/// A body in pieces. `own` bytes and one piece are in memory only for this reader, until they are sent.
 pub fn counted(
     pieces: impl Iterator<Item = Bytes> + Send + Sync + 'static,
     own: usize,
@@ -427,7 +428,7 @@ pub fn protobuf_of(value: &Value) -> Option<Vec<u8>> {
 /// A finished body of any type, compressed if it is large and the client accepts compression. A large body is sent in
 /// slices, so that the connection does not keep a copy of it.
 pub fn content(code: u16, body: Bytes, content_type: &'static str, gzip: bool) -> Response {
-    // Bytes that the state shares are not held for the reader.
+    // Bytes that the state shares do not count as the reader's memory.
     let own = if body.len() > OWN_BYTES_MIN && body.is_unique() { body.len() } else { 0 };
     if own == 0 && body.len() <= PIECE_BYTES {
         let mut response = warp::reply::Response::new(body.into());

@@ -156,7 +156,7 @@ fn resource(method: &Method, (group, version): (&str, &str), rest: &[&str], watc
         rest: rest.get(3..).unwrap_or_default().join("/"),
     };
     let verb = match *method {
-        // The deprecated watch paths have only this verb, and only on them a path names the one object to watch.
+        // The deprecated watch paths have only this verb. Of all paths, only these may name a single object to watch.
         Method::GET if is_watch_path && path.subresource.is_empty() => Some(Verb::Watch),
         _ if is_watch_path => None,
         Method::GET if watch && path.name.is_empty() && path.subresource.is_empty() => Some(Verb::Watch),

@@ -1,4 +1,4 @@
-//! Limits the log lines that clients can cause: ten a second are written, and further ones are counted.
+//! Limits the log lines that clients can cause: ten lines a second are written, and further lines are only counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -45,7 +45,7 @@ pub fn answer(
     place: Option<RequestSlot>,
 ) -> Response {
     let Watched { kind, version, watch, timeout, bookmarks, mark_initial_end, flaw, trail } = watched;
-    // The seats are held while the initial objects and the past are read.
+    // The watch keeps its seats while it reads the initial objects and the past.
     let beginning = watch.is_beginning() || watch.is_far_behind();
     let mut feeder = Feeder {
         transport: transport.clone(),
@@ -68,8 +68,8 @@ pub fn answer(
         _counted: transport.service.watching(),
         _told: trail,
     };
-    // One future serves the whole watch. With a future for each event, each one would have to be made, and the feeder
-    // moved into it and back.
+    // One future serves the whole watch. With one future for each event, each future would have to be made, and the
+    // feeder moved into it and back.
     let pieces = async_stream::stream! {
         while let Some(piece) = feeder.next().await {
             yield piece;
@@ -132,7 +132,7 @@ struct Feeder {
     /// The rest of a large piece. The connection receives only as much as it sends, so it keeps no copy.
     rest: VecDeque<Bytes>,
     reader: Arc<User>,
-    /// Counts a large frame that only this watch holds while it is sent.
+    /// Counts the memory of a large frame that is made only for this watch, until the frame is sent.
     room: Option<Charge>,
     /// Whether the last frame was returned.
     ended: bool,
@@ -274,7 +274,7 @@ impl Feeder {
         Ok(Ok(piece.map_or(first, BytesMut::freeze)))
     }
 
-    /// The size of a large event that only this watch holds; zero for other events.
+    /// The size of a large event whose frame is made only for this watch; zero for other events.
     fn own_bytes(&self, delivery: &Delivery) -> usize {
         // Watches that got an event from the hub share its frame.
         let shared = self.is_shared() && Arc::strong_count(&delivery.event) > 1;
@@ -282,7 +282,7 @@ impl Feeder {
         if bytes <= PIECE_BYTES || shared || self.is_sliced(delivery) { 0 } else { bytes }
     }
 
-    /// Waits for memory that only this watch holds; false when the watch's time ended first.
+    /// Waits for the memory of a frame that is made only for this watch. Returns false if the watch's time ends first.
     async fn take_room(&mut self, bytes: usize) -> bool {
         // An event that was read from the log for this watch is already counted.
         if bytes <= OWN_BYTES_MIN || self.room.is_some() || self.watch.is_counted() {
@@ -373,8 +373,8 @@ impl Feeder {
             false => "null".into(),
         };
         let rest = match self.shape.form {
-            // A Table has no annotations of its own, so the one that ends the initial events is on the object of its
-            // only row.
+            // A Table has no annotations of its own, so the annotation that ends the initial events is on the object of
+            // the Table's only row.
             Form::Table(..) => format!(
                 "{{{version}}},\"columnDefinitions\":{columns},\"rows\":[{{\"cells\":[],\"object\":{{\
                  \"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{api_version}\",\"metadata\":{{{version}{mark}}}}}}}]"

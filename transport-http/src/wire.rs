@@ -15,7 +15,7 @@ pub struct Wire<T>(Arc<Mutex<Inner<T>>>);
 
 struct Inner<T> {
     stream: T,
-    /// How long the client may read nothing while data waits for it.
+    /// How long data may wait for the client to read it.
     unread: Duration,
     /// The timer that runs while the client reads nothing.
     stalled: Option<Pin<Box<Sleep>>>,
@@ -28,7 +28,7 @@ impl<T> Wire<T> {
         Wire(Arc::new(Mutex::new(Inner { stream, unread, stalled: None, _place: place })))
     }
 
-    /// Sets how long the client may read nothing.
+    /// Sets how long data may wait for the client to read it.
     pub fn allow_unread(&self, unread: Duration) {
         let mut inner = self.lock();
         (inner.unread, inner.stalled) = (unread, None);

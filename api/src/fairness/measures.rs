@@ -238,7 +238,7 @@ impl Measures {
         measures
     }
 
-    /// Removes the counters of all other flows and levels.
+    /// Removes the counters of all flows and levels except these.
     pub(super) fn keep<'a>(
         &self,
         flows: impl Iterator<Item = (&'a str, &'a str)>,

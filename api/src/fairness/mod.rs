@@ -62,8 +62,9 @@ struct Configured {
 /// A flow schema, with the priority level of its requests.
 pub struct Flow {
     pub schema: String,
-    /// Both UIDs are sent as headers of every response.
+    /// The UID of the flow schema, which is sent as a header of every response.
     pub schema_uid: Bytes,
+    /// The UID of the priority level, which is sent as a header of every response.
     pub level_uid: Bytes,
     distinguisher: Distinguisher,
     pub(crate) level: Arc<Level>,

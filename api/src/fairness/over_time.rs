@@ -51,7 +51,7 @@ impl OverTime {
 impl Observed {
     fn bring_to(&mut self, now: Moment) {
         let since = *self.since.get_or_insert(now);
-        // Two threads may read the clock in one order and arrive here in the other.
+        // Two threads may read the clock in one order and arrive here in the opposite order.
         let nanos = now.saturating_sub(since);
         let bucket = self.bounds.partition_point(|bound| *bound < self.number);
         self.nanos[bucket] = self.nanos[bucket].saturating_add(nanos);

@@ -20,7 +20,8 @@ pub const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
 const NAMESPACE: &str = "kube-system";
 const TRACKING: &str = "kube-apiserver-legacy-service-account-token-tracking";
 const SINCE: &str = "since";
-/// The maximum number of Secrets that wait to be labelled. Other Secrets are labelled at the next use of their tokens.
+/// The maximum number of Secrets that wait to be labelled. Secrets above this number are labelled at the next use of
+/// their tokens.
 const WAITING_MAX: usize = 1024;
 /// The time for which uses are collected before they are written.
 const PAUSE: Duration = Duration::from_millis(100);

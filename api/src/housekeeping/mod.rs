@@ -33,8 +33,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 const PARTS_PERIOD: Duration = Duration::from_secs(1);
 /// The maximum number of plans that are made one after another.
 const ROUNDS_MAX: usize = 64;
-/// The bounds of the interval at which Events are checked for expiry. The interval is a twentieth of their lifetime.
+/// The minimum interval at which Events are checked for expiry. The interval is a twentieth of the Events' lifetime.
 const EXPIRY_PERIOD_MIN: Duration = Duration::from_millis(100);
+/// The maximum interval at which Events are checked for expiry.
 const EXPIRY_PERIOD_MAX: Duration = Duration::from_secs(30);
 
 /// Runs until nothing else owns the service.

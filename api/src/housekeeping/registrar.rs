@@ -33,7 +33,7 @@ pub struct Registrar {
     followed: Offset,
 }
 
-/// Creates the missing APIServices of the served APIs, and removes the others.
+/// Creates the missing APIServices of the served APIs, and removes the APIServices of APIs that are no longer served.
 pub async fn ensure(service: &Arc<Service>) -> Result<Registrar, Refusal> {
     let state = service.engine().snapshot();
     let custom = custom(&state);

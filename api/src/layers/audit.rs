@@ -245,7 +245,7 @@ fn name_of(reply: &Reply) -> String {
     }
 }
 
-/// The request's verb and scope in the form of dashboards, and whether the request is a dry run.
+/// The request's verb and scope in the form that dashboards query, and whether the request is a dry run.
 fn counted_as(asked: &CallSubject) -> (&'static str, &'static str, bool) {
     let scope = |verb: &str, namespace: &str, name: &str| match (verb, namespace, name) {
         ("create", ..) => "resource",

@@ -25,10 +25,12 @@ use std::time::Instant;
 
 /// The maximum number of requests that wait for a future version.
 const WAITING_MAX: u64 = 4096;
-/// Priority and fairness estimates the cost of a request in objects of a list. These are the estimates for requests
-/// about the past: one object, a discovery or OpenAPI document, and an access review.
+/// The cost of reading one object of the past. Priority and fairness estimates the cost of a request in objects of a
+/// list.
 const READS_OF_PAST: usize = 2;
+/// The cost of a discovery or OpenAPI document about the past.
 const PAST_DOCUMENT: usize = 500;
+/// The cost of an access review about the past.
 const PAST_REVIEW: usize = 300;
 /// The number of missed events that cost a watch as much as one object. The number is high, because most events do not
 /// concern the watcher.

@@ -13,8 +13,9 @@ use holdfast_engine::Engine;
 use holdfast_engine::log::{Flaw, Unreadable};
 use std::sync::Arc;
 
-/// The maximum number of unreadable objects that the refusal of a list counts, and the maximum number that it names.
+/// The maximum number of unreadable objects that the refusal of a list counts.
 const LOOKED_MAX: usize = 1000;
+/// The maximum number of unreadable objects that the refusal of a list names.
 const NAMED_MAX: usize = 10;
 /// The maximum number of objects that get a cause of their own, if the feature gate is on.
 const CAUSES_MAX: usize = 100;

@@ -1,7 +1,7 @@
 //! The server's metrics, in Prometheus' form.
 //!
 //! Labels are verbs, and the kinds and subresources that are served. Requests for anything else are counted without a
-//! name, because clients could otherwise make the table grow.
+//! name, because clients could otherwise create any number of labels.
 
 mod admission;
 mod decisions;
@@ -383,7 +383,8 @@ impl Metrics {
     }
 }
 
-/// The label of a user. Only few users are counted by name, because clients could otherwise make the table grow.
+/// The label of a user. Only few users are counted by name, because clients could otherwise create any number of
+/// labels.
 fn counted_as(name: &str) -> &str {
     match name {
         "admin" | "client" | "kube_proxy" | "kubelet" | "system:serviceaccount:kube-system:default" => name,

@@ -64,7 +64,7 @@ pub struct Requests {
 pub struct Row {
     pub labels: RequestLabels,
     took: Histogram,
-    /// Whether the requests are timed. Long-running requests are not.
+    /// Whether the requests are timed. Long-running requests are not timed.
     timed: bool,
     /// The codes that came first, each with the number of its answers: nearly all answers have one of them, and are
     /// counted without a lock.
@@ -213,7 +213,7 @@ mod tests {
             dry_run: false,
         };
         requests.row(key(0), || labels.clone()).count(AnswerCode(200), Duration::from_millis(300));
-        // The same kind after a redefinition, and a request that was not answered.
+        // `key(1)` is the same kind after a redefinition. The GET request has no answer, so it is not counted.
         requests.row(key(1), || labels.clone()).count(AnswerCode(200), Duration::from_secs(3));
         requests.row_of(&labels).count(AnswerCode(429), Duration::from_millis(1));
         requests.row_of(&RequestLabels { verb: "GET", ..labels.clone() });

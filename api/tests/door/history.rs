@@ -64,7 +64,7 @@ async fn a_namespace_made_anew_has_no_past() {
     for reply in ways(&service, &jane(), now).await {
         reply.expect("her own");
     }
-    // A user that may read the same in all namespaces sees the whole past.
+    // A user that may read ConfigMaps in all namespaces sees the whole past.
     let auditor = User::new("auditor", &["system:authenticated"]);
     allow(&service, &auditor, "", rule).await;
     for user in [admin(), auditor] {

@@ -426,13 +426,13 @@ impl Engine {
         &self.built_in
     }
 
-    /// Pins the snapshot for the following pages. Its memory counts as the reader's.
+    /// Pins the snapshot for the next pages of a list. Its memory counts as the reader's.
     pub fn pin(&self, state: &Arc<State>, reader: &Reader) {
         self.pins.pin(state, reader);
     }
 
-    /// Counts the objects of the newest state that an answer references as the reader's memory. If other users need the
-    /// memory, `cut` ends the answer.
+    /// Counts, as the reader's memory, the objects of the newest state that an answer references. If other users need
+    /// the memory, `cut` ends the answer.
     pub fn keep(&self, reader: &Reader, cut: Weak<dyn Cut>) -> Result<Kept, Refusal> {
         self.pins.keep(&self.own_snapshot(), reader, Some(cut))
     }

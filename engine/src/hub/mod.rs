@@ -36,10 +36,11 @@ pub(crate) use tap_queue::TapQueue;
 const QUEUE_EVENTS_MAX: usize = 256;
 /// The maximum number of watches of one user.
 const WATCHES_OF_ONE_MAX: usize = 10_000;
-/// The maximum number of bytes of selectors in the watches of one user, and of all users. Each user may have
-/// `SELECTOR_BYTES_OF_EACH`, even if the limit for all users is reached.
+/// The maximum number of bytes of selectors in the watches of one user.
 const SELECTOR_BYTES_OF_ONE_MAX: usize = 64 << 20;
+/// The maximum number of bytes of selectors in the watches of all users.
 const SELECTOR_BYTES_MAX: usize = 512 << 20;
+/// The number of bytes of selectors that each user may have even if the limit for all users is reached.
 const SELECTOR_BYTES_OF_EACH: usize = 1 << 20;
 /// The maximum number of labels that the writer compares for all watchers of one event.
 const LOOKS_MAX: usize = 200_000;

@@ -20,7 +20,7 @@ pub struct Decision {
     /// The indexes of the decision's records in the proposal. Each record requires that the event it
     /// [replaces](Record::replaces) is the newest event of its object, or that no such object exists.
     pub records: Range<usize>,
-    /// The other versions that the decision requires.
+    /// The versions that the decision requires in addition to those that its records replace.
     pub expects: Vec<Expected>,
     /// Claims that no other object may hold, each with the index of the record whose object claims it.
     pub claims: Vec<(usize, Arc<str>)>,
@@ -60,7 +60,7 @@ pub enum Receipt {
     Overtaken,
     /// Another object holds this claim, so none of the decision's events is in the log. The request is judged again.
     Taken(Arc<str>),
-    /// None of the decision's events is in the log, for another reason.
+    /// None of the decision's events is in the log, for a reason other than the two above.
     Refused(Fault),
     /// The decision was sent but not answered.
     Unknown,

@@ -46,7 +46,7 @@ pub struct Watch {
     ahead: Ahead,
     /// The user whose turns and memory the watch uses.
     reader: Reader,
-    /// Counts the pending events that were made only for this watcher as the reader's memory.
+    /// Counts, as the reader's memory, the pending events that were made only for this watcher.
     charge: Option<Charge>,
     /// The version whose objects are the initial events; `None` after the end of these events was reported.
     initial: Option<Offset>,
@@ -299,7 +299,7 @@ impl Watch {
                 self.begin_on()?;
                 continue;
             }
-            // The caller asks for the next event only after it has handled the last one, so the last event no longer
+            // The caller asks for the next event only after it has handled the last event, so the last event no longer
             // counts.
             self.charge = None;
             if self.position < self.source.since() {

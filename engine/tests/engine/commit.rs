@@ -96,8 +96,8 @@ fn nothing_is_shown_or_told_before_it_is_durable() {
     assert!(shared.2.next_ready().unwrap().is_some());
 }
 
-/// The second request began before the first one's command was queued, so it shares its append. A request that waits
-/// for something else delays no batch.
+/// The second request began before the first request's command was queued, so the two requests share one append. A
+/// request that waits for something other than the writer delays no batch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_writer_waits_for_who_is_on_the_way() {
     const LONG: Duration = Duration::from_secs(3600);
@@ -196,7 +196,7 @@ fn what_went_stale_is_decided_again_unless_the_client_fixed_the_version() {
     let fixed = patch("configmaps", "default", "a", json!({"metadata": {"resourceVersion": "2"}, "data": {"k": "f"}}));
     let (first, second) = (set("a", "first"), patch("configmaps", "default", "a", json!({"data": {"l": "second"}})));
     let mut futures = [&first, &second, &fixed].map(|request| Box::pin(engine.mutate(request)));
-    // All three decide on version 2.
+    // All three requests are judged on version 2.
     assert!(futures.iter_mut().all(|future| poll(future).is_pending()));
     stage.commit();
     let [one, two, three] = &mut futures;

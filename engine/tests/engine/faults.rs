@@ -109,8 +109,8 @@ fn before_there_is_little_room_those_are_refused_who_fill_it() {
     stage.must(&map("another", "a", 10));
 }
 
-/// A decision that another one of the batch clashed with was not written if the batch failed, so no client may get a
-/// conflict.
+/// If a batch fails, none of its decisions was written. So a decision that conflicts with an earlier decision of the
+/// batch must not be answered with a conflict.
 #[test]
 fn a_clash_within_a_failed_batch_is_no_clash() {
     for (fault, expected) in [

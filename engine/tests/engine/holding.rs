@@ -85,7 +85,7 @@ impl Log for Counting {
     }
 }
 
-/// Makes two namespaces. In `mine` one object is made first and another one last; in `theirs` one object is changed
+/// Makes two namespaces. In `mine` one object is made first and another object last; in `theirs` one object is changed
 /// `changes` times, to texts of `bytes` bytes.
 fn stage(changes: usize, bytes: usize) -> (Stage, Arc<Counting>) {
     let log = Arc::new(Counting::default());
@@ -122,7 +122,7 @@ fn a_watch_of_the_past_reads_what_it_shows() {
         }
         assert_eq!((seen, log.take()), (told, told), "{namespace}");
     }
-    // All later events are seen once, even if they are read in pieces and if they come during the read.
+    // A watch sees every event after its beginning once, even if the events are read in pieces or arrive during a read.
     let mut stage = stage;
     let mut behind = watch(&stage, "", begin, "jane");
     let first = behind.next_ready().expect("no fault").expect("an event").event.change.offset;
@@ -147,7 +147,7 @@ fn unread_watches_of_the_past_hold_few_bytes() {
     let held = memory.told().bytes;
     assert!(held >= 20 * BYTES as u64 && held < 20 * 3 * BYTES as u64, "{held}");
     assert_eq!(memory.told().holders, 1);
-    // A watch that has caught up holds nothing.
+    // A watch that has caught up uses no memory.
     let mut count = 1;
     while watches[0].next_ready().expect("no fault").is_some() {
         count += 1;
@@ -169,7 +169,7 @@ fn a_watch_whose_beginning_was_let_go_of_is_told_so() {
     assert!(slow.next_ready().expect("no fault").is_some());
     assert!(memory.told().bytes > 0);
     // Objects that change before the watch has read its first events stay in memory for this watch alone, up to the
-    // bound of its user.
+    // limit of the watch's user.
     memory.set_bytes_max(8 << 20);
     let (mut changes, mut renewed) = (0, Vec::new());
     while memory.told().gave_way == 0 {

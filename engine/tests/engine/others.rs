@@ -1,4 +1,4 @@
-//! A log to which other servers append, too: an overtaken request gets a correct answer, and the other servers' events
+//! A log to which other servers also append: an overtaken request gets a correct answer, and the other servers' events
 //! are published.
 
 use super::stage::{Stage, config_map, create, delete, drain, everything, options, patch, poll, selection, set};

@@ -60,7 +60,7 @@ fn a_past_version_is_what_it_was() {
     let states = history(&mut stage);
     let services = states[0].registry.by_storage("services/specs").unwrap();
     for engine in [stage.engine.clone(), stage.restart(&log).engine] {
-        // The versions are read in both orders: no read may change the result of a later one.
+        // The versions are read in both orders: no read may change the result of a later read.
         for was in states.iter().rev().chain(&states) {
             let found = exact(&engine, was.offset.0).unwrap();
             assert_eq!(found.offset, was.offset);
@@ -198,11 +198,13 @@ fn pages_are_of_one_snapshot() {
     let mut token = first.next.map(|next| next.seal(&key)).unwrap_or_default();
     let mut turn = 0;
     while !token.is_empty() {
-        // An object is deleted, one is changed and one is made, both before the next page's first key and after it.
+        // Between two pages one object is deleted, another is changed and a third is created. Some of their keys are
+        // before the next page's first key, others after it.
         stage.must(&delete("configmaps", "default", &format!("a{}", 8 - turn)));
         stage.must(&set("a9", &format!("w{turn}")));
         stage.must(&config_map(&format!("a5{turn}")));
-        // The second page is read from the pinned snapshot; the third from a server that crashed in between.
+        // The second page is read from the pinned snapshot. The third page is read by a server that has crashed and
+        // restarted since the second page.
         let engine = if turn == 0 { stage.engine.clone() } else { stage.restart(&log).engine };
         let from = Continue::open(&token, &key).unwrap();
         let view = at_once(engine.view_for(Freshness::Newest, Some(&from))).unwrap();

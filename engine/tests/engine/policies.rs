@@ -47,7 +47,8 @@ async fn a_policy_that_takes_long_keeps_no_worker() {
     IS_LONG.store(true, Ordering::Relaxed);
     let writing = tokio::spawn(async move { engine.mutate(&config_map("a")).await.map(drop) });
     has_begun.recv_timeout(PATIENCE).expect("it is judged");
-    // The only worker is the one that judges.
+    // The runtime has one worker, which runs the request that is being judged. This task can run only if that request
+    // does not block the worker.
     tokio::spawn(async move { end.send(()) });
     writing.await.unwrap().unwrap();
 }

@@ -51,7 +51,7 @@ fn that_an_object_goes_is_not_told_where_it_is_gone_at_once() {
     let began = tap.begin().offset.0;
     stage.must(&delete("pods", "default", "slow"));
     assert_eq!(told(&mut tap), format!("default/slow@{} through {}", began + 1, began + 1));
-    // The pod is marked as being deleted in the event before.
+    // The tap omits the event before the removal, which marks the pod as being deleted.
     stage.must(&delete("pods", "default", "quick"));
     assert_eq!(told(&mut tap), format!("default/quick@{} through {}", began + 3, began + 3));
     stage.must(&set("map", "changed"));

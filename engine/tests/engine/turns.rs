@@ -42,8 +42,8 @@ fn is_done(mutation: &mut Mutation) -> bool {
     }
 }
 
-/// Runs rounds. In each round a new writer is faster than the slow one. Returns how many rounds the slow one needed,
-/// and the requests that still wait.
+/// Runs rounds. In each round a new writer is faster than the slow request. Returns how many rounds the slow request
+/// needed, and the requests that still wait.
 fn rounds(stage: &mut Stage, slow: &mut Mutation, max: usize) -> (Option<usize>, Vec<Mutation>) {
     let mut fast = Vec::new();
     for round in 0..max {
@@ -91,7 +91,7 @@ fn who_goes_away_in_its_turn_lets_the_others_go_on() {
     drop(slow);
     waiting.push(next);
     finish(&mut stage, waiting);
-    // No line is left over.
+    // No queue is left over.
     stage.must(&set("a", "last"));
 }
 

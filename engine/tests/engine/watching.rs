@@ -104,7 +104,7 @@ fn what_leaves_a_selection_is_deleted_to_it() {
         }
         let expected = [
             ("ADDED default/a@2", "v"),
-            // The object as the selection last saw it, with the version of the event that took it out.
+            // The object as the selection last saw it, with the version of the event by which it left the selection.
             ("DELETED default/a@3", "v"),
             ("ADDED default/a@5", "unseen"),
             ("MODIFIED default/a@6", "seen"),
@@ -187,7 +187,7 @@ fn bookmarks_tell_the_truth() {
     assert_eq!(watch.bookmark().unwrap(), None, "and asking does not lose it");
     assert_eq!(drain(&mut watch), ["ADDED default/a@2"]);
     assert_eq!(watch.bookmark().unwrap(), Some(Offset(2)));
-    // Events that do not concern the watcher move its position on too.
+    // Events that do not concern the watcher also advance its position.
     stage.must(&create("secrets", "default", json!({"metadata": {"name": "s"}})));
     stage.must(&create("secrets", "default", json!({"metadata": {"name": "t"}})));
     assert_eq!(watch.bookmark().unwrap(), Some(Offset(4)));

@@ -294,7 +294,7 @@ impl Log for SharedLog {
 
     fn recover(&self) -> Result<(), Fault> {
         let mut store = self.reached()?;
-        // Earlier writes of this server that have not arrived yet never will.
+        // Earlier writes of this server that have not arrived yet will never arrive.
         store.late.retain(|(server, ..)| *server != self.server);
         let last = store.last();
         store.servers[self.server].through = last;

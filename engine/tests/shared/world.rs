@@ -34,7 +34,7 @@ enum Told {
     Absent,
     Exists,
     Conflict,
-    /// The write is refused for another reason, such as a claim that another object holds.
+    /// The write is refused for a reason that no other variant has, such as a claim that another object holds.
     Refused,
     /// The request was not carried out.
     Unavailable,
@@ -46,7 +46,7 @@ struct Asked {
     id: String,
     /// The object's resource and key, as the log has them.
     place: (&'static str, String),
-    /// The version that the client fixed.
+    /// The version that the object must have, if the client's write names one.
     fixed: Option<u64>,
     /// The log's last offset when the request was sent.
     begin: u64,

@@ -1,7 +1,7 @@
 //! Reads arguments as the flags of Kubernetes' components do, and rewrites them for the parser used here.
 //!
-//! As in Go, the argument after an option that takes a value is its value, even if it looks like an option; lists are
-//! lines of CSV; and only options are allowed.
+//! As in Go, the argument after an option that takes a value is the option's value, even if it looks like an option;
+//! lists are lines of CSV; and only options are allowed.
 
 use super::{long_of, words};
 use clap::{Arg, ArgAction, Command};
@@ -94,7 +94,7 @@ fn short_of<'c>(command: &'c Command, short: &str) -> Option<&'c Arg> {
     command.get_arguments().find(|arg| arg.get_short() == Some(letter))
 }
 
-/// Whether the next argument is the option's value if none is joined to its name.
+/// Whether the next argument is the option's value, if no value is joined to the option's name.
 fn takes_value(arg: &Arg) -> bool {
     arg.get_action().takes_values() && !arg.is_require_equals_set()
 }

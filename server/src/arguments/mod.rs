@@ -93,7 +93,7 @@ fn offender(error: &clap::Error) -> Option<(String, Option<String>)> {
 }
 
 /// Removes an option together with its value: every occurrence, or only those with the given value. Returns whether
-/// there was one.
+/// anything was removed.
 fn leave_out(arguments: &mut Vec<OsString>, name: &str, value: Option<&str>) -> bool {
     let before = arguments.len();
     let mut kept = Vec::with_capacity(before);
@@ -126,7 +126,7 @@ fn leave_out(arguments: &mut Vec<OsString>, name: &str, value: Option<&str>) -> 
     arguments.len() < before
 }
 
-/// The option of a command by its name, or by another of its names.
+/// The option of a command by its name or by one of its aliases.
 fn long_of<'c>(command: &'c Command, name: &str) -> Option<&'c Arg> {
     command.get_arguments().find(|arg| {
         let others = arg.get_all_aliases().unwrap_or_default();

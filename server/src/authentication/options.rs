@@ -12,8 +12,9 @@ use holdfast_tls::server::Pem;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The bounds of `--service-account-max-token-expiration`.
+/// The minimum of `--service-account-max-token-expiration`, unless it is zero.
 const TOKEN_SECONDS_MIN: u64 = 3600;
+/// The maximum of `--service-account-max-token-expiration`.
 const TOKEN_SECONDS_MAX: u64 = 1 << 32;
 
 // Certificates, static tokens, and service account tokens.

@@ -186,7 +186,7 @@ impl EtcdArgs {
         Ok(Arc::new(config))
     }
 
-    /// How often this server compacts; `None` if others compact.
+    /// How often this server compacts; `None` if another program compacts.
     pub fn compaction_interval(&self) -> Option<Duration> {
         Some(self.etcd_compaction_interval.unwrap_or(Duration::from_secs(300))).filter(|interval| !interval.is_zero())
     }

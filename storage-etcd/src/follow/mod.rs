@@ -177,7 +177,7 @@ impl Follower {
         let watch = match &mut self.watch {
             Some(watch) => watch,
             None => {
-                // A member of another cluster, or of one restored from a backup, has other events.
+                // A member of another cluster, or of a cluster that was restored from a backup, has other events.
                 let newest = self.newest()?;
                 if newest < self.seen {
                     return Err(Fault::Unreachable { why: went_back(newest, self.seen) });
@@ -505,7 +505,7 @@ impl Follower {
         waiting.sort_by_key(|record| record.offset);
         shared.append(&waiting)?;
         shared.unread.end_round();
-        // A watch that resumed at an older version would miss the events between.
+        // A watch that resumed at an older version would miss the events between that version and this revision.
         local.begin_at(Offset(revision))?;
         let (is_partial, has_unread) = (!self.waiting.is_empty(), !shared.unread.is_empty());
         let same_kinds_after = self.source.same_kinds_after.min(revision);

@@ -18,7 +18,7 @@ pub struct FromFolder {
 
 impl FromFolder {
     pub fn open(folder: &Path, values: Box<dyn Values + Sync>) -> Result<FromFolder, Stopped> {
-        // The folder is first opened as a reader, which fails without a log. `RocksLog::open` would create one.
+        // The folder is first opened as a reader, which fails without a log. `RocksLog::open` would create a log.
         drop(LogReader::open(folder)?);
         let log = RocksLog::open(folder)?;
         if log.source()?.is_partial {

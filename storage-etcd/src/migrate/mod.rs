@@ -100,7 +100,7 @@ pub trait Destination: Sync {
     /// The note of an interrupted migration; `None` for an empty target. Other targets are refused.
     fn read_note(&mut self) -> Result<Option<Note>, Stopped>;
 
-    /// Prevents others from using the target until [`finish`](Self::finish).
+    /// Prevents other processes from using the target until [`finish`](Self::finish).
     fn begin(&mut self, note: &Note) -> Result<(), Stopped>;
 
     /// Converts an object; `None` if the target does not need it.
@@ -254,8 +254,9 @@ struct Batch<R> {
     ready: Vec<R>,
     counts: BTreeMap<String, u64>,
     unreadable: Vec<Unmovable>,
-    /// The place in the source after this batch, and the fraction of the source before this place.
+    /// The place in the source after this batch.
     after: String,
+    /// The fraction of the source before that place.
     part: f64,
 }
 

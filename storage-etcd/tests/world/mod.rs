@@ -463,7 +463,7 @@ fn marker(value: u64) -> String {
     format!("value-{value}.")
 }
 
-/// Each event names its author, and so does each deletion.
+/// Whether the write of this value made the event. Each event, even a deletion, names its author.
 fn is_of(record: &Record, value: u64) -> bool {
     record.actor.request_id == marker(value)
 }

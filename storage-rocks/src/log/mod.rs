@@ -51,7 +51,7 @@ pub enum Durability {
 }
 
 impl RocksLog {
-    /// Opens the log in `folder`, and makes both if they do not exist.
+    /// Opens the log in `folder`, and makes the folder and the log if they do not exist.
     pub fn open(folder: &Path) -> Result<RocksLog, FolderFault> {
         RocksLog::open_with(folder, Durability::Synced, Reserve::AsItIs)
     }
@@ -158,8 +158,8 @@ impl RocksLog {
         pending.is_ok_and(|pending| self.room.is_there(pending.unwrap_or(0)))
     }
 
-    /// Whether a flush or a compaction has failed since the store was opened. RocksDB then retries the failed one and
-    /// may start no other until the store is opened again.
+    /// Whether a flush or a compaction has failed since the store was opened. RocksDB then retries the failed flush or
+    /// compaction, and may start no other until the store is opened again.
     pub(crate) fn failed_in_background(&self) -> bool {
         let failures = self.with(|db, _| {
             db.property_int_value("rocksdb.background-errors").map_err(|error| fault("tell its failures", error))
@@ -266,7 +266,7 @@ fn open_with_reserve(folder: &Path, told_as: &Path, room: &DiskReserve, compacts
     }
 }
 
-/// If `compacts` is true, RocksDB compacts tables of events automatically, and begins while it opens.
+/// If `compacts` is true, RocksDB compacts tables of events automatically, and begins while it opens the store.
 fn open(folder: &Path, told_as: &Path, compacts: bool) -> Result<DB, Fault> {
     let families = FAMILIES.iter().map(|name| {
         let mut options = family_options();
@@ -416,8 +416,8 @@ impl Log for RocksLog {
         // The store cannot be closed before a running compaction ends, which may take long.
         self.db()?.cancel_all_background_work(false);
         let mut db = self.db.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-        // After a failed write RocksDB refuses writes until it is opened again. Opening also decides whether the failed
-        // batch is stored or not.
+        // After a failed write RocksDB refuses writes until the store is opened again. Opening also decides whether the
+        // failed batch is stored or not.
         *db = None;
         let compacts = !self.room.standing().is_short;
         self.compacts.store(compacts, Ordering::Relaxed);

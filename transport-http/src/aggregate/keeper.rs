@@ -240,7 +240,7 @@ impl Aggregator {
         moved || !same_priorities || backend.is_none()
     }
 
-    /// Replaces the table if `edit` returns that it changed it.
+    /// Replaces the table if `edit` returns true, which means that `edit` has changed the table.
     fn change(&self, edit: impl FnOnce(&mut Table) -> bool) {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut table = Table::clone(&self.table.load());

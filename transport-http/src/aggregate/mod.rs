@@ -57,7 +57,7 @@ pub struct Aggregator {
 #[derive(Clone, Default)]
 struct Table {
     servers: BTreeMap<GroupVersion, Arc<Server>>,
-    /// The priorities of group versions whose APIServices do not have the usual ones.
+    /// The priorities of group versions whose APIServices do not have the usual priorities.
     priorities: BTreeMap<GroupVersion, (i64, i64)>,
     /// Increases with every change that shows in descriptions.
     generation: u64,
@@ -77,7 +77,7 @@ struct Discovered {
     resources: Vec<ResourceDiscovery>,
     fresh: bool,
     openapi_v2: Option<Arc<Document>>,
-    /// The hash of its OpenAPI v3 description.
+    /// The hash of the server's OpenAPI v3 description.
     openapi_v3: Option<String>,
 }
 

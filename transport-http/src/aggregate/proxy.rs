@@ -172,8 +172,8 @@ pub fn passed_on(response: http::Response<Incoming>, reject_redirects: bool, end
     answer
 }
 
-/// Sets the headers that name the user, and removes the client's own ones. A value that cannot be sent as a header is
-/// an error with the header's name. If the header were left out, the other server would see another user.
+/// Sets the headers that name the user, and removes such headers that the client sent. If a value cannot be sent as a
+/// header, the error contains the header's name: without that header, the other server would see another user.
 pub fn identify(headers: &mut HeaderMap, user: &User) -> Result<(), String> {
     let said: Vec<HeaderName> = headers
         .keys()

@@ -10,8 +10,8 @@ use tokio::io::{AsyncReadExt, join};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-/// How long a client may read nothing: for example, a pager may have stopped it. It is the time that a stream may be
-/// idle in Kubernetes.
+/// How long a client may stop reading, for example because a pager shows the output page by page. In Kubernetes, a
+/// stream may be idle for the same time.
 const UNREAD_MAX: Duration = Duration::from_secs(4 * 3600);
 
 /// Waits for the upgrade.

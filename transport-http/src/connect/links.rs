@@ -177,7 +177,7 @@ impl Reader {
     }
 }
 
-/// Rewrites the links of a page that comes in pieces.
+/// Rewrites the links of a page that arrives in pieces.
 struct Rewriter {
     way: Way,
     /// The beginning of a tag whose end has not arrived yet.

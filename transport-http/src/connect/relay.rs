@@ -1,4 +1,4 @@
-//! Copies bytes between two connections, both ways.
+//! Copies bytes between two connections, in both directions.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,14 +14,15 @@ struct RelayLimits {
     /// How long the delivery of the last bytes may take after one side has ended.
     drain: Duration,
     /// The interval at which the relay checks whether bytes were transferred in either direction. The relay ends after
-    /// an interval without any.
+    /// an interval without a transfer.
     idle: Duration,
 }
 
 pub const DRAIN_MAX: Duration = Duration::from_secs(10);
 const LIMITS: RelayLimits = RelayLimits { drain: DRAIN_MAX, idle: Duration::from_secs(4 * 3600) };
 
-/// Copies both ways until both sides have ended, but at most [`DRAIN_MAX`] longer after the first side has ended.
+/// Copies in both directions until both sides have ended, but at most [`DRAIN_MAX`] longer after the first side has
+/// ended.
 pub async fn relay(client: impl AsyncRead + AsyncWrite, server: impl AsyncRead + AsyncWrite) {
     relay_within(LIMITS, client, server).await;
 }
@@ -46,7 +47,7 @@ async fn idle(moved: &AtomicBool, limit: Duration) {
     }
 }
 
-/// Copies one way until the source ends, and then cancels the token.
+/// Copies in one direction until the source ends, and then cancels the token.
 async fn pass(
     mut source: Source<'_, impl AsyncRead + Unpin>,
     mut target: impl AsyncWrite + Unpin,
@@ -63,7 +64,7 @@ async fn pass(
 /// Reads an error as an end, so that `copy` writes all bytes that it has read before the error.
 struct Source<'a, S> {
     inner: S,
-    /// Set when bytes have come.
+    /// Set when bytes have arrived from the source.
     moved: &'a AtomicBool,
 }
 

@@ -40,7 +40,7 @@ pub enum Work<B> {
     /// No work until the client has read the data so far. Then the body is polled for more, in this task if `here`,
     /// otherwise in another task.
     Body { body: B, here: bool },
-    /// The response is made. The body is kept until the client has read the rest, because it may hold memory that
+    /// The response is made. The body is kept until the client has read the rest, because the body may own memory that
     /// counts as used until then.
     Done(Option<B>),
 }

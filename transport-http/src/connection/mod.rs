@@ -36,8 +36,9 @@ use wakes::{Cause, Wakes};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// The bytes that a client may send of one body, and of all bodies, before they are read.
+/// The bytes that a client may send of one body before they are read.
 const STREAM_WINDOW: u32 = 256 << 10;
+/// The bytes that a client may send of all bodies together before they are read.
 const CONNECTION_WINDOW: u32 = 1 << 20;
 /// If the output has this many bytes, nothing is read and no body is polled.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;

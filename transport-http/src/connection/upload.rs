@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
-/// The connection is woken to widen a window when this many bytes were read: of one body, and of all bodies.
+/// When this many bytes of one body were read, the connection is woken to widen the window of that body's stream.
 const READ_OF_ONE_BYTES: usize = 64 << 10;
+/// When this many bytes of all bodies were read, the connection is woken to widen its own window.
 const READ_OF_ALL_BYTES: usize = 256 << 10;
 
 /// The bodies of one connection.

@@ -35,8 +35,9 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
 use tower::{Service, ServiceExt};
 
-/// After the last response was sent: how long input is still read from the client, and how many bytes of it.
+/// How long input is still read from the client after the last response was sent.
 const LINGER: Duration = Duration::from_millis(500);
+/// How many bytes of input are still read from the client after the last response was sent.
 const LINGER_BYTES_MAX: usize = 4 << 20;
 
 /// The maximum number of unsent bytes in the system's buffer. While the client does not read, at most this much of a
@@ -134,7 +135,7 @@ where
         self.serve_http(stream, tls, guest).await
     }
 
-    /// Boxed, so that connections that wait for their turn hold little memory, and other connections only the memory
+    /// Boxed, so that connections that wait for their turn use little memory, and other connections use only the memory
     /// that their version of HTTP needs.
     fn serve_http(
         self,

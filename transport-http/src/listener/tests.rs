@@ -1,4 +1,4 @@
-//! The resources that clients can hold, with a trivial service.
+//! The resources that clients can occupy, with a trivial service.
 
 use super::*;
 use bytes::Bytes;
@@ -269,8 +269,7 @@ async fn an_idle_connection_ends() {
     let mut busy = server.begin(1 << 16).await;
     busy.write_all(&[get(1, "/wait"), get(3, "/never")].concat()).await.unwrap();
     assert_eq!(wait_for(&mut busy, HEADERS).await.0, 1);
-    // While the other connection waits for its responses, this connection becomes idle, as the other one would without
-    // requests.
+    // While the other connection waits for its responses, this connection becomes idle, because it has no requests.
     let mut connection = server.begin(1 << 16).await;
     wait_for(&mut connection, GOAWAY).await;
     busy.write_all(&get(5, "/")).await.unwrap();

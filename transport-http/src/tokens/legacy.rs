@@ -1,4 +1,4 @@
-//! Tokens in Secrets: they do not expire, and are valid while the Secret holds them.
+//! Tokens in Secrets: they do not expire, and are valid while the Secret contains them.
 
 use super::keys::{Verifying, signing_key};
 use super::proved;
@@ -35,7 +35,7 @@ struct Claims {
     uid: String,
 }
 
-/// Signs such a token with the first private key in a PEM text.
+/// Signs a token for a Secret with the first private key in a PEM text.
 pub fn sign(pem: &str, claims: &Value) -> Result<String, String> {
     let (algorithm, id, key) = signing_key(pem)?;
     jwt::sign(algorithm, &id, &key, claims)

@@ -100,7 +100,7 @@ pub struct Reference {
 }
 
 impl ServiceAccountTokens {
-    /// `signing` and `verifying` hold PEM texts; a private key also verifies.
+    /// `signing` and `verifying` are PEM texts; a private key also verifies.
     pub fn new(
         issuers: Vec<String>,
         audiences: Vec<String>,

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The maximum number of remembered tokens.
 const TOKENS_MAX: usize = 4096;
-/// The maximum number of remembered tokens of one account, so that an account with many tokens does not displace those
-/// of all others.
+/// The maximum number of remembered tokens of one account, so that an account with many tokens does not displace the
+/// tokens of all other accounts.
 const OF_ACCOUNT_MAX: usize = TOKENS_MAX / 16;
 
 #[derive(Default)]

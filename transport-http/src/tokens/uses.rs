@@ -11,8 +11,9 @@ pub(super) enum Use {
     Stale,
     /// A token in a Secret.
     Legacy,
-    /// A token in a Secret that a user made, or that the cluster made automatically for every account.
+    /// A token in a Secret that a user made.
     LegacyManual,
+    /// A token in a Secret that the cluster made automatically, as it once did for every account.
     LegacyAuto,
     /// An automatic token that is marked as invalid.
     InvalidLegacyAuto,

@@ -20,12 +20,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// The maximum number of bytes of events that all forks hold in memory.
+/// The maximum number of bytes of events that all forks together have in memory.
 const BYTES_MAX: u64 = 1 << 30;
 /// The longest chain of forks made of forks: reads of the past go through all of them.
 const DEPTH_MAX: usize = 32;
-/// How long a fork may be idle: by default, and at most.
+/// How long a fork may be idle by default.
 const IDLE_DEFAULT: Duration = Duration::from_secs(5 * 60);
+/// The longest time for which a fork may be idle.
 const IDLE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// How often idle forks are searched for and ended.
 const GLANCE: Duration = Duration::from_secs(1);
@@ -163,7 +164,7 @@ impl Fork {
         self.ancestors().iter().any(|above| &**above == name)
     }
 
-    /// A fork with watches is not idle, even without events: a watch ends when its client goes.
+    /// A fork with watches is not idle, even without events: a watch ends when its client disconnects.
     fn is_idle(&self) -> bool {
         let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
         used.elapsed() > self.idle && self.transport.service().watches() == 0

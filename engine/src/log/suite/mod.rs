@@ -175,7 +175,7 @@ pub fn scans_begin_and_end_where_told<B: Backend>() {
 pub fn resources_do_not_mix<B: Backend>() {
     let backend = B::fresh();
     let log = backend.log();
-    // Each name is a prefix of other names, and keys look like parts of names.
+    // Some names are prefixes of other names, and keys look like parts of names.
     let names = ["pod", "pods", "pods.x", "podtemplates", "pods/status", "p"];
     let mut batch = Vec::new();
     for round in 0..4 {
@@ -363,7 +363,7 @@ pub fn forgets_what_was_replaced<B: Backend>() {
     assert_eq!(offsets(&everything(log)), [7, 8, 10, 13]);
 }
 
-/// The result depends only on the last version, not on the number of calls.
+/// The result of `forget` depends only on the last version, not on the number of calls.
 pub fn forgets_in_steps_as_at_once<B: Backend>() {
     let (stepped, at_once) = (B::fresh(), B::fresh());
     let mut newest = BTreeMap::new();
@@ -425,7 +425,7 @@ pub fn forgets_in_steps_as_at_once<B: Backend>() {
     }
 }
 
-/// Events that are appended during the call are not lost.
+/// Events that are appended while `forget` runs are not lost.
 pub fn forgets_beside_the_writer<B: Backend + Sync>() {
     let backend = B::fresh();
     let log = backend.log();
@@ -531,8 +531,8 @@ pub fn tells_what_was_there<B: Backend>() {
     (200..=400).step_by(9).for_each(check);
 }
 
-/// Compares the events on some objects between two versions with a plain scan of all events. The events are few among
-/// many of other objects, or many on one object, or more than one request returns.
+/// Compares the events on some objects between two versions with a plain scan of all events. In some cases the objects
+/// have few of the many events; in others one object has many events, or more events than one request returns.
 pub fn tells_what_changed<B: Backend>() {
     let backend = B::fresh();
     let log = backend.log();

@@ -51,7 +51,7 @@ macro_rules! shared_storage_suite {
     };
 }
 
-/// The event of a ConfigMap with this number. Its writer has read the log up to the previous number.
+/// The event with this offset on a ConfigMap. Its writer has read the log up to the previous offset.
 fn map(offset: u64, name: &str, value: &str, replaces: u64) -> Record {
     let text = |word: &str| format!("{word}-{name}");
     let object = format!(
