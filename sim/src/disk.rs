@@ -91,7 +91,7 @@ struct DiskState {
     full: bool,
     /// How many recoveries fail before one succeeds.
     recoveries_refused: usize,
-    /// How many have failed since the last fault.
+    /// How many recoveries have failed since the last fault.
     refused: usize,
     /// The server crashes in the next recovery.
     dies_recovering: bool,

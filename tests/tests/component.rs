@@ -356,7 +356,7 @@ async fn what_is_logged_is_as_the_options_say() {
 
     let more = lines(logged("more", &["--logging-format=json", "-v=4"]).await);
     assert_eq!(ended(&more), 1, "{more:?}");
-    // `--vmodule` raises the level of one file, here of this one or of another.
+    // `--vmodule` raises the level of one file: of `serving`, which logs the message, and then of another file.
     let own = lines(logged("own", &["--logging-format=json", "--vmodule=serving=4"]).await);
     assert_eq!(ended(&own), 1, "{own:?}");
     let other = lines(logged("other", &["--logging-format=json", "--vmodule=component=4"]).await);
@@ -421,7 +421,7 @@ async fn one_leads_and_the_next_follows() {
         assert_eq!(last, transitions + 2, "{form}");
         third.signal("TERM");
         until("it is given back", async || record(&admin, form).await.filter(|(who, _)| who.is_empty())).await;
-        // The next type of lock starts without records.
+        // Deletes the records, so that the test of the next type of lock starts without them.
         for path in [
             format!("{LEASES}/kube-scheduler"),
             format!("{SYSTEM}/endpoints/kube-scheduler"),

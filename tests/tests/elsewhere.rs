@@ -135,7 +135,8 @@ impl Cluster {
         object["metadata"]["name"] = name.into();
         eventually(PATIENCE, || async {
             let answer = self.admin.post(path, &object).await;
-            // A kind that was just defined, or an account that the namespace does not have yet.
+            // The request is repeated, because a new kind is not served at once and a new namespace does not have its
+            // service account at once.
             if answer.code == 201 { Ok(answer.json()) } else { Err(answer.json()) }
         })
         .await
@@ -250,7 +251,7 @@ async fn without_rights_they_say_so_and_wait() {
         let pauses: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert!(pauses.iter().zip(shortest).all(|(pause, shortest)| *pause >= shortest), "{user}: {pauses:?}");
     }
-    // After the first two tries for each node, there are ten writes a second, however many nodes there are.
+    // After two requests for each node, the component sends ten requests a second, however many nodes there are.
     let first = 2 * MANY_NODES;
     let times = at_least("reading", "/api/v1/nodes", first + 60).await.split_off(first);
     let seconds = times[times.len() - 1] - times[0];

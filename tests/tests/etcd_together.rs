@@ -48,7 +48,7 @@ async fn a_server_joins_with_the_keys_of_the_first_one_and_not_without() {
         assert!(told.contains(part), "{part}: {told}");
     }
     assert!(!second.join("pki").exists(), "no keys are made that would have to be replaced");
-    // Another valid key.
+    // The second folder gets a valid key that differs from the first folder's key.
     copy_keys(&first, &second);
     let own = Folder::new();
     Server::start(own.path(), &[]).stop();

@@ -32,8 +32,8 @@ async fn pods_fare_as_with_kubernetes() {
         let (chosen, next, folder, fixtures) =
             (chosen.clone(), next.clone(), folder.clone(), lines[0]["fixtures"].clone());
         tokio::spawn(async move {
-            // The server runs the scheduler only if it runs some controller; this one has nothing to do. The nodes come
-            // only from the scenarios.
+            // The server runs the scheduler only if it runs some controller, so the option names a controller that has
+            // nothing to do here. The nodes come only from the scenarios.
             let options = [
                 "--controllers=ttl-after-finished-controller",
                 "--nodes=0",

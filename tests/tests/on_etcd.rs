@@ -63,7 +63,7 @@ async fn servers_on_one_etcd_see_each_others_writes_at_once() {
         ask(writer, Method::DELETE, &path, None).await.expect("a delete");
         assert_eq!(ask(reader, Method::GET, &path, None).await, Err(404));
     }
-    // Services on both at the same time: no address is allocated twice.
+    // Services are created on both servers at the same time: no address is allocated twice.
     let mut addresses = Vec::new();
     for round in 0..10 {
         let service = |nth: usize| {

@@ -244,7 +244,7 @@ async fn watches(admin: &HttpClient, told: &Told) {
     };
     let expected: Vec<(String, String)> = wanted.map(|(change, name)| (change.to_owned(), name.to_owned())).into();
     let query = format!("watch=true&labelSelector=name&resourceVersion={}", told.maps);
-    // Twenty changes, a deletion and a creation, which only the log has kept.
+    // The watch sends twenty changes, a deletion and a creation. Only the log still has these events.
     let events = follow(admin, &format!("{MAPS}?{query}&timeoutSeconds=1")).await;
     assert_eq!(seen(&events), expected);
     let view = format!("/at/{}{MAPS}?{query}&timeoutSeconds=1", told.ferry);

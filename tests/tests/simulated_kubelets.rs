@@ -187,7 +187,7 @@ async fn a_client_that_goes_leaves_no_command_behind() {
     cluster.run("web", shell("sleep infinity")).await;
     let wanted = CommandStreams { stdin: false, stdout: true, stderr: false, tty: false };
     for _ in 0..40 {
-        // More than the limit of processes in a container.
+        // Starts more processes than a container may have.
         let socket =
             cluster.upgrade("/exec/default/web/c?command=sleep&command=infinity&output=1", "v4.channel.k8s.io");
         let remote = Remote::open(socket.await, ProtocolVersion::V4, wanted, ConnectionLimits::default())

@@ -286,7 +286,7 @@ async fn any_client_sees_the_past_and_bisect_searches_it() {
         told(on(&["history", "cm", "a", "-o", "json"], &[]))["versions"][7]["version"].as_u64().expect("a version");
     let middle_text = middle.to_string();
 
-    // A context that any client can use.
+    // `holdfast at` adds a context that any client can use.
     let added = on(&["at", &middle_text], &[]);
     assert!(added.status.success(), "{added:?}");
     let context = format!("holdfast@{middle}");

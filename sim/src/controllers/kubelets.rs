@@ -18,7 +18,7 @@ const RENEWED_SECONDS: i64 = 10;
 const SILENT_MAX: usize = 2;
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-/// The kubelets of one cluster. If `speak` is false, no node reports anything, and no controller waits for it.
+/// The kubelets of one cluster. If `speak` is false, no node reports anything, and controllers do not wait for reports.
 pub struct Kubelets {
     speak: bool,
     silent: BTreeSet<String>,

@@ -272,7 +272,7 @@ impl<'a> Names<'a> {
         }).collect()
     }
 
-    /// The relevant changes, each with its words.
+    /// The relevant changes, each with the words that describe it.
     fn told(&self) -> impl Iterator<Item = (&SeenChange, Vec<String>)> {
         let counts = |seen: &&SeenChange| {
             let made = matches!(seen.place.1.as_str(), "default" | "kube-root-ca.crt");

@@ -24,7 +24,7 @@ pub struct RegisterOperation {
 pub enum RegisterCall {
     Get,
     Create(u64),
-    /// Replaces a version, or whatever exists.
+    /// Replaces the version `replaces` of the object; `None` replaces any version.
     Update {
         replaces: Option<u64>,
         value: u64,
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn an_unknown_outcome_that_is_told_as_a_failure_is_found() {
-        // The conflict was with its own write.
+        // The update was carried out, and then conflicted with its own write.
         check(
             false,
             &[
