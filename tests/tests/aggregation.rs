@@ -368,7 +368,8 @@ async fn definitions_have_api_services() {
     let uid = service["metadata"]["uid"].clone();
     admin.send(Method::DELETE, &format!("{SERVICES}/v1.fruit.example.com"), &[], "").await.expect(200);
     assert_ne!(there("v1.fruit.example.com", true).await.json()["metadata"]["uid"], uid);
-    // After a restart, in which the server makes up for missed changes, the APIServices exist and follow their definition.
+    // After a restart, in which the server makes up for missed changes, the APIServices exist and follow their
+    // definitions.
     server.stop();
     let server = Server::start(&folder.join("data"), &[]);
     let admin = HttpClient::admin(&server);
