@@ -101,8 +101,9 @@ struct DiskState {
     first: Option<Vec<Record>>,
     /// The last event that another server has appended.
     others: u64,
-    /// The first and last event of the newest batch given to the disk, and where it was written.
+    /// The first and last event of the newest batch given to the disk.
     newest: (u64, u64),
+    /// The part of the file to which a batch was written whose sync has not succeeded.
     unsure: Option<(usize, usize)>,
 }
 

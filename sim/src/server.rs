@@ -22,8 +22,8 @@ pub const QUEUE_EVENTS: usize = 4;
 
 /// The capacity of the writer's queue: more than simulated clients ever send, including the janitor.
 const QUEUE_COMMANDS: usize = 256;
-/// The maximum number of reads in progress, and of writes. It is low, so some requests are refused. All users except
-/// the server itself may use half of it.
+/// The maximum number of reads in progress, and of writes. It is low, so some requests are refused. While less than
+/// half of this number is in progress, no request is refused.
 pub const PLACES: u32 = 8;
 
 pub struct SimulatedServer {

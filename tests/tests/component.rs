@@ -258,7 +258,7 @@ async fn own_authorities_and_proxies_say_who_asks() {
     let pretended = [("x-who", "root"), ("x-of", "system:masters")];
     assert_eq!(forbidden(&jane, &pretended).await, "jane", "people are no proxies");
 
-    // A front proxy names its users; the first header present is used.
+    // A front proxy names its users in headers. The first configured header that is present is used.
     let front = shows(proxies.client("front", &[]));
     flags(&front, &pretended).await.expect(200);
     flags(&front, &[("x-remote-user", "root"), ("x-of", "devs"), ("x-of", "system:masters")]).await.expect(200);

@@ -116,7 +116,7 @@ async fn a_webhook_converts_between_versions() {
     let dry = admin.post(&format!("{v1}?dryRun=All"), &route("dry", "d.example.com:1")).await.expect(201).json();
     assert_eq!(dry["spec"]["hostPort"], "d.example.com:1");
 
-    // Lists are converted many objects at a time, and watches as events arrive.
+    // The objects of a list are converted many at a time, and the objects of a watch one by one as events arrive.
     let mut watch = admin.open(Method::GET, &format!("{v1}?watch=true"), &[], Default::default()).await.unwrap();
     for index in 0..30 {
         admin

@@ -384,8 +384,8 @@ async fn a_full_disk_takes_deletes_and_has_room_again() {
     let lease = json!({"metadata": {"name": "leader"}, "spec": {"holderIdentity": "a"}});
     admin.post(leases, &lease).await.expect(201);
     admin.get("/readyz/disk-room").await.expect(200);
-    // RocksDB frees space when it has moved its write-ahead log into tables. The namespace fills that space as well,
-    // until the disk stays full; the server reports this.
+    // RocksDB frees space when it has moved its write-ahead log into tables. The test fills that space as well, until
+    // the disk stays full and the server reports this.
     let (mut maps, mut tries) = (Vec::new(), 0);
     let refused = loop {
         maps.extend(fill_with_maps(&admin, &format!("map-{tries}"), 400_000).await);

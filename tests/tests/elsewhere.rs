@@ -47,7 +47,7 @@ impl Drop for Process {
     }
 }
 
-/// A timeout may be caused by a forbidden request, so these are printed.
+/// Prints the forbidden requests if the test fails, because a forbidden request may have caused a timeout.
 impl Drop for Cluster {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -170,7 +170,7 @@ impl Cluster {
         self.until(path, |object| object["reason"] == "NotFound").await;
     }
 
-    /// The number of the components' requests, and those that were forbidden.
+    /// The number of the components' requests, and the forbidden requests.
     fn asked(&self) -> (usize, BTreeSet<String>) {
         let trail = std::fs::read_to_string(self.folder.join("audit")).expect("the trail");
         let events = trail.lines().map(|line| serde_json::from_str::<Value>(line).expect("an event"));

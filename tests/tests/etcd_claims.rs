@@ -170,7 +170,7 @@ async fn what_a_service_has_is_recorded_for_other_servers_before_it_comes_and_un
     assert_eq!((neighbour.taken_ports(), neighbour.addresses().contains_key(&address)), (vec![], true));
     wire.send(Method::DELETE, &format!("{SERVICES}/own"), &[], "").await.expect(200);
     assert!(!neighbour.addresses().contains_key(&address));
-    // Another Service can have them at once.
+    // Another Service can have the released address and port at once.
     let again = json!({"clusterIP": address, "ports": [{"port": 80, "nodePort": ports[0]}]});
     make(&wire, "other", &again).await.expect("created");
     // A Service that is not created leaves no reservation.

@@ -96,7 +96,7 @@ fn scenarios() -> Vec<Scenario> {
 /// The differences of a scenario, or why it could not be played.
 type Outcome = Result<Vec<Difference>, String>;
 
-/// Plays scenarios, each in a namespace whose name begins with `prefix`. The outcomes are by the scenarios' ids.
+/// Plays scenarios, each in a namespace whose name begins with `prefix`. Returns the outcomes by the scenarios' ids.
 async fn play_all(
     cluster: &Arc<Cluster>,
     scenarios: Vec<Scenario>,

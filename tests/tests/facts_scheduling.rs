@@ -1,8 +1,8 @@
 //! Compares the outcome of pods in recorded small clusters with that of Kubernetes' scheduler, over HTTP, against
 //! running servers. `components/scheduler/tests/facts` compares every decision; this test compares what clients see.
 //!
-//! One scenario of several is played; `SCENARIOS=all` plays all of the default configuration, `SCENARIOS=TEXT` those
-//! whose names contain it.
+//! One scenario of several is played. `SCENARIOS=all` plays all scenarios of the default configuration, and
+//! `SCENARIOS=TEXT` plays the scenarios whose names contain the text.
 
 use holdfast_tests::facts;
 use holdfast_tests::scheduling::Player;

@@ -76,7 +76,7 @@ async fn patch(admin: &HttpClient, user: &str, path: &str, format: &str, body: &
 }
 
 fn check(data: &Path, before: u64) {
-    // Each version with its manager and changes.
+    // `history` reports each version with its manager and changes.
     let history = as_json(data, &["history", "deploy", "web"]);
     assert_eq!(history["object"], "deployments.apps/default/web");
     let versions = history["versions"].as_array().expect("versions");
@@ -107,7 +107,7 @@ fn check(data: &Path, before: u64) {
     assert_eq!(events("cm/twice"), ["created", "deleted", "recreated"]);
     assert_eq!(events("cm/gone"), ["created", "deleted"]);
 
-    // Every field with the version that set it.
+    // `blame` reports every field with the version that set it.
     let field = |blame: &Value, path: &str| -> Value {
         let fields = blame["fields"].as_array().expect("fields");
         fields.iter().find(|field| field["path"] == path).unwrap_or_else(|| panic!("no {path} in {blame}")).clone()
@@ -124,7 +124,7 @@ fn check(data: &Path, before: u64) {
         assert_ne!(field(&blame, "spec.stops[at=pier].minutes")["user"], "jane", "{kind}: it only moved");
     }
 
-    // The whole cluster between two versions.
+    // `diff` compares the whole cluster at two versions.
     let from = before.to_string();
     let diff = as_json(data, &["diff", &from, "-n", "default"]);
     let told: Vec<String> = diff["objects"].as_array().expect("objects").iter().map(event_and_object).collect();

@@ -119,7 +119,7 @@ fn fill(server: &Server) {
         }
         assert!(Instant::now() < deadline, "{output:?}");
     }
-    // Written later than the namespace, with managed fields of another manager.
+    // This write comes later than the namespace, and adds managed fields of another manager.
     let scaled = ["patch", "-n", "moved", "deployment", "web", "-p", "{\"spec\":{\"replicas\":3}}"];
     succeeds(kubectl(server, &scaled, ""));
 }

@@ -141,7 +141,7 @@ async fn a_store_of_kube_apiserver_is_served() {
         };
         let mut expected = case["object"].clone();
         if answer["metadata"]["resourceVersion"] != revisions[key].as_str() {
-            // Bootstrap objects were updated by the server.
+            // The server has updated this object, because it is a bootstrap object.
             changed += 1;
             continue;
         }

@@ -184,7 +184,7 @@ async fn anonymous_requests() {
 async fn always_deny() {
     let (_folder, server) = start(&["--authorization-mode", "AlwaysDeny"]);
     HttpClient::anonymous(&server).get(MAPS).await.refused(403, "Forbidden");
-    // As in Kubernetes, this group is allowed before any authorizer is asked.
+    // As in Kubernetes, members of `system:masters` are allowed before any authorizer is called.
     HttpClient::admin(&server).get(MAPS).await.expect(200);
     server.stop();
 }
@@ -473,8 +473,8 @@ async fn answer_to(wire: &HttpClient, bytes: &[u8], sent: &mut usize) -> Vec<u8>
     let exchanged = async {
         // The server may have closed the connection before it has read everything.
         let _ = connection.write_all(bytes).await;
-        // Over HTTP/1.1 the answer ends the connection; over HTTP/2 the server sends something first in any case. If
-        // the server waits for more, it sees the end of the input.
+        // Over HTTP/1.1 the server closes the connection after its answer. Over HTTP/2 the server always sends bytes
+        // first. A server that waits for more input then sees the end of the input.
         if wire.http2 {
             let _ = connection.read_buf(&mut answer).await;
         } else {

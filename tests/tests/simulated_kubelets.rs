@@ -226,7 +226,8 @@ async fn what_a_client_has_sent_before_it_goes_arrives() {
         let piece = [&[0][..], &[b'x'; 10_000]].concat();
         socket.send(Message::Binary(piece.into())).await.expect("sent");
     }
-    // Closing a socket with unread bytes resets the connection, and bytes in transit are lost.
+    // The client reads until the end: closing a socket with unread bytes resets the connection, and loses bytes in
+    // transit.
     socket.close(None).await.expect("sent");
     while socket.next().await.is_some_and(|message| message.is_ok()) {}
     eventually(PATIENCE, async || {

@@ -31,8 +31,9 @@ pub struct Bounds {
     pub streams_max: u32,
     /// How long an HTTP/2 connection may be open without a request.
     pub idle: Duration,
-    /// How often an HTTP/2 client is pinged, and how long it may take to answer.
+    /// The interval between pings of an HTTP/2 client.
     pub ping_period: Duration,
+    /// How long an HTTP/2 client may take to answer a ping.
     pub pong: Duration,
     /// How long a client may leave a response unread.
     pub unread: Duration,

@@ -145,8 +145,9 @@ pub struct LiveTls {
     made_of: Mutex<Option<(TlsOptions, Vec<Option<Stamp>>)>>,
     /// The error if the current content of the files is not used.
     pub trouble: Trouble,
-    /// The number of times the files were read again, and the number of failures.
+    /// The number of times the files were read again.
     reloads: AtomicU64,
+    /// The number of times reading the files again failed.
     failures: AtomicU64,
 }
 

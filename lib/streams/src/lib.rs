@@ -23,7 +23,7 @@
 //!     // Each stream is `Some` if it was wanted, and implements AsyncRead or AsyncWrite of tokio.
 //!     let (stdin, stdout) = (session.stdin.take(), session.stdout.take());
 //!     let resizes = session.resize.take().map(remote::Resizes::new); // next().await: Option<Size>
-//!     // ... run the command, until it ends or until session.closed().cancelled() returns: the client has disconnected ...
+//!     // ... run the command until it ends, or until session.closed().cancelled() returns: the client has left ...
 //!     drop(stdout); // written output is sent before the outcome
 //!     session.finish(&remote::CommandOutcome::exit(1, "error executing command [false], exit code 1")).await
 //! });

@@ -66,8 +66,9 @@ struct RegisterObject {
 /// Operations that no order explains.
 #[derive(Debug)]
 pub struct Violation {
-    /// The longest order found, and the operations that cannot come next.
+    /// The longest order that explains operations.
     pub explained: Vec<RegisterOperation>,
+    /// The operations that cannot come next in this order.
     pub stuck: Vec<RegisterOperation>,
 }
 

@@ -114,7 +114,7 @@ async fn commands_and_attachments() {
     assert_eq!(read(stdout).await, "early\nlate\n");
     assert_eq!(end(process).await.0, "Success");
 
-    // A terminal with its size.
+    // Runs a shell on a terminal, and sets the terminal's size.
     let terminal = AttachParams::interactive_tty();
     let mut process = living.pods.exec("shell", ["sh"], &terminal).await.unwrap();
     let mut size = process.terminal_size().unwrap();

@@ -35,7 +35,7 @@ const NEVER: [(&str, &[&str]); 27] = [
     ("holdfast-http2", &["tokio", "hyper", "h2", "tower", "rocksdb", "warp", "futures-util", "holdfast-*"]),
     // This crate has the streams of upgraded connections, and is independent of the requests behind them.
     ("holdfast-streams", &["hyper", "h2", "tower", "rocksdb", "warp", "holdfast-*"]),
-    // This crate has calls over gRPC for the server, stores and components, and knows none of them.
+    // This crate makes calls over gRPC for the server, stores and components, and depends on none of them.
     (
         "holdfast-grpc",
         &["rocksdb", "warp", "holdfast-core", "holdfast-engine", "holdfast-storage-*", "holdfast-transport-*", SERVICE],
