@@ -270,7 +270,7 @@ async fn a_thousand_definitions_are_served_and_come_back() {
         whole["definitions"]["com.example.g999.v1.Thing"].is_object() && whole["paths"]["/api/v1/pods"].is_object()
     );
 
-    // A change of one definition shows at once in its own API documents, and in no others.
+    // A change of one definition shows at once in the API documents of its group, and changes no other documents.
     let path = format!("{DEFINITIONS}/things.g7.example.com");
     let renamed = json!({"spec": {"names": {"shortNames": ["th"]}}}).to_string();
     admin.send(Method::PATCH, &path, &[MERGE], renamed).await.expect(200);

@@ -181,7 +181,7 @@ fn repair(folder: &Folder) -> String {
     text
 }
 
-/// After a repair: the damaged object has its first text again, the other one is unchanged, and writes work.
+/// After a repair: the damaged object has its first text again, the other object is unchanged, and writes work.
 async fn served_as_before(folder: &Folder, second: u64) {
     let server = Server::start(folder.path(), &[]);
     let admin = HttpClient::admin(&server);

@@ -212,8 +212,8 @@ async fn what_a_neighbour_has_taken_is_not_given_out() {
     assert!(!neighbour.addresses().values().any(|(name, _)| name == "none"));
 }
 
-/// If a configuration says so, a Service and the records of its address and ports are encrypted, and the records of a
-/// neighbour that encrypts them too can be read.
+/// If a configuration says so, a Service and the records of its address and ports are encrypted. The server can also
+/// read the records of a neighbour that encrypts its records.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn encrypted_addresses_and_ports_are_given_out_once_too() {
     let (etcd, folder) = (Cluster::single(), Folder::new());

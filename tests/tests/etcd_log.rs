@@ -1,4 +1,5 @@
-//! The log on a real etcd: its writes, the events that it receives from others, and the suite that every log must pass.
+//! The log on a real etcd: its writes, the events that it receives from other servers, and the suite that every log
+//! must pass.
 
 use holdfast_core::etcd::Media;
 use holdfast_core::event::{Actor, Offset, Operation, Record};

@@ -324,7 +324,7 @@ async fn each_etcd_is_looked_after_by_itself() {
     wire.post(EVENTS, &event("default", "own-b")).await.expect(201);
 }
 
-/// Events are read from another etcd when an override is added, and from the former one when it is removed.
+/// Events are read from another etcd when an override is added, and from the former etcd when the override is removed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_folder_goes_on_with_other_overrides() {
     let (etcds, folder) = (Etcds::start(), Folder::new());

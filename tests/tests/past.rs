@@ -97,7 +97,7 @@ async fn exact_versions(admin: &HttpClient, told: &Told) {
         assert_eq!(list["items"][0]["data"], told.text["data"], "{query}");
         let chosen = admin.get(&format!("{MAPS}?{query}&labelSelector=name%20in%20(b,e)")).await.expect(200).json();
         assert_eq!(names(&chosen), ["b"], "{query}");
-        // Pages of one version while others write.
+        // Pages of one version while other clients write.
         let (mut found, mut token) = (Vec::new(), String::new());
         loop {
             let query = if token.is_empty() { query.clone() } else { format!("continue={token}") };

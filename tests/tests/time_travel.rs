@@ -202,7 +202,7 @@ async fn events_are_undone() {
     };
     let get = async |name: &str| admin.get(&format!("{MAPS}/{name}")).await;
 
-    // Undoing a change keeps later changes by others.
+    // Undoing a change keeps later changes of other users.
     let created = version(&admin.post(MAPS, &map("a", "one")).await.expect(201).json());
     let changed = patch(&admin, "a", &json!({"data": {"text": "two", "more": "x"}})).await;
     patch(&admin, "a", &json!({"data": {"later": "y"}})).await;

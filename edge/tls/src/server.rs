@@ -46,9 +46,9 @@ pub struct TlsOptions {
     pub http2: bool,
     /// The authorities that sign the certificates of users.
     pub client_authorities: Vec<Pem>,
-    /// The authorities of certificates of proxies in front of the server, and the allowed common names; empty for any
-    /// name.
+    /// The authorities that sign the certificates of proxies in front of the server.
     pub front_proxy_authorities: Vec<Pem>,
+    /// The common names that certificates of proxies may have; empty for any name.
     pub front_proxy_names: Vec<String>,
     /// Whether certificates contain the uids of users.
     pub certificate_uids: bool,

@@ -32,7 +32,7 @@ impl ByteBudget {
         u32::try_from(bytes.saturating_add(PIECE_COST)).unwrap_or(u32::MAX).min(self.bytes)
     }
 
-    /// Waits until there is room; `None` once the room is closed.
+    /// Waits until there is room; `None` once the budget is closed.
     pub async fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         self.semaphore.clone().acquire_many_owned(self.cost(bytes)).await.ok()
     }

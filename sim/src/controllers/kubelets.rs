@@ -54,7 +54,7 @@ impl Kubelets {
         self.silent.clear();
     }
 
-    /// The updates of leases and conditions that the kubelets of nodes that are not silent have to write by now.
+    /// The updates of leases and conditions that kubelets have to write by now. Silent kubelets write none.
     pub fn due(&self, cluster: &Cluster) -> Vec<UserRequest> {
         let nodes = cluster.all("nodes").filter(|node| self.speak && !self.is_silent(name(node)));
         nodes.flat_map(|node| renewal(cluster, node).into_iter().chain(conditions(cluster, node))).collect()
