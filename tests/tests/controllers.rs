@@ -218,7 +218,7 @@ impl Drop for Manager {
     }
 }
 
-/// Stages can change plain kinds from the start, and others if roles allow it.
+/// Stages can change ConfigMaps from the start, and custom kinds once a role for nodes allows it.
 #[tokio::test]
 async fn stages_act_within_the_roles_of_nodes() {
     let cluster = Cluster::start("--controllers=*");
