@@ -207,8 +207,8 @@ impl RegisterState {
                 self.object.is_none().then_some(self)
             }
             (RegisterCall::Update { replaces, .. } | RegisterCall::Delete { replaces }, RegisterAnswer::Conflict) => {
-                // An unconditional update cannot conflict. A deleted object no longer has the version either, so an
-                // update that loses to a deletion may get a conflict.
+                // An unconditional update cannot conflict. An update of a version may conflict after a deletion,
+                // because a deleted object no longer has this version.
                 let replaces = (*replaces)?;
                 (self.object.and_then(|object| object.version) != Some(replaces)).then_some(self)
             }
