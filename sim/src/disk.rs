@@ -91,18 +91,19 @@ struct DiskState {
     full: bool,
     /// How many recoveries fail before one succeeds.
     recoveries_refused: usize,
-    /// How many have failed since the last fault.
+    /// How many recoveries have failed since the last fault.
     refused: usize,
     /// The server crashes in the next recovery.
     dies_recovering: bool,
     /// Decides how pages are torn.
     seed: u64,
-    /// A batch that another server appends just before the next one.
+    /// A batch that another server appends just before this server's next batch.
     first: Option<Vec<Record>>,
     /// The last event that another server has appended.
     others: u64,
-    /// The first and last event of the newest batch given to the disk, and where it was written.
+    /// The first and last event of the newest batch given to the disk.
     newest: (u64, u64),
+    /// The part of the file for the newest batch, until its append has succeeded.
     unsure: Option<(usize, usize)>,
 }
 
@@ -134,7 +135,7 @@ impl Disk {
         }
     }
 
-    /// Plans that another server appends a batch just before the next one.
+    /// Plans that another server appends a batch just before this server's next batch.
     pub fn be_overtaken(&self, records: Vec<Record>) {
         self.lock().first = Some(records);
     }

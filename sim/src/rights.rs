@@ -33,7 +33,7 @@ fn users() -> &'static [Arc<User>] {
     })
 }
 
-/// A random user, usually one with the right.
+/// A random user, usually the administrator.
 pub fn draw(dice: &mut Dice) -> Arc<User> {
     let at = dice.weighted(&[(80, 0), (5, 1), (5, 2), (5, 3), (5, 4)]);
     users()[at].clone()

@@ -22,8 +22,8 @@ pub const QUEUE_EVENTS: usize = 4;
 
 /// The capacity of the writer's queue: more than simulated clients ever send, including the janitor.
 const QUEUE_COMMANDS: usize = 256;
-/// The maximum number of requests in progress. It is low, so some requests are refused. All users may use half of the
-/// places.
+/// The maximum number of reads in progress, and of writes. It is low, so some requests are refused. While less than
+/// half of this number is in progress, no request is refused.
 pub const PLACES: u32 = 8;
 
 pub struct SimulatedServer {
@@ -38,7 +38,7 @@ pub struct SimulatedServer {
 
 impl SimulatedServer {
     pub fn start(disk: &Arc<Disk>, clock: &Arc<SimulatedClock>) -> Result<SimulatedServer, String> {
-        // Shared by all servers: a definition makes a copy.
+        // All servers share this registry: a definition changes a copy of it.
         static REGISTRY: OnceLock<Arc<Registry>> = OnceLock::new();
         let registry = REGISTRY.get_or_init(|| Arc::new(registry().clone())).clone();
         let settings = Settings {

@@ -20,7 +20,7 @@ fn library() -> &'static PathBuf {
         compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&new).arg(crate::folder().join("clock/clock.c"));
         let status = compiler.status().unwrap_or_else(|error| panic!("cannot run {compiler:?}: {error}"));
         assert!(status.success(), "{compiler:?} failed");
-        // Other tests may do the same at this time, so the file is replaced atomically.
+        // Other tests may compile the library at the same time, so the file is replaced atomically.
         std::fs::rename(&new, &library).expect("the library is put in place");
         library
     })

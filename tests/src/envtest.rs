@@ -12,8 +12,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often envtest polls a program's health, and for how long.
+/// The interval at which envtest polls a program's health.
 const POLL: Duration = Duration::from_millis(100);
+/// How long envtest polls a program's health before it gives up.
 const START_MAX: Duration = Duration::from_secs(20);
 /// How long a program may take to stop.
 const STOP_MAX: Duration = Duration::from_secs(20);
@@ -98,7 +99,8 @@ pub struct ControlPlane {
 pub struct SuiteSettings<'a> {
     /// More options of kube-apiserver.
     pub options: &'a [&'a str],
-    /// Whether events outlive the process; they do if envtest does not find etcd's option.
+    /// Whether writes are flushed to the disk, so that events outlive the process. envtest turns this off if etcd's
+    /// help lists `--unsafe-no-fsync`.
     pub fsync: bool,
 }
 
@@ -133,12 +135,12 @@ impl ControlPlane {
             tokio::time::sleep(POLL).await;
         }
         let plane = ControlPlane { cert_dir: cert_dir.to_owned(), port, etcd_port, etcd, server, clients, wire };
-        // envtest waits for this before it returns.
+        // envtest waits for this namespace before it returns.
         plane.admin().get("/api/v1/namespaces/default").await.expect(200);
         plane
     }
 
-    /// `AddUser`: a certificate of the clients' authority, created while the server runs.
+    /// Like envtest's `AddUser`: makes a certificate of the clients' authority while the server runs.
     pub fn user(&self, name: &str, groups: &[&str]) -> HttpClient {
         self.wire.clone().with_identity(self.clients.client(name, groups))
     }

@@ -40,7 +40,7 @@ struct KubeletState {
     upgraded: CancellationToken,
     /// The number of open connections.
     open: watch::Sender<usize>,
-    /// The input of each `count`, in bytes.
+    /// The number of bytes that each `count` command has read.
     counted: watch::Sender<Vec<usize>>,
 }
 

@@ -1,8 +1,8 @@
 //! The harness of tests of the whole system: starts and stops a real server, and connects clients to it.
 //!
-//! The tests are in `tests/tests`, one file a topic; the scripts of real clients are in `tests/clients`. Deliberately
-//! absent is anything that looks inside the server. A test that needs more than its folder, its socket and its output
-//! belongs beside the code.
+//! The tests are in `tests/tests`, one file a topic; the scripts of real clients are in `tests/clients`. No test here
+//! looks inside the server: a test that needs more than the server's folder, socket and output belongs in the crate
+//! that it tests.
 
 pub mod authority;
 pub mod backend;

@@ -40,7 +40,7 @@ const PROTECTED: [&str; 3] = ["PersistentVolume", "PersistentVolumeClaim", "Reso
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long a decision may take before it counts as missing.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long to wait for something that need not happen.
+/// How long to wait for a decision that may never come.
 const SHORT: Duration = Duration::from_secs(3);
 
 /// Kind, namespace and name.

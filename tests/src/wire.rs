@@ -121,7 +121,7 @@ impl HttpClient {
                 body.extend_from_slice(&data);
             }
         }
-        // Without its sender the connection ends, so that a server which is stopped next need not wait for it.
+        // Dropping the sender ends the connection, so that a server which is stopped next need not wait for it.
         drop(stream);
         let _ = connection.await;
         Ok(Answer { code: parts.status.as_u16(), version: parts.version, headers: parts.headers, body: body.into() })

@@ -131,7 +131,7 @@ async fn a_token_is_good_for_its_own_audiences() {
     // A token for another audience is rejected.
     HttpClient::anonymous(&cluster.server).with_token(&vault).get("/version").await.refused(401, "Unauthorized");
     HttpClient::anonymous(&cluster.server).with_token(&own).get("/version").await.expect(200);
-    // Four successful reviews, and one request.
+    // The server counts five uses of valid tokens: four successful reviews, and one request.
     let metrics = admin.get("/metrics").await.text();
     let uses = metrics.lines().find_map(|line| line.strip_prefix("serviceaccount_valid_tokens_total "));
     assert_eq!(uses, Some("5"));
@@ -151,7 +151,7 @@ async fn a_token_goes_with_the_node_that_it_is_bound_to() {
     robot.get("/version").await.expect(200);
     admin.send(Method::DELETE, "/api/v1/nodes/n1", &[], "").await.expect(200);
     robot.get("/version").await.refused(401, "Unauthorized");
-    // A new object of the same name is another object.
+    // A new node with the same name has another UID, so the token of the old node stays invalid.
     admin.post("/api/v1/nodes", &node).await.expect(201);
     robot.get("/version").await.refused(401, "Unauthorized");
     assert_eq!(review(admin, &bound, json!(null)).await["authenticated"], json!(null));
@@ -231,7 +231,7 @@ async fn slow_bodies_keep_nobody_out() {
     for _ in 0..8 {
         let mut connection = HttpClient { http2: false, ..cluster.jane.clone() }.connect().await.expect("a connection");
         connection.write_all(head.as_bytes()).await.unwrap();
-        // The server has begun to read the body when it asks for it.
+        // The server asks for the body (`100 Continue`) when it begins to read the body.
         let mut asks = [0; CONTINUE.len()];
         connection.read_exact(&mut asks).await.unwrap();
         assert_eq!(asks, CONTINUE);

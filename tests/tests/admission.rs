@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 const CLIENTS: usize = 24;
 const WRITES_OF_ONE: usize = 4;
-/// The room in the quota, less than the number of requests.
+/// How many more objects the quota allows; the clients send more requests than that.
 const ROOM: usize = 40;
 
 async fn put(wire: &HttpClient, path: &str, body: &Value) {
@@ -87,7 +87,7 @@ async fn policies_change_objects_and_are_blamed_for_it() {
     let made = wire.post(configmaps, &json!({"metadata": {"name": "c"}, "data": {"k": "v"}})).await.expect(201).json();
     assert_eq!(made["metadata"]["labels"], json!({"count": "1"}));
     assert_eq!(made["data"], json!({"k": "v", "from.policy": "1"}));
-    // Without `data` the key has no parent, and the policy makes the write fail.
+    // Without `data` the patch's path has no parent, so the policy makes the write fail.
     let refused = wire.post(configmaps, &json!({"metadata": {"name": "d"}})).await.refused(403, "Invalid");
     let told = refused["message"].as_str().unwrap_or_default().to_owned();
     assert!(told.starts_with("policy 'm' with binding 'b' denied request: "), "{told}");
@@ -115,8 +115,8 @@ async fn policies_change_objects_and_are_blamed_for_it() {
     assert!(!line("data.k").contains("policy m"), "{}", line("data.k"));
 }
 
-/// A policy also applies to users who use the name of the server's own upkeep. A policy's parameters, which other users
-/// may create, neither delay a write for long nor let it pass.
+/// A policy also applies to a user who impersonates the server's own user. The parameters of a policy, which other
+/// users may create, neither delay a write for long nor let it pass.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn policies_stand_in_everybodys_way_and_in_nobodys_for_long() {
     const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
@@ -148,7 +148,7 @@ async fn policies_stand_in_everybodys_way_and_in_nobodys_for_long() {
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     wire.send(http::Method::POST, accounts, &headers, body).await.refused(422, "Invalid");
 
-    // A call of the authorizer has a high cost and takes no time.
+    // A call of the authorizer has a high cost in CEL's estimate, and takes almost no time.
     let asks = "authorizer.path('/x').check('get').allowed() && authorizer.path('/y').check('get').allowed()";
     let validations: Vec<Value> = (0..20).map(|_| json!({"expression": asks})).collect();
     let spec = json!({"failurePolicy": "Ignore", "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
@@ -188,7 +188,7 @@ async fn amounts_beyond_all_numbers_are_over_every_quota() {
     server.stop();
 }
 
-/// The image webhook is asked once for a cached answer, and its failures are handled as configured.
+/// The server calls the image webhook once and caches the answer, and handles the webhook's failures as configured.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn images_are_judged_elsewhere() {
     let hooks = Hooks::start().await;

@@ -236,7 +236,8 @@ async fn a_server_that_cannot_be_used_is_told_of() {
 
 #[tokio::test]
 async fn requests_go_to_endpoints_when_they_are_to() {
-    // Endpoints must not be in the loopback range. Nothing is sent to find an address of this machine.
+    // Endpoints must not be in the loopback range, so the test needs another address of this machine. Connecting a UDP
+    // socket selects such an address, and sends nothing.
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
     let Ok(()) = socket.connect("192.0.2.1:9") else { return eprintln!("skipped: there is no network here") };
     let own = socket.local_addr().unwrap().ip();
@@ -280,7 +281,7 @@ async fn a_server_that_nobody_vouches_for_is_not_talked_to() {
     assert!(backend.seen(THINGS).is_empty());
     assert_eq!(cluster.discovered().await["freshness"], "Stale");
 
-    // The right authority, and a certificate for another name.
+    // The right authority has signed the backend's certificate, which is for another name.
     let other = cluster.authority.server(&["other.default.svc", "other.example.com"]);
     let backend = cluster.backend_with(&other).await;
     cluster.admin.send(Method::DELETE, &format!("{SERVICES}/v1.{GROUP}"), &[], "").await.expect(200);
@@ -367,7 +368,8 @@ async fn definitions_have_api_services() {
     let uid = service["metadata"]["uid"].clone();
     admin.send(Method::DELETE, &format!("{SERVICES}/v1.fruit.example.com"), &[], "").await.expect(200);
     assert_ne!(there("v1.fruit.example.com", true).await.json()["metadata"]["uid"], uid);
-    // The same holds after a restart, which makes up for missed changes.
+    // After a restart, in which the server makes up for missed changes, the APIServices exist and follow their
+    // definitions.
     server.stop();
     let server = Server::start(&folder.join("data"), &[]);
     let admin = HttpClient::admin(&server);

@@ -235,7 +235,7 @@ fn webhook_at(port: u16) -> String {
 async fn a_webhook_that_hangs_does_not_hold_up_the_end() {
     let folder = Folder::new();
     std::fs::write(folder.join("policy.yaml"), EVERYTHING).expect("write");
-    // The system accepts connections, and no program reads from them.
+    // The operating system accepts connections to this port, and no program reads from them.
     let hanging = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = hanging.local_addr().expect("an address").port();
     std::fs::write(folder.join("webhook.yaml"), webhook_at(port)).expect("write");
@@ -256,7 +256,7 @@ async fn a_webhook_that_hangs_does_not_hold_up_the_end() {
 
 type Lists = Arc<Mutex<Vec<(String, Value)>>>;
 
-/// Receives lists of events, after `failures` failures.
+/// Starts a webhook backend that fails `failures` times, and then stores the lists of events that it receives.
 fn receiver(mut failures: usize) -> (u16, Lists) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let (port, lists) = (listener.local_addr().expect("an address").port(), Lists::default());

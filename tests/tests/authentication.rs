@@ -78,7 +78,7 @@ fn claims(site: &Site, more: Value) -> Value {
     claims
 }
 
-/// The user of a token, as soon as the issuer is known.
+/// Waits until the server knows the token's issuer, and returns the token's user.
 async fn until_known(wire: &HttpClient, token: &str) -> Value {
     let began = Instant::now();
     loop {

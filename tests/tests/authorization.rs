@@ -199,7 +199,7 @@ async fn the_configuration_is_followed() {
     for _ in 0..3 {
         jane.get(MAPS).await.expect(200);
     }
-    // The server's own components may call the webhook, too.
+    // The server's own components may call the webhook as well, so only calls about jane are counted.
     let calls = hooks.take_calls();
     let of_jane = calls.iter().filter(|call| call["body"]["spec"]["user"] == "jane").count();
     assert_eq!(of_jane, 1, "the answer is kept");

@@ -31,7 +31,7 @@ const FILES: [&str; 21] = [
     "tracing-config-file",
 ];
 
-/// Other options that these need.
+/// A further option, without which some of [`FILES`] would not be used.
 const BESIDE: [&str; 1] = ["--authorization-mode=ABAC,Webhook"];
 
 fn refused(folder: &Folder, file: &str) -> String {

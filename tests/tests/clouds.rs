@@ -210,7 +210,7 @@ async fn a_description_in_a_config_map_is_followed() {
     let server = Server::start(&folder.join("data"), &[]);
     let wire = HttpClient::admin(&server);
     let options = ["--cloud-provider=simulated", "--cloud-config=configmap:kube-system/cloud", "--leader-elect=false"];
-    // Without this option the manager ends, and names the missing option.
+    // Without a required option the manager ends, and names the missing option.
     let (mut running, _) = manager(&server, &folder, &options);
     let status = running.child.wait().expect("it ends");
     let said = running.log();
@@ -253,8 +253,9 @@ async fn a_description_in_a_config_map_is_followed() {
     assert!(said.contains("unknown field") && said.contains("colour"), "{said}");
 }
 
-/// Two managers, each with a lease of its own, and a second lease for which both compete. Only its holder runs the
-/// moving controllers; the other manager takes them over when the holder has ended.
+/// Two managers each hold a lease of their own, and compete for a second lease, which the leader migration names. Only
+/// the holder of the second lease runs the migrating controllers; the other manager takes them over when the holder has
+/// ended.
 #[tokio::test]
 async fn a_controller_that_moves_is_run_by_one_of_two_managers() {
     let folder = Folder::new();
@@ -305,7 +306,7 @@ async fn a_controller_that_moves_is_run_by_one_of_two_managers() {
     wire.send(Method::POST, SERVICES, &[], service("web").to_string()).await.expect(201);
     address(&wire, "web").await;
     let held_by = holder().await;
-    // The second manager leads its own lease, and does not run the moving controllers.
+    // The second manager holds its own lease, and does not run the migrating controllers.
     let (second_folder, second, second_port) = start("cloud-controller-manager");
     let leads_its_own = async || match wire.get(&format!("{leases}/cloud-controller-manager")).await.code {
         200 if second.log().contains("cloud-node-lifecycle-controller") => Ok(()),
@@ -410,7 +411,8 @@ async fn a_provider_that_lies_or_is_slow_is_told_of_by_name() {
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "one"},
         "spec": {"providerID": "example://one"}});
     wire.send(Method::POST, NODES, &[], node.to_string()).await.expect(201);
-    // The first answer is the lie; the third question comes after the second answer has been acted upon.
+    // The provider's first answer is wrong. The manager asks a third time only after it has acted upon the second
+    // answer.
     eventually(PATIENCE, || async {
         let log = provider.log();
         if log.matches("an instance is asked for").count() >= 3 { Ok(()) } else { Err(log) }

@@ -258,7 +258,7 @@ async fn own_authorities_and_proxies_say_who_asks() {
     let pretended = [("x-who", "root"), ("x-of", "system:masters")];
     assert_eq!(forbidden(&jane, &pretended).await, "jane", "people are no proxies");
 
-    // A front proxy names its users; the first header present is used.
+    // A front proxy names its users in headers. The first configured header that is present is used.
     let front = shows(proxies.client("front", &[]));
     flags(&front, &pretended).await.expect(200);
     flags(&front, &[("x-remote-user", "root"), ("x-of", "devs"), ("x-of", "system:masters")]).await.expect(200);
@@ -358,7 +358,7 @@ async fn what_is_logged_is_as_the_options_say() {
 
     let more = lines(logged("more", &["--logging-format=json", "-v=4"]).await);
     assert_eq!(ended(&more), 1, "{more:?}");
-    // `--vmodule` raises the level of one file, here of this one or of another.
+    // `--vmodule` raises the level of one file: of `serving`, which logs the message, and then of another file.
     let own = lines(logged("own", &["--logging-format=json", "--vmodule=serving=4"]).await);
     assert_eq!(ended(&own), 1, "{own:?}");
     let other = lines(logged("other", &["--logging-format=json", "--vmodule=component=4"]).await);
@@ -423,7 +423,7 @@ async fn one_leads_and_the_next_follows() {
         assert_eq!(last, transitions + 2, "{form}");
         third.signal("TERM");
         until("it is given back", async || record(&admin, form).await.filter(|(who, _)| who.is_empty())).await;
-        // The next type of lock starts without records.
+        // Deletes the records, so that the test of the next type of lock starts without them.
         for path in [
             format!("{LEASES}/kube-scheduler"),
             format!("{SYSTEM}/endpoints/kube-scheduler"),

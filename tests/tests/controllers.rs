@@ -158,7 +158,7 @@ async fn what_makes_no_sense_is_told_and_stops_nobody() {
     let admin = &cluster.admin;
     let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"pods": "6"}}});
     admin.post("/api/v1/namespaces/default/resourcequotas", &quota).await.expect(201);
-    // The definition of Stages, and the namespace's default account.
+    // Waits for the definition of Stages, and for the namespace's default service account.
     cluster.await_count("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "stages.", 1).await;
     cluster.await_count("/api/v1/namespaces/default/serviceaccounts", "default", 1).await;
     for (path, object, _) in nonsense() {
@@ -218,7 +218,7 @@ impl Drop for Manager {
     }
 }
 
-/// Stages can change plain kinds from the start, and others if roles allow it.
+/// Stages can change ConfigMaps from the start, and custom kinds once a role for nodes allows it.
 #[tokio::test]
 async fn stages_act_within_the_roles_of_nodes() {
     let cluster = Cluster::start("--controllers=*");

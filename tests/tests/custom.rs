@@ -116,7 +116,7 @@ async fn a_webhook_converts_between_versions() {
     let dry = admin.post(&format!("{v1}?dryRun=All"), &route("dry", "d.example.com:1")).await.expect(201).json();
     assert_eq!(dry["spec"]["hostPort"], "d.example.com:1");
 
-    // Lists are converted many objects at a time, and watches as events arrive.
+    // The objects of a list are converted many at a time, and the objects of a watch one by one as events arrive.
     let mut watch = admin.open(Method::GET, &format!("{v1}?watch=true"), &[], Default::default()).await.unwrap();
     for index in 0..30 {
         admin
@@ -270,7 +270,7 @@ async fn a_thousand_definitions_are_served_and_come_back() {
         whole["definitions"]["com.example.g999.v1.Thing"].is_object() && whole["paths"]["/api/v1/pods"].is_object()
     );
 
-    // A change of one definition shows at once in its own API documents, and in no others.
+    // A change of one definition shows at once in the API documents of its group, and changes no other documents.
     let path = format!("{DEFINITIONS}/things.g7.example.com");
     let renamed = json!({"spec": {"names": {"shortNames": ["th"]}}}).to_string();
     admin.send(Method::PATCH, &path, &[MERGE], renamed).await.expect(200);
@@ -379,8 +379,8 @@ fn kubectl_and_helm_know_custom_kinds() {
         must(kubectl, &["wait", "--for=condition=Established", &format!("crd/{full}"), "--timeout=10s"]);
         let applied = must(kubectl, &["apply", "-f", &good]);
         assert!(applied.contains("created"), "{applied}");
-        // The kind with a status subresource is never stored as sent, because `status` is dropped from the main
-        // resource.
+        // Only the object of the kind without a status subresource is unchanged. In the other kind the server drops
+        // `status` from the main resource, so each apply finds a difference.
         assert!(must(kubectl, &["apply", "-f", &good]).contains("plain unchanged"));
         assert!(must(kubectl, &["explain", &format!("{plural}.spec")]).contains("FIELD"));
         let table = must(kubectl, &["get", plural, "-A"]);

@@ -181,7 +181,7 @@ fn repair(folder: &Folder) -> String {
     text
 }
 
-/// After a repair: the damaged object has its first text again, the other one is unchanged, and writes work.
+/// After a repair: the damaged object has its first text again, the other object is unchanged, and writes work.
 async fn served_as_before(folder: &Folder, second: u64) {
     let server = Server::start(folder.path(), &[]);
     let admin = HttpClient::admin(&server);
@@ -248,7 +248,8 @@ async fn a_damaged_file_is_named_and_can_be_repaired() {
     let told = repair(&folder);
     assert!(told.contains(&second.to_string()), "it tells which event was lost: {told}");
     assert!(told.contains("default/damaged"), "it tells which object is concerned: {told}");
-    // The damaged block had older events, too; objects only in it are gone, all others are served.
+    // The damaged block contained older events, too. Objects that only this block contained are lost; the server still
+    // serves all other objects.
     let server = Server::start(folder.path(), &[]);
     let admin = HttpClient::admin(&server);
     admin.post(MAPS, &config_map("new", "after the repair")).await.expect(201);
@@ -383,8 +384,8 @@ async fn a_full_disk_takes_deletes_and_has_room_again() {
     let lease = json!({"metadata": {"name": "leader"}, "spec": {"holderIdentity": "a"}});
     admin.post(leases, &lease).await.expect(201);
     admin.get("/readyz/disk-room").await.expect(200);
-    // RocksDB frees space when it has moved its write-ahead log into tables. The namespace fills that space as well,
-    // until the disk stays full; the server reports this.
+    // RocksDB frees space when it has moved its write-ahead log into tables. The test fills that space as well, until
+    // the disk stays full and the server reports this.
     let (mut maps, mut tries) = (Vec::new(), 0);
     let refused = loop {
         maps.extend(fill_with_maps(&admin, &format!("map-{tries}"), 400_000).await);
@@ -397,7 +398,8 @@ async fn a_full_disk_takes_deletes_and_has_room_again() {
         tries += 1;
         assert!(tries < 30, "{}", answer.text());
     };
-    // The namespace that has filled the disk is refused before others.
+    // The server refuses writes to the namespace that has filled the disk, and still accepts writes to other
+    // namespaces.
     assert!(refused["message"].as_str().is_some_and(|why| why.contains("and namespace default wrote ")), "{refused}");
     admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "another"}})).await.expect(201);
     admin.post("/api/v1/namespaces/another/configmaps", &config_map("small", "x")).await.expect(201);

@@ -47,7 +47,7 @@ impl Drop for Process {
     }
 }
 
-/// A timeout may be caused by a forbidden request, so these are printed.
+/// Prints the forbidden requests if the test fails, because a forbidden request may have caused a timeout.
 impl Drop for Cluster {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -135,7 +135,8 @@ impl Cluster {
         object["metadata"]["name"] = name.into();
         eventually(PATIENCE, || async {
             let answer = self.admin.post(path, &object).await;
-            // A kind that was just defined, or an account that the namespace does not have yet.
+            // The request is repeated, because a new kind is not served at once and a new namespace does not have its
+            // service account at once.
             if answer.code == 201 { Ok(answer.json()) } else { Err(answer.json()) }
         })
         .await
@@ -169,7 +170,7 @@ impl Cluster {
         self.until(path, |object| object["reason"] == "NotFound").await;
     }
 
-    /// The number of the components' requests, and those that were forbidden.
+    /// The number of the components' requests, and the forbidden requests.
     fn asked(&self) -> (usize, BTreeSet<String>) {
         let trail = std::fs::read_to_string(self.folder.join("audit")).expect("the trail");
         let events = trail.lines().map(|line| serde_json::from_str::<Value>(line).expect("an event"));
@@ -250,7 +251,7 @@ async fn without_rights_they_say_so_and_wait() {
         let pauses: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert!(pauses.iter().zip(shortest).all(|(pause, shortest)| *pause >= shortest), "{user}: {pauses:?}");
     }
-    // After the first two tries for each node, there are ten writes a second, however many nodes there are.
+    // After two requests for each node, the component sends ten requests a second, however many nodes there are.
     let first = 2 * MANY_NODES;
     let times = at_least("reading", "/api/v1/nodes", first + 60).await.split_off(first);
     let seconds = times[times.len() - 1] - times[0];

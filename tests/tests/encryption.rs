@@ -158,7 +158,7 @@ async fn no_file_holds_a_secret_in_plain() {
     let imported = place.folder.join("imported");
     succeeds(holdfast(["log", "import", &export.display().to_string(), "--data-dir", &imported.display().to_string()]));
     assert!(!kept(&fork).is_empty() && kept(&imported).len() == kept(&place.data()).len());
-    // The socket cannot be read as a file.
+    // Stops the plug-in, because its socket in the folder cannot be read as a file.
     drop(_plugin);
     for text in [&first, &second, &third, &custom, &in_secret(&first), &in_secret(&second)] {
         assert_eq!(files_with(place.folder.path(), text), Vec::<PathBuf>::new(), "{text}");
@@ -203,7 +203,7 @@ async fn keys_rotate_and_commands_read_with_them() {
     assert!(has_reloaded(&metrics, "encryption", "failure", 1), "{metrics}");
     assert!(server.stderr().contains("the encryption config cannot be reloaded"), "{}", server.stderr());
     assert_eq!(put().await, version(&created));
-    // A new key, with the old one for existing values.
+    // The configuration has a new key for writes, and the old key for existing values.
     let both = place.configured(&[("secrets", &provider("aesgcm", &[2, 1]))]);
     eventually(PATIENCE, async || {
         let health = admin.get("/readyz").await;
@@ -220,7 +220,7 @@ async fn keys_rotate_and_commands_read_with_them() {
         .map(|record| record.object.starts_with(b"k8s:enc:aesgcm:v1:key2:"))
         .collect();
     assert_eq!(keys, [false, true]);
-    // Commands say which key they lack.
+    // Without the keys, commands report the value that they cannot decrypt, and the option that they need.
     fails(
         holdfast(["history", "secret", "one", "--data-dir", &data]),
         &["secrets/default/one (event ", "--encryption-provider-config FILE"],
@@ -356,7 +356,8 @@ async fn a_server_starts_without_its_plug_in_and_goes_on_when_it_comes() {
     let Refused { stderr, .. } = Server::try_start(&place.data(), &[&option]).err().expect("a refusal");
     assert!(stderr.contains("resources[1].providers[0].kms.apiVersion: Forbidden: KMSv1 is deprecated"), "{stderr}");
     let options = [option.as_str(), "--feature-gates=KMSv1=true"];
-    // The objects of every cluster include a ConfigMap, which would wait for version 1.
+    // A server in every new cluster writes a ConfigMap. With version 1 this write would wait for the plug-in, so the
+    // first start encrypts no ConfigMaps.
     let without_v1 = place.configured(&[("secrets", &kms("v2", &place.socket()))]);
     let server = Server::start(&place.data(), &[&without_v1]);
     let admin = HttpClient::admin(&server);
@@ -452,13 +453,13 @@ async fn another_key_of_the_kms_makes_another_seed() {
     assert_eq!(kms.check().await, Err("got unexpected healthz status: sick".into()));
     log.append(&[put(3, "three")]).expect("a seed is good for a while");
     plugin.say("ok");
-    // Another reader reads both, and asks once for each seed.
+    // Another reader reads all events, and asks the plug-in once for each of the two seeds.
     let (fresh, _) = sealed(&kept, &text);
     let asked = plugin.calls("Decrypt");
     let read = tokio::task::spawn_blocking(move || fresh.scan(None, Offset::ZERO, 9)).await.expect("read");
     assert_eq!(read.expect("events"), [put(1, "one"), put(2, "two"), put(3, "three")]);
     assert_eq!(plugin.calls("Decrypt") - asked, 2);
-    // An unreachable plug-in is not damage.
+    // The error shows that the plug-in is unreachable, and not that the log is damaged.
     drop(plugin);
     let (fresh, _) = sealed(&kept, &text);
     let read = tokio::task::spawn_blocking(move || fresh.read(Offset(1))).await.expect("read");

@@ -199,7 +199,7 @@ fn a_folder_for_assets_is_made_or_refused() {
     let envtest = |folder: &Path| -> Output {
         Command::new(binary()).arg("envtest").arg("--assets-dir").arg(folder).output().expect("run holdfast")
     };
-    // Twice, and replacing a link that leads elsewhere.
+    // The command runs twice. The second run replaces a link that leads elsewhere.
     let made = folder.join("made");
     for _ in 0..2 {
         assert_eq!(succeeds(envtest(&made)).trim_end(), made.to_str().expect("UTF-8"));
@@ -214,7 +214,7 @@ fn a_folder_for_assets_is_made_or_refused() {
     std::fs::write(theirs.join("kube-apiserver"), "theirs").expect("written");
     fails(envtest(&theirs), &["kube-apiserver is there and no link", "--assets-dir"]);
     assert_eq!(std::fs::read_to_string(theirs.join("kube-apiserver")).expect("text"), "theirs");
-    // A file has the name of a folder in the path.
+    // The path has a file where a folder should be.
     fails(envtest(&theirs.join("kube-apiserver/assets")), &["make the folder of assets", "kube-apiserver/assets"]);
     let nowhere = Command::new(binary()).arg("envtest").env_remove("HOME").env_remove("XDG_CACHE_HOME").output();
     fails(nowhere.expect("run holdfast"), &["--assets-dir"]);

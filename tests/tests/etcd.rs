@@ -55,7 +55,7 @@ async fn servers_share_a_prefix_and_say_how_etcd_is() {
     assert!(stored.starts_with(r#"{"kind":"ConfigMap""#) || stored.starts_with(r#"{"apiVersion":"v1""#), "{stored}");
     assert_eq!(etcd.ctl(&["get", "/registry", "--prefix", "--keys-only"]).trim(), "");
 
-    // Both are endpoints of the Service, and a stopped server is removed.
+    // Both servers are endpoints of the Service, and a stopped server is removed.
     let addresses = async |server: &Server| {
         let endpoints = HttpClient::admin(server).get("/api/v1/namespaces/default/endpoints/kubernetes").await.json();
         let mut found: Vec<String> = endpoints["subsets"][0]["addresses"]
@@ -158,7 +158,7 @@ async fn members_are_known_by_their_certificates_and_want_ours() {
     create(&server, "own-secured").await;
     assert!(etcd.ctl(&["get", "/registry/configmaps/default/own-secured", "--keys-only"]).contains("own-secured"));
     server.stop();
-    // Another authority, and no client certificate.
+    // Two sets of options fail: one with another authority, and one without a client certificate.
     std::fs::write(files("other.crt"), Authority::new("other").pem()).expect("a file");
     let other = format!("--etcd-cafile={}", shown(&files("other.crt")));
     for options in [vec![options[0], &other, options[2], options[3]], vec![options[0], options[1]]] {

@@ -170,7 +170,7 @@ async fn what_a_service_has_is_recorded_for_other_servers_before_it_comes_and_un
     assert_eq!((neighbour.taken_ports(), neighbour.addresses().contains_key(&address)), (vec![], true));
     wire.send(Method::DELETE, &format!("{SERVICES}/own"), &[], "").await.expect(200);
     assert!(!neighbour.addresses().contains_key(&address));
-    // Another Service can have them at once.
+    // Another Service can have the released address and port at once.
     let again = json!({"clusterIP": address, "ports": [{"port": 80, "nodePort": ports[0]}]});
     make(&wire, "other", &again).await.expect("created");
     // A Service that is not created leaves no reservation.
@@ -212,8 +212,8 @@ async fn what_a_neighbour_has_taken_is_not_given_out() {
     assert!(!neighbour.addresses().values().any(|(name, _)| name == "none"));
 }
 
-/// If a configuration says so, a Service and the records of its address and ports are encrypted, and the records of a
-/// neighbour that encrypts them too can be read.
+/// If a configuration says so, a Service and the records of its address and ports are encrypted. The server can also
+/// read the records of a neighbour that encrypts its records.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn encrypted_addresses_and_ports_are_given_out_once_too() {
     let (etcd, folder) = (Cluster::single(), Folder::new());
@@ -367,8 +367,8 @@ async fn what_a_killed_server_did_not_free_is_freed_by_another_one() {
     server.kill();
     deleting.abort();
     assert!(neighbour.addresses().contains_key(&address) && neighbour.taken_ports() == [30070], "nothing is freed");
-    // For the other server it is two minutes later, when no creation of a Service with this address can be in progress
-    // any more.
+    // The other server's clock is two minutes ahead. So for this server no creation of a Service with this address can
+    // be in progress any more.
     let servers = format!("--etcd-servers={}", etcd.urls());
     let options =
         [servers.as_str(), "--advertise-address=10.1.1.2", OPTIONS[0], OPTIONS[1], "--etcd-repair-interval=100ms"];
@@ -388,7 +388,8 @@ async fn what_a_killed_server_did_not_free_is_freed_by_another_one() {
     assert_eq!((neighbour.addresses()[&address].0.as_str(), neighbour.taken_ports()), ("again", vec![30070]));
 }
 
-/// Servers with other ranges would fight over one bitmap.
+/// A server does not change a bitmap of another range: servers with different ranges would overwrite each other's
+/// bitmap.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bitmap_of_another_range_is_not_touched() {
     let (etcd, folder) = (Cluster::single(), Folder::new());

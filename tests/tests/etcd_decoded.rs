@@ -54,7 +54,7 @@ async fn every_kind_is_stored_as_kubernetes_stores_it() {
         same += usize::from(decoded["same"] == true);
         let Some(expected) = served.get(&place(&object)).filter(|expected| version(expected) == version(&object))
         else {
-            // The server itself has changed the object after that.
+            // The server itself has changed the object between the two reads.
             continue;
         };
         compared += 1;
@@ -81,7 +81,7 @@ async fn read_back(servers: &str, served: &BTreeMap<[String; 4], Value>) {
     let mut same = 0;
     for (place, object) in served {
         let read = again.get(place).unwrap_or_else(|| panic!("{place:?} is gone"));
-        // At its start a server writes some objects of its own.
+        // At its start a server writes some objects anew; these have another version and are not compared.
         if version(read) == version(object) {
             assert_eq!(read, object);
             same += 1;
@@ -94,7 +94,8 @@ fn version(object: &Value) -> &Value {
     &object["metadata"]["resourceVersion"]
 }
 
-/// In Protobuf, embedded objects have no `apiVersion` and `kind`. The API shows them for templates of claims.
+/// In Protobuf, embedded objects have no `apiVersion` and `kind`. The API adds both to claim templates of StatefulSets,
+/// so they are removed before the comparison.
 fn without_types(object: &Value) -> Value {
     let mut object = object.clone();
     if object["kind"] == "StatefulSet" {

@@ -335,7 +335,8 @@ async fn servers_start_beside_those_whose_values_they_read_and_the_other_way_rou
     .await;
 }
 
-/// A server without one key serves everything but the values encrypted with it, and serves these once it has the key.
+/// A server that lacks one key serves everything except the values encrypted with this key, and serves these values
+/// once it has the key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_comes_later_opens_what_was_not_readable() {
     let place = Place::new();

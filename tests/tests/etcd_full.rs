@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A few of these fill the etcd of these tests.
+/// The size of a large value. A few such values fill the etcd of these tests.
 const LARGE: usize = 900_000;
 const QUOTA: &str = "--quota-backend-bytes=16777216";
 
@@ -173,7 +173,8 @@ fn what_came_of_a_write_without_room_is_read_back() {
     }
     let refused = answer("refused", Fate::NotWritten);
     assert!(is_full(&refused) && !has("refused"), "{refused:?}");
-    // The present value does not tell whether this write happened before it; only the log's tail does.
+    // If the value was replaced or cannot be read, a read does not tell whether the write happened; only the log's tail
+    // does.
     for (name, fate) in [("over", Fate::WrittenOver), ("unseen", Fate::WrittenUnseen)] {
         let unknown = answer(name, fate);
         assert!(matches!(unknown, Receipt::Unknown), "{name}: {unknown:?}");

@@ -77,8 +77,8 @@ impl World {
         world
     }
 
-    /// Starts a server. Each server has another member of etcd first in its list, so that the servers use different
-    /// members.
+    /// Starts a server. The lists of etcd's members begin with a different member for each server, so that the servers
+    /// use different members.
     fn spawn(&self, at: usize, clock_ahead: i64) -> Server {
         let mut urls: Vec<String> = self.ways[at].iter().map(Proxy::url).collect();
         urls.rotate_left(at);
@@ -120,8 +120,8 @@ impl World {
         self.judge(round, start, &prefix, &history);
     }
 
-    /// Kills, pauses and cuts off programs until `until`. At the end all programs but killed servers run, and reach
-    /// each other. A cut may last while other programs are killed and paused.
+    /// Kills, pauses and cuts off programs until the given time. After that all programs run and reach each other,
+    /// except for killed servers. A cut may last while other programs are killed and paused.
     async fn disturb(&mut self, random: &mut StdRng, until: Instant) {
         while Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(random.random_range(100..500))).await;
@@ -351,7 +351,8 @@ async fn ask(
         let answered = told.is_some().then(|| began.elapsed().as_nanos() as u64);
         match told {
             Some(RegisterAnswer::Is { version, .. }) => drop(seen.insert(name.clone(), version)),
-            // Stale versions are tried, too.
+            // A client that gets another answer, such as a conflict, keeps its stale version half of the time, so that
+            // writes with stale versions are tried, too.
             Some(_) if random.random_ratio(1, 2) => drop(seen.remove(&name)),
             Some(_) => {}
             // A killed server refuses connections at once, again and again.

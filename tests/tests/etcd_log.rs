@@ -1,4 +1,5 @@
-//! The log on a real etcd: its writes, the events that it receives from others, and the suite that every log must pass.
+//! The log on a real etcd: its writes, the events that it receives from other servers, and the suite that every log
+//! must pass.
 
 use holdfast_core::etcd::Media;
 use holdfast_core::event::{Actor, Offset, Operation, Record};
@@ -132,12 +133,12 @@ fn decisions_are_transactions_and_every_server_has_their_events() {
     let updates = logs.each_ref().map(|log| commit(log, &[config_map(900, "c1", "2", first)]));
     assert_eq!(updates.iter().filter(|receipts| matches!(receipts[0], Receipt::At(_))).count(), 1, "{updates:?}");
     assert_eq!(updates.iter().filter(|receipts| matches!(receipts[0], Receipt::Overtaken)).count(), 1, "{updates:?}");
-    // The namespace on which the decision depends has another version.
+    // The decision relies on version 7 of a namespace that does not have this version.
     let expected = Expected { resource: "namespaces".into(), key: "a".into(), version: Some(Offset(7)) };
     let counts = || vec![Decision { expects: vec![expected.clone()], ..decision(0..1) }];
     let refused = logs[0].commit(&Proposal::new(&[config_map(901, "new", "1", 0)], &counts)).unwrap();
     assert!(matches!(numbered(refused)[0], Receipt::Overtaken));
-    // kube-apiserver can read it: in its format, under its key.
+    // The object is stored in kube-apiserver's format and under its key, so kube-apiserver can read the object.
     let raw = client(&etcd).range(&Range::of(KeyRange::one("/registry/configmaps/a/c2"))).expect("a range").found;
     let (value, text) = (&raw[0].value, String::from_utf8_lossy(&raw[0].value).into_owned());
     assert!(value.starts_with(b"k8s\0") && text.contains("ConfigMap") && !text.contains("kubectl"), "{text}");

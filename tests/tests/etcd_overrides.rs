@@ -90,7 +90,7 @@ async fn events_are_in_an_etcd_of_their_own_for_all_servers() {
     let servers = folders.each_ref().map(|folder| etcds.server(folder.path(), &[]));
     let [one, other] = servers.each_ref().map(HttpClient::admin);
 
-    // Each object is in its etcd, under the expected key and version.
+    // Each object is in the etcd of its resource, under the expected key and version.
     let made = one.post(EVENTS, &event("default", "own-a")).await.expect(201);
     one.post(MAPS, &map("own-map")).await.expect(201);
     let first = version(&made);
@@ -154,7 +154,7 @@ async fn events_are_in_an_etcd_of_their_own_for_all_servers() {
     let expected =
         ["ADDED own-foreign", "MODIFIED own-foreign", "ADDED own-b", "ADDED own-c", "ADDED own-d", "DELETED own-b"];
     for wire in [&one, &other] {
-        // A watch shows only what this server has, so the newest state is read first.
+        // A watch sends only events that the server has received, so a list first waits for the newest state.
         wire.get(EVENTS).await.expect(200);
         assert_eq!(seen(wire, EVENTS, &first).await, expected);
     }
@@ -208,7 +208,7 @@ async fn namespaces_and_quotas_count_what_is_elsewhere() {
     one.post(events, &event("own", "own-a")).await.refused(404, "NotFound");
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "own"}});
     one.post("/api/v1/namespaces", &namespace).await.expect(201);
-    // The other server has not read anything of this namespace yet.
+    // The other server has not yet read anything in this namespace.
     other.post(events, &event("own", "own-a")).await.expect(201);
     let maps = "/api/v1/namespaces/own/configmaps";
     other.post(maps, &map("own-a")).await.expect(201);
@@ -219,7 +219,7 @@ async fn namespaces_and_quotas_count_what_is_elsewhere() {
     });
     let quotas = "/api/v1/namespaces/own/resourcequotas";
     one.post(quotas, &quota).await.expect(201);
-    // No controller runs here that would count the existing objects.
+    // No controller runs here to count the existing objects, so the test writes the count.
     let status = json!({"status": {"hard": {"count/configmaps": "3"}, "used": {"count/configmaps": "1"}}}).to_string();
     let patch = [("content-type", "application/merge-patch+json")];
     one.send(Method::PATCH, &format!("{quotas}/few/status"), &patch, status).await.expect(200);
@@ -324,7 +324,7 @@ async fn each_etcd_is_looked_after_by_itself() {
     wire.post(EVENTS, &event("default", "own-b")).await.expect(201);
 }
 
-/// Events are read from another etcd when an override is added, and from the former one when it is removed.
+/// Events are read from another etcd when an override is added, and from the former etcd when the override is removed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_folder_goes_on_with_other_overrides() {
     let (etcds, folder) = (Etcds::start(), Folder::new());

@@ -277,7 +277,7 @@ async fn servers_share_a_kine() {
     for server in servers {
         server.stop();
     }
-    // The server that wrote the object knows the user; the other one says that it does not.
+    // The server that wrote the object knows the user. The other server reports that it does not know the user.
     let blamed = folders.each_ref().map(|folder| {
         let path = folder.path().display().to_string();
         succeeds(holdfast(["blame", "--data-dir", &path, "configmap", "second", "-n", "default"]))

@@ -26,7 +26,7 @@ async fn race(url: &str) {
     let quota =
         json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": hard}});
     wires[0].post("/api/v1/namespaces/own/resourcequotas", &quota).await.expect(201);
-    // No controller runs that would count the existing objects.
+    // No controller runs here to count the existing objects, so the test writes the count.
     let status = json!({"status": {"hard": hard, "used": {"count/configmaps": "0"}}}).to_string();
     let merge = [("content-type", "application/merge-patch+json")];
     wires[0].send(Method::PATCH, &format!("{QUOTA}/status"), &merge, status).await.expect(200);

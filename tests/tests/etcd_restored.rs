@@ -58,7 +58,8 @@ fn watched(server: &Server, version: u64) -> String {
     format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr))
 }
 
-/// Restores with these options of `etcdutl snapshot restore`.
+/// Restores etcd with these options of `etcdutl snapshot restore`, and checks that servers refuse it and then accept
+/// it.
 fn check(options: &[&str], refusal: &str) {
     let (mut etcd, folder) = (Cluster::single(), Folder::new());
     let (first, second, snapshot) = (folder.join("first"), folder.join("second"), folder.join("snapshot.db"));

@@ -48,7 +48,7 @@ fn a_member_that_is_cut_off_knows_nothing_new_and_catches_up() {
         cluster.ctl(&["put", "a", &before]);
         cluster.await_ready(at);
         cluster.cut_off(at);
-        // The two others elect a leader if the first was it.
+        // The two other members elect a leader if the member that was cut off was the leader.
         cluster.await_ready(other);
         let url = cluster.member(other).url();
         cluster.ctl_at(&url, &["put", "a", &after]);

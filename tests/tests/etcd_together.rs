@@ -48,7 +48,7 @@ async fn a_server_joins_with_the_keys_of_the_first_one_and_not_without() {
         assert!(told.contains(part), "{part}: {told}");
     }
     assert!(!second.join("pki").exists(), "no keys are made that would have to be replaced");
-    // Another valid key.
+    // The second folder gets a valid key that differs from the first folder's key.
     copy_keys(&first, &second);
     let own = Folder::new();
     Server::start(own.path(), &[]).stop();
@@ -168,7 +168,7 @@ async fn rolled_out(place: &Place) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_servers_are_one_cluster_while_leaders_die_and_are_cut_off() {
     let mut etcd = Cluster::single();
-    // All clocks differ, and tokens of one server are valid at once at the others.
+    // All clocks differ, and tokens of one server are immediately valid at the other servers.
     let [one, two, three] = [("192.0.2.1", -25), ("192.0.2.2", 0), ("192.0.2.3", 25)];
     let mut places: Vec<Place> =
         [one, two, three].map(|(address, ahead)| Place::start(&mut etcd, address, ahead)).into();

@@ -66,7 +66,7 @@ async fn scripts_are_answered_as_kubernetes_answers_them() {
 
 type Played = (Arc<Script>, Agreement, Vec<Value>);
 
-/// Plays the scripts in their phases; those that read or change shared objects run alone.
+/// Plays the scripts phase by phase; scripts that read or change shared objects run alone.
 async fn play_all(server: &Server, scripts: Vec<Script>) -> Vec<Played> {
     let scripts: Arc<Vec<Arc<Script>>> = Arc::new(scripts.into_iter().map(Arc::new).collect());
     let mut played = Vec::new();

@@ -1,8 +1,8 @@
 //! Compares the outcome of pods in recorded small clusters with that of Kubernetes' scheduler, over HTTP, against
 //! running servers. `components/scheduler/tests/facts` compares every decision; this test compares what clients see.
 //!
-//! One scenario of several is played; `SCENARIOS=all` plays all of the default configuration, `SCENARIOS=TEXT` those
-//! whose names contain it.
+//! One scenario of several is played. `SCENARIOS=all` plays all scenarios of the default configuration, and
+//! `SCENARIOS=TEXT` plays the scenarios whose names contain the text.
 
 use holdfast_tests::facts;
 use holdfast_tests::scheduling::Player;
@@ -32,8 +32,8 @@ async fn pods_fare_as_with_kubernetes() {
         let (chosen, next, folder, fixtures) =
             (chosen.clone(), next.clone(), folder.clone(), lines[0]["fixtures"].clone());
         tokio::spawn(async move {
-            // The server runs the scheduler only if it runs some controller; this one has nothing to do. The nodes come
-            // only from the scenarios.
+            // The server runs the scheduler only if it runs some controller, so the option names a controller that has
+            // nothing to do here. The nodes come only from the scenarios.
             let options = [
                 "--controllers=ttl-after-finished-controller",
                 "--nodes=0",

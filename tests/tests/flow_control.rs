@@ -23,7 +23,7 @@ const DUMP: &str = "/debug/api_priority_and_fairness";
 const SCHEMA_UID: &str = "x-kubernetes-pf-flowschema-uid";
 const LEVEL_UID: &str = "x-kubernetes-pf-prioritylevel-uid";
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The length of one queue of the level.
+/// The length of each queue of the priority level `people`.
 const QUEUE_LENGTH: usize = 3;
 const QUEUES: u32 = 61;
 
@@ -117,7 +117,7 @@ impl Cluster {
     }
 }
 
-/// A ConfigMap, and one for which a webhook is slow.
+/// A ConfigMap. For the ConfigMap of [`slow_map`] a webhook is slow.
 fn map() -> Value {
     json!({"metadata": {"generateName": "m-"}})
 }
@@ -209,7 +209,7 @@ async fn who_floods_hurts_nobody_else() {
     cluster.server.stop();
 }
 
-/// The code; a refusal must have Kubernetes' text.
+/// Returns the code of an answer. An answer with the code 429 must have Kubernetes' text and headers.
 fn told_to_wait(answer: Answer) -> u16 {
     if answer.code == 429 {
         assert_eq!(answer.text(), "Too many requests, please try again later.\n");
@@ -277,7 +277,7 @@ async fn watches_and_slow_readers_keep_no_seat() {
             held.push(cluster.jane.open(Method::GET, &path, &[], Bytes::new()).await.expect("a watch"));
         }
     }
-    // A list that is not read.
+    // The client does not read the body of this list.
     held.push(cluster.jane.open(Method::GET, MAPS, &[], Bytes::new()).await.expect("a list"));
     assert!(held.iter().all(|answer| answer.status() == 200));
     // Watches that sent initial objects have not been read either, and still release their seats.
@@ -287,7 +287,8 @@ async fn watches_and_slow_readers_keep_no_seat() {
     cluster.server.stop();
 }
 
-/// A watch that is far behind uses all seats of its level while it catches up. One that is not read never catches up.
+/// A watch that is far behind uses all seats of its level while it catches up. A watch whose client does not read it
+/// never catches up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unread_watches_of_the_past_keep_no_seat() {
     let cluster = Cluster::start().await;
@@ -323,7 +324,7 @@ async fn invented_users_are_told_apart_and_leave_nothing() {
     for number in 0..100 {
         let name = format!("invented-{number}");
         let answer = cluster.admin.send(Method::GET, MAPS, &[("impersonate-user", &name)], "").await.expect(200);
-        // The impersonated user decides about the schema.
+        // The impersonated user, and not the administrator, decides which flow schema applies.
         assert_eq!(uid(&answer), ours);
     }
     assert!(!lines().await.contains("invented"));

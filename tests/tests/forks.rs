@@ -80,7 +80,7 @@ fn a_fork_is_what_the_log_was() {
         }
     }
     let log = RocksLog::open(&source).expect("a log");
-    // Some events in tables, some in the write-ahead log only.
+    // Some events are in tables, and some only in the write-ahead log.
     log.append(&records[..300]).expect("written");
     drop(log);
     let log = RocksLog::open(&source).expect("a log");

@@ -76,7 +76,7 @@ async fn patch(admin: &HttpClient, user: &str, path: &str, format: &str, body: &
 }
 
 fn check(data: &Path, before: u64) {
-    // Each version with its manager and changes.
+    // `history` reports each version with its manager and changes.
     let history = as_json(data, &["history", "deploy", "web"]);
     assert_eq!(history["object"], "deployments.apps/default/web");
     let versions = history["versions"].as_array().expect("versions");
@@ -107,7 +107,7 @@ fn check(data: &Path, before: u64) {
     assert_eq!(events("cm/twice"), ["created", "deleted", "recreated"]);
     assert_eq!(events("cm/gone"), ["created", "deleted"]);
 
-    // Every field with the version that set it.
+    // `blame` reports every field with the version that set it.
     let field = |blame: &Value, path: &str| -> Value {
         let fields = blame["fields"].as_array().expect("fields");
         fields.iter().find(|field| field["path"] == path).unwrap_or_else(|| panic!("no {path} in {blame}")).clone()
@@ -124,7 +124,7 @@ fn check(data: &Path, before: u64) {
         assert_ne!(field(&blame, "spec.stops[at=pier].minutes")["user"], "jane", "{kind}: it only moved");
     }
 
-    // The whole cluster between two versions.
+    // `diff` compares the whole cluster at two versions.
     let from = before.to_string();
     let diff = as_json(data, &["diff", &from, "-n", "default"]);
     let told: Vec<String> = diff["objects"].as_array().expect("objects").iter().map(event_and_object).collect();
@@ -213,7 +213,7 @@ fn run(data: &Path, arguments: &[&str]) -> std::process::Output {
 /// Characters that a terminal obeys or that reverse text: an escape, a bell, a control character beyond ASCII, a
 /// direction mark.
 const POISON: &str = "x\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}\r\ny";
-/// The characters of it that a header may contain.
+/// The characters of [`POISON`] that a header may contain.
 const POISONED_NAME: &str = "x\u{9b}31m\u{202e}y";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -264,7 +264,7 @@ async fn nothing_that_a_tenant_wrote_is_obeyed_by_a_terminal() {
         for form in forms {
             let mut words = [command, place, form].concat();
             if command[0] == "bisect" {
-                // The command fails where the text is poisoned: at the last version, and not at the first.
+                // bisect needs a command that fails at the last version, and not at the first.
                 words.extend(["--", "sh", "-c"]);
             }
             let condition = format!("test $HOLDFAST_VERSION -lt {to}");
@@ -292,7 +292,7 @@ async fn nothing_that_a_tenant_wrote_is_obeyed_by_a_terminal() {
             }
         }
     }
-    // A new command must be added here or above.
+    // A new command must be added to this list, or to the commands that are tested above.
     const OTHERS: [&str; 15] = [
         "apiserver",
         "at",
@@ -326,7 +326,7 @@ fn without_paint(text: &str, is_painted: bool) -> String {
     codes.fold(text.to_owned(), |text, code| text.replace(code, ""))
 }
 
-/// Objects with the text in every place that accepts it; returns their first and last versions.
+/// Creates objects with the text [`POISON`] in every field that accepts it; returns their first and last versions.
 async fn poison(admin: &HttpClient) -> (u64, u64) {
     let headers = [
         ("content-type", "application/merge-patch+json"),

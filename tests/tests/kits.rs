@@ -17,7 +17,7 @@ fn python() {
         .arg(format!("--basetemp={}", folder.join("pytest").display()))
         .current_dir(kit("python"))
         .env("PYTHONPATH", std::fs::canonicalize(kit("python/src")).expect("the package"))
-        // An installed package is found by its entry point.
+        // Names the plug-in, because pytest finds it by its entry point only in an installed package.
         .env("PYTEST_PLUGINS", "pytest_holdfast.plugin")
         .env("PYTHONDONTWRITEBYTECODE", "1");
     passes(command, &folder);

@@ -124,7 +124,7 @@ async fn who_rules_in_a_fork_rules_nowhere_else() {
         jane.get(&format!("{below}/api/v1/secrets")).await.refused(403, "Forbidden");
         jane.get(&format!("{below}{FORKS}")).await.refused(403, "Forbidden");
     }
-    // She can list and end forks of her fork, and cannot make any on disk.
+    // Jane can list and end forks of her fork, and cannot make forks on disk.
     let listed = jane.get(&format!("{fork}{FORKS}")).await.expect(200).json();
     assert_eq!(listed, json!({"forks": []}));
     for other in [name_of(&sibling), name_of(&fork)] {

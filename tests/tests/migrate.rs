@@ -119,7 +119,7 @@ fn fill(server: &Server) {
         }
         assert!(Instant::now() < deadline, "{output:?}");
     }
-    // Written later than the namespace, with managed fields of another manager.
+    // This write comes later than the namespace, and adds managed fields of another manager.
     let scaled = ["patch", "-n", "moved", "deployment", "web", "-p", "{\"spec\":{\"replicas\":3}}"];
     succeeds(kubectl(server, &scaled, ""));
 }
@@ -387,7 +387,7 @@ fn a_folder_is_opened_and_closed_with_its_keys() {
     server.stop();
     fails(migrate(text(&data), &urls, &["--dry-run"]), &["secrets/moved/s", "encrypted"]);
     fails(migrate(text(&data), &urls, &[]), &["secrets/moved/s", "--encryption-provider-config FILE"]);
-    // When it has the keys, the migration continues.
+    // With the keys, the migration continues.
     succeeds(migrate(text(&data), &urls, &[&keys]));
     let server = Server::start(&folder.join("copy"), &["--etcd-servers", &urls, &keys]);
     assert_eq!(objects(&server).0, before);

@@ -63,7 +63,7 @@ async fn servers_on_one_etcd_see_each_others_writes_at_once() {
         ask(writer, Method::DELETE, &path, None).await.expect("a delete");
         assert_eq!(ask(reader, Method::GET, &path, None).await, Err(404));
     }
-    // Services on both at the same time: no address is allocated twice.
+    // Services are created on both servers at the same time: no address is allocated twice.
     let mut addresses = Vec::new();
     for round in 0..10 {
         let service = |nth: usize| {
@@ -141,7 +141,7 @@ async fn a_store_of_kube_apiserver_is_served() {
         };
         let mut expected = case["object"].clone();
         if answer["metadata"]["resourceVersion"] != revisions[key].as_str() {
-            // Bootstrap objects were updated by the server.
+            // The server has updated this object, because it is a bootstrap object.
             changed += 1;
             continue;
         }

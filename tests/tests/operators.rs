@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 /// on, the same tests run.
 const SKIPPED: &str = "^(TestLazyRestMapperProvider|TestApiMachinery)$/^aggregatedDiscovery=false$";
 
-/// The only suite that would serve metrics at port 8080; if another process has the port, it would wait for ever.
+/// This suite is the only one that would serve metrics at port 8080. If another process had the port, the suite would
+/// wait for ever.
 const NO_METRICS: &str = r#"package recorder_test
 
 import "sigs.k8s.io/controller-runtime/pkg/metrics/server"

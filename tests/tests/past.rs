@@ -97,7 +97,7 @@ async fn exact_versions(admin: &HttpClient, told: &Told) {
         assert_eq!(list["items"][0]["data"], told.text["data"], "{query}");
         let chosen = admin.get(&format!("{MAPS}?{query}&labelSelector=name%20in%20(b,e)")).await.expect(200).json();
         assert_eq!(names(&chosen), ["b"], "{query}");
-        // Pages of one version while others write.
+        // Pages of one version while other clients write.
         let (mut found, mut token) = (Vec::new(), String::new());
         loop {
             let query = if token.is_empty() { query.clone() } else { format!("continue={token}") };
@@ -244,7 +244,7 @@ async fn watches(admin: &HttpClient, told: &Told) {
     };
     let expected: Vec<(String, String)> = wanted.map(|(change, name)| (change.to_owned(), name.to_owned())).into();
     let query = format!("watch=true&labelSelector=name&resourceVersion={}", told.maps);
-    // Twenty changes, a deletion and a creation, which only the log has kept.
+    // The watch sends twenty changes, a deletion and a creation. Only the log still has these events.
     let events = follow(admin, &format!("{MAPS}?{query}&timeoutSeconds=1")).await;
     assert_eq!(seen(&events), expected);
     let view = format!("/at/{}{MAPS}?{query}&timeoutSeconds=1", told.ferry);

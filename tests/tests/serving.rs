@@ -102,7 +102,7 @@ async fn client_certificates() {
     assert_eq!(status["message"], message);
     bind(&root, "people", json!([{"kind": "Group", "name": "people", "apiGroup": "rbac.authorization.k8s.io"}])).await;
     jane.get(MAPS).await.expect(200);
-    // Signed by another authority, even one with the same name.
+    // A certificate that another authority has signed is rejected, even if the authority has the same name.
     for stranger in [Authority::new("users"), Authority::new("strangers")] {
         let wire = anonymous.clone().with_identity(stranger.client("root", &["system:masters"]));
         wire.get("/version").await.refused(401, "Unauthorized");
@@ -184,7 +184,7 @@ async fn anonymous_requests() {
 async fn always_deny() {
     let (_folder, server) = start(&["--authorization-mode", "AlwaysDeny"]);
     HttpClient::anonymous(&server).get(MAPS).await.refused(403, "Forbidden");
-    // As in Kubernetes, this group is allowed before any authorizer is asked.
+    // As in Kubernetes, members of `system:masters` are allowed before any authorizer is called.
     HttpClient::admin(&server).get(MAPS).await.expect(200);
     server.stop();
 }
@@ -271,7 +271,7 @@ async fn requests_over_the_limit_are_put_off() {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "joe"}]});
     admin.post(root, &binding).await.expect(201);
-    // Concurrent writes share one write to the disk, and there is only one place for requests.
+    // Concurrent writes share one write to the disk, and the limit is one mutating request at a time.
     let refused = holdfast_tests::eventually(Duration::from_secs(20), || async {
         let together = (0..16).map(|_| {
             let map = json!({"metadata": {"generateName": "map-"}});
@@ -287,7 +287,7 @@ async fn requests_over_the_limit_are_put_off() {
     // As in Kubernetes, the refusal is not a Status.
     assert_eq!(refused.text(), "Too many requests, please try again later.\n");
     assert!(refused.header("content-type").starts_with("text/plain"));
-    // Reads and watches have places of their own.
+    // Reads and watches have limits of their own.
     joe.get(MAPS).await.expect(200);
     let watch = joe.open(Method::GET, &format!("{MAPS}?watch=1"), &[], Default::default()).await.unwrap();
     assert_eq!(watch.status(), 200);
@@ -473,8 +473,8 @@ async fn answer_to(wire: &HttpClient, bytes: &[u8], sent: &mut usize) -> Vec<u8>
     let exchanged = async {
         // The server may have closed the connection before it has read everything.
         let _ = connection.write_all(bytes).await;
-        // Over HTTP/1.1 the answer ends the connection; over HTTP/2 the server sends something first in any case. If
-        // the server waits for more, it sees the end of the input.
+        // Over HTTP/1.1 the server closes the connection after its answer. Over HTTP/2 the server always sends bytes
+        // first. A server that waits for more input then sees the end of the input.
         if wire.http2 {
             let _ = connection.read_buf(&mut answer).await;
         } else {

@@ -187,7 +187,7 @@ async fn a_client_that_goes_leaves_no_command_behind() {
     cluster.run("web", shell("sleep infinity")).await;
     let wanted = CommandStreams { stdin: false, stdout: true, stderr: false, tty: false };
     for _ in 0..40 {
-        // More than the limit of processes in a container.
+        // Starts more processes than a container may have.
         let socket =
             cluster.upgrade("/exec/default/web/c?command=sleep&command=infinity&output=1", "v4.channel.k8s.io");
         let remote = Remote::open(socket.await, ProtocolVersion::V4, wanted, ConnectionLimits::default())
@@ -226,7 +226,8 @@ async fn what_a_client_has_sent_before_it_goes_arrives() {
         let piece = [&[0][..], &[b'x'; 10_000]].concat();
         socket.send(Message::Binary(piece.into())).await.expect("sent");
     }
-    // Closing a socket with unread bytes resets the connection, and bytes in transit are lost.
+    // The client reads until the end: closing a socket with unread bytes resets the connection, and loses bytes in
+    // transit.
     socket.close(None).await.expect("sent");
     while socket.next().await.is_some_and(|message| message.is_ok()) {}
     eventually(PATIENCE, async || {

@@ -132,7 +132,7 @@ async fn objects_are_put_back() {
     assert_eq!(now["data"]["text"], "two");
     assert_ne!(now["metadata"]["uid"], uid);
 
-    // The status is restored through its subresource, and missing owners are left out.
+    // The status is restored through its subresource, and references to missing owners are omitted.
     let web = json!({"metadata": {"name": "web", "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap",
         "name": "a", "uid": uid}]}, "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "web"}},
         "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web", "image": "w:1"}]}}}});
@@ -158,7 +158,7 @@ async fn objects_are_put_back() {
     assert_eq!(json(&["restore", "cm", "fixed", "--to", &first, "--force"])["event"], "recreated");
     assert_eq!(admin.get(&format!("{MAPS}/fixed")).await.expect(200).json()["data"]["text"], "one");
 
-    // An object that is being deleted.
+    // An object that is being deleted cannot be restored.
     let mut held = map("held", "one");
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
     let held = version(&admin.post(MAPS, &held).await.expect(201).json()).to_string();
@@ -202,7 +202,7 @@ async fn events_are_undone() {
     };
     let get = async |name: &str| admin.get(&format!("{MAPS}/{name}")).await;
 
-    // Undoing a change keeps later changes by others.
+    // Undoing a change keeps later changes of other users.
     let created = version(&admin.post(MAPS, &map("a", "one")).await.expect(201).json());
     let changed = patch(&admin, "a", &json!({"data": {"text": "two", "more": "x"}})).await;
     patch(&admin, "a", &json!({"data": {"later": "y"}})).await;
@@ -236,21 +236,21 @@ async fn events_are_undone() {
     assert_eq!(told(undo(changed, &["--force"]))["event"], "changed");
     assert_eq!(get("a").await.json()["data"]["text"], "one");
 
-    // Undoes a creation with a later change, and one without.
+    // Undoes a creation that a later change followed, which conflicts, and a creation without later changes.
     let conflict = undo(created, &[]);
     fails(conflict, &["nothing is written"]);
     let plain = version(&admin.post(MAPS, &map("plain", "one")).await.expect(201).json());
     assert_eq!(told(undo(plain, &[]))["event"], "deleted");
     get("plain").await.refused(404, "NotFound");
     assert_eq!(told(undo(plain, &[]))["event"], "unchanged");
-    // A deletion, and undoing an undo.
+    // Undoes a deletion. Undoing it again changes nothing.
     let deleted = last_version(&kubeconfig, "plain");
     assert_eq!(told(undo(deleted, &[]))["event"], "created");
     assert_eq!(get("plain").await.expect(200).json()["data"]["text"], "one");
     assert_eq!(told(undo(deleted, &[]))["event"], "unchanged");
     patch(&admin, "plain", &json!({"data": {"text": "two"}})).await;
     fails(undo(deleted, &[]), &["nothing is written"]);
-    // A deleted object is created again first.
+    // If the object was deleted, undoing an earlier change needs the deletion to be undone first.
     let changed = patch(&admin, "plain", &json!({"data": {"text": "three"}})).await;
     admin.send(Method::DELETE, &format!("{MAPS}/plain"), &[], "").await.expect(200);
     let deleted = last_version(&kubeconfig, "plain");
@@ -286,7 +286,7 @@ async fn any_client_sees_the_past_and_bisect_searches_it() {
         told(on(&["history", "cm", "a", "-o", "json"], &[]))["versions"][7]["version"].as_u64().expect("a version");
     let middle_text = middle.to_string();
 
-    // A context that any client can use.
+    // `holdfast at` adds a context that any client can use.
     let added = on(&["at", &middle_text], &[]);
     assert!(added.status.success(), "{added:?}");
     let context = format!("holdfast@{middle}");

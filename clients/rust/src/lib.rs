@@ -104,7 +104,7 @@ impl Cluster {
     }
 
     async fn fork_at(&self, at: Option<holdfast_core::event::Offset>) -> Cluster {
-        // The limit of the process's memory is the limit of the fork.
+        // Only the memory of the process limits the size of a fork.
         let room = Room::new(u64::MAX);
         let (_, transport) = self.inner.transport.fork(at, &room).await.expect("what is in memory can be read");
         let mut tasks = JoinSet::new();

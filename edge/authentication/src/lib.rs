@@ -1,6 +1,6 @@
 //! Tokens that are verified outside the server: by a webhook, or by the keys of an issuer.
 //!
-//! [`Others`] is called when the server itself does not recognize a token. [`oidc`] contains the issuers and
+//! [`VerifierChain`] is called when the server itself does not recognize a token. [`oidc`] contains the issuers and
 //! [`webhook`] the webhook; [`configuration`] parses the file with the issuers and reads it again when it changes;
 //! [`metrics`] counts.
 

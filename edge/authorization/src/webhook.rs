@@ -109,7 +109,8 @@ impl Webhook {
     }
 }
 
-/// The opinion in an answer. The answer contains no id of the question; the connection connects the two.
+/// The opinion in an answer. The answer repeats no id of the request: it is the answer to the request on the same
+/// connection.
 fn understand(body: &[u8]) -> Answer {
     let review: Value = serde_json::from_slice(body).map_err(|error| format!("the answer is not JSON: {error}"))?;
     if review["kind"] != KIND || !review["status"].is_object() {

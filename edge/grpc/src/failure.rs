@@ -4,9 +4,9 @@ use std::error::Error;
 use std::fmt;
 use tonic::{Code, Status};
 
-/// How the messages of `tonic` begin for an answer whose HTTP status is not a success, and for an answer that is too
-/// long.
+/// How the message of `tonic` begins for an answer whose HTTP status is not a success.
 const OTHER_HTTP_STATUS: &str = "grpc-status header missing, mapped from HTTP status code ";
+/// How the message of `tonic` begins for an answer that is too long.
 const TOO_LONG: &str = "Error, decoded message length too large: ";
 
 /// Why a call failed.

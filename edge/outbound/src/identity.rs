@@ -57,7 +57,7 @@ impl Identity {
         Ok(Identity::new(certified(certificate, key)?, None))
     }
 
-    /// An identity that can change with its files: [`look`](Self::look) reads them again.
+    /// An identity that can change with its files: [`reload_if_changed`](Self::reload_if_changed) reads them again.
     pub fn of_files(certificate: &Path, key: &Path) -> Result<Identity, String> {
         let files =
             CertificateFiles { certificate: certificate.to_owned(), key: key.to_owned(), stamps: Mutex::default() };
@@ -76,7 +76,7 @@ impl Identity {
     }
 
     /// A resolver that reads changed files at each handshake, for callers that make few handshakes and never call
-    /// `look`.
+    /// `reload_if_changed`.
     pub fn looking(self: Arc<Self>) -> Arc<dyn ResolvesClientCert> {
         Arc::new(Looking(self))
     }

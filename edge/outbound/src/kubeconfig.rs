@@ -147,7 +147,7 @@ impl Posting {
                 return Err(PostFault { error: OutboundError::Unanswered(why), retry_after: None });
             };
             let answer = self.post(query, body.clone(), timeout).await;
-            // While a call waits for its next attempt, another call may use its place.
+            // A call that waits for its next attempt does not count towards the limit of concurrent calls.
             drop(room);
             match answer {
                 Err(fault) if attempt < TRIES_MAX && !wait.is_zero() && fault.may_pass() => {

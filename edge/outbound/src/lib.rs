@@ -198,8 +198,9 @@ struct Profile {
     /// The Service whose address is looked up for each connection; without a Service, the host of the URL is dialled.
     service: Option<(String, String, u16)>,
     http2: bool,
-    /// The client certificate, and the number of changes of it: a changed certificate needs new connections.
+    /// The client certificate.
     identity: Option<Arc<Identity>>,
+    /// The number of changes of the client certificate: a changed certificate needs new connections.
     generation: u64,
 }
 

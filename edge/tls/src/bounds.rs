@@ -12,7 +12,8 @@ pub struct Bounds {
     pub connections_max: usize,
     /// How many connections are reserved for clients without a known user: new clients, the debug page, and probes.
     pub reserve: usize,
-    /// The maximum number of these connections from one address. Above it, the newest replaces the oldest.
+    /// The maximum number of connections without a known user from one address. Above it, the newest replaces the
+    /// oldest.
     pub strangers_of_one_max: usize,
     /// The maximum number of connections of one user.
     pub connections_of_user_max: usize,
@@ -30,8 +31,9 @@ pub struct Bounds {
     pub streams_max: u32,
     /// How long an HTTP/2 connection may be open without a request.
     pub idle: Duration,
-    /// How often an HTTP/2 client is pinged, and how long it may take to answer.
+    /// The interval between pings of an HTTP/2 client.
     pub ping_period: Duration,
+    /// How long an HTTP/2 client may take to answer a ping.
     pub pong: Duration,
     /// How long a client may leave a response unread.
     pub unread: Duration,

@@ -46,9 +46,9 @@ pub struct TlsOptions {
     pub http2: bool,
     /// The authorities that sign the certificates of users.
     pub client_authorities: Vec<Pem>,
-    /// The authorities of certificates of proxies in front of the server, and the allowed common names; empty for any
-    /// name.
+    /// The authorities that sign the certificates of proxies in front of the server.
     pub front_proxy_authorities: Vec<Pem>,
+    /// The common names that certificates of proxies may have; empty for any name.
     pub front_proxy_names: Vec<String>,
     /// Whether certificates contain the uids of users.
     pub certificate_uids: bool,
@@ -145,8 +145,9 @@ pub struct LiveTls {
     made_of: Mutex<Option<(TlsOptions, Vec<Option<Stamp>>)>>,
     /// The error if the current content of the files is not used.
     pub trouble: Trouble,
-    /// The number of times the files were read again, and the number of failures.
+    /// The number of times the files were read again.
     reloads: AtomicU64,
+    /// The number of times reading the files again failed.
     failures: AtomicU64,
 }
 

@@ -8,30 +8,30 @@
 //! A kubelet's server, over any HTTP library that hands out the connection after the answer:
 //!
 //! ```ignore
-//! use holdfast_streams::{forward, remote, upgrade};
+//! use holdfast_streams::{ConnectionLimits, forward, remote, upgrade};
 //!
 //! // POST or GET /exec/NAMESPACE/POD/CONTAINER?command=sh&input=1&output=1&error=1&tty=0
-//! let (answer, agreed) = match upgrade::remote_command(&Method::GET, request.headers()) {
+//! let (answer, agreed) = match upgrade::remote_command(request.headers()) {
 //!     Ok(agreed) => agreed,
 //!     Err(refusal) => return refusal.into_response(),
 //! };
-//! let wanted = remote::Wanted { stdin: true, stdout: true, stderr: true, tty: false };
+//! let wanted = remote::CommandStreams { stdin: true, stdout: true, stderr: true, tty: false };
 //! let upgraded = hyper::upgrade::on(&mut request);
 //! tokio::spawn(async move {
 //!     let socket = TokioIo::new(upgraded.await?);
-//!     let mut session = remote::Session::accept(socket, agreed, wanted, Limits::default()).await?;
-//!     // Each is there if it was wanted: tokio's AsyncRead and AsyncWrite.
+//!     let mut session = remote::Session::accept(socket, &agreed, wanted, ConnectionLimits::default()).await?;
+//!     // Each stream is `Some` if it was wanted, and implements AsyncRead or AsyncWrite of tokio.
 //!     let (stdin, stdout) = (session.stdin.take(), session.stdout.take());
 //!     let resizes = session.resize.take().map(remote::Resizes::new); // next().await: Option<Size>
-//!     // ... run the command, until it ends or session.closed().cancelled() says that the client has gone ...
-//!     drop(stdout); // what was written goes out before the outcome
-//!     session.finish(&remote::Outcome::exit(1, "error executing command [false], exit code 1")).await
+//!     // ... run the command until it ends, or until session.closed().cancelled() returns: the client has left ...
+//!     drop(stdout); // written output is sent before the outcome
+//!     session.finish(&remote::CommandOutcome::exit(1, "error executing command [false], exit code 1")).await
 //! });
 //! return answer; // 101 with its headers, and no body
 //!
 //! // POST or GET /portForward/NAMESPACE/POD?port=80
 //! let (answer, agreed) = upgrade::port_forward(request.headers())?;
-//! let mut forwards = forward::Forwards::accept(socket, agreed, ports_of_the_query, Limits::default()).await?;
+//! let mut forwards = forward::Forwards::accept(socket, &agreed, &ports, ConnectionLimits::default()).await?;
 //! while let Some(forward) = forwards.next().await {
 //!     tokio::spawn(async move {
 //!         match connect(forward.port).await {

@@ -13,7 +13,7 @@ use tokio_util::sync::{CancellationToken, DropGuard, PollSemaphore};
 
 /// The maximum number of bytes that are written at once.
 pub const WRITE_BYTES_MAX: usize = 16 << 10;
-/// The cost of a piece in a [`Room`] in addition to its bytes: pieces of one byte need memory as well.
+/// The cost of a piece in a [`ByteBudget`] in addition to its bytes: pieces of one byte need memory as well.
 const PIECE_COST: usize = 64;
 
 /// A byte limit shared by all pieces of one connection.
@@ -32,7 +32,7 @@ impl ByteBudget {
         u32::try_from(bytes.saturating_add(PIECE_COST)).unwrap_or(u32::MAX).min(self.bytes)
     }
 
-    /// Waits until there is room; `None` once the room is closed.
+    /// Waits until there is room; `None` once the budget is closed.
     pub async fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         self.semaphore.clone().acquire_many_owned(self.cost(bytes)).await.ok()
     }
@@ -52,7 +52,7 @@ enum Arrived {
     End,
 }
 
-/// Passes arriving data to a [`Reader`]. If it is dropped without [`Feeder::end`], the reader fails.
+/// Passes arriving data to a [`StreamReader`]. If it is dropped without [`Feeder::end`], the reader fails.
 #[derive(Clone)]
 pub struct Feeder {
     queue: UnboundedSender<Arrived>,

@@ -44,7 +44,7 @@ pub enum MessageForm {
     Binary,
     /// The channel as a digit, then the bytes in base64.
     Base64,
-    /// Like [`Form::Binary`]; the other side may end single channels.
+    /// Like [`MessageForm::Binary`]; the other side may end single channels.
     BinaryWithEnds,
 }
 

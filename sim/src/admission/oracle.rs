@@ -18,10 +18,10 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Default)]
 pub struct Past {
     last: Offset,
-    /// Webhooks by name, and policy and binding by kind, each with the times of its registration, and whether its
-    /// failures deny.
+    /// Webhooks by name, and policy and binding by kind, each with the times of its registration. For each time it is
+    /// recorded whether failures of the webhook or policy deny requests.
     registered: BTreeMap<String, Vec<Registration>>,
-    /// The clients' objects by place, each with the times of its existence.
+    /// The clients' objects by key, each with the times of its existence.
     objects: BTreeMap<String, Vec<(Offset, Option<Offset>)>>,
     /// The usage of each quota, with the version from which it holds.
     used: BTreeMap<&'static str, Vec<(Offset, u64)>>,
@@ -29,7 +29,7 @@ pub struct Past {
 
 struct Registration {
     from: Offset,
-    /// The version that ended it.
+    /// The version that ended the registration.
     to: Option<Offset>,
     fails: bool,
 }
@@ -122,8 +122,8 @@ impl Past {
 
 const POLICY: [&str; 2] = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
 
-/// Checks a successful write: all webhooks and policies concerned have allowed the object as it is, and no other has
-/// changed it.
+/// Checks a successful write: all webhooks and policies that apply to the write have allowed the object as it is, and
+/// no other webhook or policy has changed the object.
 pub fn check_reply(past: &Past, hooks: &Hooks, log: &dyn LogRead, order: &Order, reply: &Reply) -> CheckResult {
     let entry: &Entry = match (order.want, reply) {
         (Want::Create | Want::Replace, Reply::Object { entry, .. }) => entry,

@@ -15,7 +15,7 @@ pub struct Cluster {
     /// The load that metrics report, if any.
     pub load: Option<i64>,
     objects: BTreeMap<String, BTreeMap<Key, Arc<Value>>>,
-    /// The place of each object by UID.
+    /// The resource and the key of each object, by UID.
     places: BTreeMap<String, (String, Key)>,
     unseen: VecDeque<state::Change>,
 }

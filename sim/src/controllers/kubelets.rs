@@ -18,7 +18,7 @@ const RENEWED_SECONDS: i64 = 10;
 const SILENT_MAX: usize = 2;
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-/// The kubelets of one cluster. If `speak` is false, no node reports anything, and no controller waits for it.
+/// The kubelets of one cluster. If `speak` is false, no node reports anything, and controllers do not wait for reports.
 pub struct Kubelets {
     speak: bool,
     silent: BTreeSet<String>,
@@ -54,7 +54,7 @@ impl Kubelets {
         self.silent.clear();
     }
 
-    /// The updates of leases and conditions that the kubelets of nodes that are not silent have to write by now.
+    /// The updates of leases and conditions that kubelets have to write by now. Silent kubelets write none.
     pub fn due(&self, cluster: &Cluster) -> Vec<UserRequest> {
         let nodes = cluster.all("nodes").filter(|node| self.speak && !self.is_silent(name(node)));
         nodes.flat_map(|node| renewal(cluster, node).into_iter().chain(conditions(cluster, node))).collect()

@@ -18,7 +18,7 @@ use holdfast_world::{
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// The grace period of nodes that report nothing and stay healthy.
+/// The grace period in runs without heartbeats: so long that all nodes stay healthy.
 const FOR_EVER_SECONDS: i64 = 100 * 365 * 86_400;
 const WORKERS: usize = 2;
 

@@ -85,7 +85,7 @@ struct Site {
     dice: Dice,
     cluster: Cluster,
     manager: Manager,
-    /// A manager that has lost its lead and still acts.
+    /// A manager that has lost its lease and still acts.
     rival: Option<Manager>,
     watch: Observations,
     sweeper: Sweeper,
@@ -187,7 +187,7 @@ impl Site {
         self.take_alone(step)
     }
 
-    /// Swaps the manager that holds the lease with the one that has lost it, so that the other one acts.
+    /// Swaps the current manager with the manager that has lost its lease, so that the latter acts.
     fn change_places(&mut self) {
         if let Some(rival) = &mut self.rival {
             std::mem::swap(rival, &mut self.manager);

@@ -26,10 +26,11 @@ pub struct Observations {
     /// Whether two managers have acted at the same time. Both may then have created a pod for the same attempt of a
     /// Job.
     doubted: bool,
-    /// The maximum number of pods of each owner: the maximum of the newest spec and of earlier ones until a controller
-    /// has acted on it.
+    /// The number of pods that each owner may have: the largest number that its newest spec allows, or that an earlier
+    /// spec allowed while no controller has acted on the newest.
     most: BTreeMap<String, i64>,
-    /// For each owner, the minimum number of available pods since a controller has acted on the current spec.
+    /// For each owner, the number of pods that must stay available. It grows with the available pods up to the number
+    /// that the spec requires.
     least: BTreeMap<String, i64>,
     succeeded: BTreeMap<String, BTreeSet<String>>,
     ended: BTreeMap<String, BTreeSet<String>>,

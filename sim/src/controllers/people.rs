@@ -43,7 +43,7 @@ fn node(number: usize, tainted: bool) -> Value {
         "status": {"capacity": there, "allocatable": there}})
 }
 
-/// The numbers of the deeds that the users of a seed do most often: each seed has one of these ranges.
+/// The numbers of the requests that users make most often: each seed has one of these ranges.
 const THEMES: [std::ops::Range<usize>; 6] = [0..7, 7..11, 11..13, 13..17, 17..20, 20..24];
 
 /// Draws a user's request; `calm` users only change specs.
@@ -247,7 +247,7 @@ fn taint(cluster: &Cluster, dice: &mut Dice) -> Option<UserRequest> {
     Some(UserRequest::Act(Box::new(action)))
 }
 
-/// Requests that let everything come to rest: no more Jobs are started, and pods have a place.
+/// Requests that let everything come to rest: no more Jobs are started, and one node without taints can run pods.
 pub fn settle(cluster: &Cluster) -> Vec<UserRequest> {
     let mut deeds = Vec::new();
     for cron_job in cluster.all("cronjobs") {

@@ -11,7 +11,7 @@ use holdfast_core::event::Record;
 use holdfast_value::Value;
 use std::borrow::Cow;
 
-/// Checks the next event of the log; `order` is the request whose id it has.
+/// Checks the next event of the log; `order` is the request whose id the event has.
 pub fn check(twin: &Twin, record: &Record, object: &Value, order: Option<&Order>) -> CheckResult {
     let wrong = |why: String| format!("event {} on {} {}: {why}", record.offset, record.resource, record.key);
     ensure(record.offset == twin.last() + 1, || wrong(format!("the one before it was {}", twin.last())))?;

@@ -88,7 +88,7 @@ struct Site {
     /// Whether two schedulers handle the same pods. Two schedulers may use the same room twice, but must never bind a
     /// pod twice.
     rivals: bool,
-    /// The version of each object whose change was queued last.
+    /// For each object, the version whose change was queued last.
     told: BTreeMap<(usize, Key), String>,
     /// The node to which each pod was bound, by UID.
     bound: BTreeMap<String, String>,

@@ -43,7 +43,7 @@ impl Order {
         self.request.namespace()
     }
 
-    /// The place of the object, if the server chose its name.
+    /// The storage path and key of the object, if the server chose this name.
     pub fn place_of(&self, name: &str) -> StoredAt {
         (self.sort.storage().to_owned(), meta::key(self.namespace(), name))
     }

@@ -59,7 +59,7 @@ impl World {
             saw(mark);
             return Ok(());
         }
-        // There was nothing to commit, so it did not crash at that point.
+        // There was nothing to commit, so the server did not crash at that point.
         saw(if self.disk.is_broken() { Mark::CrashInTrouble } else { Mark::CrashIdle });
         self.crash()
     }

@@ -95,8 +95,9 @@ struct World {
     outlived: u64,
     /// Requests that were refused for good: they must not have any effect.
     refused: BTreeSet<String>,
-    /// The current step, and how many names were generated in it.
+    /// The current step.
     step: usize,
+    /// How many names were generated in the current step.
     named: usize,
     /// The last step at which the log had, or was about to have, a fault.
     last_trouble: usize,

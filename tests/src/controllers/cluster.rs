@@ -311,7 +311,7 @@ impl Cluster {
         }
     }
 
-    /// Sends the heartbeats of played nodes, and acts as a minimal kubelet of those that run pods.
+    /// Sends the heartbeats of played nodes, and acts as a minimal kubelet for the pods on these nodes.
     async fn live(&self) {
         let (mut next, mut begun, mut ended) = (0, HashSet::new(), HashSet::new());
         loop {

@@ -39,7 +39,7 @@ fn any_of<'w>(words: impl Iterator<Item = &'w String>) -> Option<Regex> {
 /// Components whose Events are not those of controllers.
 const NOT_CONTROLLERS: &[&str] = &["kubelet", "default-scheduler", "kubemark", "kube-proxy", "hollow"];
 
-/// The place and kind of an object.
+/// The path and kind of an object.
 type ObjectIdentity = (ObjectPath, String);
 
 pub struct Names<'a> {
@@ -272,7 +272,7 @@ impl<'a> Names<'a> {
         }).collect()
     }
 
-    /// The relevant changes, each with its words.
+    /// The relevant changes, each with the words that describe it.
     fn told(&self) -> impl Iterator<Item = (&SeenChange, Vec<String>)> {
         let counts = |seen: &&SeenChange| {
             let made = matches!(seen.place.1.as_str(), "default" | "kube-root-ca.crt");
@@ -330,7 +330,7 @@ fn replace(pattern: &Option<Regex>, text: &str, words: &BTreeMap<String, String>
     }
 }
 
-/// All compared objects of a scenario, by place and kind.
+/// All compared objects of a scenario, by path and kind.
 pub fn observed(scenario: &Scenario, cluster: &Cluster, namespace: &str) -> BTreeMap<ObjectIdentity, Arc<Value>> {
     let mut objects = BTreeMap::new();
     for resource in super::resources::RESOURCES {

@@ -13,8 +13,9 @@ use tokio::time::{Instant, sleep};
 
 /// The default timeout of a step, in seconds.
 const WAIT_MAX: f64 = 90.0;
-/// How long a namespace may stay busy, and how late Events may come.
+/// How long a namespace may stay busy.
 const BUSY_MAX: Duration = Duration::from_secs(25);
+/// How late Events may come.
 const LATE_MAX: Duration = Duration::from_secs(20);
 
 /// Plays a scenario in a namespace of its own. Returns the results, or the step that failed.

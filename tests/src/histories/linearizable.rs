@@ -24,7 +24,7 @@ pub struct RegisterOperation {
 pub enum RegisterCall {
     Get,
     Create(u64),
-    /// Replaces a version, or whatever exists.
+    /// Replaces the version `replaces` of the object; `None` replaces any version.
     Update {
         replaces: Option<u64>,
         value: u64,
@@ -66,8 +66,9 @@ struct RegisterObject {
 /// Operations that no order explains.
 #[derive(Debug)]
 pub struct Violation {
-    /// The longest order found, and the operations that cannot come next.
+    /// The longest order that explains operations.
     pub explained: Vec<RegisterOperation>,
+    /// The operations that cannot come next in this order.
     pub stuck: Vec<RegisterOperation>,
 }
 
@@ -206,8 +207,8 @@ impl RegisterState {
                 self.object.is_none().then_some(self)
             }
             (RegisterCall::Update { replaces, .. } | RegisterCall::Delete { replaces }, RegisterAnswer::Conflict) => {
-                // An unconditional update cannot conflict. A deleted object no longer has the version either, so an
-                // update that loses to a deletion may get a conflict.
+                // An unconditional update cannot conflict. An update of a version may conflict after a deletion,
+                // because a deleted object no longer has this version.
                 let replaces = (*replaces)?;
                 (self.object.and_then(|object| object.version) != Some(replaces)).then_some(self)
             }
@@ -333,7 +334,7 @@ mod tests {
 
     #[test]
     fn an_unknown_outcome_that_is_told_as_a_failure_is_found() {
-        // The conflict was with its own write.
+        // The update was carried out, and then conflicted with its own write.
         check(
             false,
             &[

@@ -119,7 +119,7 @@ impl Judge<'_> {
                         Entry::Occupied(_) => self.breaks(Guarantee::Unique, format!("{event:?} twice")),
                         Entry::Vacant(entry) => drop(entry.insert(())),
                     }
-                    // Older events had to come before the last one.
+                    // Events between the last version and the version of this event should have come before this event.
                     if event.version > last {
                         for missing in self.missing(&seen, last.max(bookmark + 1), event.version - 1) {
                             let guarantee = match missing.0 == last {

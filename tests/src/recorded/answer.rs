@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 
 /// Headers that are compared in every answer.
 const HEADERS: &[&str] = &["www-authenticate", "retry-after", "connection", "x-content-type-options", "location"];
-/// Longer texts that are not JSON were not recorded completely: metrics, whose counts differ.
+/// Longer texts that are not JSON, such as metrics, were not recorded completely.
 const TEXT_MAX: usize = 4000;
 const LONG: &str = "<long>";
 

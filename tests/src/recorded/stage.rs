@@ -64,7 +64,7 @@ impl RecordedSetup {
         Ok(stage)
     }
 
-    /// The recorded servers' distribution lets every user read `/.well-known`, by objects that are created here.
+    /// Creates the objects by which the distribution of the recorded servers lets every user read `/.well-known`.
     async fn make_known_issuer(&mut self) {
         let name = json!({"name": "system:openshift:public-info-viewer"});
         let rules = json!([{"verbs": ["get"], "nonResourceURLs": ["/.well-known", "/.well-known/*"]}]);

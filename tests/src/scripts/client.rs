@@ -33,7 +33,7 @@ pub struct Sent<'a> {
     pub method: &'a str,
     pub path: &'a str,
     pub headers: &'a BTreeMap<String, Option<String>>,
-    /// Further headers that repeat a name.
+    /// Headers that a request contains more than once.
     pub more: &'a [(String, String)],
     pub body: Option<Bytes>,
     pub events: Option<usize>,

@@ -114,7 +114,7 @@ async fn commands_and_attachments() {
     assert_eq!(read(stdout).await, "early\nlate\n");
     assert_eq!(end(process).await.0, "Success");
 
-    // A terminal with its size.
+    // Runs a shell on a terminal, and sets the terminal's size.
     let terminal = AttachParams::interactive_tty();
     let mut process = living.pods.exec("shell", ["sh"], &terminal).await.unwrap();
     let mut size = process.terminal_size().unwrap();
@@ -143,7 +143,7 @@ async fn ports_are_forwarded() {
     let mut forwarded = living.pods.portforward("web", &[80, 81]).await.unwrap();
     for port in [81, 80] {
         let mut stream = forwarded.take_stream(port).unwrap();
-        // The protocol cannot close single streams: all stay until the last has ended.
+        // The protocol cannot close single streams, so all streams stay open until the last has ended.
         stream.write_all(b"GET / HTTP/1.1\r\nHost: web\r\n\r\n").await.unwrap();
         assert_eq!(line(&mut stream).await, "HTTP/1.1 200 OK\r\n", "{port}");
         while line(&mut stream).await != "\r\n" {}
@@ -188,7 +188,7 @@ async fn pods_from_their_beginning_to_their_end() {
     let version = pods.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
     let made = living.running("lives", "sleep infinity", json!({})).await;
     let uid = made.uid().unwrap();
-    // A watch from before its creation shows its whole life.
+    // A watch from a version before the pod's creation shows the pod's whole life.
     let mut events = pin!(pods.watch(&from_now, &version).await.unwrap());
     let mut phases = Vec::new();
     while phases.last().is_none_or(|phase| phase != "Running") {

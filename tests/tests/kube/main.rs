@@ -598,7 +598,8 @@ async fn access_reviews(cluster: Cluster) {
 async fn dry_run(cluster: Cluster) {
     let api: Api<ConfigMap> = cluster.api();
     let dry = PostParams { dry_run: true, ..PostParams::default() };
-    // The server writes at any time, so the cluster's version proves nothing; the objects do.
+    // The server writes its own objects at any time, so a changed version of the list would prove nothing. The objects
+    // are compared.
     let before = api.list(&ListParams::default()).await.unwrap().items;
     let made = api.create(&dry, &config_map("one", &[("a", "1")])).await.unwrap();
     assert!(made.metadata.uid.is_some());

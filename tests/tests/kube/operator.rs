@@ -90,7 +90,7 @@ async fn reconcile(garden: Arc<Garden>, operator: Arc<Operator>) -> Result<Actio
     done.await.or_else(|_| Ok(Action::requeue(Duration::from_millis(50))))
 }
 
-/// One ConfigMap for the whole garden, owned by it, and a status about it.
+/// Writes one ConfigMap for the whole garden, owned by the garden, and the garden's status.
 async fn plant(client: &Client, gardens: &Api<Garden>, garden: &Garden) -> Result<Action, Error> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
     let plants: Vec<&str> = garden.spec.plants.iter().map(|plant| plant.name.as_str()).collect();

@@ -105,7 +105,7 @@ async fn logs_are_read_and_followed() {
     tokio::time::timeout(PATIENCE, cluster.kubelet.is_left()).await.expect("the kubelet is left alone");
 }
 
-/// Feature gates turn off what they guard.
+/// Without their feature gates, certain requests to nodes are refused or sent differently.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn gates_change_what_nodes_are_asked() {
     const REMOTE: &str = "TranslateStreamCloseWebsocketRequests";

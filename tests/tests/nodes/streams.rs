@@ -67,7 +67,7 @@ async fn commands_run_over_websockets_of_every_version() {
         let status: Value = serde_json::from_slice(&status).unwrap_or_default();
         assert_eq!(status["status"].as_str().unwrap_or_default(), expected, "{protocol}");
     }
-    // A terminal, its size, and the end of the input only.
+    // The command prints the size of its terminal, which the client sends on the channel for sizes.
     let path = format!("{PODS}/web/exec?command=size&stdout=true&stdin=true&tty=true");
     let mut socket = cluster.websocket(&path, "v5.channel.k8s.io").await;
     socket.send(Message::Binary(b"\x04{\"Width\":80,\"Height\":24}"[..].into())).await.expect("sent");
@@ -151,7 +151,8 @@ async fn input_that_was_sent_before_a_client_left_arrives() {
             } else {
                 socket.get_mut().shutdown().await.expect("sent");
             }
-            // A socket that is dropped while bytes are in transit to it is reset, and its own last bytes are lost.
+            // The client reads until the end. If it dropped the socket while bytes are in transit to it, the connection
+            // would be reset, and the last bytes that it sent would be lost.
             while socket.next().await.is_some_and(|message| message.is_ok()) {}
             commands += 1;
             let counted = tokio::time::timeout(PATIENCE, cluster.kubelet.counted(commands)).await.expect("it ends");

@@ -1,4 +1,4 @@
-//! Options that change the server's appearance to the cluster, or its refusals.
+//! Options that change what the cluster shows about the server, or what the server refuses.
 
 use super::{MAPS, start};
 use holdfast_tests::wire::HttpClient;

@@ -101,7 +101,7 @@ impl Client {
         self
     }
 
-    /// Sends one request and reads its response to the end; any status but 2xx is a [`Failure`].
+    /// Sends one request and reads its response to the end; any status but 2xx is an [`OperationFailure`].
     pub async fn send(
         &self,
         method: Method,

@@ -26,7 +26,7 @@ fn seen() -> Type {
     Type::object("self", fields)
 }
 
-/// Evaluates the expression in the first line over the document in the rest.
+/// Evaluates the expression in the first line of the input over the document in the rest.
 pub fn cel(bytes: &[u8]) {
     let (source, rest) = line(bytes);
     evaluate(&text(source), &document(rest).unwrap_or_else(|| json!({})));
@@ -210,7 +210,8 @@ fn closed(parameter: &Type, open: &Type) -> Type {
     }
 }
 
-/// Reads a schema from the first line, an object from the second, and the object's old version from the rest.
+/// Reads a schema from the first line of the input, an object from the second line, and the object's old version from
+/// the rest.
 pub fn structural(bytes: &[u8]) {
     let (schema, rest) = line(bytes);
     let (object, old) = line(rest);

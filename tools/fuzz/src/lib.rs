@@ -187,7 +187,7 @@ fn check_document(named: &str, document: Value) {
     }
 }
 
-/// Applies the JSON patch in the rest to the document in the first line.
+/// Applies the JSON patch, which follows the first line of the input, to the document in the first line.
 pub fn json_patch(bytes: &[u8]) {
     let (original, patch) = line(bytes);
     if let (Some(original), Some(patch)) = (document(original), document(patch))
@@ -197,7 +197,7 @@ pub fn json_patch(bytes: &[u8]) {
     }
 }
 
-/// Applies the merge patch in the rest to the document in the first line.
+/// Applies the merge patch, which follows the first line of the input, to the document in the first line.
 pub fn merge_patch(bytes: &[u8]) {
     let (original, patch) = line(bytes);
     if let (Some(original), Some(patch)) = (document(original), document(patch))
@@ -426,7 +426,7 @@ pub fn rbac(bytes: &[u8]) {
     let _: &RbacIndex = &index;
 }
 
-/// Evaluates the path in the first line on the document in the rest.
+/// Evaluates the path in the first line of the input on the document in the rest.
 pub fn jsonpath(bytes: &[u8]) {
     let (path, rest) = line(bytes);
     let Ok(path) = JsonPath::parse(&text(path)) else { return };

@@ -41,7 +41,7 @@ pub struct File {
 
 struct OpenFile {
     place: LogSink,
-    /// The number of the last of the held lines that have been written.
+    /// The number of the last buffered line that has been written.
     through: u64,
 }
 
@@ -49,13 +49,13 @@ struct OpenFile {
 #[derive(Default)]
 struct BufferedLines {
     lines: Vec<u8>,
-    /// The number of the last held line.
+    /// The number of the last buffered line.
     number: u64,
-    /// The number of bytes that are being written. If the write fails, these bytes are held again.
+    /// The number of bytes that are being written. If the write fails, these bytes go back into the buffer.
     taken: usize,
 }
 
-/// The maximum number of bytes that are held while the disk accepts none.
+/// The maximum number of bytes that are buffered while the disk accepts none.
 const HELD_BYTES_MAX: usize = 1 << 20;
 
 enum LogSink {
@@ -84,7 +84,7 @@ impl File {
         }
     }
 
-    /// Writes the held lines and these events. If the write fails, the lines remain held.
+    /// Writes the buffered lines and these events. If the write fails, the lines stay buffered.
     fn write(&self, mut writing: MutexGuard<OpenFile>, events: &[Event]) -> io::Result<()> {
         let (mut lines, number) = {
             let mut held = self.held();
@@ -101,8 +101,8 @@ impl File {
             writing.through = number;
             lines.clear();
         }
-        // Lines that were not written are held again before the `writing` lock is released. Otherwise another writer
-        // would count them as written. The buffer is reused, unless an event made it large.
+        // Lines that were not written go back into the buffer before the `writing` lock is released. Otherwise another
+        // writer would count them as written. The buffer is reused, unless an event made it large.
         lines.truncate(end);
         lines.shrink_to(HELD_BYTES_MAX);
         let mut held = self.held();
@@ -430,7 +430,7 @@ mod tests {
         assert_eq!(file.buffer(&large), Some(1));
         assert_eq!(file.buffer(&large), None);
         assert_eq!(file.buffer(&event("small")), Some(2));
-        // Lines that are being written may have to be held again.
+        // Lines that are being written may have to go back into the buffer.
         let before = std::mem::replace(&mut file.held().taken, HELD_BYTES_MAX / 2);
         assert_eq!((before, file.buffer(&event("small"))), (0, None));
         file.write(file.writing(), &[event(&"x".repeat(4 * HELD_BYTES_MAX))]).expect("written");

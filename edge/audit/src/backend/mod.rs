@@ -24,13 +24,13 @@ pub trait Sink: Send + Sync + 'static {
     /// Stores all of the events, or none of them.
     fn store<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), String>>;
 
-    /// Keeps an event in memory until the held events are stored, and returns its number; `None` if the event cannot be
-    /// held.
+    /// Buffers an event in memory until the buffer is stored, and returns the event's number; `None` if the event
+    /// cannot be buffered.
     fn buffer(&self, _: &Event) -> Option<u64> {
         None
     }
 
-    /// Stores the held events, unless another call has already stored all events up to this number.
+    /// Stores the buffered events, unless another call has already stored all events up to this number.
     fn release(&self, _: u64) -> Result<(), String> {
         Ok(())
     }
@@ -41,7 +41,7 @@ pub trait Sink: Send + Sync + 'static {
     }
 }
 
-/// The maximum time for which an event is held if no response waits for it.
+/// The maximum time for which an event is buffered if no response waits for it.
 const HELD: Duration = Duration::from_millis(5);
 
 /// The moment at which a request continues.
@@ -62,7 +62,7 @@ pub struct Backend {
     truncation: Option<Truncation>,
     queue: Option<BatchQueue>,
     strict: bool,
-    /// Whether a task will soon store the held events.
+    /// Whether a task will soon store the buffered events.
     awaited: Arc<AtomicBool>,
 }
 
@@ -73,7 +73,7 @@ struct CountedSink {
 }
 
 impl Backend {
-    /// Makes a backend. If events are batched or held, the caller must be within a tokio runtime.
+    /// Makes a backend. If events are batched or buffered, the caller must be within a tokio runtime.
     pub fn new(sink: Box<dyn Sink>, mode: Mode, truncation: Option<Truncation>) -> Backend {
         let sink = Arc::new(CountedSink { sink, errors: AtomicU64::new(0) });
         let queue = match mode {
@@ -126,7 +126,7 @@ impl Backend {
         }
     }
 
-    /// Stores the held events after a while, unless an earlier write includes them.
+    /// Stores the buffered events after a while, unless an earlier write includes them.
     fn store_soon(&self, number: u64) {
         if self.awaited.swap(true, Ordering::AcqRel) {
             return;
@@ -134,7 +134,7 @@ impl Backend {
         let (sink, awaited) = (self.sink.clone(), self.awaited.clone());
         tokio::spawn(async move {
             tokio::time::sleep(HELD).await;
-            // After this swap, a call that holds an event must store it itself.
+            // After this swap, a call that buffers an event must store it itself.
             awaited.swap(false, Ordering::AcqRel);
             sink.release_all(number);
         });
@@ -166,7 +166,7 @@ impl CountedSink {
         kept
     }
 
-    /// Stores a held event.
+    /// Stores a buffered event.
     fn release(&self, number: u64, event: &Event) -> Result<(), String> {
         let released = self.sink.release(number);
         if let Err(why) = &released {
@@ -175,7 +175,7 @@ impl CountedSink {
         released
     }
 
-    /// Stores the held events if no request waits for them.
+    /// Stores the buffered events if no request waits for them.
     fn release_all(&self, number: u64) {
         if let Err(why) = self.sink.release(number) {
             tracing::error!(

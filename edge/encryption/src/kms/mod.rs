@@ -24,11 +24,13 @@ use wire::{v1, v2};
 
 /// How long a seed may be used after the plug-in last reported that it is healthy.
 const GOOD: Duration = Duration::from_secs(3 * 60);
-/// The interval between reads of a plug-in's status, while the plug-in is healthy and while it is not.
+/// The interval between reads of the status of a healthy plug-in.
 const PERIOD: Duration = Duration::from_secs(60);
+/// The interval between reads of the status of a plug-in that is not healthy.
 const PERIOD_FAILING: Duration = Duration::from_secs(10);
-/// The time for which a status is valid for health checks, if it is good and if it is bad.
+/// The time for which health checks use a good status.
 const CHECK_GOOD: Duration = Duration::from_secs(20);
+/// The time for which health checks use a bad status.
 const CHECK_BAD: Duration = Duration::from_secs(3);
 /// The minimum time between two calls of the plug-in by all writers that have no usable seed.
 const RETRY: Duration = Duration::from_millis(500);

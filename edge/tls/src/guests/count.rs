@@ -108,7 +108,7 @@ impl Count {
         stranger.give_way
     }
 
-    /// Returns `give_way` if the connection has already lost its place.
+    /// Returns `give_way` if another connection has already replaced this connection.
     pub fn gives_way_by(
         &mut self,
         address: IpAddr,
@@ -153,7 +153,7 @@ impl Count {
         }
     }
 
-    /// `None` if the connection has already lost its place.
+    /// `None` if another connection has already replaced this connection.
     fn remove_known(&mut self, user: &Arc<str>, number: u64) -> Option<Option<GiveWay>> {
         self.users.get(user)?.all.get(&number)?;
         let give_way = self.change_user(user, |connections| connections.all.remove(&number))?;

@@ -1,9 +1,9 @@
-//! Limits connections: the number of each address and each user, and the turns of handshakes.
+//! Limits connections: their number from each address and of each user, and the number of handshakes at once.
 //!
 //! A connection is anonymous until a request on it has identified its user. Anonymous connections are counted by
-//! address. If there is no room, the newest replaces the oldest, so clients that identify themselves soon keep their
-//! place. Identified connections are counted by user. If users have the maximum number of connections, the user with
-//! the most loses one to a user with fewer.
+//! address. If there is no room, the newest replaces the oldest, so clients that identify themselves soon stay
+//! connected. Identified connections are counted by user. If users have the maximum number of connections, the user
+//! with the most loses one to a user with fewer.
 
 mod count;
 #[cfg(test)]
@@ -23,7 +23,7 @@ pub struct Guests {
     count: Mutex<Count>,
 }
 
-/// The place of one connection. The place is free again when this value is dropped.
+/// One of the connections that are counted. It stops counting when this value is dropped.
 pub struct ConnectionSlot {
     guests: Arc<Guests>,
     address: IpAddr,
@@ -40,7 +40,7 @@ pub enum Full {
     All { most: usize },
 }
 
-/// Ends a connection whose place another connection takes.
+/// Ends a connection that another connection replaces.
 type GiveWay = Box<dyn FnOnce() + Send>;
 
 impl Guests {
@@ -48,7 +48,7 @@ impl Guests {
         Arc::new(Guests { bounds, count: Mutex::default() })
     }
 
-    /// A place for a connection that is about to begin its handshake; `None` if users occupy all places.
+    /// Admits a connection that is about to begin its handshake; `None` if the connections of users leave no room.
     pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionSlot> {
         let address = neighbourhood(address);
         let mut count = self.lock();
@@ -137,7 +137,7 @@ impl Guests {
 }
 
 impl ConnectionSlot {
-    /// Sets the function that ends the connection if another connection takes its place.
+    /// Sets the function that ends this connection if another connection replaces it.
     pub fn gives_way_by(&self, give_way: impl FnOnce() + Send + 'static) {
         let give_way: GiveWay = Box::new(give_way);
         let lost = self.guests.lock().gives_way_by(self.address, self.number, self.user.get(), give_way);
@@ -166,8 +166,8 @@ impl ConnectionSlot {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Counts the connection as a connection of the user of its first request. Members of `system:masters` always have
-    /// a place.
+    /// Counts the connection as a connection of the user of its first request. Members of `system:masters` are never
+    /// refused.
     pub fn belongs_to(&self, user: &User) -> Result<(), Full> {
         if self.user.get().is_some() {
             return Ok(());
@@ -192,7 +192,7 @@ impl ConnectionSlot {
             };
             gives_way = count.take_newest(&largest);
         }
-        // A connection that has lost its place is about to be closed, and does not count any more.
+        // A connection that another connection has replaced is about to be closed, and does not count any more.
         if let Some(user) = count.identify(self.address, self.number, name, is_privileged) {
             _ = self.user.set(user);
         }

@@ -36,7 +36,7 @@ fn shaking_and_waiting(guests: &Guests) -> (usize, usize) {
     (count.shaking, count.waiting)
 }
 
-/// Counts how many of the places were given to other connections.
+/// Counts how many of these connections are replaced by others.
 fn given_away(places: &[ConnectionSlot]) -> Arc<AtomicUsize> {
     let count = Arc::new(AtomicUsize::new(0));
     for place in places {
@@ -54,13 +54,13 @@ fn the_newest_of_nobody_takes_the_place_of_the_oldest() {
     let others = [admit(&guests, OTHER), admit(&guests, OTHER)];
     let others_gone = given_away(&others);
     assert_eq!(gone.load(Ordering::Relaxed), 0);
-    // The fifth connection replaces the oldest one of its own address. When all places are taken, a connection of the
-    // address with the most is replaced.
+    // The fifth connection replaces the oldest connection of its own address. When there are as many connections as
+    // allowed, a new one replaces a connection of the address with the most.
     let fifth = admit(&guests, ONE);
     assert_eq!(gone.load(Ordering::Relaxed), 1);
     let third = admit(&guests, OTHER);
     assert_eq!((gone.load(Ordering::Relaxed), others_gone.load(Ordering::Relaxed)), (2, 0));
-    // A connection that has lost its place before `gives_way_by` is ended nevertheless.
+    // A connection that was replaced before `gives_way_by` is ended nevertheless.
     let late: Vec<ConnectionSlot> = (0..4).map(|_| admit(&guests, ONE)).collect();
     let newer: Vec<ConnectionSlot> = (0..4).map(|_| admit(&guests, ONE)).collect();
     assert_eq!(given_away(&late).load(Ordering::Relaxed), 4);
@@ -119,7 +119,7 @@ fn addresses_take_turns_and_each_has_half_of_them() {
     ones[1].end_turn();
     assert!(has_turn(&ones[2]), "it has waited longer than the other's next step");
     assert_eq!((turns(&ones), turns(&others)), (vec![true, false, true], vec![true, true, false]));
-    // A connection that is closed, waiting or not, frees its place and its turn.
+    // When a connection is closed, whether it waits or has a turn, another connection may have its turn.
     let mut others = others;
     others.remove(0);
     assert_eq!(turns(&others), [true, true]);

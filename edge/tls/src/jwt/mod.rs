@@ -1,7 +1,8 @@
 //! JSON Web Tokens: the server's own, and those of other issuers.
 //!
-//! The header of an issuer's token is parsed here and not by `jsonwebtoken`, because that library fails on an unknown
-//! algorithm, which an error has to name, and on an issuer's own header fields that are not strings.
+//! The header of an issuer's token is parsed here and not by `jsonwebtoken`. That library fails on an unknown
+//! algorithm, although an error has to name the algorithm. It also fails on header fields of an issuer that are not
+//! strings.
 
 mod signatures;
 

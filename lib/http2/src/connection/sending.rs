@@ -111,7 +111,7 @@ impl Connection {
         self.control(kind::RST_STREAM, 0, number, &reason.0.to_be_bytes());
     }
 
-    /// Adds a stream to the queue of `line` if it may send data.
+    /// Adds a stream to the queue `line` if it may send data.
     pub(super) fn join_line(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(id)
             && stream.may_send()

@@ -3,7 +3,7 @@
 //! One task reads frames and passes data to the readers of the streams, and concurrently writes the frames of the
 //! streams in order. There are no windows: a slow reader of one stream stops all reading, and with it the sender. The
 //! connection ends when the other side ends it, when this side has dropped all handles and everything is written, or
-//! when nothing was transferred for [`Limits::idle`].
+//! when nothing was transferred for [`ConnectionLimits::idle`].
 
 use super::frame::{CANCEL, Decoder, Encoder, Frame, REFUSED};
 use super::{Flaw, Headers};

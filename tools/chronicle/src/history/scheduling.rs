@@ -53,7 +53,7 @@ struct ExplainedDecision {
     pod: String,
     /// The version of the state on which the decision was based.
     at: Offset,
-    /// The node that the pod was bound to, with the event and its time.
+    /// The node that the pod was bound to, with the version and the time of the binding.
     bound: Option<(String, Offset, i64)>,
     explained: Explained,
 }
@@ -79,7 +79,7 @@ fn look(view: &LogView, args: &Args, configuration: &Configuration) -> Result<Ex
     Ok(ExplainedDecision { pod: title, at, bound, explained: explain(&snapshot, profile, pod) })
 }
 
-/// The node that a pod was bound to, with the version and its time.
+/// The node that a pod was bound to, with the version and the time of the binding.
 type Bound = (String, Offset, i64);
 
 /// The version whose state decided about the pod. For an unbound pod this is the newest version. For a bound pod it is

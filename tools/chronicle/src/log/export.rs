@@ -173,8 +173,9 @@ struct Export<W: Write> {
     out: BufWriter<W>,
     header: Header,
     digest: Sha256,
-    /// The last written event (0 for none), and the number of events.
+    /// The last written event; 0 for none.
     last: u64,
+    /// The number of written events.
     events: u64,
 }
 

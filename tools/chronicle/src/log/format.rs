@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 pub const FORMAT: &str = "holdfast-log";
-/// The newest version of the format, which this release writes. It can read this version and all earlier ones.
+/// The newest version of the format, which this release writes. This release can read all earlier versions, too.
 pub const VERSION: u32 = 1;
 pub const FOOTER: &[u8] = b"{\"footer\":";
 /// The start of an event's last member. No earlier string can contain these bytes, because quotes in strings are

@@ -183,8 +183,9 @@ pub struct Lines {
     input: BufReader<Box<dyn Read + Send>>,
     digest: Sha256,
     pub number: u64,
-    /// Bytes read so far, and the total if it is known.
+    /// The number of bytes read so far.
     pub read: u64,
+    /// The number of bytes of the input, if it is known.
     size: Option<u64>,
 }
 

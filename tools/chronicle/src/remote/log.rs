@@ -24,7 +24,8 @@ const PIECE_BYTES: usize = 8 << 20;
 
 pub struct RemoteLog {
     client: Client,
-    /// The storage path of a kind that is in another log than the main one; then the other log is read.
+    /// The storage path of a kind whose objects are in another log than the main log. If it is set, this value reads
+    /// that log.
     of: Option<String>,
     ahead: Mutex<Ahead>,
 }

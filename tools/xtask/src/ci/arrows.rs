@@ -27,7 +27,7 @@ const NEVER: [(&str, &[&str]); 27] = [
     ),
     (SERVICE, &["http", "hyper", "h2", "warp", "rocksdb", "holdfast-storage-*", "holdfast-transport-*", OUTBOUND]),
     ("holdfast-storage-rocks", &["hyper", "warp", "holdfast-storage-etcd", "holdfast-transport-*"]),
-    // This crate calls etcd over gRPC, and keeps the events in the other storage crate.
+    // This crate calls etcd over gRPC, and stores its copy of the events with `holdfast-storage-rocks`.
     ("holdfast-storage-etcd", &["warp", "holdfast-transport-*", SERVICE, OUTBOUND]),
     (OUTBOUND, &["rocksdb", "warp", "holdfast-storage-*", "holdfast-transport-*", "holdfast-chronicle", SERVICE]),
     ("holdfast-transport-*", &["rocksdb", "holdfast-storage-*", "holdfast-chronicle", "holdfast"]),
@@ -35,7 +35,7 @@ const NEVER: [(&str, &[&str]); 27] = [
     ("holdfast-http2", &["tokio", "hyper", "h2", "tower", "rocksdb", "warp", "futures-util", "holdfast-*"]),
     // This crate has the streams of upgraded connections, and is independent of the requests behind them.
     ("holdfast-streams", &["hyper", "h2", "tower", "rocksdb", "warp", "holdfast-*"]),
-    // This crate has calls over gRPC for the server, stores and components, and knows none of them.
+    // This crate makes calls over gRPC for the server, stores and components, and depends on none of them.
     (
         "holdfast-grpc",
         &["rocksdb", "warp", "holdfast-core", "holdfast-engine", "holdfast-storage-*", "holdfast-transport-*", SERVICE],

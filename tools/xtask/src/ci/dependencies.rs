@@ -64,7 +64,7 @@ pub fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The packages that name a dependency of another package alone.
+/// The packages that name one of the dependencies in [`ONE_USER`] and are not its one user.
 fn further_users() -> anyhow::Result<Vec<String>> {
     let metadata = super::arrows::output(&["metadata", "--locked", "--no-deps", "--format-version=1"])?;
     let metadata: Value = serde_json::from_str(&metadata).context("read the answer of cargo metadata")?;

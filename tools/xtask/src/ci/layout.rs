@@ -1,4 +1,4 @@
-//! Checks the places of packages and modules: a package is in the folder of its owner, a module with parts is
+//! Checks where packages and modules are: a package is in the folder of its owner, and a module with parts is
 //! `foo/mod.rs`. `docs/decisions` has the plan.
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Proves that the core, the engine and the service make no HTTP codes: they say what an outcome is, and the transport
+//! Proves that the core, the engine and the service make no HTTP codes: they describe the outcome, and the transport
 //! makes the code. `arrows` proves that they do not depend on the crate `http`.
 //!
 //! Three things are errors in their production code: names of the crate `http` and its `StatusCode`; a field, parameter

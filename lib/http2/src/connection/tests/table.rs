@@ -427,7 +427,7 @@ fn streams_that_are_opened_and_reset() {
     for number in 0..74 {
         talk.receive(&[get(2 * number + 1), reset(2 * number + 1)].concat());
     }
-    // A client that lets enough requests be answered may cancel others.
+    // A client that lets enough requests be answered may cancel further requests.
     talk.receive(&get(201));
     talk.answer(74, true);
     talk.receive(&[get(203), reset(203)].concat());
