@@ -198,12 +198,13 @@ fn an_image_listed_twice_counts_once() {
         world.put(Kind::Node, Key::cluster(name), json!({"metadata": {"name": name}, "status": status}));
     }
     let pod = world.pod("p", json!({}), json!({"containers": [{"name": "c", "image": "app:1"}]}));
-    // 500 MiB on one of two nodes count by half.
+    // The score counts half of the image's 500 MiB, because one of two nodes has the image.
     let expected = 100 * (250 - 23) / (1000 - 23);
     assert_eq!(world.scores(&pod, "ImageLocality"), [("a".into(), expected), ("b".into(), 0)]);
 }
 
-/// The pods that a pod without constraints is spread among follow from its owner.
+/// A pod without constraints is spread among the pods of its owner, if the scheduler reads the owner's kind and API
+/// version.
 #[test]
 fn owners_are_matched_by_api_version() {
     for (api_version, kind, spreads) in [

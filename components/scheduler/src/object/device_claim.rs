@@ -158,7 +158,7 @@ impl Claim {
         }
     }
 
-    /// Whether pods that use its devices can be bound.
+    /// Whether pods that use the claim's devices can be bound.
     pub fn readiness(&self) -> Readiness {
         let Some(allocation) = &self.allocation else { return Readiness::Waiting };
         let mut readiness = Readiness::Ready;

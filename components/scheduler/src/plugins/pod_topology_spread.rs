@@ -289,7 +289,7 @@ struct SpreadFilter {
     fewest: Vec<i64>,
 }
 
-/// How many domains have how many pods. A domain counts only if one of its nodes is counted.
+/// For each number of pods, how many domains have this number. A domain counts only if one of its nodes is counted.
 #[derive(Debug, Clone, Default)]
 struct PodLevels {
     by_pods: BTreeMap<i64, usize>,
@@ -357,7 +357,7 @@ enum Violation {
 }
 
 impl SpreadFilter {
-    /// Which of the rules a node violates, by the first violated constraint.
+    /// How the node violates the first violated constraint; `None`: it violates none.
     fn violation(&self, node: NodeId) -> Option<Violation> {
         self.counts.iter().enumerate().find_map(|(index, one)| {
             let Some(domain) = one.domains.domain_of(node) else { return Some(Violation::MissingLabel) };

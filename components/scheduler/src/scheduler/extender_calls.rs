@@ -34,7 +34,7 @@ struct ExtenderCalls {
     nominated_rejections: BTreeMap<Text, Rejection>,
 }
 
-/// The pod that extenders are called for, and the pods that wait for that.
+/// The pod that extenders are called for, and the pods that wait until extenders are called for them.
 #[derive(Default)]
 pub(super) struct ExtenderState {
     calls: Option<ExtenderCalls>,
@@ -154,7 +154,7 @@ impl Scheduler {
     /// Makes a pod wait until the extender calls of the pods before it are done.
     pub(super) fn queue_for_extenders(&mut self, attempt: Attempt) {
         let rank = (Reverse(attempt.pod.priority), self.requests.next_number());
-        // Events are not kept for the pod during the calls: it is tried on the state at that time.
+        // No events are kept for the waiting pod: when its calls begin, it is planned on the state of that time.
         self.queue.stop_keeping_events(&attempt.pod.key);
         let Attempt { pod, info, .. } = attempt;
         self.extenders.queue.insert(rank, ExtenderQueueEntry { key: pod.key.clone(), uid: pod.uid.clone(), info });

@@ -18,7 +18,7 @@ fn uses(name: &str) -> Value {
     spec
 }
 
-/// A scheduler with one device that is allocated to a pod, and written.
+/// A scheduler that has allocated a device to a pod, and whose write of the allocation succeeded.
 fn given() -> (Scene, Value) {
     let mut scene = Scene::new();
     scene.node("n", "4");
