@@ -29,7 +29,7 @@ holdfast_planted::bugs! {
         HistoryForEver,
         /// A Job counts a pod before its finalizer is removed, and counts it again if the removal needs a second try.
         CountedTooEarly,
-        /// A Job counts pods from the world even if they are older than the Job.
+        /// A Job counts the pods of the world even if the world's pods are older than the Job's status.
         OldNewsCounted,
         /// A Job creates all pods that it needs at once.
         ParallelismIgnored,

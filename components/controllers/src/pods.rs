@@ -47,7 +47,7 @@ pub fn slow_start<T>(items: Vec<T>) -> Vec<Vec<T>> {
     groups.take_while(|group| !group.is_empty()).collect()
 }
 
-/// Refusals of creating and deleting pods: Events for people, and the first refusal for a condition.
+/// Reports refused creations and deletions of pods: Events for people, and the first refusal for a condition.
 pub fn refusals(
     owner: Subject<'_>,
     refused: &[Refused],

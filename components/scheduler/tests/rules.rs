@@ -476,7 +476,7 @@ fn service_anti_affinity_spreads_pods_by_node_labels() {
         for (at, node) in ["a1", "a1", "a2", "b"].iter().enumerate() {
             world.pod_in("default", &format!("q{at}"), x(), json!({"nodeName": node}));
         }
-        // None of these pods counts.
+        // Pods of another namespace, without the label `app`, or being deleted do not count.
         let there = || json!({"nodeName": "c"});
         world.pod_in("other", "q", x(), there()).pod_in("default", "r", json!({}), there());
         let mut leaves = json!({"metadata": {"uid": "l", "labels": x()}, "spec": there()});

@@ -121,8 +121,8 @@ impl WorkQueue {
         self.timers.insert((time, key));
     }
 
-    /// The key failed: it is planned again, after a wait that grows each time. If something was refused, it also waits
-    /// for its namespace's limit of retries. Returns how many failures in a row preceded this one.
+    /// The key failed: it is planned again, after a wait that grows each time. If something was refused, the key also
+    /// waits for its namespace's limit of retries. Returns how many failures in a row preceded this one.
     pub fn fail(&mut self, key: Key, now: Time, was_refused: bool) -> u32 {
         self.retries += 1;
         let failures = self.failures.entry(key.clone()).or_default();

@@ -24,7 +24,7 @@ use holdfast_world::{
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
-/// How many pods one plan creates.
+/// The maximum number of pods that one plan creates.
 const BURST: usize = 500;
 const HASH_LABEL: &str = "controller.kubernetes.io/hash";
 
