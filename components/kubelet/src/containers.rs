@@ -60,7 +60,8 @@ pub struct ContainerRun {
     pub spec: Value,
     restarts: i64,
     volumes: Arc<Volumes>,
-    /// Containers that share volumes with this one: their machines live as long as this one.
+    /// The uses of the containers that share volumes with this container: their machines exist as long as this
+    /// container's.
     company: Mutex<Vec<ContainerUse>>,
     state: Mutex<RunState>,
     /// The number of events in the machine. A change wakes followers.
@@ -78,10 +79,11 @@ pub struct RunState {
     pub unknown: Option<String>,
     pub ended: Option<i32>,
     pub recent: Recent,
-    /// The command of its `postStart` hook, while it runs.
+    /// The command of the container's `postStart` hook, while the hook runs.
     hook: Option<Pid>,
-    /// Whether commands were executed in it, and whether they changed files.
+    /// Whether commands were executed in the container.
     has_executed: bool,
+    /// Whether executed commands changed files.
     is_touched: bool,
     sources: Sources,
 }

@@ -9,7 +9,7 @@ use crate::terminal::Terminal;
 use std::collections::BTreeMap;
 use std::task::{Context, Poll, Waker};
 
-/// How many steps a process runs before the next one's turn.
+/// How many steps a process runs before the next process runs.
 const SLICE_STEPS: u64 = 200;
 
 /// The caller's ends of a command's streams.

@@ -341,8 +341,8 @@ impl Gate {
             Kinds(_) => true,
             Switch(since, _) if release >= since => is_on(self.now, true),
             Switch(..) => is_on(self.then, false),
-            // Other components may emulate another release: if this one does not have the gate, another release's
-            // default counts.
+            // Other components may emulate another release: if this release does not have the gate, the gate's default
+            // in another release counts.
             Elsewhere => is_on(self.spec(release).or(self.now).or(self.then), false),
             Unseen => is_on(self.spec(release), self.now.is_none()),
         }

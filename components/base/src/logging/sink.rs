@@ -20,7 +20,7 @@ const GATHERED_MAX: usize = 64 << 20;
 
 pub struct Sink {
     stderr: Box<dyn Write + Send>,
-    /// Lines of this severity and above are also written to standard error. If there are no files, all lines are.
+    /// Lines of this severity and above are also written to standard error. Without files, all lines are written there.
     threshold: Severity,
     /// Standard output, which gets all lines but errors instead of standard error.
     split: Option<BufWriter<Box<dyn Write + Send>>>,
@@ -108,7 +108,7 @@ struct Open {
 }
 
 impl LogFiles {
-    /// Writes to the file of the severity and to those of all lower ones, so that each file is complete.
+    /// Writes to the file of the severity and to the files of all lower severities, so that each file is complete.
     fn write(&mut self, severity: Severity, line: &[u8], now: &Zoned) -> Result<(), String> {
         let (of_single, one) = (self.single.is_some(), self.one);
         let takes = |each: &Severity| match (of_single, one) {

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Simulated {
     description: Description,
     began: Option<Time>,
-    /// How many scenes of the script have been played.
+    /// How many changes of the script have been made.
     played: usize,
     /// Instances about which calls fail.
     failing: BTreeSet<String>,

@@ -5,7 +5,7 @@ use crate::files::{Trouble, absolute};
 use crate::shell::{Open, Shell, ShellResult};
 
 const BLOCK: usize = 512;
-/// The maximum number of entries of an archive that are extracted, including those that cannot be written.
+/// The maximum number of entries of an archive that are extracted. Entries that cannot be written count, too.
 const ENTRIES_MAX: usize = 10_000;
 /// The longest name in an entry of its own.
 const NAME_BYTES_MAX: usize = 8192;
