@@ -26,7 +26,7 @@ fn now() -> Time {
     Time::from_second(1_795_255_200)
 }
 
-/// Two resources that represent all others in the worlds of controllers that read objects of all kinds.
+/// Two resources that represent all other resources in the worlds of controllers that read objects of all kinds.
 fn some() -> [Resource; 2] {
     [
         Resource::new("", "v1", "configmaps", "ConfigMap", true),

@@ -140,7 +140,7 @@ fn sharing<'p>(pod: &'p Value, spec: &'p Value) -> impl Iterator<Item = &'p Valu
     others.take(SHARING_MAX)
 }
 
-/// The init containers that have ended and may have left files for later ones, with their start and end times.
+/// The init containers that have ended and may have left files for later containers, with their start and end times.
 fn earlier_ones<'p>(pod: &'p Value, spec: &'p Value) -> impl Iterator<Item = (&'p Value, i64, i64)> {
     let first = environment::containers(pod).filter(|(list, _)| *list == "initContainers").map(|(_, first)| first);
     let before = first.take_while(|first| first["name"] != spec["name"]);

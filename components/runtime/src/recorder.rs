@@ -6,7 +6,7 @@ use holdfast_world::{PlannedEvent, Time};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
 
-/// Once a reason has this many different messages, one combined Event replaces all further ones.
+/// Once a reason has this many different messages, one combined Event replaces all further Events.
 const SIMILAR_MAX: usize = 10;
 /// After this time without a similar Event, the different messages are counted from 0 again.
 const SIMILAR_MS: i64 = 600_000;

@@ -347,7 +347,7 @@ impl Runtime {
                     "an action was refused");
             }
             let after = self.driver.refused(member, &key, &carried.refused, self.clock.stamp());
-            // A refusal that an Event reports need not be logged, too.
+            // A refusal that an Event reports is not logged in addition.
             if after.events.is_empty() {
                 log_forbidden(name, member, &carried.refused, &mut self.forbidden, now);
             }

@@ -337,7 +337,7 @@ fn a_pod_that_needs_none_of_its_claims_gets_the_message_of_pods_without_claims()
 }
 
 /// A world in which pods of a Service must have equal values of some labels of their nodes, and should have different
-/// values of others.
+/// values of other labels.
 fn world_with_service_affinity(same: Value, different: Value) -> World {
     // Without NodeAffinity no other plug-in applies the node selector.
     let disabled = json!([{"name": "NodeAffinity"}]);

@@ -72,8 +72,9 @@ pub struct WorkQueue {
     times: HashMap<Key, Time>,
     failures: HashMap<Key, u32>,
     paces: Paces,
-    /// How many keys were added, and how many of them after a failure.
+    /// How many keys were added.
     adds: u64,
+    /// How many keys were added after a failure.
     retries: u64,
 }
 

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 use table::{GATES, Gate, STABLE_GATES};
 
-/// The gate of PodCertificateRequests, and of the controller that deletes old ones.
+/// The gate of PodCertificateRequests, and of the controller that deletes old requests.
 pub const POD_CERTIFICATES: &str = "PodCertificateRequest";
 
 /// The gates that the server obeys, by name.

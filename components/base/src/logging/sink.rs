@@ -197,8 +197,8 @@ impl LogFiles {
     }
 }
 
-/// Makes a file in a directory that others may also write to. An existing file of an earlier process is continued, but
-/// one of another user is refused.
+/// Makes a file in a directory that other users may also write to. An existing file of an earlier process is continued;
+/// a file of another user is refused.
 fn create(path: &Path) -> io::Result<File> {
     match open_private(path, true) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

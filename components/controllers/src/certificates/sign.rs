@@ -11,7 +11,7 @@ use holdfast_world::{BackOff, Change, Controller, Key, Keys, Plan, Resource, Sta
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The shortest duration that a request gets; shorter ones are raised to it.
+/// The shortest duration that a request gets; shorter durations are raised to it.
 const SECONDS_MIN: i64 = 600;
 /// By how much a certificate's validity begins before the present time, for clients whose clocks are slow.
 const EARLIER_SECONDS: i64 = 300;

@@ -207,7 +207,7 @@ impl<'w> Pods<'w> {
     }
 }
 
-/// Creates missing pods, or deletes surplus ones. Returns how many are created; deleted pods are removed from `pods`.
+/// Creates missing pods, or deletes surplus pods. Returns how many are created; deleted pods are removed from `pods`.
 fn manage<K: Replicated>(
     world: &World,
     set: Viewed<'_, K>,

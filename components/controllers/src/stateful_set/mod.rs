@@ -106,7 +106,7 @@ impl Controller for StatefulSets {
             let resource = &refused.action.resource;
             resource == Pod::resource() || resource == PersistentVolumeClaim::resource()
         };
-        // The status is written all the same, because the next plan may be refused, too.
+        // The status is written although creations were refused, because the next plan may be refused, too.
         if !set.meta().is_deleting() && refused.iter().any(is_made) {
             plan.together(Sync::of(world, set, stamp).status().into_iter().collect());
         }
@@ -229,7 +229,7 @@ impl<'w> Sync<'w> {
         }
     }
 
-    /// Creates missing pods, deletes surplus ones, replaces old ones.
+    /// Creates missing pods, deletes surplus pods, and replaces old pods.
     fn steps(&mut self, kept: &mut StatefulSets) -> Flow {
         match self.is_ordered() {
             true => self.make_in_order(kept)?,

@@ -119,7 +119,8 @@ impl Plugin for PodTopologySpread {
 }
 
 impl PodTopologySpread {
-    /// The pod's own constraints, required or preferred ones; the defaults if it has no constraints.
+    /// The pod's own required (`hard`) or preferred constraints; the default constraints if the pod has none of its
+    /// own.
     fn constraints(&self, cycle: SchedulingCycle<'_>, hard: bool) -> Vec<SpreadConstraint> {
         let template = &cycle.pod.template;
         if !template.spread.is_empty() {
@@ -241,7 +242,8 @@ impl ConstraintCounts {
         touched: &mut Vec<NodeId>,
     ) -> [Option<DomainShift>; 2] {
         let node = cycle.snapshot.node(id);
-        // Pods that were added and removed since then are counted already, so the present pods are the counted ones.
+        // `add_pod` and `remove_pod` were called for all changes of pods, so the counted pods are the node's present
+        // pods.
         let pods = node.map_or(0, |node| count_pods(&self.spread, &cycle.pod.template, node));
         let shift = |one: &Self, is_added: bool| {
             let domain = one.domains.domain_of(id).filter(|_| one.counts_node(id))?;
