@@ -56,7 +56,7 @@ struct Failed {
 struct WantedRoute<'a> {
     node: Viewed<'a, Node>,
     text: &'a str,
-    /// Why no route can be made; `None` if one can.
+    /// Why no route can be made; `None` if a route can be made.
     lacks: Option<String>,
 }
 

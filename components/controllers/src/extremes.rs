@@ -16,7 +16,7 @@ const PODS_MAX: usize = 500;
 /// How many plans are carried out: enough to plan each object twice.
 const STEPS: usize = 6;
 
-/// An object with the largest numbers, and one with two pods.
+/// An object with the largest numbers, and an object with two pods.
 fn pair(kind: &str, api_version: &str, huge: Value, small: Value) -> [Value; 2] {
     [("huge", huge), ("small", small)].map(|(name, spec)| {
         let mut template = template(name, "i");

@@ -162,7 +162,7 @@ impl Containers {
         self.containers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A running container.
+    /// Begins a use of a running container. Its machine is made if it does not exist.
     pub async fn acquire(&self, pod: &Value, spec: &Value) -> Result<ContainerUse, String> {
         let mut company = Vec::new();
         if self.known(&RunKey::of(pod, spec)).is_none() {

@@ -35,7 +35,7 @@ pub struct Container {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Amount {
     resource: Text,
-    /// The resource's index among all that the container requests.
+    /// The resource's index among all resources that the container requests.
     number: usize,
     count: i64,
 }

@@ -73,7 +73,7 @@ impl ExtenderState {
 }
 
 enum ExtenderStage {
-    /// The nodes that are left, and whether this stage filters the nominated node alone.
+    /// The nodes that are still feasible, and whether this stage filters the nominated node alone.
     Filter {
         nodes: Vec<Text>,
         nominated_only: bool,
