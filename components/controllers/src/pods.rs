@@ -67,7 +67,8 @@ pub fn refusals(
     (notes, first)
 }
 
-/// Whether the creation or deletion of a pod was refused: the status is then written without a success.
+/// Whether the creation or deletion of a pod was refused. The plan about the refusals then writes the status, because
+/// the failed plan ended before it wrote the status.
 pub fn concern_pods(refused: &[Refused]) -> bool {
     let changes_pods =
         |refused: &Refused| matches!(refused.action.verb, Verb::Create(_) | Verb::Delete { .. }) && is_pod(refused);

@@ -212,7 +212,7 @@ pub fn by_ratio(pods: &[Viewed<'_, Pod>], current: i64, ratio: f64, tolerance: T
     Ok((ratio * ready as f64).ceil() as i64)
 }
 
-/// The size at which each pod's share of one value that all pods share is `target`, and the present share of a pod.
+/// The size at which a value that all pods share is `target` for each pod, and the present amount for each pod.
 pub fn per_pod(milli: i64, target: i64, current: i64, tolerance: Tolerance) -> (i64, i64) {
     let ratio = milli as f64 / (target as f64 * current as f64);
     let size = if tolerance.allows(ratio) { current } else { (milli as f64 / target as f64).ceil() as i64 };

@@ -27,8 +27,8 @@ pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
     sets.filter(|set| world.get::<StatefulSet>(set).is_some()).for_each(|set| keys.add(set));
 }
 
-/// Events about pods that are not created because their claims were refused, one for each pod. A pod that already exists
-/// gets no Event: it only waits for its claims.
+/// Events about pods that are not created because their claims were refused, one for each pod. A pod that already
+/// exists gets no Event: it only waits for its claims.
 pub fn pod_failure_events(world: &World, set: Viewed<'_, StatefulSet>, refused: &[Refused]) -> Vec<PlannedEvent> {
     let mut faults: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for Refused { action, refusal } in refused {

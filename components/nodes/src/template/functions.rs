@@ -1,4 +1,4 @@
-//! The functions of templates: Go's, KWOK's, and the common ones of sprig.
+//! The functions of templates: the functions of Go and of KWOK, and the common functions of sprig.
 
 use holdfast_core::object::yaml;
 use holdfast_value::{Map, Value, json};

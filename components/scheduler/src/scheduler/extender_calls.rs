@@ -1,7 +1,8 @@
 //! Calls extenders, which are servers that filter and score nodes and change victims, for one pod.
 //!
-//! The calls have stages. The filters are called one after the other, each with the nodes that the earlier filters
-//! left. Then the scores are called all at once; or, if no node is left, the preemption calls one after the other.
+//! The calls have stages. The filters are called one after the other, each with the nodes that the earlier filters left
+//! feasible. Then all scores are requested at once; or, if no node is feasible, preemption is requested from one
+//! extender after the other.
 //! After each stage the pod is planned again with the answers. A nominated node is filtered alone first; if it is
 //! rejected, the filters are called again with all nodes. Extenders are called for one pod at a time. Other pods that
 //! need extenders wait in a queue; all other pods are scheduled meanwhile, so a slow extender delays only pods for

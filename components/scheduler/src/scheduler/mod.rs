@@ -1,4 +1,4 @@
-//! A running scheduler, still without clock, thread or socket.
+//! A running scheduler, without clock, thread or socket.
 //!
 //! The caller passes changes of objects ([`Scheduler::apply_object`]), outcomes of requests
 //! ([`Scheduler::handle_outcome`]) and the time. Each [`Scheduler::schedule_one`] plans one pod, and
