@@ -2,11 +2,10 @@
 //!
 //! The calls have stages. The filters are called one after the other, each with the nodes that the earlier filters left
 //! feasible. Then all scores are requested at once; or, if no node is feasible, preemption is requested from one
-//! extender after the other.
-//! After each stage the pod is planned again with the answers. A nominated node is filtered alone first; if it is
-//! rejected, the filters are called again with all nodes. Extenders are called for one pod at a time. Other pods that
-//! need extenders wait in a queue; all other pods are scheduled meanwhile, so a slow extender delays only pods for
-//! which it is called.
+//! extender after the other. After each stage the pod is planned again with the answers. A nominated node is filtered
+//! alone first; if it is rejected, the filters are called again with all nodes. Extenders are called for one pod at a
+//! time. Other pods that need extenders wait in a queue; all other pods are scheduled meanwhile, so a slow extender
+//! delays only pods for which it is called.
 
 use super::extender_answers::{filter_result, preempt_result, score_result};
 use super::requests::{Purpose, RequestContent, RequestOutcome};
