@@ -45,7 +45,7 @@ holdfast_planted::bugs! {
         UnreadyCountsAsHealthy,
         /// A budget counts pods that are being deleted as healthy.
         EvictedPodsCount,
-        /// A CronJob starts a Job while another one runs, though `concurrencyPolicy` forbids it.
+        /// A CronJob starts a Job while another Job runs, though `concurrencyPolicy` forbids it.
         ForbidIgnored,
         /// The endpoints of a Service include pods that are not ready as ready.
         LeadsToUnready,

@@ -488,7 +488,7 @@ impl ContainerRun {
         self.happened.send_modify(|count| *count += 1);
     }
 
-    /// Writes input to a command in the container, or to its own command. Returns the number of accepted bytes.
+    /// Writes input to an executed command, or to the container's own command. Returns the number of accepted bytes.
     pub fn write(&self, pid: Pid, bytes: &[u8]) -> usize {
         let mut state = self.lock();
         state.has_executed = true;

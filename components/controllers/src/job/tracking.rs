@@ -25,7 +25,7 @@ pub struct Tracking<'w> {
 }
 
 impl<'w> Tracking<'w> {
-    /// Completes a plan: the status first, and then the finalizers of the pods that it counts.
+    /// Completes a plan: first writes the status, and then removes the finalizers of the pods that the status counts.
     pub fn finish(sync: Sync<'w>) -> Plan {
         let status = &sync.job.view.status;
         let mut tracking = Tracking {

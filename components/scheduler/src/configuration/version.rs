@@ -85,7 +85,7 @@ impl Version {
         }
     }
 
-    /// Whether a plug-in is a part of another one today.
+    /// Whether a plug-in is a part of another plug-in today.
     pub fn is_merged_plugin(self, plugin: &str) -> bool {
         self < Version::V1 && VOLUME_LIMITS.contains(&plugin)
     }
