@@ -15,7 +15,7 @@ holdfast_planted::bugs! {
         UnreadyCountsAsAvailable,
         /// A rolling update creates all new pods at once.
         SurgeUnbounded,
-        /// A StatefulSet creates the next pod though the one before it is not ready.
+        /// A StatefulSet creates the next pod though the previous pod is not ready.
         OrderIgnored,
         /// An update of a StatefulSet also replaces pods below its partition.
         PartitionIgnored,

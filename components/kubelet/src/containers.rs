@@ -1,6 +1,6 @@
 //! Containers in use by a client. Each is a machine of the shell, replayed from the container's start to the present.
 //!
-//! A machine is made at the first use and dropped some time after the last one. The pod contains everything that is
+//! A machine is made at the first use and dropped some time after the last use. The pod contains everything that is
 //! needed to make the machine again. If an executed command has changed something in a machine, the machine is kept
 //! longer, because the change is recorded nowhere else.
 

@@ -264,7 +264,7 @@ fn lease_due(world: &World, name: &str, now: Time) -> Time {
     due.filter(|due| *due <= now.plus_millis(RENEWAL_MS)).map_or(now, |due| due.max(now))
 }
 
-/// When the status of a ready node was last updated, by this process or an earlier one.
+/// When the status of a ready node was last updated, by this process or an earlier process.
 fn last_status_update(node: Viewed<Node>, now: Time, port: u16) -> Option<Time> {
     let ready = Condition::find(&node.status.conditions, "Ready").filter(|ready| ready.status == "True")?;
     ready.last_heartbeat_time.filter(|heard| *heard <= now && is_complete(&node.object.document()["status"], port))

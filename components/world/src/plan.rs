@@ -282,7 +282,7 @@ impl Plan {
         }
     }
 
-    /// Plans the key again at this time, or at an earlier one that was set already.
+    /// Plans the key again at this time, or at an earlier time that was set already.
     pub fn requeue_at(&mut self, time: Time) {
         self.requeue_at = Some(self.requeue_at.map_or(time, |known| known.min(time)));
     }

@@ -122,7 +122,7 @@ impl Trial {
         self.members.push(member);
     }
 
-    /// Replaces the controller of this name by a new one without the old one's memory.
+    /// Replaces the controller of this name by a new controller, which lacks the old controller's memory.
     pub fn restart(&mut self, controller: impl Controller + 'static) {
         self.members.retain(|member| member.driver.controller(0).name() != controller.name());
         self.add(Box::new(controller));

@@ -168,7 +168,7 @@ impl Default for Gates {
 }
 
 impl Gates {
-    /// Later requests override earlier ones; a gate's own name overrides `AllAlpha` and `AllBeta`.
+    /// Later requests override earlier requests; a gate's own name overrides `AllAlpha` and `AllBeta`.
     pub fn new(requests: &[GateRequest]) -> Result<Gates, String> {
         Gates::of_release(requests, NEWEST)
     }

@@ -12,7 +12,8 @@ use std::fs::File;
 use std::io::{self, BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
 
-/// The size at which a file in a directory is followed by the next file. `--log-file-max-size` is only for `--log-file`.
+/// The size at which a file in a directory is followed by the next file. `--log-file-max-size` is only for
+/// `--log-file`.
 const DIRECTORY_BYTES_MAX: u64 = 1800 << 20;
 const BUFFER_BYTES: usize = 256 << 10;
 /// The largest buffer of standard output, in bytes.
@@ -181,7 +182,7 @@ impl LogFiles {
                 false => directory.join(&name),
             };
             if !first {
-                // A second file within one second has the same name: it replaces the older one.
+                // A second file within one second has the same name: it replaces the older file.
                 _ = std::fs::remove_file(&path);
             }
             match create(&path) {

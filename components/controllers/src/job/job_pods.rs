@@ -1,4 +1,4 @@
-//! The pods of a Job: their state, their index, and the content of new ones.
+//! The pods of a Job: their state, their index, and the content of new pods.
 
 use super::indexes::Indexes;
 use super::policy::{self, FailureAction};

@@ -106,7 +106,7 @@ impl<'w> Sync<'w> {
     }
 
     /// Whether a claim still belongs to an earlier pod of this ordinal and will be deleted with it. The pod to be
-    /// created has no uid yet, so any pod that owns the claim is an earlier one.
+    /// created has no uid yet, so any pod that owns the claim is an earlier pod.
     pub fn has_stale_claims(&self, ordinal: i64) -> bool {
         let pod = self.pod_name(ordinal);
         let is_stale = |claim: Viewed<'_, PersistentVolumeClaim>| {

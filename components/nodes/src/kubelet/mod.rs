@@ -282,7 +282,7 @@ impl<'a> Kubelet<'a> {
         }
     }
 
-    /// The patch from the present status to the new one.
+    /// The patch from the present status to the new status.
     fn told(&mut self, address: &mut dyn FnMut() -> String, ending: bool) -> Life {
         let mut phase = self.phase();
         if ending {

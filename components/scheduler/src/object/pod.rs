@@ -509,7 +509,7 @@ mod tests {
         }
     }
 
-    /// Replaces the value at a path by one of another type.
+    /// Replaces the value at a path by a value of another type.
     fn spoil(value: &mut Value, path: &str) {
         let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
         match (value, rest) {

@@ -234,7 +234,7 @@ impl ConstraintCounts {
         self.nodes.get(node).copied().unwrap_or(false)
     }
 
-    /// Moves a node to the domain that its labels name now; returns the changes of the old domain and of the new one.
+    /// Moves a node to the domain that its labels name now; returns the changes of the old and of the new domain.
     fn update_topology(
         &mut self,
         cycle: SchedulingCycle<'_>,

@@ -156,7 +156,7 @@ impl Scheduler {
     }
 
     /// A write succeeded or was refused. A refused write is not repeated: the next change compares the pod's status
-    /// with the new one.
+    /// with the new status.
     pub(super) fn handle_status_outcome(&mut self, key: &Key, number: u64, now: Time) {
         let Some(pending) = self.statuses.pending.get_mut(key).filter(|pending| pending.request == Some(number)) else {
             return;

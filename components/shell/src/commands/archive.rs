@@ -206,7 +206,7 @@ fn path_of(attributes: &[u8]) -> Option<String> {
     None
 }
 
-/// Reads blocks of exactly the given size; the last one may be shorter.
+/// Reads blocks of exactly the given size; the last block may be shorter.
 struct Blocks {
     from: Open,
     held: Vec<u8>,
