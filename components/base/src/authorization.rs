@@ -1,5 +1,5 @@
-//! Authorization of a component's clients: some paths are open to all users, and the API server reviews access to the
-//! others.
+//! Authorization of a component's clients: some paths are open to all users, and the API server reviews access to all
+//! other paths.
 
 use crate::api::{Api, ApiError};
 use holdfast_core::authz::User;

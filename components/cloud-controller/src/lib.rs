@@ -16,7 +16,7 @@ use holdfast_world::cloud::{CloudAnswer, CloudCall, Fault, Offers};
 use simulated::InTime;
 use std::sync::Arc;
 
-/// A cloud of either kind.
+/// A simulated or an external cloud.
 pub enum Provider {
     Simulated(Arc<InTime>),
     External(External),

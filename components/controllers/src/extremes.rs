@@ -54,7 +54,7 @@ fn pods_of(controllers: Vec<Box<dyn Controller>>, objects: [Value; 2]) -> [usize
     [of("huge"), of("small")]
 }
 
-/// A kind with its version, its controllers, and the two specs.
+/// A kind with its version, its controllers, the spec with the largest numbers, and the spec with two pods.
 type ExtremeCase = (&'static str, &'static str, Vec<Box<dyn Controller>>, (Value, Value));
 
 #[test]

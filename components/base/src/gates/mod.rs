@@ -539,7 +539,7 @@ mod tests {
         assert!(gates_of(&["AllBeta=true"], 27).unwrap_err().contains("1.18 and 1.35"));
     }
 
-    /// If the gates that cannot be switched are named, the rest of a stage can be switched.
+    /// If the gates that cannot be switched are named, the other gates of a stage can be switched.
     #[test]
     fn a_stage_is_turned_around_what_is_fixed() {
         for release in [OLDEST, NEWEST] {

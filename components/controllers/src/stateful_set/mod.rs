@@ -244,7 +244,7 @@ impl<'w> Sync<'w> {
         self.set.spec.pod_management_policy != "Parallel"
     }
 
-    /// Handles the ordinals in order, up to the first pod that is created or that the rest must wait for.
+    /// Handles the ordinals in order, up to the first pod that is created or that the later ordinals must wait for.
     fn make_in_order(&mut self, kept: &mut StatefulSets) -> Flow {
         for ordinal in self.pods.ordinals() {
             let Some(pod) = self.pods.wanted.get(&ordinal).copied() else {

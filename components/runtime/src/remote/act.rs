@@ -46,7 +46,7 @@ impl RemoteAct {
 
     async fn client(&self, actor: &Actor) -> Result<Client, Refusal> {
         let place = self.clients.lock().await.entry(agent(actor).to_owned()).or_default().clone();
-        // One task renews the client, and the others wait for it.
+        // One task renews the client, and the other tasks wait for it.
         let mut place = place.lock().await;
         match &*place {
             Some(Connected { client, renew }) if renew.is_none_or(|renew| Instant::now() < renew) => Ok(client.clone()),

@@ -1,5 +1,5 @@
 //! ServiceAffinity, which only old configurations may name: pods of a Service must be on nodes with the same values of
-//! some labels, or should be on nodes with different values of others.
+//! some labels, or should be on nodes with different values of other labels.
 
 use crate::object::labels::Labels;
 use crate::object::pod::{Pod, Template};
