@@ -159,7 +159,8 @@ impl<'w> Sync<'w> {
         self.succeeded_indexes = succeeded;
     }
 
-    /// Decides whether the Job has ended for another reason than enough successes.
+    /// Decides whether the Job has ended for a reason other than the number of succeeded pods: an end in the status, a
+    /// failure, or the success policy.
     pub fn decide(&mut self) {
         self.end = self.known_end().or_else(|| self.failure()).or_else(|| self.index_failure()).or_else(|| {
             let policy = self.job.view.spec.success_policy.as_ref();
