@@ -343,7 +343,7 @@ impl World {
     }
 }
 
-/// The default configuration, or one with ServiceAffinity.
+/// The default configuration, or a configuration with ServiceAffinity.
 fn configuration(has_service_affinity: bool) -> Configuration {
     let mut document = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"});
     if has_service_affinity {

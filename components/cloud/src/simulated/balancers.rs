@@ -108,7 +108,7 @@ impl Balancers {
         Ok(())
     }
 
-    /// Takes the address that a Service asks for.
+    /// The address that a Service requests. Fails if it is not in the pool, or another balancer has it.
     fn take(&self, description: &Description, asked: &str) -> Result<String, Fault> {
         let address = asked.parse::<IpAddr>().ok();
         let is_ours = address.is_some_and(|address| description.pool.iter().any(|range| range.holds(address)));

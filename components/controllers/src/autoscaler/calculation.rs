@@ -103,7 +103,7 @@ impl PodUsage<'_> {
         Ok(Proposal { size, percent: Some(percent), milli })
     }
 
-    /// The proposal for a target that each pod should use on average.
+    /// The proposal for a target usage that pods should have on average.
     pub fn of_average(mut self, target: i64, resource: &str) -> Result<Proposal, String> {
         let groups = self.checked_groups(resource)?;
         let average = |samples: &Samples| {
