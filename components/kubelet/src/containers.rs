@@ -30,7 +30,7 @@ const TURN_REST: Duration = Duration::from_millis(20);
 const STAYS_CHANGED: Duration = Duration::from_secs(3600);
 /// How long an unchanged machine is kept after its last use.
 const STAYS: Duration = Duration::from_secs(30);
-/// The maximum number of containers that are replayed because they share volumes with another.
+/// The maximum number of containers that are replayed because they share volumes with another container.
 const SHARING_MAX: usize = 16;
 /// How often the pod and the objects in its files are read again.
 const POD_PERIOD: Duration = Duration::from_secs(5);

@@ -37,7 +37,8 @@ struct Compiled {
     selector: LabelSelector,
     /// Why the selector cannot be parsed; `None` if it can.
     fault: Option<String>,
-    /// The tests of a long selector, by label; empty for a short one, whose requirements are tested directly.
+    /// The tests of a long selector, by label; empty for a short selector, whose requirements are tested
+    /// directly.
     tests: Vec<LabelTest>,
     /// How many of the tests need the label to be present.
     needed: usize,

@@ -123,7 +123,7 @@ impl Balancers {
         }
     }
 
-    /// Takes a free address. The search starts at a hash of the Service's UID, so that a cloud which has lost its state
+    /// A free address. The search starts at a hash of the Service's UID, so that a cloud which has lost its state
     /// gives most Services the same address again.
     fn free(&self, description: &Description, is_v6: bool, uid: &str) -> Result<String, Fault> {
         for range in description.pool.iter().filter(|range| range.is_v6 == is_v6) {
