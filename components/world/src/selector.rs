@@ -369,7 +369,7 @@ pub fn labelled_places(meta: &Meta) -> Vec<Text> {
     labels.chain([everywhere(&meta.namespace)]).collect()
 }
 
-/// The index values for an object with this selector: the allowed values of the label that [`Selector::pinned`]
+/// The index values for an object with this selector: the allowed values of the label that `Selector::pinned`
 /// returns, or the value of the whole namespace.
 pub fn selected_places(namespace: &str, selector: &Selector) -> Vec<Text> {
     if selector.is_nothing() {

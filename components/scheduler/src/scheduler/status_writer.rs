@@ -3,7 +3,7 @@
 //! At most one write of a pod's status is pending at a time, so an older write never overtakes a newer one. A pod is
 //! bound only while no write of its status is pending.
 //!
-//! The write of the status of a pod with victims may be delayed by up to [`DELAY_MAX`]: after the evictions the pod may
+//! The write of the status of a pod with victims may be delayed by up to `DELAY_MAX`: after the evictions the pod may
 //! be bound so soon that the write is no longer needed. The write is delayed only while the scheduler has many pods to
 //! handle, which need the API server's time more.
 
