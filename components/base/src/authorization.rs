@@ -1,5 +1,5 @@
-//! Authorization of a component's clients: some paths are open to all users, and the API server reviews access to the
-//! others.
+//! Authorization of a component's clients: some paths are open to all users, and the API server reviews access to all
+//! other paths.
 
 use crate::api::{Api, ApiError};
 use holdfast_core::authz::User;
@@ -94,7 +94,7 @@ impl Authorizer {
         self.allows_with(user, verb, About::Path(path.to_owned())).await
     }
 
-    /// Like [`Self::allows`] for other subjects than paths.
+    /// Like [`Self::allows`], for subjects other than paths.
     pub async fn allows_with(&self, user: &User, verb: &str, about: About) -> Result<bool, ApiError> {
         if user.is_privileged() {
             return Ok(true);

@@ -283,9 +283,9 @@ impl Component {
         async move { drop(stopping.wait_for(|stopping| *stopping).await) }
     }
 
-    /// Runs `work` until the process [receives a signal to end](Self::told_to_end); if leader election is on, only
-    /// while this process leads. After the signal the work has `patience` to end by itself. An error means that the
-    /// process must end at once.
+    /// Runs `work` until the process [receives a signal to end](Self::termination_signal); if leader election is on,
+    /// only while this process leads. After the signal the work has `patience` to end by itself. An error means that
+    /// the process must end at once.
     pub async fn run_while_leading<T>(
         &self,
         settings: &ElectionSettings,

@@ -386,7 +386,7 @@ impl ComponentArgs {
     }
 }
 
-/// All errors as one text: a single one as it is, several in brackets.
+/// All errors as one text: a single error as it is, several errors in brackets.
 pub fn joined(faults: &[String]) -> String {
     match faults {
         [one] => one.clone(),

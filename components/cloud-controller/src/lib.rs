@@ -1,7 +1,8 @@
 //! Clouds that run in real time, for the pure plans of `holdfast-cloud`.
 //!
-//! [`external`] calls a provider over gRPC, [`simulated`] is a simulated cloud in the process, [`counted`] counts the
-//! calls to either, and [`backends`] shows the health of the nodes behind the balancers of the simulated cloud.
+//! [`external`] calls a provider over gRPC, [`simulated`] is a simulated cloud in the process, [`measured_cloud`]
+//! measures the calls to either, and [`backends`] shows the health of the nodes behind the balancers of the simulated
+//! cloud.
 
 pub mod backends;
 pub mod external;
@@ -15,7 +16,7 @@ use holdfast_world::cloud::{CloudAnswer, CloudCall, Fault, Offers};
 use simulated::InTime;
 use std::sync::Arc;
 
-/// A cloud of either kind.
+/// A simulated or an external cloud.
 pub enum Provider {
     Simulated(Arc<InTime>),
     External(External),

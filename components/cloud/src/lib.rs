@@ -22,7 +22,8 @@ use std::sync::LazyLock;
 /// A controller that cannot run, and why.
 pub type Absent = (&'static str, &'static str);
 
-/// The controllers that can run with the parts that a cloud offers, and those that cannot, each with the reason.
+/// The controllers that can run with the parts that a cloud offers, and the controllers that cannot run, each with the
+/// reason.
 pub fn all(settings: &Settings, offers: Offers, choice: &Choice) -> (Vec<Box<dyn Controller>>, Vec<Absent>) {
     let mut controllers: Vec<Box<dyn Controller>> = Vec::new();
     let mut absent = Vec::new();

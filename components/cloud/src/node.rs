@@ -157,8 +157,8 @@ impl Controller for CloudNodes {
 }
 
 impl CloudNodes {
-    /// Reports that the cloud did not answer. An initialized node waits until the next comparison; if the cloud does
-    /// not know it at all, it may belong to another cloud, and nothing is reported.
+    /// Reports that the cloud did not answer. An initialized node waits until the next comparison. If the cloud does
+    /// not know the node at all, the node may belong to another cloud, and nothing is reported.
     fn failed(&self, node: Viewed<'_, Node>, is_new: bool, fault: &Fault, next: Option<Time>) -> Plan {
         let mut plan = Plan::default();
         plan.skipped.push(format!("node {}: {fault}", node.meta().name));
@@ -237,7 +237,8 @@ fn addresses(node: Viewed<'_, Node>, instance: &Instance) -> Result<Vec<NodeAddr
         addresses.extend(node.view.status.addresses.iter().find(|address| address.kind == "Hostname").cloned());
     }
     let provided = node.meta().annotation(PROVIDED_IP).unwrap_or_default();
-    // The first address of a pair must come first, so it is moved last.
+    // Each address is moved before all other addresses of its type. The first of a pair must come first, so it is moved
+    // last.
     for ip in provided.split(',').map(str::trim).filter(|ip| !ip.is_empty()).rev() {
         let place = addresses.iter().position(|address| address.address == ip);
         let place = place.ok_or_else(|| {

@@ -36,8 +36,9 @@ pub struct Routes {
     /// Routes that could not be created or deleted since the last list, each with the reason. They are retried after
     /// the next list.
     failed: BTreeMap<(String, String), Failed>,
-    /// The failure of the last list, and the messages already reported.
+    /// The failure of the last list.
     fault: Option<Fault>,
+    /// The messages that were already reported.
     told: BTreeSet<String>,
 }
 
@@ -55,7 +56,7 @@ struct Failed {
 struct WantedRoute<'a> {
     node: Viewed<'a, Node>,
     text: &'a str,
-    /// Why no route can be made; `None` if one can.
+    /// Why no route can be made; `None` if a route can be made.
     lacks: Option<String>,
 }
 
@@ -279,7 +280,8 @@ fn wanted<'a>(world: &'a World, ranges: &[Range]) -> Vec<WantedRoute<'a>> {
     wanted
 }
 
-/// The node whose CIDR overlaps `range`. Taken CIDRs do not overlap each other, so only the two neighbours can.
+/// The node whose CIDR overlaps `range`. Taken CIDRs do not overlap each other, so only the two CIDRs next to `range`
+/// can overlap it.
 fn overlapping<'a>(taken: &BTreeMap<Range, &'a str>, range: Range) -> Option<&'a str> {
     let below = taken.range(..=range).next_back();
     let above = taken.range(range..).next();

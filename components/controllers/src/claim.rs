@@ -11,7 +11,7 @@ const ORPHANS: &str = "orphans";
 /// The index of owners by the labels that they select.
 const SELECTORS: &str = "selectors";
 
-/// Indexes objects without a controller, so that the owners that select them find them.
+/// Indexes objects without a controller, so that an owner finds the objects that its selector selects.
 pub fn index_orphans<V: View>(world: &mut World) {
     world.index::<V>(ORPHANS, |object| match object.meta.controller() {
         Some(_) => Vec::new(),
@@ -19,7 +19,7 @@ pub fn index_orphans<V: View>(world: &mut World) {
     });
 }
 
-/// Indexes owners, so that the objects that they select find them.
+/// Indexes owners by the labels that they select, so that the owners that select an object are found.
 pub fn index_selectors<K: ControllerRefManager>(world: &mut World) {
     world.index::<K>(SELECTORS, |object| match object.view::<K>() {
         Some(manager) => selected_places(&object.meta.namespace, manager.selector()),

@@ -6,7 +6,7 @@ use holdfast_value::{Value, json};
 use holdfast_world::{BackOff, Controller, Driver, ExtraKinds, Key, Resource, Stamp, TaskOutcome, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many idle objects of each of its kinds there are.
+/// How many idle objects there are of each kind that the tested controller reads.
 const IDLE: usize = 240;
 /// How many objects of a kind are in one namespace: a few, or all.
 const SPREADS: [usize; 2] = [4, IDLE];
@@ -26,7 +26,7 @@ fn now() -> Time {
     Time::from_second(1_795_255_200)
 }
 
-/// Two resources that represent all others in the worlds of controllers that read objects of all kinds.
+/// Two resources that represent all other resources in the worlds of controllers that read objects of all kinds.
 fn some() -> [Resource; 2] {
     [
         Resource::new("", "v1", "configmaps", "ConfigMap", true),
@@ -100,7 +100,7 @@ fn idle(controller: Box<dyn Controller>, spread: usize) -> (Driver, BTreeSet<Res
 /// Makes plans until no key is left to plan now, without carrying the plans out. Returns the number of plans.
 fn rest(driver: &mut Driver) -> usize {
     let mut plans = 0;
-    // After 1 and 60 seconds, keys are due that wait for a batch or for a time that their plan named.
+    // Keys that wait for a batch, or for a time that their plan named, are due after 1 or 60 seconds.
     for later in [0, 1, 60] {
         let time = now().plus_seconds(later);
         while let Some(task) = driver.next_task(|| Stamp { time, seed: 1 }) {
@@ -152,7 +152,7 @@ fn a_change_costs_what_it_concerns() {
     assert!(dear.is_empty(), "{}", dear.join("\n"));
 }
 
-/// How many of a kind there are in [`large`].
+/// How many objects of a kind there are in [`large`].
 const LARGE: usize = 10_000;
 
 fn manifest(api_version: &str, kind: &str, name: &str, owner: Option<(&str, &str, &str)>, more: Value) -> Value {
@@ -237,7 +237,7 @@ fn place(driver: &Driver, object: &Value) -> (Resource, Key) {
 }
 
 /// All controllers together, in a cluster where most objects are finished: an idle object is planned once and never
-/// again without a change, and a change among ten thousand objects reads no more of them than among ten.
+/// again without a change, and a change among ten thousand objects reads no more objects than a change among ten.
 #[test]
 fn ten_thousand_that_are_at_rest_cost_nothing() {
     let mut driver = Driver::new();

@@ -16,7 +16,7 @@ const PODS_MAX: usize = 500;
 /// How many plans are carried out: enough to plan each object twice.
 const STEPS: usize = 6;
 
-/// An object with the largest numbers, and one with two pods.
+/// An object with the largest numbers, and an object with two pods.
 fn pair(kind: &str, api_version: &str, huge: Value, small: Value) -> [Value; 2] {
     [("huge", huge), ("small", small)].map(|(name, spec)| {
         let mut template = template(name, "i");
@@ -54,7 +54,7 @@ fn pods_of(controllers: Vec<Box<dyn Controller>>, objects: [Value; 2]) -> [usize
     [of("huge"), of("small")]
 }
 
-/// A kind with its version, its controllers, and the two specs.
+/// A kind with its version, its controllers, the spec with the largest numbers, and the spec with two pods.
 type ExtremeCase = (&'static str, &'static str, Vec<Box<dyn Controller>>, (Value, Value));
 
 #[test]

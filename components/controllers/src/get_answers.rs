@@ -78,7 +78,7 @@ impl<'a> PlanInput<'a> {
             let plural = definition.spec.names.plural.clone();
             return Ok(Some(Scalable { plural, has_scale: definition.has_scale(version) }));
         }
-        // A kind of another API server, or a built-in kind without a scale.
+        // The kind belongs to another API server, or is a built-in kind without a scale.
         let Ok(list) = self.get(&version_path(api_version))? else { return Ok(None) };
         let resources = || list["resources"].as_array().into_iter().flatten();
         let names = resources().filter_map(|resource| Some((resource["name"].as_str()?, &resource["kind"])));

@@ -5,8 +5,8 @@ use holdfast_value::Value;
 /// Letters and digits of generated names: without vowels, so that no words appear.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// The hash of a template: equal templates have equal hashes. With another `collisions` the hash is different, for
-/// templates that differ but have the same hash.
+/// The hash of a template: equal templates have equal hashes. A different `collisions` gives a different hash, so that
+/// a name which is taken by another template can be avoided.
 pub fn of(template: &Value, collisions: i64) -> String {
     let mut sum = Fnv1a::default();
     sum.add(template.to_string().as_bytes());

@@ -7,8 +7,8 @@ use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Stamp, View,
 
 const ANNOTATION: &str = "node.alpha.kubernetes.io/ttl";
 
-/// Seconds by the size of the cluster. The sizes overlap, so that adding and removing a single node does not change all
-/// other nodes.
+/// Seconds by the size of the cluster. The ranges of sizes overlap, so that adding one node and removing it again does
+/// not change the annotations of all nodes twice.
 const STEPS: [Sizes; 5] = [
     Sizes { from: 0, to: 100, seconds: "0" },
     Sizes { from: 90, to: 500, seconds: "15" },

@@ -2,7 +2,7 @@
 //!
 //! If pods are deleted as soon as they are created (by a NoExecute taint, by a user), no failed pods are left to count,
 //! and the owner would create pods for ever as fast as they can be written. So each owner has a budget of pods, here
-//! called its purse, large enough for a rollout and another one after it.
+//! called its purse, large enough for two rollouts, one directly after the other.
 
 use holdfast_world::Time;
 use std::collections::HashMap;
@@ -57,12 +57,12 @@ mod tests {
     fn what_does_not_stay_is_made_ever_more_slowly() {
         let mut paces = Paces::default();
         let at = |millis: i64| Time::from_second(1_795_255_200).plus_millis(millis);
-        // A pod that is deleted again and again.
+        // A pod is deleted again and again.
         let made: usize = (0..60_000).step_by(10).map(|millis| paces.take("one", 1, 1, at(millis)).0).sum();
         assert!((75..=80).contains(&made), "{made}");
         assert_eq!(paces.take("one", 1, 1, at(60_000)).0, 1);
         assert_eq!(paces.take("one", 1, 1, at(60_000)), (0, Some(at(61_000))));
-        // Not delayed are other owners, an owner that scales up, and a large owner that replaces its pods.
+        // Other owners, an owner that scales up, and a large owner that replaces its pods are not delayed.
         assert_eq!(paces.take("two", 1, 1, at(60_000)), (1, None));
         assert_eq!(paces.take("one", 1000, 999, at(60_000)), (999, None));
         for millis in 0..8 {

@@ -15,7 +15,7 @@ holdfast_planted::bugs! {
         UnreadyCountsAsAvailable,
         /// A rolling update creates all new pods at once.
         SurgeUnbounded,
-        /// A StatefulSet creates the next pod though the one before it is not ready.
+        /// A StatefulSet creates the next pod though the previous pod is not ready.
         OrderIgnored,
         /// An update of a StatefulSet also replaces pods below its partition.
         PartitionIgnored,
@@ -29,7 +29,7 @@ holdfast_planted::bugs! {
         HistoryForEver,
         /// A Job counts a pod before its finalizer is removed, and counts it again if the removal needs a second try.
         CountedTooEarly,
-        /// A Job counts pods from the world even if they are older than the Job.
+        /// A Job counts the pods of the world even if the world's pods are older than the Job's status.
         OldNewsCounted,
         /// A Job creates all pods that it needs at once.
         ParallelismIgnored,
@@ -45,7 +45,7 @@ holdfast_planted::bugs! {
         UnreadyCountsAsHealthy,
         /// A budget counts pods that are being deleted as healthy.
         EvictedPodsCount,
-        /// A CronJob starts a Job while another one runs, though `concurrencyPolicy` forbids it.
+        /// A CronJob starts a Job while another Job runs, though `concurrencyPolicy` forbids it.
         ForbidIgnored,
         /// The endpoints of a Service include pods that are not ready as ready.
         LeadsToUnready,

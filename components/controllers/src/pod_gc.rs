@@ -142,8 +142,8 @@ impl PodCollector {
             Some(node) if meta.is_deleting() && is_out_of_service(node) => fail_and_remove(pod, None, stamp, plan),
             Some(_) => {}
             None => {
-                // A pod that was created for a node that was already gone waits as long, because its owner would
-                // replace it at once.
+                // A pod that was created for a node that was already gone also waits for the quarantine to end, because
+                // its owner would replace it at once.
                 let away = *self.missing_nodes.entry(node.clone()).or_insert(stamp.time);
                 let since = meta.creation_timestamp.map_or(away, |made| made.max(away));
                 let until = since.plus_seconds(QUARANTINE_SECONDS);

@@ -47,7 +47,7 @@ pub fn slow_start<T>(items: Vec<T>) -> Vec<Vec<T>> {
     groups.take_while(|group| !group.is_empty()).collect()
 }
 
-/// Refusals of creating and deleting pods: Events for people, and the first refusal for a condition.
+/// Reports refused creations and deletions of pods: Events for people, and the first refusal for a condition.
 pub fn refusals(
     owner: Subject<'_>,
     refused: &[Refused],
@@ -67,7 +67,8 @@ pub fn refusals(
     (notes, first)
 }
 
-/// Whether the creation or deletion of a pod was refused: the status is then written without a success.
+/// Whether the creation or deletion of a pod was refused. The plan about the refusals then writes the status, because
+/// the failed plan ended before it wrote the status.
 pub fn concern_pods(refused: &[Refused]) -> bool {
     let changes_pods =
         |refused: &Refused| matches!(refused.action.verb, Verb::Create(_) | Verb::Delete { .. }) && is_pod(refused);

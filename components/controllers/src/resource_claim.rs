@@ -115,7 +115,7 @@ fn is_done(pod: &Viewed<'_, Pod>) -> bool {
     pod.is_finished() || pod.meta().is_deleting() && pod.spec.node_name.is_empty()
 }
 
-/// Handles a pod's claims in order, up to the first one that cannot be created.
+/// Handles a pod's claims in order, up to the first claim that cannot be created.
 fn plan_pod(world: &World, pod: Viewed<'_, Pod>, read: PlanInput<'_>, plan: &mut Plan) -> Result<(), NeedsGet> {
     let told = pod.view.status.resource_claim_statuses.iter();
     let mut names: BTreeMap<&str, &str> =

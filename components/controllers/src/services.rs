@@ -29,7 +29,8 @@ pub fn pods<'w>(world: &'w World, service: Viewed<'w, Service>) -> Vec<Viewed<'w
     world.select(&service.meta().namespace, &service.view.spec.selector)
 }
 
-/// Collects the Services that a pod's change concerns. Their plans may wait `batch` milliseconds for further changes.
+/// Collects the Services that a pod's change concerns. Their plans may wait `batch_millis` for
+/// further changes.
 pub fn concerned(world: &World, change: &Change, keys: &mut Keys, batch_millis: i64) {
     let (before, after) = (change.before::<Pod>(), change.after::<Pod>());
     if let (Some(before), Some(after)) = (before, after)

@@ -68,7 +68,7 @@ impl Subject<'_> {
         })
     }
 
-    /// Replaces the object; refused if the object has a newer version than the one that `document` was made from.
+    /// Replaces the object; refused if the object has a newer version than the version that `document` was made from.
     pub fn update(&self, document: Value) -> Action {
         Action::new(self.resource, self.object.key(), Verb::Update(document))
     }

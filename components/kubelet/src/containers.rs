@@ -1,6 +1,6 @@
 //! Containers in use by a client. Each is a machine of the shell, replayed from the container's start to the present.
 //!
-//! A machine is made at the first use and dropped some time after the last one. The pod contains everything that is
+//! A machine is made at the first use and dropped some time after the last use. The pod contains everything that is
 //! needed to make the machine again. If an executed command has changed something in a machine, the machine is kept
 //! longer, because the change is recorded nowhere else.
 
@@ -30,7 +30,7 @@ const TURN_REST: Duration = Duration::from_millis(20);
 const STAYS_CHANGED: Duration = Duration::from_secs(3600);
 /// How long an unchanged machine is kept after its last use.
 const STAYS: Duration = Duration::from_secs(30);
-/// The maximum number of containers that are replayed because they share volumes with another.
+/// The maximum number of containers that are replayed because they share volumes with another container.
 const SHARING_MAX: usize = 16;
 /// How often the pod and the objects in its files are read again.
 const POD_PERIOD: Duration = Duration::from_secs(5);
@@ -60,7 +60,8 @@ pub struct ContainerRun {
     pub spec: Value,
     restarts: i64,
     volumes: Arc<Volumes>,
-    /// Containers that share volumes with this one: their machines live as long as this one.
+    /// The uses of the containers that share volumes with this container: their machines exist as long as this
+    /// container's.
     company: Mutex<Vec<ContainerUse>>,
     state: Mutex<RunState>,
     /// The number of events in the machine. A change wakes followers.
@@ -78,10 +79,11 @@ pub struct RunState {
     pub unknown: Option<String>,
     pub ended: Option<i32>,
     pub recent: Recent,
-    /// The command of its `postStart` hook, while it runs.
+    /// The command of the container's `postStart` hook, while the hook runs.
     hook: Option<Pid>,
-    /// Whether commands were executed in it, and whether they changed files.
+    /// Whether commands were executed in the container.
     has_executed: bool,
+    /// Whether executed commands changed files.
     is_touched: bool,
     sources: Sources,
 }
@@ -138,7 +140,7 @@ fn sharing<'p>(pod: &'p Value, spec: &'p Value) -> impl Iterator<Item = &'p Valu
     others.take(SHARING_MAX)
 }
 
-/// The init containers that have ended and may have left files for later ones, with their start and end times.
+/// The init containers that have ended and may have left files for later containers, with their start and end times.
 fn earlier_ones<'p>(pod: &'p Value, spec: &'p Value) -> impl Iterator<Item = (&'p Value, i64, i64)> {
     let first = environment::containers(pod).filter(|(list, _)| *list == "initContainers").map(|(_, first)| first);
     let before = first.take_while(|first| first["name"] != spec["name"]);
@@ -160,7 +162,7 @@ impl Containers {
         self.containers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A running container.
+    /// Begins a use of a running container. Its machine is made if it does not exist.
     pub async fn acquire(&self, pod: &Value, spec: &Value) -> Result<ContainerUse, String> {
         let mut company = Vec::new();
         if self.known(&RunKey::of(pod, spec)).is_none() {
@@ -486,7 +488,7 @@ impl ContainerRun {
         self.happened.send_modify(|count| *count += 1);
     }
 
-    /// Writes input to a command in the container, or to its own command. Returns the number of accepted bytes.
+    /// Writes input to an executed command, or to the container's own command. Returns the number of accepted bytes.
     pub fn write(&self, pid: Pid, bytes: &[u8]) -> usize {
         let mut state = self.lock();
         state.has_executed = true;

@@ -39,7 +39,7 @@ pub struct Behaviour {
     pub pull: Pull,
     /// How long the container runs. By default it runs for ever; in a Job it ends at once.
     pub run_for: Option<Span>,
-    /// The exit code. By default the exit code of its command, or 0.
+    /// The exit code. By default the exit code of the container's command, or 0.
     pub exit_code: Option<i64>,
     pub exit_reason: Option<String>,
     pub exit_message: Option<String>,

@@ -3,7 +3,7 @@
 //!
 //! [`kubelet`] computes a pod's status from its present status and the time; [`stage`] computes it instead if users
 //! have written Stages in KWOK's form. The controllers [`Nodes`] and [`Pods`] use them for any number of nodes.
-//! [`Others`] plays Stages for objects of all other kinds, and [`stages::Reports`] reports Stages that cannot be
+//! [`OtherKinds`] plays Stages for objects of all other kinds, and [`stages::Reports`] reports Stages that cannot be
 //! parsed.
 
 /// Gives a controller its name, and the account of the nodes.

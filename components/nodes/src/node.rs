@@ -37,7 +37,7 @@ pub struct Template {
     pub region: Option<String>,
     /// Whether all Events of containers and nodes are written. By default they are if there are few nodes.
     pub events: Option<bool>,
-    /// The behaviour of pods on these nodes, unless their annotations specify another one.
+    /// The behaviour of pods on these nodes, unless the pods' annotations specify another behaviour.
     pub pods: BehaviourSettings,
     /// The kubelet API of this process's nodes: their common port, and the address if it belongs to this machine.
     #[serde(skip)]

@@ -255,8 +255,8 @@ fn next_beat(name: &str, after: Time, period_ms: i64) -> Time {
     after.plus_millis(period_ms - since)
 }
 
-/// When a node's lease is first renewed. If an earlier process has just renewed the lease, it is due when that process
-/// would have renewed it again.
+/// When a node's lease is first renewed. If an earlier process has just renewed the lease, the renewal is due when that
+/// process would have renewed the lease again.
 fn lease_due(world: &World, name: &str, now: Time) -> Time {
     let lease = world.object(&LEASE, &Key::new(LEASES, name)).map(|lease| lease.document());
     let renewed = lease.and_then(|lease| Time::parse(lease["spec"]["renewTime"].as_str()?));
@@ -264,7 +264,7 @@ fn lease_due(world: &World, name: &str, now: Time) -> Time {
     due.filter(|due| *due <= now.plus_millis(RENEWAL_MS)).map_or(now, |due| due.max(now))
 }
 
-/// When the status of a ready node was last updated, by this process or an earlier one.
+/// When the status of a ready node was last updated, by this process or an earlier process.
 fn last_status_update(node: Viewed<Node>, now: Time, port: u16) -> Option<Time> {
     let ready = Condition::find(&node.status.conditions, "Ready").filter(|ready| ready.status == "True")?;
     ready.last_heartbeat_time.filter(|heard| *heard <= now && is_complete(&node.object.document()["status"], port))

@@ -1,4 +1,4 @@
-//! Pods on simulated nodes: their kubelets work on them, or Stages instead.
+//! Pods on simulated nodes. The nodes' kubelets, or Stages instead of them, determine the pods' statuses.
 
 use crate::addresses::Addresses;
 use crate::course::Courses;

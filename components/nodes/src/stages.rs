@@ -53,8 +53,8 @@ pub struct Script {
 struct Pause {
     until: Time,
     pause_ms: i64,
-    /// The object for which the Stage exceeded its budget. That object continues without the Stage, and other objects
-    /// wait.
+    /// The object for which the Stage exceeded its budget. That object continues without the Stage; other objects of
+    /// the namespace wait until the pause ends.
     name: Text,
 }
 

@@ -339,7 +339,7 @@ fn a_pod_that_does_not_fit_its_node_fails() {
         pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}});
         pod
     };
-    // Both are bound to the node before it has admitted either.
+    // Both pods are bound to the node before the node has admitted either.
     trial.create(asking("a", "20"));
     trial.create(asking("b", "20"));
     trial.run();

@@ -56,7 +56,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Registers the metrics with the component's own.
+    /// Registers the metrics with the component's own metrics.
     pub fn register(&self, registry: &mut impl Register) {
         let running = "Indicates where instances of a controller are currently running";
         registry.register("running_managed_controllers", running, self.running.clone());

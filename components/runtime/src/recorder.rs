@@ -1,12 +1,12 @@
-//! Decides which Events are written for planned Events, like client-go's recorder: equal Events are counted, many similar Events
-//! are combined, and floods are cut off. Pure: it returns the write for a planned Event.
+//! Decides which Events are written for planned Events, like client-go's recorder: equal Events are counted, many
+//! similar Events are combined, and floods are cut off. Pure: it returns the write for a planned Event.
 
 use holdfast_value::{Value, json};
 use holdfast_world::{PlannedEvent, Time};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
 
-/// Once a reason has this many different messages, one combined Event replaces all further ones.
+/// Once a reason has this many different messages, one combined Event replaces all further Events.
 const SIMILAR_MAX: usize = 10;
 /// After this time without a similar Event, the different messages are counted from 0 again.
 const SIMILAR_MS: i64 = 600_000;

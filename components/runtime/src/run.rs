@@ -30,7 +30,7 @@ const ANSWERS_AT_ONCE: usize = 1024;
 const ACTIONS_MAX: usize = 512;
 /// The minimum interval between log lines about forbidden writes of one controller to one resource.
 const FORBIDDEN_MS: i64 = 60_000;
-/// The longest sleep. A changed system clock is noticed after it.
+/// The longest sleep: a change of the system's clock is noticed after this time at the latest.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
 /// The source of time and seeds.
@@ -196,8 +196,8 @@ impl Runtime {
                 () = &mut end, if !ending => ending = true,
                 () = tokio::time::sleep(sleep) => {}
             }
-            // All results and news that have arrived are handled before the next plan, so that a controller with few
-            // keys does not wait for one plan of another controller per result.
+            // All results and news that have arrived are handled before the next plan. Otherwise a controller with few
+            // keys would wait, for each of its results, for a plan of another controller.
             for _ in 0..ANSWERS_AT_ONCE {
                 let Some(carried) = running.carrying.try_join_next_with_id() else { break };
                 self.finish(carried, &mut running);
@@ -229,7 +229,7 @@ impl Runtime {
         }
     }
 
-    /// Handles the end of a plan in the background, and gets its controller back.
+    /// Handles the end of a plan in the background, and restores its controller.
     fn finish_background(&mut self, back: Result<FinishedPlan, JoinError>, running: &mut RunningTasks) {
         let back = match back {
             Ok(back) => back,
@@ -347,7 +347,7 @@ impl Runtime {
                     "an action was refused");
             }
             let after = self.driver.refused(member, &key, &carried.refused, self.clock.stamp());
-            // A refusal that an Event reports need not be logged, too.
+            // A refusal that an Event reports is not logged in addition.
             if after.events.is_empty() {
                 log_forbidden(name, member, &carried.refused, &mut self.forbidden, now);
             }

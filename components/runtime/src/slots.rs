@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(of_one.len(), 5);
         let others: Vec<Slot> = ["a", "b", "c", "d"].iter().map_while(|name| now(&slots, name)).collect();
         assert_eq!(others.len(), 4);
-        // Many actions of one namespace wait, and then one of another.
+        // Many actions of one namespace wait, and then one action of another namespace.
         let waiting: Vec<_> = (0..20)
             .map(|_| {
                 tokio::spawn({

@@ -1,6 +1,6 @@
 //! Writes Events concurrently with the work that they report, which does not wait for them. Waiting Events beyond a
-//! limit are dropped. A namespace that already has more waiting Events than there are free places gets no further
-//! place, so that it cannot take all places.
+//! limit are dropped. A namespace may have at most as many waiting Events as the limit leaves free, so that it cannot
+//! use up the limit.
 
 use crate::Act;
 use crate::recorder::{EventWrite, Recorder};

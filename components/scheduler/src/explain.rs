@@ -32,8 +32,8 @@ pub struct Node {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
-    /// The node is feasible: the sum of its scores, and each plug-in's share: its score from 0 to 100, and the score's
-    /// weight.
+    /// The node is feasible. `total`: the weighted sum of its scores. `scores`: each plug-in, its score from 0 to 100,
+    /// and the score's weight.
     Fits { total: i64, scores: Vec<(&'static str, i64, i64)> },
     /// This plug-in rejected the node. `preemption_may_help`: evicting pods might help.
     Rejected { plugin: &'static str, reasons: Vec<String>, preemption_may_help: bool },

@@ -6,8 +6,8 @@
 //!   [`Queue::handle_event`].
 //! - [`Configuration`]: read with [`Configuration::read`], which reports all errors at once; it has the profiles.
 //! - [`Queue`]: chooses the next pod, by events, hints, gates and back-off.
-//! - [`Planner::plan`], or the plain [`plan`]: returns a [`Plan`] for a pod, which binds it, or says why it cannot be
-//!   scheduled and which pods must be evicted for it.
+//! - [`Planner::plan`], or the plain [`plan`]: returns a [`Plan`] for a pod, which names the node for the pod, or says
+//!   why the pod cannot be scheduled and which pods must be evicted for it.
 //! - [`Snapshot::assume`], after a decision to bind, and [`Snapshot::forget`], when the binding failed.
 //!
 //! [`Scheduler`] combines these: the caller passes changes, outcomes of requests and the time, and sends the requests

@@ -218,7 +218,7 @@ impl<'a> NodeSearch<'a> {
         }
     }
 
-    /// Records why nodes outside of the named ones are infeasible. `by`: the plug-ins that named nodes.
+    /// Records why the nodes outside of `self.only` are infeasible. `by`: the plug-ins that named nodes.
     fn restrict_nodes(&mut self, by: &BTreeSet<&'static str>) {
         let Some(only) = &self.only else { return };
         let names: Vec<_> = by.iter().copied().collect();

@@ -198,12 +198,13 @@ fn an_image_listed_twice_counts_once() {
         world.put(Kind::Node, Key::cluster(name), json!({"metadata": {"name": name}, "status": status}));
     }
     let pod = world.pod("p", json!({}), json!({"containers": [{"name": "c", "image": "app:1"}]}));
-    // 500 MiB on one of two nodes count by half.
+    // The score counts half of the image's 500 MiB, because one of two nodes has the image.
     let expected = 100 * (250 - 23) / (1000 - 23);
     assert_eq!(world.scores(&pod, "ImageLocality"), [("a".into(), expected), ("b".into(), 0)]);
 }
 
-/// The pods that a pod without constraints is spread among follow from its owner.
+/// A pod without constraints is spread among the pods of its owner, if the scheduler reads the owner's kind and API
+/// version.
 #[test]
 fn owners_are_matched_by_api_version() {
     for (api_version, kind, spreads) in [
@@ -336,7 +337,7 @@ fn a_pod_that_needs_none_of_its_claims_gets_the_message_of_pods_without_claims()
 }
 
 /// A world in which pods of a Service must have equal values of some labels of their nodes, and should have different
-/// values of others.
+/// values of other labels.
 fn world_with_service_affinity(same: Value, different: Value) -> World {
     // Without NodeAffinity no other plug-in applies the node selector.
     let disabled = json!([{"name": "NodeAffinity"}]);
@@ -475,7 +476,7 @@ fn service_anti_affinity_spreads_pods_by_node_labels() {
         for (at, node) in ["a1", "a1", "a2", "b"].iter().enumerate() {
             world.pod_in("default", &format!("q{at}"), x(), json!({"nodeName": node}));
         }
-        // None of these pods counts.
+        // Pods of another namespace, without the label `app`, or being deleted do not count.
         let there = || json!({"nodeName": "c"});
         world.pod_in("other", "q", x(), there()).pod_in("default", "r", json!({}), there());
         let mut leaves = json!({"metadata": {"uid": "l", "labels": x()}, "spec": there()});

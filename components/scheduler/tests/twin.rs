@@ -343,7 +343,7 @@ impl World {
     }
 }
 
-/// The default configuration, or one with ServiceAffinity.
+/// The default configuration, or a configuration with ServiceAffinity.
 fn configuration(has_service_affinity: bool) -> Configuration {
     let mut document = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"});
     if has_service_affinity {
@@ -367,7 +367,7 @@ impl World {
         let id = |name: &Text| self.snapshot.node_named(name).unwrap().id;
         let feasible: Vec<_> = explanation.feasible.iter().map(id).collect();
         let Some((rejected, scores)) = self.planner.cached_results(0, cycle, &feasible) else { return Ok(()) };
-        // If the nominated node is feasible, the plain search looks at no other node.
+        // If the nominated node is feasible, the plain search checks no other node.
         let all = explanation.feasible.len() + explanation.diagnosis.rejected.len() == self.snapshot.node_count();
         if all && explanation.diagnosis.pre_filter_message.is_none() {
             let found = explanation.diagnosis.rejected.iter().map(|(name, rejection)| (id(name), rejection.clone()));

@@ -178,7 +178,8 @@ impl FileSystem {
         if is_closed || self.read_only.iter().any(inside) { Err(READ_ONLY) } else { Ok(()) }
     }
 
-    /// Restricts the container to writes in mounted volumes and to the file `open`. Mounts can still change all files.
+    /// Restricts the container to writes in mounted volumes and to the file `open`. The kubelet's mounts can still
+    /// change all files.
     pub fn close_root(&mut self, open: &str) {
         self.closed = Some(absolute("/", open));
     }

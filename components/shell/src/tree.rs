@@ -26,7 +26,7 @@ pub struct TreeEntry {
     pub changed_ms: i64,
 }
 
-/// The bytes that an entry counts for in addition to its path and content.
+/// The bytes that an entry counts as in [`Tree::bytes`], in addition to its path and content.
 const ENTRY_BYTES: usize = 64;
 
 /// A tree of folders and files.

@@ -236,7 +236,7 @@ fn a_command_that_is_forgotten_leaves_nothing() {
     let mut machine = Machine::new(setup(), BEGIN_MS);
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     machine.start(&words(&["sleep", "infinity"]), false, false).expect("begun");
-    // Each starts three processes, of which a container has at most 32.
+    // Each command starts three processes, and a container has at most 32 processes.
     for _ in 0..100 {
         let pid = machine.start(&words(&["sh", "-c", "tail -f /dev/null | cat"]), false, false).expect("there is room");
         machine.run(BEGIN_MS, 1000);

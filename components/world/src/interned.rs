@@ -62,7 +62,7 @@ fn slot_of<H: Hash + ?Sized>(value: &H) -> usize {
 }
 
 impl<T: DeserializeOwned + Hash + Eq + Any + Send + Sync> Interned<T> {
-    /// Parses a value, or finds the one that was parsed from the same text.
+    /// Parses a value, or finds the value that was parsed from the same text.
     fn read(text: &str) -> serde_json::Result<Interned<T>> {
         if text.len() > TEXT_BYTES_MAX {
             return serde_json::from_str(text).map(Interned::new);
@@ -82,7 +82,7 @@ impl<T: DeserializeOwned + Hash + Eq + Any + Send + Sync> Interned<T> {
 }
 
 impl<T> Interned<T> {
-    /// Whether both are the same shared value.
+    /// Whether this value and `other` are the same shared value.
     pub fn is_same(&self, other: &Interned<T>) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

@@ -131,7 +131,7 @@ pub struct Object {
     pub meta: Meta,
     /// When this version was received, by the clock of the caller that feeds the world.
     pub received_at: Time,
-    /// The object's JSON in the version that its [`crate::Resource`] names. Other owners of the object share it.
+    /// The object's JSON in the version that its [`crate::Resource`] names. Copies of the body share the bytes.
     pub body: Body,
     pub(crate) view: Box<dyn Any + Send + Sync>,
 }

@@ -142,7 +142,7 @@ pub struct Refused {
     pub refusal: Refusal,
 }
 
-/// The server's refusal. The default is that of a request that got no usable answer.
+/// The server's refusal. The default stands for a request that got no usable answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Refusal {
     /// A reason that Kubernetes knows, such as `NotFound`, or `Unknown`; empty if there was no usable answer.
@@ -153,9 +153,9 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// A refusal with the reason and the code of a `Status`. As in Kubernetes' clients, the
-    /// code counts only if the reason is not a known one: answers of other programs have none, and webhooks may write
-    /// any text there.
+    /// A refusal with the reason and the code of a `Status`. As in Kubernetes' clients, the code counts only if the
+    /// reason is not a known one: answers of other programs have no reason, and webhooks may write any text as the
+    /// reason.
     pub fn of_status(reason: &str, code: u16, message: String, causes: Vec<String>) -> Refusal {
         let reason = if REASONS.contains(&reason) { reason } else { reason_of_code(code) };
         Refusal { reason: reason.to_owned(), message, causes }
@@ -282,7 +282,7 @@ impl Plan {
         }
     }
 
-    /// Plans the key again at this time, or at an earlier one that was set already.
+    /// Plans the key again at this time, or at an earlier time that was set already.
     pub fn requeue_at(&mut self, time: Time) {
         self.requeue_at = Some(self.requeue_at.map_or(time, |known| known.min(time)));
     }

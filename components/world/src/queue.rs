@@ -72,8 +72,9 @@ pub struct WorkQueue {
     times: HashMap<Key, Time>,
     failures: HashMap<Key, u32>,
     paces: Paces,
-    /// How many keys were added, and how many of them after a failure.
+    /// How many keys were added.
     adds: u64,
+    /// How many keys were added after a failure.
     retries: u64,
 }
 
@@ -121,8 +122,8 @@ impl WorkQueue {
         self.timers.insert((time, key));
     }
 
-    /// The key failed: it is planned again, after a wait that grows each time. If something was refused, it also waits
-    /// for its namespace's limit of retries. Returns how many failures in a row preceded this one.
+    /// The key failed: it is planned again, after a wait that grows each time. If something was refused, the key also
+    /// waits for its namespace's limit of retries. Returns how many failures in a row preceded this one.
     pub fn fail(&mut self, key: Key, now: Time, was_refused: bool) -> u32 {
         self.retries += 1;
         let failures = self.failures.entry(key.clone()).or_default();

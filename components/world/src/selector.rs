@@ -37,7 +37,8 @@ struct Compiled {
     selector: LabelSelector,
     /// Why the selector cannot be parsed; `None` if it can.
     fault: Option<String>,
-    /// The tests of a long selector, by label; empty for a short one, whose requirements are tested directly.
+    /// The tests of a long selector, by label; empty for a short selector, whose requirements are tested
+    /// directly.
     tests: Vec<LabelTest>,
     /// How many of the tests need the label to be present.
     needed: usize,
@@ -368,8 +369,8 @@ pub fn labelled_places(meta: &Meta) -> Vec<Text> {
     labels.chain([everywhere(&meta.namespace)]).collect()
 }
 
-/// The index values for an object with this selector: the values of the label that the selector pins, or the value of
-/// the whole namespace.
+/// The index values for an object with this selector: the allowed values of the label that `Selector::pinned`
+/// returns, or the value of the whole namespace.
 pub fn selected_places(namespace: &str, selector: &Selector) -> Vec<Text> {
     if selector.is_nothing() {
         return Vec::new();

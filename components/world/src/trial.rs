@@ -122,7 +122,7 @@ impl Trial {
         self.members.push(member);
     }
 
-    /// Replaces the controller of this name by a new one without the old one's memory.
+    /// Replaces the controller of this name by a new controller, which lacks the old controller's memory.
     pub fn restart(&mut self, controller: impl Controller + 'static) {
         self.members.retain(|member| member.driver.controller(0).name() != controller.name());
         self.add(Box::new(controller));
@@ -149,7 +149,7 @@ impl Trial {
         self.now = self.now.plus_millis(millis);
     }
 
-    /// Advances the clock by `seconds` seconds, and runs controllers at each time that one of them waits for.
+    /// Advances the clock by `seconds` seconds, and runs controllers at each time that a controller waits for.
     pub fn run_for(&mut self, seconds: i64) {
         let end = self.now.plus_seconds(seconds);
         self.run();
@@ -413,7 +413,7 @@ impl Trial {
         std::mem::take(&mut self.events).into_iter().map(line).collect()
     }
 
-    /// Like [`Trial::take_notes`], with all fields.
+    /// Like [`Trial::take_event_texts`], with all fields.
     pub fn take_events(&mut self) -> Vec<TrialEvent> {
         std::mem::take(&mut self.events)
     }

@@ -2,8 +2,8 @@
 //!
 //! The times in a record come from other machines and are not compared with the local clock. A lease has expired if the
 //! record has not changed for its duration by the observer's own clock. So clocks may differ by any amount, if they run
-//! at the same rate. A leader that cannot renew its lease stops leading earlier than that: at the latest when the
-//! lease's duration has passed since the leader began its last successful write.
+//! at the same rate. A leader that cannot renew its lease stops leading before any other process may consider the lease
+//! expired: at the latest when the lease's duration has passed since the leader began its last successful write.
 
 use jiff::Timestamp;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use std::time::Duration;
 /// The durations of an election.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Terms {
-    /// How long others wait for a leader that does not renew.
+    /// How long other candidates wait for a leader that does not renew its lease.
     pub lease: Duration,
-    /// How long a leader tries to renew before it steps down.
+    /// How long a leader tries to renew its lease before it steps down.
     pub renew: Duration,
     /// How long a candidate waits between two attempts.
     pub retry: Duration,
@@ -150,7 +150,7 @@ impl Elector {
         i64::try_from(self.terms.lease.as_secs()).unwrap_or(i64::MAX)
     }
 
-    /// The next step. The first answer is [`Answer::Waited`].
+    /// The next step. The first answer is [`StepResult::Waited`].
     pub fn step(&mut self, now: Now, answer: StepResult) -> ElectionStep {
         match (self.at, answer) {
             (ElectorState::Waiting, StepResult::Waited) => self.begin(now),

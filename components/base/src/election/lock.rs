@@ -43,7 +43,7 @@ impl FromStr for LockKind {
 struct Holder {
     api_version: &'static str,
     kind: &'static str,
-    /// The path of its group and version.
+    /// The API path of the kind's group and version.
     base: &'static str,
     resource: &'static str,
 }

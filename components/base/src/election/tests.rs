@@ -120,7 +120,7 @@ proptest! {
             let at = (0..3).min_by_key(|at| candidates[*at].due).unwrap();
             let elapsed = candidates[at].due;
             if candidates[at].next == ElectionStep::Lost {
-                // The process ends, and another one starts.
+                // The process ends, and another process starts.
                 let skew = candidates[at].skew;
                 candidates[at] = Candidate { due: elapsed + SECOND, ..Candidate::new(&format!("c{at}+"), terms, skew) };
                 continue;

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 use table::{GATES, Gate, STABLE_GATES};
 
-/// The gate of PodCertificateRequests, and of the controller that deletes old ones.
+/// The gate of PodCertificateRequests, and of the controller that deletes old requests.
 pub const POD_CERTIFICATES: &str = "PodCertificateRequest";
 
 /// The gates that the server obeys, by name.
@@ -168,7 +168,7 @@ impl Default for Gates {
 }
 
 impl Gates {
-    /// Later requests override earlier ones; a gate's own name overrides `AllAlpha` and `AllBeta`.
+    /// Later requests override earlier requests; a gate's own name overrides `AllAlpha` and `AllBeta`.
     pub fn new(requests: &[GateRequest]) -> Result<Gates, String> {
         Gates::of_release(requests, NEWEST)
     }
@@ -341,8 +341,8 @@ impl Gate {
             Kinds(_) => true,
             Switch(since, _) if release >= since => is_on(self.now, true),
             Switch(..) => is_on(self.then, false),
-            // Other components may emulate another release: if this one does not have the gate, another release's
-            // default counts.
+            // Other components may emulate another release: if this release does not have the gate, the gate's default
+            // in another release counts.
             Elsewhere => is_on(self.spec(release).or(self.now).or(self.then), false),
             Unseen => is_on(self.spec(release), self.now.is_none()),
         }
@@ -539,7 +539,7 @@ mod tests {
         assert!(gates_of(&["AllBeta=true"], 27).unwrap_err().contains("1.18 and 1.35"));
     }
 
-    /// If the gates that cannot be switched are named, the rest of a stage can be switched.
+    /// If the gates that cannot be switched are named, the other gates of a stage can be switched.
     #[test]
     fn a_stage_is_turned_around_what_is_fixed() {
         for release in [OLDEST, NEWEST] {

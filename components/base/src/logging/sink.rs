@@ -12,7 +12,8 @@ use std::fs::File;
 use std::io::{self, BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
 
-/// The size at which a file in a directory is followed by the next one. `--log-file-max-size` is only for `--log-file`.
+/// The size at which a file in a directory is followed by the next file. `--log-file-max-size` is only for
+/// `--log-file`.
 const DIRECTORY_BYTES_MAX: u64 = 1800 << 20;
 const BUFFER_BYTES: usize = 256 << 10;
 /// The largest buffer of standard output, in bytes.
@@ -20,7 +21,7 @@ const GATHERED_MAX: usize = 64 << 20;
 
 pub struct Sink {
     stderr: Box<dyn Write + Send>,
-    /// Lines of this severity and above are also written to standard error. If there are no files, all lines are.
+    /// Lines of this severity and above are also written to standard error. Without files, all lines are written there.
     threshold: Severity,
     /// Standard output, which gets all lines but errors instead of standard error.
     split: Option<BufWriter<Box<dyn Write + Send>>>,
@@ -108,7 +109,7 @@ struct Open {
 }
 
 impl LogFiles {
-    /// Writes to the file of the severity and to those of all lower ones, so that each file is complete.
+    /// Writes to the file of the severity and to the files of all lower severities, so that each file is complete.
     fn write(&mut self, severity: Severity, line: &[u8], now: &Zoned) -> Result<(), String> {
         let (of_single, one) = (self.single.is_some(), self.one);
         let takes = |each: &Severity| match (of_single, one) {
@@ -181,7 +182,7 @@ impl LogFiles {
                 false => directory.join(&name),
             };
             if !first {
-                // A second file within one second has the same name: it replaces the older one.
+                // A second file within one second has the same name: it replaces the older file.
                 _ = std::fs::remove_file(&path);
             }
             match create(&path) {
@@ -197,8 +198,8 @@ impl LogFiles {
     }
 }
 
-/// Makes a file in a directory that others may also write to. An existing file of an earlier process is continued, but
-/// one of another user is refused.
+/// Makes a file in a directory that other users may also write to. An existing file of an earlier process is continued;
+/// a file of another user is refused.
 fn create(path: &Path) -> io::Result<File> {
     match open_private(path, true) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

@@ -237,7 +237,7 @@ fn a_file_that_got_too_large_starts_anew() {
         }
     };
     let firsts = |text: &str| messages(text).iter().map(|message| message[..1].to_owned()).collect::<Vec<_>>();
-    // Two of these lines are a little more than a megabyte: each empties the file for the next one.
+    // Two of these lines are a little more than a megabyte: each empties the file for the next line.
     for (option, expected) in [
         ("--log-file-max-size=1", vec!["2"]),
         ("--log-file-max-size=2", vec!["0", "1", "2"]),

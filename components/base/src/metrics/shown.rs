@@ -13,7 +13,7 @@ const UNEXPECTED: &str = "unexpected";
 pub struct ShownMetrics {
     /// Names of families that are not shown.
     disabled: BTreeSet<String>,
-    /// The label values that are shown unchanged, by metric and label. All others are replaced.
+    /// The label values that are shown unchanged, by metric and label. All other values are replaced.
     allowed: BTreeMap<(String, String), BTreeSet<String>>,
 }
 

@@ -31,9 +31,9 @@ use tokio_rustls::server::TlsStream;
 
 /// How often certificate files are checked for changes.
 pub const FILES_PERIOD: Duration = Duration::from_secs(5);
-/// How long a connection may last: the client then opens another one.
+/// How long a connection may last: the client then opens another connection.
 const CONNECTION_MAX: Duration = Duration::from_secs(3600);
-/// The largest body that is read; the only valid one is a number.
+/// The largest body that is read; the only valid body is a number.
 const BODY_BYTES_MAX: usize = 1 << 10;
 
 /// Follows the certificate files of a server while it serves.

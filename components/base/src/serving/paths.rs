@@ -48,7 +48,7 @@ pub struct Paths {
     pub name: &'static str,
     /// `v1.35.0`.
     pub version: String,
-    /// The emulated release, if it is another one: `1.18`.
+    /// The emulated release, if it is another release: `1.18`.
     pub emulated: Option<String>,
     pub started: Timestamp,
     pub health: Arc<Health>,

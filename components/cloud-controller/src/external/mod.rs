@@ -70,8 +70,8 @@ impl External {
         Ok(hello)
     }
 
-    /// Checks, after the provider was unreachable, that it has the same name and offers the same parts. Otherwise no
-    /// call is made to it.
+    /// Checks, after the provider was unreachable, that the provider has the same name and offers the same parts.
+    /// Otherwise no call is made to it.
     async fn know(&self) -> Result<(), Fault> {
         if !self.is_strange.load(Ordering::Acquire) {
             return Ok(());

@@ -1,7 +1,7 @@
 //! The nodes that balancers send to, the same for all balancers.
 //!
-//! A node is added when it is ready, and stays when it becomes unready: the balancer's own health checks notice that
-//! sooner. It is removed when a label excludes it, when it is about to be deleted, or when it is gone.
+//! A node is added when it is ready, and stays when it becomes unready: the balancer's own health checks notice an
+//! unready node sooner. A node is removed when a label excludes it, when it is about to be deleted, or when it is gone.
 
 use holdfast_world::cloud::{Host, NodeRef};
 use holdfast_world::views::Node;

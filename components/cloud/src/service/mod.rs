@@ -27,7 +27,7 @@ use std::sync::Arc;
 pub const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 const TYPE: &str = "LoadBalancer";
 /// How long the plan waits for further changes after a change of a node, so that each balancer is updated once for all
-/// of them.
+/// these changes.
 const HOSTS_MILLIS: i64 = 1_000;
 
 /// Plans one Service per key.
@@ -377,15 +377,15 @@ fn with_finalizers(service: Viewed<'_, Service>, add: bool) -> Action {
     let metadata = json!({"resourceVersion": meta.resource_version, "uid": meta.uid, "finalizers": finalizers});
     let mut patch = json!({"metadata": metadata});
     if !add {
-        // Clears the addresses as well: a Service that is not of type LoadBalancer must not have any, and validation
-        // would refuse the write.
+        // The patch also clears the addresses: a Service that is not of type LoadBalancer must not have any, and
+        // validation would refuse the write.
         patch["status"] = json!({"loadBalancer": {"ingress": null}});
     }
     let patch = Verb::MergePatch(patch);
     Action::new(Service::resource(), service.object.key(), patch).subresource("status")
 }
 
-/// Updates the ingress addresses in a Service's status to those of its balancer.
+/// Sets the ingress addresses in a Service's status to the addresses of the Service's balancer.
 fn status(service: Viewed<'_, Service>, ingress: &[Ingress]) -> Option<Action> {
     let old = part(service.object, &["status"]);
     let shown: Vec<Value> = ingress.iter().map(shown).collect();

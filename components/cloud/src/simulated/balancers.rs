@@ -108,7 +108,7 @@ impl Balancers {
         Ok(())
     }
 
-    /// Takes the address that a Service asks for.
+    /// The address that a Service requests. Fails if it is not in the pool, or another balancer has it.
     fn take(&self, description: &Description, asked: &str) -> Result<String, Fault> {
         let address = asked.parse::<IpAddr>().ok();
         let is_ours = address.is_some_and(|address| description.pool.iter().any(|range| range.holds(address)));
@@ -123,7 +123,7 @@ impl Balancers {
         }
     }
 
-    /// Takes a free address. The search starts at a hash of the Service's UID, so that a cloud which has lost its state
+    /// A free address. The search starts at a hash of the Service's UID, so that a cloud which has lost its state
     /// gives most Services the same address again.
     fn free(&self, description: &Description, is_v6: bool, uid: &str) -> Result<String, Fault> {
         for range in description.pool.iter().filter(|range| range.is_v6 == is_v6) {

@@ -30,9 +30,9 @@ pub struct Description {
     pub latency_millis: (i64, i64),
     /// The rate of answered calls a second, and the size of a burst. Further calls are throttled.
     pub throttle: Option<(i64, i64)>,
-    /// How long lists lack new objects and still show deleted ones.
+    /// How long lists lack new objects and still show deleted objects.
     pub consistency_millis: i64,
-    /// How many calls in a thousand fail, half of them after they have taken effect.
+    /// How many calls in a thousand fail. Half of the failed calls have taken effect.
     pub failures: i64,
     /// The instances by name.
     pub instances: BTreeMap<String, Instance>,

@@ -38,7 +38,7 @@ impl BackendHealth {
 pub struct Backends {
     pub balancer: String,
     pub service: ServiceRef,
-    /// The number of backends by health. There is always a number of healthy ones, even if it is zero.
+    /// The number of backends by health. Healthy backends always have an entry, even if their number is zero.
     pub counts: BTreeMap<BackendHealth, u64>,
 }
 

@@ -1,6 +1,6 @@
 //! A simulated cloud: described by a file, reproducible by its seed, and as unreliable as described.
 //!
-//! It uses no clock and no threads: its caller passes the time of each call, and waits for the time in the answer.
+//! It uses no clock and no threads: its caller passes the time of each call, and waits as long as the answer says.
 
 mod balancers;
 mod description;
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Simulated {
     description: Description,
     began: Option<Time>,
-    /// How many scenes of the script have been played.
+    /// How many changes of the script have been made.
     played: usize,
     /// Instances about which calls fail.
     failing: BTreeSet<String>,

@@ -103,7 +103,7 @@ impl PodUsage<'_> {
         Ok(Proposal { size, percent: Some(percent), milli })
     }
 
-    /// The proposal for a target that each pod should use on average.
+    /// The proposal for a target usage that pods should have on average.
     pub fn of_average(mut self, target: i64, resource: &str) -> Result<Proposal, String> {
         let groups = self.checked_groups(resource)?;
         let average = |samples: &Samples| {
@@ -212,7 +212,7 @@ pub fn by_ratio(pods: &[Viewed<'_, Pod>], current: i64, ratio: f64, tolerance: T
     Ok((ratio * ready as f64).ceil() as i64)
 }
 
-/// The size for one value of which each pod should have a share of `target`, and the present share.
+/// The size at which a value that all pods share is `target` for each pod, and the present amount for each pod.
 pub fn per_pod(milli: i64, target: i64, current: i64, tolerance: Tolerance) -> (i64, i64) {
     let ratio = milli as f64 / (target as f64 * current as f64);
     let size = if tolerance.allows(ratio) { current } else { (milli as f64 / target as f64).ceil() as i64 };

@@ -251,8 +251,8 @@ impl MetricInputs<'_> {
 
     fn object_value(&self, of: &NamedMetric) -> StepResult<i64> {
         let object = &of.described_object;
-        // Kubernetes passes the object and the error to its format string in the wrong order; the message here is the
-        // same.
+        // Kubernetes passes the object and the error to its format string in the wrong order; this message has the same
+        // order.
         let place = format!("{} on {} {}", object.kind, self.namespace, object.name);
         let within = |why: String| format!("unable to get metric {}: {place}/{why}", of.metric.name);
         let version = known!(self.custom_version()?.map_err(within));

@@ -18,7 +18,8 @@ const WAYS: [(&str, &str); 2] = [
 /// Each plan is for one request.
 #[derive(Default)]
 pub struct Approver {
-    /// The reviews of each request and whether they allowed it, until the request is approved.
+    /// For each request, the reviews that were made and whether each allowed the request, until the request is
+    /// approved.
     allowed: BTreeMap<Key, BTreeMap<String, bool>>,
 }
 

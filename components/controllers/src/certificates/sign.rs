@@ -11,12 +11,12 @@ use holdfast_world::{BackOff, Change, Controller, Key, Keys, Plan, Resource, Sta
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The shortest duration that a request gets; shorter ones are raised to it.
+/// The shortest duration that a request gets; shorter durations are raised to it.
 const SECONDS_MIN: i64 = 600;
 /// By how much a certificate's validity begins before the present time, for clients whose clocks are slow.
 const EARLIER_SECONDS: i64 = 300;
-/// The earlier beginning lengthens the validity of a certificate that is valid for less than this time. The validity of
-/// other certificates also ends earlier.
+/// If a certificate is valid for less than this time, only its validity's beginning is earlier, which lengthens the
+/// validity. For any other certificate the end is earlier by the same time, too.
 const SHORT_SECONDS: i64 = 8 * 3600;
 
 /// Each plan is for one request.

@@ -20,13 +20,13 @@ use node::Placement;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many pods one plan creates, and how many it deletes.
+/// The maximum number of pods that one plan creates, and the maximum number that it deletes.
 const BURST: usize = 250;
 /// The annotation with the template's generation, which old clients use.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 const POD_GENERATION: &str = "pod-template-generation";
 
-/// How many failed pods of a node are replaced without a wait, and the longest wait before a further one.
+/// How many failed pods of a node are replaced without a wait, and the longest wait before a further replacement.
 const AT_ONCE: u32 = 1;
 const MAX_MILLIS: i64 = 15 * 60 * 1_000;
 
@@ -241,8 +241,9 @@ impl<'w> Sync<'w> {
         true
     }
 
-    /// If several pods run on a node, keeps the oldest of the present revision and the oldest of another one. The
-    /// latter stays while it is ready and the new one is not available.
+    /// If several pods run on a node, keeps the oldest pod of the present revision and the oldest pod of another
+    /// revision. The pod of the other revision stays while it is ready and the pod of the present revision is not
+    /// available.
     fn keep_two(&mut self, running: &[Viewed<'w, Pod>]) {
         if running.len() < 2 {
             return;

@@ -12,7 +12,8 @@ struct Pair<'w> {
     node: &'w str,
     new: Option<Viewed<'w, Pod>>,
     old: Option<Viewed<'w, Pod>>,
-    /// Whether the set should run on this node: pods missing on other nodes do not delay an update.
+    /// Whether the set should run on this node. An update does not wait for pods of nodes on which the set should not
+    /// run.
     is_wanted: bool,
     /// Whether the node has more pods than these two: the surplus pods must be deleted first.
     is_crowded: bool,

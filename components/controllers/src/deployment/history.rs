@@ -169,7 +169,7 @@ impl Sync<'_> {
     }
 }
 
-/// Appends a number to a history, and drops the oldest numbers if it becomes too long.
+/// Appends a number to a history, and drops the oldest numbers if the history becomes too long.
 fn with_former(history: &str, former: &str) -> String {
     let mut all: Vec<&str> = history.split(',').filter(|number| !number.is_empty()).chain([former]).collect();
     while all.len() > 1 && all.iter().map(|number| number.len() + 1).sum::<usize>() - 1 > REVISION_HISTORY_MAX {

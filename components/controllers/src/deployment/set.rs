@@ -11,7 +11,7 @@ use std::cell::OnceCell;
 pub const TEMPLATE_HASH: &str = "pod-template-hash";
 /// The Deployment's replicas when the set was last scaled.
 pub const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
-/// How many pods the Deployment was allowed to have at that time, surge included.
+/// How many pods the Deployment was allowed to have when the set was last scaled, surge included.
 pub const MAX: &str = "deployment.kubernetes.io/max-replicas";
 
 pub struct Set<'w> {

@@ -186,7 +186,7 @@ impl Sync<'_> {
         }
     }
 
-    /// The condition that pods cannot be created: of the new set, or else of any set.
+    /// The condition [`REPLICA_FAILURE`] of the new set, or else of any other set.
     fn replica_failure(&self) -> Option<Value> {
         let of = |set: &super::Set<'_>| Condition::find(&set.seen.status.conditions, REPLICA_FAILURE).cloned();
         let failure = self.new.as_ref().and_then(of).or_else(|| self.old.iter().find_map(of))?;

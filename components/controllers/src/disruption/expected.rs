@@ -47,7 +47,7 @@ pub fn expected(
     Ok(ExpectedPods::Counted { expected, desired, unmanaged })
 }
 
-/// The scale of each controller of these pods, and whether there are pods without one.
+/// The scale of each controller of these pods, and whether there are pods without a controller.
 #[allow(clippy::type_complexity)]
 fn scales(
     world: &World,

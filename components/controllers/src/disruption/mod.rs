@@ -26,7 +26,7 @@ const ALLOWED: &str = "DisruptionAllowed";
 const TARGET: &str = "DisruptionTarget";
 /// The index of budgets by the pods that they select.
 const SELECTORS: &str = "selectors";
-/// The prefix of keys that are pods themselves; no budget has such a name.
+/// The prefix of keys that name pods; no budget's name has this prefix.
 const POD: &str = "pod/";
 /// How long after its eviction a pod may still exist without counting again.
 const DELETION_SECONDS: i64 = 120;

@@ -19,7 +19,7 @@ const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 pub struct Mirroring {
-    /// How many addresses of a subset are mirrored.
+    /// The maximum number of addresses of a subset that are mirrored.
     max: usize,
     batch_millis: i64,
     /// For each Endpoints object, the version for which an Event reported addresses that are not mirrored. There is one

@@ -25,7 +25,7 @@ const SERVICE: &str = "kubernetes.io/service-name";
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const MANAGER: &str = "endpointslice-controller.k8s.io";
 const ZONE: &str = "topology.kubernetes.io/zone";
-/// The index of slices by the controller that manages them and their Service.
+/// The index of slices by their Service and the controller that manages the slices.
 const SLICES: &str = "slices";
 /// The index of pods by their node.
 const NODES: &str = "nodes";

@@ -145,7 +145,7 @@ impl<'a> Packing<'a> {
         *slice.meta().labels == self.labels && self.annotations.as_ref().is_none_or(|wanted| *wanted == annotations)
     }
 
-    /// The writes. Where possible, a slice to be deleted is rewritten as one to be created.
+    /// The writes. Where possible, a slice to be deleted is rewritten as a slice to be created.
     pub fn actions(&self, mut packed: Packed<'_>) -> Vec<Action> {
         let uid = &self.owner.object.meta.uid;
         let mut deleted = Vec::new();

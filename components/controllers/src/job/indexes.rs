@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Disjoint intervals in order, both ends included; adjacent ones are joined.
+/// Disjoint intervals in order, both ends included; adjacent intervals are joined.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Indexes(Vec<(i64, i64)>);
 

@@ -1,4 +1,4 @@
-//! The pods of a Job: their state, their index, and the content of new ones.
+//! The pods of a Job: their state, their index, and the content of new pods.
 
 use super::indexes::Indexes;
 use super::policy::{self, FailureAction};
@@ -30,9 +30,9 @@ pub struct JobPod<'w> {
     pub is_tracked: bool,
     pub is_active: bool,
     pub is_succeeded: bool,
-    /// Whether it counts as failed in its present state.
+    /// Whether the pod counts as failed in its present state.
     pub is_failed: bool,
-    /// Whether the Job released it before deleting it, because there were too many pods.
+    /// Whether the Job released the pod before deleting it, because there were too many pods.
     pub is_released: bool,
 }
 
@@ -73,7 +73,7 @@ impl<'w> JobPod<'w> {
         (number(self.pod, FAILURES).unwrap_or(0).max(0), number(self.pod, IGNORED_FAILURES).unwrap_or(0).max(0))
     }
 
-    /// Whether its failure makes its index fail.
+    /// Whether the pod's failure makes the pod's index fail.
     pub fn fails_index(&self, job: &Job, limit: i64) -> bool {
         match self.verdict(job) {
             _ if !self.is_failed => false,
@@ -129,7 +129,8 @@ fn number(pod: Viewed<'_, Pod>, annotation: &str) -> Option<i64> {
 }
 
 /// Chooses active pods to delete, at least `count` of them. In an indexed Job these are all pods without a valid index
-/// and all but one pod of each index, and then as many further pods as are missing, the least advanced first.
+/// and all but one pod of each index. If these are fewer than `count`, further pods are added, the least advanced
+/// first.
 pub fn surplus<'w>(active: &[JobPod<'w>], count: usize, completions: Option<i64>) -> Vec<JobPod<'w>> {
     let mut sorted = active.to_vec();
     sorted.sort_by_key(JobPod::worth);

@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The value of `spec.managedBy` that means this controller. A Job without a value belongs to this controller, too.
 const MANAGER: &str = "kubernetes.io/job-controller";
-/// The prefix of keys that are pods which no Job will count; no object has such a name.
+/// The prefix of keys that name pods which no Job will count; no Job's name has this prefix.
 const POD: &str = "pod/";
 
 /// The first and the longest wait after an error of the server.

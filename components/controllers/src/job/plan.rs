@@ -12,7 +12,8 @@ use holdfast_world::views::{Job, Pod};
 use holdfast_world::{Action, Plan, Time, Verb, Viewed, World};
 use std::collections::BTreeSet;
 
-/// The plan. `let_go`: the uids of pods that the Job released and that still exist; the plan adds to them.
+/// The plan. `let_go`: the uids of pods that the Job released and that still exist; the uids of the pods that this plan
+/// releases are added.
 pub fn plan(
     world: &World,
     job: Viewed<'_, Job>,

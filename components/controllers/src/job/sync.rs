@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The maximum number of pods that one plan creates or deletes.
 const PODS_MAX: usize = 500;
 
-/// Whether pods may be created and deleted to reach their number.
+/// Whether pods may be created and deleted to reach the wanted number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manage {
     Pods,
@@ -159,7 +159,8 @@ impl<'w> Sync<'w> {
         self.succeeded_indexes = succeeded;
     }
 
-    /// Decides whether the Job has ended for another reason than enough successes.
+    /// Decides whether the Job has ended for a reason other than the number of succeeded pods: an end in the status, a
+    /// failure, or the success policy.
     pub fn decide(&mut self) {
         self.end = self.known_end().or_else(|| self.failure()).or_else(|| self.index_failure()).or_else(|| {
             let policy = self.job.view.spec.success_policy.as_ref();
@@ -215,7 +216,7 @@ impl<'w> Sync<'w> {
         is_over.then(|| JobEnd::fails("FailedIndexes", "Job has failed indexes"))
     }
 
-    /// How often containers of its pods were restarted.
+    /// How often containers of the Job's pods were restarted.
     fn restarts(&self) -> i64 {
         let pods = self.members.iter().map(|member| &member.pod.view.status);
         let running = pods.filter(|status| matches!(status.phase.as_str(), "Running" | "Pending"));
@@ -224,7 +225,7 @@ impl<'w> Sync<'w> {
         statuses.map(|status| status.restart_count).fold(0, i64::saturating_add)
     }
 
-    /// Creates or deletes pods to reach their number.
+    /// Creates or deletes pods to reach the wanted number.
     pub fn act(&mut self, manage: Manage) {
         if self.end.is_some() {
             let going: Vec<_> = self.members.iter().filter(|member| member.is_active).copied().collect();

@@ -25,7 +25,7 @@ pub struct Tracking<'w> {
 }
 
 impl<'w> Tracking<'w> {
-    /// Completes a plan: the status first, and then the finalizers of the pods that it counts.
+    /// Completes a plan: first writes the status, and then removes the finalizers of the pods that the status counts.
     pub fn finish(sync: Sync<'w>) -> Plan {
         let status = &sync.job.view.status;
         let mut tracking = Tracking {
@@ -54,7 +54,7 @@ impl<'w> Tracking<'w> {
         self.failed += clean(&mut self.uncounted.failed);
     }
 
-    /// Lists the pods that have ended and, at the Job's end, all other pods too.
+    /// Lists in the status the pods that have ended and, at the Job's end, also all other pods.
     fn note_ended(&mut self) {
         let (end, job) = (self.sync.end.clone(), self.sync.job);
         for member in self.sync.members.iter().filter(|member| member.is_tracked) {

@@ -1,9 +1,9 @@
 //! Detects lost nodes, and keeps the taints of nodes in line with their conditions.
 //!
 //! A node is alive while its lease is renewed or its Ready condition has new heartbeats. Deadlines count from the time
-//! at which this controller received them. After too long without either, the node's conditions become Unknown, and its
-//! pods become not ready. NoSchedule taints follow the conditions at once; NoExecute taints, which evict pods, are
-//! added slowly, zone by zone.
+//! at which this controller received the last renewal or heartbeat. After too long without either, the node's
+//! conditions become Unknown, and its pods become not ready. NoSchedule taints follow the conditions at once; NoExecute
+//! taints, which evict pods, are added slowly, zone by zone.
 
 mod conditions;
 mod taints;
@@ -199,7 +199,7 @@ impl NodeLifecycle {
 /// The part of the Ready condition that changes while a node is alive.
 fn heartbeat(node: Viewed<'_, Node>) -> Option<(String, Option<Time>)> {
     let ready = Condition::find(&node.view.status.conditions, "Ready")?;
-    // This controller sets Unknown itself, so it is no sign of life.
+    // This controller itself sets the status Unknown, so that status is no sign of life.
     (ready.status != "Unknown").then(|| (ready.status.clone(), ready.last_heartbeat_time))
 }
 

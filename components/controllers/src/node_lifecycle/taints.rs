@@ -42,7 +42,7 @@ pub fn desired(node: Viewed<'_, Node>, now: Time, zones: &mut Zones, plan: &mut 
     })
 }
 
-/// The list of taints, where the taints of one effect that this controller manages are replaced by the wanted ones.
+/// The list of taints, where the taints of one effect that this controller manages are replaced by the wanted taints.
 /// `None`: nothing changes.
 fn rewritten(
     node: Viewed<'_, Node>,

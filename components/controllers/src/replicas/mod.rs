@@ -19,7 +19,7 @@ use holdfast_world::{
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
 
-/// How many pods one plan creates or deletes.
+/// The maximum number of pods that one plan creates or deletes.
 const BURST: usize = 500;
 /// How many times the pods may end before their replacement is delayed, and the first and the longest delay; the delay
 /// doubles each time.
@@ -207,7 +207,7 @@ impl<'w> Pods<'w> {
     }
 }
 
-/// Creates missing pods, or deletes surplus ones. Returns how many are created; deleted pods are removed from `pods`.
+/// Creates missing pods, or deletes surplus pods. Returns how many are created; deleted pods are removed from `pods`.
 fn manage<K: Replicated>(
     world: &World,
     set: Viewed<'_, K>,
@@ -306,7 +306,7 @@ fn status<K: Replicated>(
     })
 }
 
-/// Sets the condition that pods cannot be created. It keeps its first message until pods can be created.
+/// Sets the condition that pods cannot be created. The condition keeps its first message until pods can be created.
 fn tell_failure(status: &mut Map, failure: Option<&PodWriteFailure>, now: Time) {
     let mut conditions = Conditions::take(status);
     match failure {

@@ -27,8 +27,8 @@ pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
     sets.filter(|set| world.get::<StatefulSet>(set).is_some()).for_each(|set| keys.add(set));
 }
 
-/// Events about pods that are not created because their claims were refused, one for each pod. A pod that exists only
-/// waits for its claims, without an Event.
+/// Events about pods that are not created because their claims were refused, one for each pod. A pod that already
+/// exists gets no Event: it only waits for its claims.
 pub fn pod_failure_events(world: &World, set: Viewed<'_, StatefulSet>, refused: &[Refused]) -> Vec<PlannedEvent> {
     let mut faults: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for Refused { action, refusal } in refused {
@@ -106,7 +106,7 @@ impl<'w> Sync<'w> {
     }
 
     /// Whether a claim still belongs to an earlier pod of this ordinal and will be deleted with it. The pod to be
-    /// created has no uid yet, so any pod that owns the claim is an earlier one.
+    /// created has no uid yet, so any pod that owns the claim is an earlier pod.
     pub fn has_stale_claims(&self, ordinal: i64) -> bool {
         let pod = self.pod_name(ordinal);
         let is_stale = |claim: Viewed<'_, PersistentVolumeClaim>| {

@@ -24,7 +24,7 @@ use holdfast_world::{
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
-/// How many pods one plan creates.
+/// The maximum number of pods that one plan creates.
 const BURST: usize = 500;
 const HASH_LABEL: &str = "controller.kubernetes.io/hash";
 
@@ -106,7 +106,7 @@ impl Controller for StatefulSets {
             let resource = &refused.action.resource;
             resource == Pod::resource() || resource == PersistentVolumeClaim::resource()
         };
-        // The status is written all the same, because the next plan may be refused, too.
+        // The status is written although creations were refused, because the next plan may be refused, too.
         if !set.meta().is_deleting() && refused.iter().any(is_made) {
             plan.together(Sync::of(world, set, stamp).status().into_iter().collect());
         }
@@ -229,7 +229,7 @@ impl<'w> Sync<'w> {
         }
     }
 
-    /// Creates missing pods, deletes surplus ones, replaces old ones.
+    /// Creates missing pods, deletes surplus pods, and replaces old pods.
     fn steps(&mut self, kept: &mut StatefulSets) -> Flow {
         match self.is_ordered() {
             true => self.make_in_order(kept)?,
@@ -244,7 +244,7 @@ impl<'w> Sync<'w> {
         self.set.spec.pod_management_policy != "Parallel"
     }
 
-    /// Handles the ordinals in order, up to the first pod that is created or that the rest must wait for.
+    /// Handles the ordinals in order, up to the first pod that is created or that the later ordinals must wait for.
     fn make_in_order(&mut self, kept: &mut StatefulSets) -> Flow {
         for ordinal in self.pods.ordinals() {
             let Some(pod) = self.pods.wanted.get(&ordinal).copied() else {

@@ -41,8 +41,8 @@ impl<'w> Sync<'w> {
         GO_ON
     }
 
-    /// Deletes old pods as long as no more pods than allowed are unavailable, including pods that are already
-    /// unavailable.
+    /// Deletes old pods as long as no more pods than allowed are unavailable, counting pods that are unavailable
+    /// already.
     fn replace_several(&mut self, targets: &[Viewed<'w, Pod>], bound: usize) -> Flow {
         let missing = self.pods.wanted.values().filter(|pod| !self.is_healthy(**pod)).count();
         let old = targets.iter().filter(|pod| self.is_old(**pod) && !pod.meta().is_deleting());

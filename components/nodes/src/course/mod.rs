@@ -320,7 +320,7 @@ impl ProbedCourse {
     }
 
     fn add_event(&mut self, at_ms: i64, warning: bool, reason: &'static str, message: String) {
-        // The last Event is the most important one, so it replaces the previous one.
+        // The last Event is the most important one, so it replaces the previous Event.
         self.events.truncate(TOLD_MAX - 1);
         self.events.push(ContainerEvent { at_ms, warning, reason, message });
     }

@@ -85,7 +85,7 @@ impl<'p> Shares<'p> {
             let is_whole = is_known && !environment::mentions_sources(pod, container, &words);
             machine.exit_code(MAIN).filter(|code| *code == 0 && is_whole)
         };
-        // Every container is run, even if an earlier one could not be run.
+        // Every container is run, even if an earlier container could not be run.
         self.earlier.iter().filter(|container| run(container).is_some()).count() == self.earlier.len()
     }
 }

@@ -1,4 +1,4 @@
-//! The life of one container: its current state from the pod's status, and its next one.
+//! The life of one container: its current state from the pod's status, and its next state.
 
 use super::Notice;
 use crate::behaviour::{Behaviour, Pull, Span};
@@ -12,11 +12,11 @@ const BACKOFF_FIRST_MS: i64 = 10_000;
 const BACKOFF_MAX_MS: i64 = 300_000;
 /// After a container has run this long, its back-off starts again.
 const BACKOFF_FORGOTTEN_MS: i64 = 2 * BACKOFF_MAX_MS;
-/// After this time a failed pull is shown as waiting for the next one.
+/// After this time a failed pull is shown as waiting for the next pull.
 const PULL_RETRY_MS: i64 = 10_000;
 /// The waiting reason while the image is pulled.
 const CREATING: &str = "ContainerCreating";
-/// The waiting reasons after a failed pull, and before the next one.
+/// The waiting reasons after a failed pull, and before the next pull.
 const PULL_FAILED: &str = "ErrImagePull";
 const PULL_WAITS: &str = "ImagePullBackOff";
 /// The waiting reason before a restart.

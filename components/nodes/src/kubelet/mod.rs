@@ -282,7 +282,7 @@ impl<'a> Kubelet<'a> {
         }
     }
 
-    /// The patch from the present status to the new one.
+    /// The patch from the present status to the new status.
     fn told(&mut self, address: &mut dyn FnMut() -> String, ending: bool) -> Life {
         let mut phase = self.phase();
         if ending {
@@ -355,7 +355,7 @@ impl<'a> Kubelet<'a> {
             let of = self.containers.iter().zip(&ready).filter(|(container, _)| sorts.contains(&container.sort));
             let mut of: Vec<_> = of.collect();
             if !sorts.contains(&ContainerKind::Init) {
-                // Init containers are listed in their order, and all others by name.
+                // Init containers are listed in their order, and all other containers by name.
                 of.sort_by_key(|(container, _)| container.name());
             }
             let statuses: Vec<Value> = of.into_iter().map(|(container, ready)| container.status(*ready)).collect();

@@ -1,4 +1,4 @@
-//! The functions of templates: Go's, KWOK's, and the common ones of sprig.
+//! The functions of templates: the functions of Go and of KWOK, and the common functions of sprig.
 
 use holdfast_core::object::yaml;
 use holdfast_value::{Map, Value, json};
@@ -31,7 +31,7 @@ type FunctionBody = fn(&[Value], &dyn Surroundings) -> Result<Value, String>;
 
 /// The functions: name, minimum and maximum number of arguments, and body.
 const TABLE: &[(&str, usize, usize, FunctionBody)] = &[
-    // Go's own. `and` and `or` are evaluated in `run`, which stops at the operand that decides.
+    // Go's own functions. `and` and `or` are evaluated in `run`, which stops at the operand that decides.
     ("and", 1, 99, |_, _| Ok(Value::Null)),
     ("or", 1, 99, |_, _| Ok(Value::Null)),
     ("not", 1, 1, |a, _| Ok((!truth(&a[0])).into())),

@@ -1,5 +1,5 @@
 //! Templates in the subset of Go's language that Stages use: actions, variables, `if`, `with`, `range`, `define`,
-//! pipelines, Go's functions, KWOK's, and the common ones of sprig.
+//! pipelines, the functions of Go and of KWOK, and the common functions of sprig.
 //!
 //! A template that uses anything else is refused when it is parsed; the error names the unsupported part. Rendering
 //! always ends: the only recursion is through `template`, whose depth is bounded. The steps, the bytes of values and

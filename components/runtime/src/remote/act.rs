@@ -13,14 +13,15 @@ use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
 /// The namespace of the controllers' service accounts, and how long their tokens are valid. Tokens are renewed after
-/// four fifths of that.
+/// four fifths of that time.
 const NAMESPACE: &str = "kube-system";
 const TOKEN: Duration = Duration::from_secs(3600);
 
 /// Creates clients.
 #[async_trait]
 pub trait Connect: Send + Sync + 'static {
-    /// A client for a controller, whose user agent names it: with a token, or with the credentials of the process.
+    /// A client for a controller: with a token, or with the credentials of the process. The client's user agent
+    /// contains `account`.
     async fn client(&self, account: &str, token: Option<&str>) -> Result<Client, String>;
 }
 
@@ -45,7 +46,7 @@ impl RemoteAct {
 
     async fn client(&self, actor: &Actor) -> Result<Client, Refusal> {
         let place = self.clients.lock().await.entry(agent(actor).to_owned()).or_default().clone();
-        // One task renews the client, and the others wait for it.
+        // One task renews the client, and the other tasks wait for it.
         let mut place = place.lock().await;
         match &*place {
             Some(Connected { client, renew }) if renew.is_none_or(|renew| Instant::now() < renew) => Ok(client.clone()),

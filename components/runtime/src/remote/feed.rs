@@ -19,7 +19,7 @@ use tokio::time::Instant;
 const WAITING_MAX: usize = 4096;
 /// The longest wait for the first lists of resources that are not named: a list that fails must not block everything.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The delay of discovery after a CustomResourceDefinition has changed: the server takes a moment to serve a new one.
+/// The delay of discovery after a CustomResourceDefinition has changed: the server takes a moment to serve a new kind.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The delay of the next discovery after discovery has failed.
 const AGAIN: Duration = Duration::from_secs(10);

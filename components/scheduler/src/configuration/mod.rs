@@ -65,8 +65,8 @@ pub enum PolicySource {
     ConfigMap { namespace: String, name: String },
 }
 
-/// The kinds of lock object, in every version. The old ones are needed while other candidates of the cluster still use
-/// them.
+/// The kinds of lock object, in every version. The old kinds are needed while other schedulers that take part in the
+/// leader election still use them.
 const LOCKS: [&str; 5] = ["leases", "endpoints", "configmaps", "endpointsleases", "configmapsleases"];
 
 #[derive(Debug, Clone, PartialEq)]
@@ -239,7 +239,7 @@ fn read(reader: &Reader<'_>) -> Option<Configuration> {
     Some(Configuration { profiles, policy, ..configuration })
 }
 
-/// An integer; an invalid one is an error with this reason.
+/// Reads an integer. An invalid integer is an error with the reason `why`.
 fn checked_int(reader: &Reader<'_>, field: &str, why: &str, is_valid: impl Fn(i64) -> bool) -> Option<i64> {
     let number = reader.int(field)?;
     if !is_valid(number) {

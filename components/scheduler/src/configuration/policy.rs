@@ -89,8 +89,8 @@ struct Conversion {
     scores: Vec<(&'static str, i64)>,
     labels: NodeLabels,
     arguments: Arguments,
-    /// For each kind of custom priority, the last declared priority and its weight; the weights of further ones must be
-    /// equal.
+    /// For each kind of custom priority, the last declared priority and its weight; all priorities of one kind must
+    /// have the same weight.
     declared: BTreeMap<&'static str, (String, i64)>,
 }
 

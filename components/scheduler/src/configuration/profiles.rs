@@ -177,7 +177,7 @@ fn score(point: ExtensionPoint, weight: i64) -> i64 {
 /// its message names the first point.
 const EVERYWHERE: &str = "PreFilterPlugin";
 
-/// The plug-ins that a set enables, and the names of those that it disables.
+/// The plug-ins that a set enables, and the names of the plug-ins that it disables.
 fn read_set(sets: Option<&Reader<'_>>, field: &str, kind: &str, version: Version) -> (PluginList, BTreeSet<String>) {
     let Some(set) = sets.and_then(|sets| sets.child(field)) else { return Default::default() };
     let (mut enabled, mut given): (PluginList, BTreeSet<&str>) = (Vec::new(), BTreeSet::new());

@@ -106,7 +106,7 @@ fn former_plug_in_names_are_accepted() {
     let told = "enabled[0]: Invalid value: \"EBSLimits\": was invalid in version \"v1\" (KubeSchedulerConfiguration is \
                 version \"kubescheduler.config.k8s.io/v1\")";
     assert!(removed[0].to_string().ends_with(told), "{}", removed[0]);
-    // A plug-in that packs nodes replaced the one that spreads over them.
+    // A plug-in that packs nodes replaced the plug-in that spreads pods over nodes.
     let packs =
         "score: {disabled: [{name: NodeResourcesLeastAllocated}], enabled: [{name: NodeResourcesMostAllocated}]}";
     for version in ["v1alpha1", "v1alpha2", "v1beta1"] {

@@ -85,7 +85,7 @@ impl Version {
         }
     }
 
-    /// Whether a plug-in is a part of another one today.
+    /// Whether a plug-in is a part of another plug-in today.
     pub fn is_merged_plugin(self, plugin: &str) -> bool {
         self < Version::V1 && VOLUME_LIMITS.contains(&plugin)
     }
@@ -95,7 +95,7 @@ impl Version {
         self >= Version::V1 && VOLUME_LIMITS.contains(&plugin)
     }
 
-    /// Whether unknown fields are ignored, as long as all others can be read.
+    /// Whether unknown fields are ignored, as long as all known fields can be read.
     pub fn is_lenient(self) -> bool {
         self == Version::V1Alpha1
     }

@@ -70,7 +70,7 @@ pub struct Device {
     pub capacity: BTreeMap<(Text, Text), Capacity>,
     pub consumes: Vec<(Text, Counters)>,
     pub taints: Vec<Taint>,
-    /// Whether several claims may share it.
+    /// Whether several claims may share the device.
     pub shared: bool,
     pub binding: BindingConditions,
 }

@@ -113,7 +113,7 @@ pub struct Allocated {
     pub pool: Text,
     pub device: Text,
     pub admin: bool,
-    /// Whether other claims may have shares of the device, too.
+    /// Whether other claims may also have shares of the device.
     pub shared: bool,
     /// The amounts consumed of a shared device.
     pub consumed: Vec<(Text, i128)>,
@@ -158,7 +158,7 @@ impl Claim {
         }
     }
 
-    /// Whether pods that use its devices can be bound.
+    /// Whether pods that use the claim's devices can be bound.
     pub fn readiness(&self) -> Readiness {
         let Some(allocation) = &self.allocation else { return Readiness::Waiting };
         let mut readiness = Readiness::Ready;

@@ -35,7 +35,7 @@ pub struct Container {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Amount {
     resource: Text,
-    /// The resource's index among all that the container requests.
+    /// The resource's index among all resources that the container requests.
     number: usize,
     count: i64,
 }
@@ -209,7 +209,7 @@ mod tests {
                     "a example.com/gpu container-3-request-1".into(),
                     "i example.com/gpu container-1-request-1".into(),
                     "i example.com/gpu container-3-request-1".into(),
-                    // The sidecar runs already by then and keeps its own devices.
+                    // The sidecar starts before `j` and keeps its own device, so `j` uses only the devices of `a`.
                     "j example.com/gpu container-3-request-1".into(),
                 ]
             )

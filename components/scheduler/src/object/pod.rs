@@ -112,8 +112,8 @@ pub struct Pod {
     pub started: Option<i128>,
     /// Whether the pod is being deleted because the scheduler preempted it.
     pub preempted: bool,
-    /// The requests that count on its node, if they differ from its template's because it is being resized: first the
-    /// requests that filters count, then the requests that scores count.
+    /// The requests that count on the pod's node, if they differ from its template's because the pod is being resized:
+    /// first the requests that filters count, then the requests that scores count.
     pub resized: Option<Box<(Resources, Resources)>>,
     /// The names of the ResourceClaims that were generated for the pod, by the names in its spec.
     pub generated_claims: Vec<(Text, Option<Text>)>,
@@ -180,12 +180,12 @@ impl Pod {
         }
     }
 
-    /// The requests that count on its node, as filters count them.
+    /// The requests that count on the pod's node, as filters count them.
     pub fn effective_requests(&self) -> &Resources {
         self.resized.as_ref().map_or(&self.template.requests, |resized| &resized.0)
     }
 
-    /// The requests that count on its node, as the scores by allocation count them.
+    /// The requests that count on the pod's node, as the scores by allocation count them.
     pub fn effective_non_zero_requests(&self) -> &Resources {
         self.resized.as_ref().map_or(&self.template.bound_non_zero_requests, |resized| &resized.1)
     }
@@ -199,7 +199,7 @@ impl Pod {
         format!("{}-{volume}", self.key.name).into()
     }
 
-    /// The volume claims of the pod, and whether each was made for it.
+    /// The volume claims of the pod, and whether each claim was made for the pod.
     pub fn volume_claims(&self) -> impl Iterator<Item = (Key, bool)> + '_ {
         let key = |name: Text| Key { namespace: self.key.namespace.clone(), name };
         self.template.volumes.iter().filter_map(move |volume| match volume {
@@ -266,7 +266,7 @@ impl Template {
         }
     }
 
-    /// The number of terms that are checked for each node, or for each of its pods.
+    /// The number of terms that are checked for each node, or for each pod on a node.
     pub fn term_count(&self) -> usize {
         let node = |term: &NodeTerm| 1 + term.labels.len() + term.fields.len();
         let required = self.node_affinity.iter().flat_map(|selector| &selector.0).map(node);
@@ -433,8 +433,8 @@ mod tests {
         assert_eq!(seen["spec"]["containers"][0]["env"], Value::Null);
     }
 
-    /// Each pod differs from the first in another way. All but the first may take their template from the cache, which
-    /// an earlier pod has filled.
+    /// Each pod differs from the first in a different field. All but the first may take their template from the cache,
+    /// which an earlier pod has filled.
     #[test]
     fn a_pod_read_with_a_cached_template_equals_the_decoded_pod() {
         let mut plain = pod_with_all_fields();
@@ -509,7 +509,7 @@ mod tests {
         }
     }
 
-    /// Replaces the value at a path by one of another type.
+    /// Replaces the value at a path by a value of another type.
     fn spoil(value: &mut Value, path: &str) {
         let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
         match (value, rest) {

@@ -63,7 +63,7 @@ impl Resources {
         self.merge(other, i64::saturating_add);
     }
 
-    /// Adds the other's amount to each amount of this set that is not 0.
+    /// Adds the amounts of `other`, but only to amounts of this set that are not 0.
     pub fn add_to_non_zero(&mut self, other: &Resources) {
         self.merge(other, |own, more| if own == 0 { 0 } else { own.saturating_add(more) });
     }
@@ -78,7 +78,7 @@ impl Resources {
         all.into_iter().chain(self.scalars.iter().map(|(_, amount)| *amount)).any(|amount| amount == i64::MAX)
     }
 
-    /// Raises each amount to the other's amount, if that is larger.
+    /// Raises each amount to the amount in `other`, if the latter is larger.
     pub fn raise_to(&mut self, other: &Resources) {
         self.merge(other, i64::max);
     }

@@ -57,7 +57,7 @@ impl Selector {
         Selector { requirements: Some(Vec::new()) }
     }
 
-    /// A `LabelSelector`. An absent one selects nothing, an empty one everything.
+    /// A `LabelSelector`. An absent selector selects nothing, an empty selector selects everything.
     pub fn decode(pool: &mut StringPool, value: &Value) -> Self {
         if !value.is_object() {
             return Selector::nothing();

@@ -2,8 +2,9 @@
 //!
 //! A group is identified by its *marks*, the numbers by which these plug-ins distinguish nodes. Within a group the
 //! nodes are sorted by the scores that depend on the node alone, so the best node of a group is its first node. The
-//! best of all nodes is then the first node of some group. The number of groups follows the number of topology domains,
-//! or of different counts, and not the number of nodes.
+//! best of all nodes is then the first node of some group. Marks depend on a node's topology domains and on counts,
+//! such as the number of matching pods in a domain. So the number of groups grows with the number of different domains
+//! and counts, and not with the number of nodes.
 
 use crate::snapshot::node_info::NodeId;
 use std::cmp::Reverse;

@@ -24,7 +24,7 @@ pub(super) struct InfeasibleNodes {
     numbers: HashMap<Rejection, RejectionId>,
     /// The number of nodes that preemption might make feasible.
     preemptible: usize,
-    /// The number of these nodes on which preemption was tried without success.
+    /// The number of nodes, among the nodes that `preemptible` counts, on which preemption was tried without success.
     useless: usize,
     /// Whether a trial of preemption failed with an error.
     failed: bool,

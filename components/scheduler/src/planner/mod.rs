@@ -192,8 +192,8 @@ impl Planner {
         self.full_evaluations
     }
 
-    /// How many groups of nodes were compared. For each pod the number grows with the topology domains that matter to
-    /// its template, or with the different counts, but not with the nodes.
+    /// How many groups of nodes were compared. For each pod the number grows with the number of topology domains and of
+    /// different counts that matter to the pod's template, but not with the number of nodes.
     pub fn groups_compared(&self) -> u64 {
         self.groups_compared
     }

@@ -7,9 +7,9 @@ use crate::snapshot::node_info::NodeInfo;
 pub const NAME: &str = "ImageLocality";
 
 const MIB: i64 = 1024 * 1024;
-/// Smaller sums score 0.
+/// Smaller sums of the images' sizes score 0.
 const LEAST: i64 = 23 * MIB;
-/// The maximum sum for each container. Larger sums score the maximum.
+/// A sum of this size for each container of the pod scores the maximum, and so do larger sums.
 const MOST: i64 = 1000 * MIB;
 
 #[derive(Debug)]

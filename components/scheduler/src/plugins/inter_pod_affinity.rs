@@ -68,8 +68,8 @@ impl Plugin for InterPodAffinity {
             ObjectChange::Pod(before, after) => {
                 let assigned = |pod: &&Arc<Pod>| pod.node_name.is_some();
                 let (before, after) = (before.as_ref().filter(assigned), after.as_ref().filter(assigned));
-                // The terms are tested one by one and not merged: a pod that waits with thousands of terms costs time
-                // only for pods in the namespaces that they may select.
+                // The terms are tested one by one and not merged: a waiting pod with thousands of terms costs time only
+                // for pods in the namespaces that the terms may select.
                 let in_scope = |pod: &Pod| own.scope.includes(&pod.key.namespace);
                 let selects = |term: &PodTerm, pod: &Pod| term_selects(cycle.snapshot, term, pod);
                 let near = |pod: &Arc<Pod>| {
@@ -273,7 +273,7 @@ struct DomainCounter {
     counts: Vec<i64>,
 }
 
-/// Counters by label.
+/// Counters for several topology keys.
 #[derive(Debug, Clone, Default)]
 struct DomainCounters {
     by_key: Vec<DomainCounter>,
@@ -575,8 +575,8 @@ impl Filter for RequiredTerms {
 struct PreferredTerms {
     incoming: IncomingPod,
     hard_weight: i64,
-    /// The weights of one pod, by topology key; `None`: no term selects it, and none of its terms selects the pod to be
-    /// scheduled.
+    /// The weights of one counted pod, by topology key; `None`: no term of the pod to be scheduled selects the counted
+    /// pod, and no term of the counted pod selects the pod to be scheduled.
     pod_weights: TemplateResults<Option<KeyWeights>>,
     weights: DomainCounters,
     /// Whether anything was ever counted.

@@ -14,7 +14,7 @@ pub const NAME: &str = "NodeResourcesFit";
 
 #[derive(Debug)]
 pub struct NodeResourcesFit {
-    /// Extended resources, and groups of them, that extenders check instead.
+    /// Extended resources, and groups of them, that extenders check instead of this plug-in.
     pub ignored: Arc<IgnoredResources>,
     pub strategy: Strategy,
     pub resources: Vec<ResourceWeight>,

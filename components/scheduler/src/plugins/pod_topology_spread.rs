@@ -119,7 +119,8 @@ impl Plugin for PodTopologySpread {
 }
 
 impl PodTopologySpread {
-    /// The pod's own constraints, required or preferred ones; the defaults if it has no constraints.
+    /// The pod's own required (`hard`) or preferred constraints; the default constraints if the pod has none of its
+    /// own.
     fn constraints(&self, cycle: SchedulingCycle<'_>, hard: bool) -> Vec<SpreadConstraint> {
         let template = &cycle.pod.template;
         if !template.spread.is_empty() {
@@ -233,7 +234,7 @@ impl ConstraintCounts {
         self.nodes.get(node).copied().unwrap_or(false)
     }
 
-    /// Moves a node to the domain that its labels name now; returns the changes of the old domain and of the new one.
+    /// Moves a node to the domain that its labels name now; returns the changes of the old and of the new domain.
     fn update_topology(
         &mut self,
         cycle: SchedulingCycle<'_>,
@@ -241,7 +242,8 @@ impl ConstraintCounts {
         touched: &mut Vec<NodeId>,
     ) -> [Option<DomainShift>; 2] {
         let node = cycle.snapshot.node(id);
-        // Pods that were added and removed since then are counted already, so the present pods are the counted ones.
+        // `add_pod` and `remove_pod` were called for all changes of pods, so the counted pods are the node's present
+        // pods.
         let pods = node.map_or(0, |node| count_pods(&self.spread, &cycle.pod.template, node));
         let shift = |one: &Self, is_added: bool| {
             let domain = one.domains.domain_of(id).filter(|_| one.counts_node(id))?;
@@ -289,7 +291,7 @@ struct SpreadFilter {
     fewest: Vec<i64>,
 }
 
-/// How many domains have how many pods. A domain counts only if one of its nodes is counted.
+/// For each number of pods, how many domains have this number. A domain counts only if one of its nodes is counted.
 #[derive(Debug, Clone, Default)]
 struct PodLevels {
     by_pods: BTreeMap<i64, usize>,
@@ -357,7 +359,7 @@ enum Violation {
 }
 
 impl SpreadFilter {
-    /// Which of the rules a node violates, by the first violated constraint.
+    /// How the node violates the first violated constraint; `None`: it violates none.
     fn violation(&self, node: NodeId) -> Option<Violation> {
         self.counts.iter().enumerate().find_map(|(index, one)| {
             let Some(domain) = one.domains.domain_of(node) else { return Some(Violation::MissingLabel) };

@@ -1,5 +1,5 @@
 //! ServiceAffinity, which only old configurations may name: pods of a Service must be on nodes with the same values of
-//! some labels, or should be on nodes with different values of others.
+//! some labels, or should be on nodes with different values of other labels.
 
 use crate::object::labels::Labels;
 use crate::object::pod::{Pod, Template};
@@ -94,7 +94,8 @@ struct SameValueFilter {
     names_some: bool,
     /// Whether the nodes of peers matter: the pod has a Service, and its node selector does not name all labels.
     follows_peers: bool,
-    /// The peers and their nodes. Kubernetes follows any peer; this scheduler follows the first by name.
+    /// The peers and their nodes. Kubernetes reads the labels of any peer's node; this scheduler reads the labels of
+    /// the node of the first peer by name.
     peers: BTreeMap<Key, NodeId>,
 }
 

@@ -111,10 +111,11 @@ struct QueuedPodInfo {
     timestamp: Time,
     /// The number in the order of arrival, for pods that were added at the same time.
     arrival: u64,
-    /// While the pod is active: how many full turns of [`TURN_PODS`] pods its namespace had in the active queue when
-    /// the pod was added. Pods of equal priority are tried in the order of this number.
+    /// While the pod is active: the number of active pods of its namespace when the pod was added, divided by
+    /// [`TURN_PODS`]. Pods of equal priority are tried in the order of this number.
     turn: usize,
-    /// The work of scheduling this pod, in ordinary pods. While the pod is active, it counts as this many pods.
+    /// The work of scheduling this pod, as a number of ordinary pods. While the pod is active, it counts as this many
+    /// pods.
     weight: usize,
     counted_weight: usize,
     pub attempts: u32,
@@ -137,7 +138,7 @@ type QueueRank = (Reverse<i64>, usize, Time, u64, Key);
 /// added later. So no namespace can monopolize the scheduler by creating pods. A pod with many terms is more work and
 /// counts as several pods.
 const TURN_PODS: usize = 64;
-/// A pod counts as one more pod for each this many terms in its template.
+/// A pod counts as one more pod for every this many terms in the pod's template.
 const WEIGHT_TERMS: usize = 16;
 
 /// The work of finding a node for this pod, in units of one ordinary pod.
@@ -170,7 +171,7 @@ pub struct Queue {
     backoff: Backoff,
     entries: HashMap<Key, QueuedPodInfo>,
     active: BTreeSet<QueueRank>,
-    /// How many active pods each namespace has.
+    /// How many active pods each namespace has. A pod counts as often as its weight says.
     active_by_namespace: HashMap<Text, usize>,
     unschedulable: UnschedulablePods,
     /// Events since the oldest pod in flight was popped, each with its number.
@@ -361,8 +362,8 @@ impl Queue {
         // The event's own pod was handled in `update_own_pod`. An object of another kind may have the same key as a
         // pod.
         let is_other = |key: &&Key| event.kind != Kind::Pod || **key != event.key;
-        // The pod that a claim for extended resources was made for represents its group, because only its own hint can
-        // be `Queue`.
+        // The pod that a claim for extended resources was made for represents its group, because only that pod's hint
+        // can be `Queue`.
         let owner = match &event.change {
             ObjectChange::DeviceClaim(Some(claim), _) if claim.is_extended => claim.owner.as_ref(),
             _ => None,

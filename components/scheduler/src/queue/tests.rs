@@ -156,7 +156,7 @@ fn a_pod_that_became_gated_is_not_tried_again() {
         scene.pod("p", spec(), 0);
         assert_eq!(scene.pop(0).as_deref(), Some("p"));
         scene.tell(Kind::ResourceClaim, &claim, None, 0);
-        // An event that may help.
+        // The added node is an event that may help the pod.
         scene.node("1", json!([]), 0);
         scene.requeue_failed("p", failure, 0);
         assert_eq!((scene.queue.pending_pods().gated, scene.pop(60 * SECOND)), (1, None), "{failure:?}");
@@ -268,7 +268,7 @@ fn incoming_pods_are_counted_by_event() {
     scene.requeue_failed("p", &[taint_toleration::NAME], 4);
     let mut tolerant = asks("2");
     tolerant["tolerations"] = json!([{"operator": "Exists"}]);
-    // The pod's own update moves it to back-off, from which it is taken early.
+    // The pod's own update moves it to back-off, from which it is popped early.
     scene.pod("p", tolerant, 5);
     assert_eq!(scene.pop(6).as_deref(), Some("p"));
     let counted: Vec<_> = scene.queue.incoming_pods().collect();

@@ -68,7 +68,7 @@ pub(super) struct PodEvent {
 }
 
 impl PodEvent {
-    /// The memory that a waiting Event takes, including a pod that may exist only here.
+    /// The memory that a waiting Event takes. The pod counts, because the Event may hold the only copy of it.
     fn bytes(&self) -> usize {
         size_of::<(Time, Self)>() + size_of::<Pod>() + self.note.len()
     }

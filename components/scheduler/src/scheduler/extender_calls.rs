@@ -1,11 +1,11 @@
 //! Calls extenders, which are servers that filter and score nodes and change victims, for one pod.
 //!
-//! The calls have stages. The filters are called one after the other, each with the nodes that the earlier filters
-//! left. Then the scores are called all at once; or, if no node is left, the preemption calls one after the other.
-//! After each stage the pod is planned again with the answers. A nominated node is filtered alone first; if it is
-//! rejected, the filters are called again with all nodes. Extenders are called for one pod at a time. Other pods that
-//! need extenders wait in a queue; all other pods are scheduled meanwhile, so a slow extender delays only pods for
-//! which it is called.
+//! The calls have stages. The filters are called one after the other, each with the nodes that the earlier filters left
+//! feasible. Then all scores are requested at once; or, if no node is feasible, preemption is requested from one
+//! extender after the other. After each stage the pod is planned again with the answers. A nominated node is filtered
+//! alone first; if it is rejected, the filters are called again with all nodes. Extenders are called for one pod at a
+//! time. Other pods that need extenders wait in a queue; all other pods are scheduled meanwhile, so a slow extender
+//! delays only pods for which it is called.
 
 use super::extender_answers::{filter_result, preempt_result, score_result};
 use super::requests::{Purpose, RequestContent, RequestOutcome};
@@ -34,7 +34,7 @@ struct ExtenderCalls {
     nominated_rejections: BTreeMap<Text, Rejection>,
 }
 
-/// The pod that extenders are called for, and the pods that wait for that.
+/// The pod that extenders are called for, and the pods that wait until extenders are called for them.
 #[derive(Default)]
 pub(super) struct ExtenderState {
     calls: Option<ExtenderCalls>,
@@ -73,7 +73,7 @@ impl ExtenderState {
 }
 
 enum ExtenderStage {
-    /// The nodes that are left, and whether this stage filters the nominated node alone.
+    /// The nodes that are still feasible, and whether this stage filters the nominated node alone.
     Filter {
         nodes: Vec<Text>,
         nominated_only: bool,
@@ -154,7 +154,7 @@ impl Scheduler {
     /// Makes a pod wait until the extender calls of the pods before it are done.
     pub(super) fn queue_for_extenders(&mut self, attempt: Attempt) {
         let rank = (Reverse(attempt.pod.priority), self.requests.next_number());
-        // Events are not kept for the pod during the calls: it is tried on the state at that time.
+        // No events are kept for the waiting pod: when its calls begin, it is planned on the state of that time.
         self.queue.stop_keeping_events(&attempt.pod.key);
         let Attempt { pod, info, .. } = attempt;
         self.extenders.queue.insert(rank, ExtenderQueueEntry { key: pod.key.clone(), uid: pod.uid.clone(), info });

@@ -1,4 +1,4 @@
-//! A running scheduler, still without clock, thread or socket.
+//! A running scheduler, without clock, thread or socket.
 //!
 //! The caller passes changes of objects ([`Scheduler::apply_object`]), outcomes of requests
 //! ([`Scheduler::handle_outcome`]) and the time. Each [`Scheduler::schedule_one`] plans one pod, and
@@ -262,7 +262,8 @@ impl Scheduler {
         self.requests.pending()
     }
 
-    /// Whether few enough requests for pods are pending that statuses and Events delay none of them.
+    /// Whether writes of statuses and Events delay no pod: few requests for pods are pending, no pod is active, and no
+    /// pod waits for extenders.
     fn is_lightly_loaded(&self) -> bool {
         let pods = self.pending_requests() - self.events.unanswered;
         pods <= FEW_REQUESTS && self.extenders.is_queue_empty() && !self.queue.has_active()

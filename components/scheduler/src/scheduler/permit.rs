@@ -10,7 +10,7 @@ use crate::queue::{QueueContext, SECOND, Time};
 use holdfast_core::object::duration;
 use std::collections::HashMap;
 
-/// The end of the reservations of each gang's pods. All pods of a gang have the deadline of the first one.
+/// The end of the reservations of each gang's pods. All pods of a gang have the deadline of the gang's first pod.
 #[derive(Debug, Default)]
 pub(super) struct PermitDeadlines {
     until: HashMap<Gang, Time>,

@@ -3,9 +3,9 @@
 //! At most one write of a pod's status is pending at a time, so an older write never overtakes a newer one. A pod is
 //! bound only while no write of its status is pending.
 //!
-//! The status of a pod with victims may wait for the evictions, but only for seconds: by then the pod may be bound, and
-//! the write is no longer needed. It waits only while the scheduler has many pods to handle, which need the API
-//! server's time more.
+//! The write of the status of a pod with victims may be delayed by up to `DELAY_MAX`: after the evictions the pod may
+//! be bound so soon that the write is no longer needed. The write is delayed only while the scheduler has many pods to
+//! handle, which need the API server's time more.
 
 use super::requests::{Purpose, status_patch};
 use super::{Scheduler, nomination_change};
@@ -25,7 +25,8 @@ const DELAY_MAX: Time = 2 * SECOND;
 #[derive(Debug, Default)]
 pub(super) struct StatusWriter {
     pending: HashMap<Key, PendingStatus>,
-    /// Pods whose status waits, and since when, oldest first. Some of them may already be bound or written.
+    /// Pods whose status waits, and since when, oldest first. Some of the pods may already be bound, or their statuses
+    /// written.
     delayed: VecDeque<(Time, Key)>,
 }
 
@@ -155,7 +156,7 @@ impl Scheduler {
     }
 
     /// A write succeeded or was refused. A refused write is not repeated: the next change compares the pod's status
-    /// with the new one.
+    /// with the new status.
     pub(super) fn handle_status_outcome(&mut self, key: &Key, number: u64, now: Time) {
         let Some(pending) = self.statuses.pending.get_mut(key).filter(|pending| pending.request == Some(number)) else {
             return;

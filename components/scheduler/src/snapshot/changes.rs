@@ -15,7 +15,7 @@ pub enum SnapshotChange {
     /// The node object changed in other fields than its labels and taints; or a pod's nomination to the node began or
     /// ended.
     NodeUpdated(NodeId),
-    /// A field of a pod on this node changed that only affects the order of victims.
+    /// A pod on this node changed only in a field that affects nothing but the order of victims.
     PodStarted(NodeId),
     /// A node was added or removed, or its labels or taints changed: its pods count in other topology domains.
     TopologyChanged(NodeId),

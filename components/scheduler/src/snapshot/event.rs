@@ -29,7 +29,7 @@ pub enum ObjectChange {
 }
 
 impl ObjectChange {
-    /// The change of an object of which only the existence matters to events.
+    /// The change of an object whose content does not matter to events, only its existence.
     pub(super) fn other<T>((before, after): BeforeAfter<T>) -> ObjectChange {
         ObjectChange::Other { before: before.is_some(), after: after.is_some() }
     }

@@ -6,7 +6,7 @@ use crate::object::pod::Pod;
 use crate::object::resources::Resources;
 use std::sync::Arc;
 
-/// The number of a node in a snapshot. The number of a removed node is used again for a new one.
+/// The number of a node in a snapshot. The number of a removed node is used again for a new node.
 pub type NodeId = usize;
 
 /// A node, its pods, and the sums of their resources.

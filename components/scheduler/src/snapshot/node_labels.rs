@@ -20,8 +20,8 @@ pub(super) struct NodeLabels {
     numbers: Mutex<HashMap<Text, LabelNumbers>>,
 }
 
-/// The values that nodes have for one label, numbered. When the last node loses a value, its number is used again for
-/// another value. A node whose number changes meaning is always listed in the snapshot's changes.
+/// The values that nodes have for one label, numbered. When the last node loses a value, the value's number is used
+/// again for another value. A node whose number changes meaning is always listed in the snapshot's changes.
 #[derive(Debug, Default)]
 struct LabelNumbers {
     of_node: Vec<u32>,

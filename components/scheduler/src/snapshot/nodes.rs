@@ -66,7 +66,7 @@ impl Nodes {
         id
     }
 
-    /// Replaces a node's object, and returns the previous one.
+    /// Replaces a node's object, and returns the previous object.
     pub(super) fn replace(&mut self, id: NodeId, after: &Arc<Node>) -> Option<Arc<Node>> {
         let before = std::mem::replace(&mut self.get_mut(id)?.node, after.clone());
         if before.images != after.images {
@@ -86,7 +86,7 @@ impl Nodes {
 
     fn count_images(&mut self, node: &Node, by: i64) {
         for (name, size) in &node.images {
-            // If nodes report different sizes of an image, the first one counts.
+            // If nodes report different sizes of an image, the first size counts.
             let (_, nodes) = self.images.entry(name.clone()).or_insert((*size, 0));
             *nodes += by;
             if *nodes <= 0 {

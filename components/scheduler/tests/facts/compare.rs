@@ -32,7 +32,7 @@ impl Differences {
 /// Plug-ins of 1.36 that 1.35 does not have.
 const NEWER: [&str; 1] = ["NodeDeclaredFeatures"];
 
-/// One attempt to find a node.
+/// Compares one attempt to find a node.
 pub fn cycle(wanted: &Value, plan: &Plan, differences: &mut Differences) {
     let got = &plan.explanation;
     differences.equal("feasible", &sorted(&wanted["feasible"]), sorted(&json!(names(&got.feasible))));
@@ -125,7 +125,7 @@ fn sorted(list: &Value) -> Value {
     json!(list)
 }
 
-/// The node of a pod that was bound.
+/// Compares the node of a pod that was bound.
 pub fn bound(wanted: &Value, plan: &Plan, differences: &mut Differences) {
     let node = plan.node().map(|node| &**node);
     let best = wanted["best"].as_array();
@@ -140,7 +140,7 @@ pub fn bound(wanted: &Value, plan: &Plan, differences: &mut Differences) {
     }
 }
 
-/// The volumes and devices chosen with the node: how many devices each claim has, and which volumes.
+/// Compares the volumes and devices chosen with the node: how many devices each claim has, and which volumes.
 pub fn reservation(wanted: &Value, reservation: &Reservation, differences: &mut Differences) {
     for (claim, allocation) in &reservation.devices {
         let devices = wanted["resourceClaims"][claim.to_string()]["devices"].as_array().map_or(0, Vec::len);
@@ -160,7 +160,7 @@ pub fn reservation(wanted: &Value, reservation: &Reservation, differences: &mut 
     }
 }
 
-/// The message for an unschedulable pod, and the victims.
+/// Compares the message for an unschedulable pod, and the victims.
 pub fn unschedulable(wanted: &Value, plan: &Plan, differences: &mut Differences) {
     let PlanOutcome::Unschedulable(why) = &plan.outcome else { return };
     differences.unless("node", wanted["node"].is_null(), || format!("none, not {}", wanted["node"]));

@@ -1,5 +1,5 @@
-//! Compares the decisions of Kubernetes' scheduler, scenario by scenario, with those of this scheduler: which nodes are
-//! rejected and why, every score, the message, the victims.
+//! Compares the decisions of Kubernetes' scheduler, scenario by scenario, with the decisions of this scheduler: which
+//! nodes are rejected and why, every score, the message, the victims.
 //!
 //! `FACTS=name cargo test -p holdfast-scheduler --test facts` plays the scenarios whose names contain `name` and prints
 //! every difference.

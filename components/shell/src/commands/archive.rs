@@ -5,7 +5,7 @@ use crate::files::{Trouble, absolute};
 use crate::shell::{Open, Shell, ShellResult};
 
 const BLOCK: usize = 512;
-/// The maximum number of entries of an archive that are extracted, including those that cannot be written.
+/// The maximum number of entries of an archive that are extracted. Entries that cannot be written count, too.
 const ENTRIES_MAX: usize = 10_000;
 /// The longest name in an entry of its own.
 const NAME_BYTES_MAX: usize = 8192;
@@ -206,7 +206,7 @@ fn path_of(attributes: &[u8]) -> Option<String> {
     None
 }
 
-/// Reads blocks of exactly the given size; the last one may be shorter.
+/// Reads blocks of exactly the given size; the last block may be shorter.
 struct Blocks {
     from: Open,
     held: Vec<u8>,

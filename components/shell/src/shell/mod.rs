@@ -158,7 +158,7 @@ impl Shell {
         shell
     }
 
-    /// Runs one command to its end: a container's own, or one that is executed in it.
+    /// Runs one command to its end: the container's own command, or a command that is executed in the container.
     pub async fn command(mut self, words: Vec<String>) -> i32 {
         let done = self.invoke(words).await;
         let done = match done {

@@ -18,7 +18,8 @@ impl Shell {
                     match put.await? {
                         Some(Some(count)) => rest = &rest[count..],
                         Some(None) => return Err(Stop::Killed(Signal::Pipe)),
-                        // A signal with a trap came. Only the first one is kept, and the write stops if bytes are left.
+                        // A signal with a trap arrived. Only the first such signal is kept, and the write stops if
+                        // bytes are left.
                         None => self.caught.truncate(1),
                     }
                     if !self.caught.is_empty() && !rest.is_empty() {

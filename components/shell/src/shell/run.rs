@@ -182,7 +182,7 @@ impl Shell {
         let status = self.status;
         self.status = 0;
         let words = {
-            // `$?` in a command is the status of the previous one.
+            // `$?` in a command is the status of the previous command.
             self.status = status;
             let words = self.words(words).await?;
             if words.is_empty() {

@@ -1,13 +1,13 @@
-//! Drives controllers over one world, without time or tokio. The caller notifies it of changes, carries out the plans
-//! that it returns, and reports their results; the driver then determines when each key is planned again.
+//! Drives controllers over one world, without time or tokio. The caller notifies the driver of changes, carries out the
+//! plans that the driver returns, and reports their results; the driver then determines when each key is planned again.
 //!
 //! Namespaces take turns: the next key is from the namespace for which all controllers together have done the least
 //! work. Work is counted ([`crate::work`]), so that a namespace with few cheap keys never waits behind a namespace with
 //! many or expensive ones.
 //!
-//! The work of a plan is bounded. The caller may make a plan that was expensive the last time in the background, on a
-//! copy of the world. Meanwhile a placeholder replaces the controller; when the plan is made, the controller is
-//! notified of the changes that it missed.
+//! The work of a plan is bounded. If a key's last plan was expensive, the caller may make the key's next plan in the
+//! background, on a copy of the world. Meanwhile a placeholder replaces the controller; when the plan is made, the
+//! controller is notified of the changes that it missed.
 //!
 //! After the actions for a key were carried out, the key is planned again only once the world has reached the versions
 //! of these writes. So no controller has to remember its own writes.

@@ -120,7 +120,7 @@ pub struct ExtendedClaimStatus {
 }
 
 impl super::Pod {
-    /// Whether the pod uses ResourceClaims, its own or one for extended resources.
+    /// Whether the pod uses ResourceClaims: claims in its spec, or a claim for extended resources.
     pub fn claims_devices(&self) -> bool {
         !self.spec.resource_claims.is_empty() || self.status.extended_resource_claim_status.is_some()
     }

@@ -207,7 +207,7 @@ pub enum IntOrPercent {
 }
 
 impl IntOrPercent {
-    /// The amount for `total`. A fraction is rounded up or down by `round_up`.
+    /// The amount for `total`. A fraction is rounded up if `round_up` is true, otherwise down.
     pub fn of(self, total: i64, round_up: bool) -> i64 {
         match self {
             IntOrPercent::Number(number) => number,

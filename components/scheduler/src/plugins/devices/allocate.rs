@@ -203,7 +203,7 @@ impl Allocator {
         untolerated(&candidate.device.taints, tolerations).is_some() || (!self.rules.is_empty() && by_rule())
     }
 
-    /// The score of the chosen alternatives: eight for a first choice, one less for each later one.
+    /// The score of the chosen alternatives: eight for a first alternative, one less for each later alternative.
     pub fn first_available_score(&self, allocations: &[Allocation]) -> i64 {
         let mut sum = 0;
         for (claim, allocation) in self.claims.iter().zip(allocations) {
@@ -276,7 +276,7 @@ struct Pick {
 struct Search<'a> {
     allocator: &'a Allocator,
     candidates: Vec<Candidate<'a>>,
-    /// The devices that claims have.
+    /// The devices that are allocated to claims.
     in_use: &'a DevicesInUse,
     /// The devices chosen in this search.
     chosen_devices: DevicesInUse,

@@ -18,7 +18,7 @@ fn uses(name: &str) -> Value {
     spec
 }
 
-/// A scheduler with one device that is allocated to a pod, and written.
+/// A scheduler that has allocated a device to a pod, and whose write of the allocation succeeded.
 fn given() -> (Scene, Value) {
     let mut scene = Scene::new();
     scene.node("n", "4");
@@ -543,8 +543,8 @@ fn incomplete_pools_give_no_devices() {
     with_claims(&[muddled], &[exactly(json!({}))], &[]).is_told("Unschedulable", met);
 }
 
-/// A device of 40Gi that may be allocated whole or in partitions, which share its counters with earlier allocations and
-/// earlier choices.
+/// A device of 40Gi may be allocated whole or in partitions, which all consume the same counters. Earlier allocations
+/// and earlier choices have consumed a part of the counters.
 #[test]
 fn partitions_of_a_device_share_its_counters() {
     let takes = |name: &str, amount: &str| json!({"name": name, "consumesCounters": [{"counterSet": "card", "counters": {"memory": {"value": amount}}}]});

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A scheduler with many pending requests, and a pod of higher priority than the pod on the only node that it fits.
+/// A scheduler with many pending requests, and a pod that fits only a node with a pod of lower priority.
 fn busy() -> Scene {
     let mut scene = Scene::new();
     for number in 0..4 {

@@ -10,7 +10,7 @@ fn brings(volume: Value) -> Value {
     spec
 }
 
-/// A pod with an inline volume, and a node with a limit of volumes for a driver and a pod with a disk on it.
+/// A pod with an inline volume, and a node that limits a driver's volumes and already runs a pod with a disk.
 fn beside_a_disk(driver: &str, limit: u32, volume: Value) -> Scene {
     let mut scene = Scene::new();
     scene.node("n", "4");

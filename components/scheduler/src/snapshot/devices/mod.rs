@@ -27,7 +27,7 @@ pub struct Devices {
     extended: ExtendedResources,
     /// The slices by their pools.
     pools: Pools,
-    /// The devices that claims have.
+    /// The devices that are allocated to claims.
     in_use: DevicesInUse,
     searches: Arc<SharedSearchState>,
 }

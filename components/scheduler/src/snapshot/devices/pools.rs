@@ -171,7 +171,7 @@ impl Pool {
         Pool { driver, name, slices, by_node, for_other_nodes, counters, has_name_twice, has_invalid_counters }
     }
 
-    /// The part of the pool that is for a node; `None`: the node has none.
+    /// The part of the pool that is for a node; `None`: the pool has no part for the node.
     fn on_node(&self, node: &Node) -> Option<NodePool<'_>> {
         let own = self.by_node.get(&node.name).map(Vec::as_slice).unwrap_or_default();
         let reaches = |slice: &Slice| match slice.node_selection {
