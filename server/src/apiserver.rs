@@ -304,7 +304,6 @@ impl Server {
             pages::describe_process(service, &args.gates()?, args.shown_version());
             tokio::spawn(serving::follow(Arc::downgrade(&tls)));
             let serving = tokio::spawn(serve(transport.clone(), listener, tls, guests));
-            tokio::spawn(housekeeping::run(service.clone()));
             keys.start();
             if let Some(follow) = follow {
                 tokio::spawn(keys.follow(follow));
@@ -315,6 +314,8 @@ impl Server {
             let presence = presence_of(&args, address);
             despite_a_full_disk(make_objects(service, &presence).await)
                 .map_err(|refusal| anyhow!("the objects that every cluster has could not be made: {refusal:?}"))?;
+            // The rules of aggregated roles are written by a controller whose role and binding are among those objects.
+            tokio::spawn(housekeeping::run(service.clone()));
             let mut kept = JoinSet::new();
             if let Some(etcd) = &etcd {
                 etcd.start(service, &mut kept);
