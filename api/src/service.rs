@@ -11,7 +11,7 @@ use holdfast_audit::{Auditor, RequestEnd};
 use holdfast_core::Refusal;
 use holdfast_core::admission::Told;
 use holdfast_core::authz::webhook::Question;
-use holdfast_core::authz::{Authorizer, Consulted, User};
+use holdfast_core::authz::{Authorizer, Consulted, Opinions, User};
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::Kind;
 use holdfast_core::refusal::Internal;
@@ -254,11 +254,11 @@ impl Service {
 
     /// Calls `judge` with an authorizer for the roles of this state, and asks the webhooks that it needs.
     pub async fn judged<T>(&self, state: &State, judge: impl Fn(&Authorizer<'_>) -> T) -> T {
-        let consulted = Consulted::default();
+        let mut opinions = Opinions::new();
         loop {
-            match self.judged_so_far(state, &consulted, &judge) {
+            match self.judged_so_far(state, &opinions, &judge) {
                 Ok(judged) => return judged,
-                Err(open) => self.engine.consult(&consulted, open).await,
+                Err(open) => self.engine.consult(&mut opinions, open).await,
             }
         }
     }
@@ -267,11 +267,11 @@ impl Service {
     pub fn judged_so_far<T>(
         &self,
         state: &State,
-        consulted: &Consulted,
+        opinions: &Opinions,
         judge: impl Fn(&Authorizer<'_>) -> T,
     ) -> Result<T, Vec<Question>> {
-        let chain = self.engine.settings().authorization.now();
-        let judged = judge(&state.authorizer(&chain, consulted));
+        let (chain, consulted) = (self.engine.authorizers(), Consulted::of(opinions));
+        let judged = judge(&state.authorizer(&chain, &consulted));
         match consulted.take_open() {
             open if open.is_empty() => Ok(judged),
             open => Err(open),

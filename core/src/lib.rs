@@ -16,6 +16,7 @@ pub mod amends;
 pub mod apiservices;
 pub mod apply;
 pub mod authz;
+mod cached;
 pub mod cel;
 pub mod digest;
 pub mod election;

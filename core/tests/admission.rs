@@ -9,7 +9,7 @@ use holdfast_core::apply::apply;
 use holdfast_core::authz::User;
 use holdfast_core::event::{Operation, Record};
 use holdfast_core::kinds::registry;
-use holdfast_core::pipeline::{Answers, Decision, Effect, Judgement, Reviewed, Settings, actor, decide, judge};
+use holdfast_core::pipeline::{Answers, Basis, Decision, Effect, Judgement, Reviewed, Settings, actor, decide, judge};
 use holdfast_core::request::{Body, Format, Options, Request, Target, Verb};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Change, State};
@@ -49,7 +49,7 @@ fn request(state: &State, group: &str, resource: &str, namespace: Option<&str>, 
 
 fn create(state: &mut State, group: &str, resource: &str, namespace: Option<&str>, body: &Value) {
     let request = request(state, group, resource, namespace, body);
-    let decision = decide(state, &settings(), &request, stamp(state)).expect("an object");
+    let decision = decide(Basis::without_authorization(state, &settings()), &request, stamp(state)).expect("an object");
     for write in decision.writes {
         let offset = state.offset.next();
         let record = Record {
@@ -86,17 +86,26 @@ fn judged(state: &State, request: &Request) -> (Result<Decision, Refusal>, Told,
     })
 }
 
-/// Like [`judged`], but `respond` makes the answer to the nth review.
+/// Like [`judged`], but `respond` makes the answer to the nth review. A second judgement gets no pauses, so that it
+/// starts from the first webhook each time; both must agree.
 fn judged_by(
     state: &State,
     request: &Request,
     respond: impl Fn(&str, usize) -> Value,
 ) -> (Result<Decision, Refusal>, Told, usize) {
-    let (mut answers, mut asked) = (Answers::default(), 0);
+    let (mut answers, mut without_pauses, mut asked) = (Answers::default(), Answers::default(), 0);
+    let settings = settings();
+    let judge =
+        |answers: &Answers| judge(Basis::without_authorization(state, &settings), request, stamp(state), answers);
     loop {
-        match judge(state, &settings(), request, stamp(state), &answers) {
-            Judgement::Done(done, told) => return (done, told, asked),
-            Judgement::Need(Effect::Review(calls)) => {
+        match (judge(&answers), judge(&without_pauses)) {
+            (Judgement::Done(done, told), Judgement::Done(other, other_told)) => {
+                assert_eq!(format!("{done:?} {told:?}"), format!("{other:?} {other_told:?}"));
+                return (done, told, asked);
+            }
+            (Judgement::Need(Effect::Review { calls, pause }), Judgement::Need(Effect::Review { calls: same, .. })) => {
+                assert_eq!(calls, same);
+                answers.paused(pause);
                 for call in calls {
                     asked += 1;
                     let sent: Value = serde_json::from_slice(&call.review().concat()).expect("JSON");
@@ -114,11 +123,12 @@ fn judged_by(
                     response["uid"] = call.request["uid"].clone();
                     let review =
                         json!({"apiVersion": call.api_version, "kind": "AdmissionReview", "response": response});
-                    let answer = Ok(review.to_string().into_bytes());
-                    answers.reviewed(call, Reviewed { answer, nanos: 0 });
+                    let reviewed = Reviewed { answer: Ok(review.to_string().into_bytes()), nanos: 0 };
+                    without_pauses.reviewed(call.clone(), reviewed.clone());
+                    answers.reviewed(call, reviewed);
                 }
             }
-            Judgement::Need(effect) => panic!("{effect:?}"),
+            (one, other) => panic!("{one:?}, {other:?}"),
         }
     }
 }
@@ -139,9 +149,10 @@ fn watched(state: &mut State, resource: &str, kind: &str) {
 fn reviews(state: &State, request: &Request, patch: &Value) -> (Vec<Value>, Result<Decision, Refusal>) {
     let (mut answers, mut seen) = (Answers::default(), Vec::new());
     loop {
-        match judge(state, &settings(), request, stamp(state), &answers) {
+        match judge(Basis::without_authorization(state, &settings()), request, stamp(state), &answers) {
             Judgement::Done(done, _) => return (seen, done),
-            Judgement::Need(Effect::Review(calls)) => {
+            Judgement::Need(Effect::Review { calls, pause }) => {
+                answers.paused(pause);
                 for call in calls {
                     let sent: Value = serde_json::from_slice(&call.review().concat()).expect("JSON");
                     let mut response = json!({"allowed": true, "uid": call.request["uid"]});

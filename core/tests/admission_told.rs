@@ -6,12 +6,12 @@ use base64::engine::general_purpose::STANDARD;
 use holdfast_core::Refusal;
 use holdfast_core::admission::{Admission, Call, Choice, Told};
 use holdfast_core::apply::apply;
-use holdfast_core::authz::User;
 use holdfast_core::authz::chain::Way;
 use holdfast_core::authz::webhook::{Condition, OnFailure, Webhook};
+use holdfast_core::authz::{Chain, User};
 use holdfast_core::event::{Operation, Record};
 use holdfast_core::kinds::registry;
-use holdfast_core::pipeline::{Answers, Decision, Effect, Judgement, Reviewed, Settings, actor, judge};
+use holdfast_core::pipeline::{Answers, Basis, Decision, Effect, Judgement, Reviewed, Settings, actor, judge};
 use holdfast_core::request::{Body, FieldValidation, Format, Options, Request, Target, Verb};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Change, State};
@@ -20,10 +20,11 @@ use std::sync::Arc;
 
 const REGISTRATIONS: &str = "admissionregistration.k8s.io";
 
-/// A cluster with one namespace, and its server's settings.
+/// A cluster with one namespace, and its server's settings and authorizers.
 struct World {
     state: State,
     settings: Settings,
+    chain: Arc<Chain>,
 }
 
 /// The outcome of a write.
@@ -63,7 +64,8 @@ impl World {
             assert_eq!(admission.configure(plugin, document), []);
         }
         let settings = Settings { admission, ..Settings::default() };
-        let mut world = World { state: State::new(Arc::new(registry().clone())), settings };
+        let chain = Chain::always_allow().clone();
+        let mut world = World { state: State::new(Arc::new(registry().clone())), settings, chain };
         world.make("", "namespaces", None, json!({"metadata": {"name": "shop"}}));
         world.make("", "serviceaccounts", Some("shop"), json!({"metadata": {"name": "default"}}));
         world
@@ -99,9 +101,11 @@ impl World {
         };
         let (mut answers, mut calls) = (Answers::default(), Vec::new());
         loop {
-            match judge(&self.state, &self.settings, request, stamp, &answers) {
+            let basis = Basis { state: &self.state, settings: &self.settings, chain: &self.chain };
+            match judge(basis, request, stamp, &answers) {
                 Judgement::Done(decided, told) => return Outcome { decided, told, calls },
-                Judgement::Need(Effect::Review(asked)) => {
+                Judgement::Need(Effect::Review { calls: asked, pause }) => {
+                    answers.paused(pause);
                     for call in asked {
                         let mut response = respond(&call);
                         response["uid"] = call.request["uid"].clone();
@@ -446,7 +450,7 @@ fn expressions_ask_authorizers_as_requests_do() {
     for (way, expression, expected) in rows {
         let mut world = World::new();
         judging(&mut world, "configmaps", &expression, (json!({}), json!({})));
-        world.settings.authorization = way().into();
+        world.chain = Arc::new(Chain::new(vec![way()]));
         let mut request = world.create("configmaps", &json!({"metadata": {"name": "c"}}));
         request.user = Arc::new(User::new("system:node:n", &["system:nodes"]));
         let why = world.alone(&request).why();
@@ -466,7 +470,7 @@ fn the_checks_of_a_request_name_its_object() {
     let subjects = json!([{"apiGroup": group, "kind": "User", "name": "joe"}]);
     let to = json!({"apiGroup": group, "kind": "Role", "name": "r"});
     world.make(group, "rolebindings", shop, json!({"metadata": {"name": "r"}, "roleRef": to, "subjects": subjects}));
-    world.settings.authorization = Way::Rbac.into();
+    world.chain = Arc::new(Chain::new(vec![Way::Rbac]));
     for (name, expected) in [("c", true), ("d", false)] {
         let mut request = world.create("configmaps", &json!({"metadata": {"name": name}}));
         request.user = Arc::new(User::new("joe", &[]));

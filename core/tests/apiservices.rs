@@ -11,7 +11,7 @@ use holdfast_core::event::{Operation, Record};
 use holdfast_core::kinds::registry;
 use holdfast_core::namespace::Step;
 use holdfast_core::object::meta;
-use holdfast_core::pipeline::{self, Decision, Settings};
+use holdfast_core::pipeline::{self, Basis, Decision, Settings};
 use holdfast_core::request::{Body, Format, Options, Request, Target, Verb};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Change, State};
@@ -47,7 +47,9 @@ impl World {
 
     fn carry_out(&mut self, request: &Request) {
         self.commands += 1;
-        let decided = pipeline::decide(&self.state, &Settings::default(), request, self.stamp());
+        let settings = Settings::default();
+        let basis = Basis::without_authorization(&self.state, &settings);
+        let decided = pipeline::decide(basis, request, self.stamp());
         let Decision { writes, .. } = decided.unwrap_or_else(|refusal| panic!("{request:?}: {refusal:?}"));
         for write in writes {
             let offset = self.state.offset.next();

@@ -9,9 +9,8 @@
 #[allow(dead_code)]
 mod world;
 
-use holdfast_core::authz::chain::Way;
 use holdfast_core::kinds::{Kind, KindId, registry};
-use holdfast_core::pipeline::{Answer, Answers, Judgement, judge};
+use holdfast_core::pipeline::{Answer, Answers, Basis, Judgement, judge};
 use holdfast_core::refusal::Refusal;
 use holdfast_core::request::{FieldValidation, Format, Verb};
 use holdfast_core::schema::{Field, Message, MessageId, Shape, Type, schema};
@@ -64,7 +63,6 @@ struct Taken {
 #[test]
 fn work_and_answers_are_in_proportion_to_what_is_sent() {
     let mut world = World::new();
-    world.settings.authorization = Way::AlwaysAllow.into();
     let (mut fields, mut faults) = (0, Vec::new());
     let custom = define(&mut world);
     let world = &world;
@@ -191,7 +189,7 @@ fn taken(world: &World, kind: &Kind, version: usize, body: &str) -> Option<Taken
     request.options.dry_run = true;
     let stamp = Stamp { time: jiff::Timestamp::from_second(1_795_000_000).expect("within range"), seed: 1 };
     let region = Region::new(ALLOCATOR);
-    let (answer, is_object) = match judge(&world.state, &world.settings, &request, stamp, &Answers::default()) {
+    let (answer, is_object) = match judge(Basis::without_authorization(&world.state, &world.settings), &request, stamp, &Answers::default()) {
         Judgement::Done(Ok(decision), told) => {
             let warnings: usize = decision.warnings.iter().chain(told.warnings.iter()).map(String::len).sum();
             let of_answer = match &decision.answer {

@@ -5,7 +5,7 @@ use holdfast_core::authz::{PRIVILEGED_GROUP, User};
 use holdfast_core::event::{Operation, Record};
 use holdfast_core::flowcontrol::{Configuration, upkeep};
 use holdfast_core::kinds::registry;
-use holdfast_core::pipeline::{self, Decision, Settings};
+use holdfast_core::pipeline::{self, Basis, Decision, Settings};
 use holdfast_core::refusal::Refusal;
 use holdfast_core::request::{Body, Format, Options, Request, Target, Verb};
 use holdfast_core::stamp::Stamp;
@@ -34,7 +34,9 @@ impl World {
 
     fn carry_out(&mut self, request: &Request) -> Result<(), Refusal> {
         self.commands += 1;
-        let Decision { writes, .. } = pipeline::decide(&self.state, &Settings::default(), request, self.stamp())?;
+        let settings = Settings::default();
+        let basis = Basis::without_authorization(&self.state, &settings);
+        let Decision { writes, .. } = pipeline::decide(basis, request, self.stamp())?;
         for write in writes {
             let offset = self.state.offset.next();
             let record = Record {

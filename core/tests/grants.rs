@@ -7,8 +7,8 @@ mod world;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_core::Refusal;
-use holdfast_core::authz::User;
 use holdfast_core::authz::chain::Way;
+use holdfast_core::authz::{Chain, User};
 use holdfast_value::{Value, json};
 use std::sync::Arc;
 use world::{DEFINITIONS, World};
@@ -21,7 +21,7 @@ const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 /// A cluster in which `jane` has the permissions in `rules` everywhere, and an administrator has every permission.
 fn cluster(rules: Value) -> World {
     let mut world = World::new();
-    world.settings.authorization = Way::Rbac.into();
+    world.chain = Arc::new(Chain::new(vec![Way::Rbac]));
     world.user = Arc::new(User::new("root", &["system:masters"]));
     let everything = json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]);
     let gathering = json!({"clusterRoleSelectors": [{"matchLabels": {"to-admin": "true"}}]});

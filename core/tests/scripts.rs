@@ -15,13 +15,13 @@ mod words;
 
 use holdfast_core::Refusal;
 use holdfast_core::apply::apply;
-use holdfast_core::authz::User;
 use holdfast_core::authz::chain::Way;
+use holdfast_core::authz::{Chain, User};
 use holdfast_core::event::{Operation, Record};
 use holdfast_core::kinds::{KindId, registry};
 use holdfast_core::list::{self, Continue, Selection};
 use holdfast_core::namespace::Emptying;
-use holdfast_core::pipeline::{self, Answer, Decision, Representation, Settings};
+use holdfast_core::pipeline::{self, Answer, Basis, Decision, Representation, Settings};
 use holdfast_core::request::{Body, FieldValidation, Format, Options, Request, Target, Verb};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Change, Recent, State};
@@ -147,11 +147,10 @@ impl World {
     /// Judges a request and folds the events.
     fn judge(&mut self, line: &Line, request: &Request) -> String {
         let mut settings = self.settings.clone();
-        if line.option("user").is_some() {
-            settings.authorization = Way::Rbac.into();
-        }
         settings.allow_privileged = line.option("privileged") != Some("no");
-        let decision = match pipeline::decide(&self.state, &settings, request, self.stamp()) {
+        let way = if line.option("user").is_some() { Way::Rbac } else { Way::AlwaysAllow };
+        let basis = Basis { state: &self.state, settings: &settings, chain: &Arc::new(Chain::new(vec![way])) };
+        let decision = match pipeline::decide(basis, request, self.stamp()) {
             Ok(decision) => decision,
             Err(refusal) => return self.renderer.refusal(&refusal),
         };

@@ -6,7 +6,7 @@ use holdfast_core::authz::User;
 use holdfast_core::event::{Operation, Record};
 use holdfast_core::kinds::registry;
 use holdfast_core::pipeline::{
-    Answer, Answers, BoundTo, Effect, Judgement, Settings, SignedToken, TokenClaims, actor, decide, judge,
+    Answer, Answers, Basis, BoundTo, Effect, Judgement, Settings, SignedToken, TokenClaims, actor, decide, judge,
 };
 use holdfast_core::request::{Body, Format, Options, Request, Target, Verb};
 use holdfast_core::stamp::Stamp;
@@ -77,7 +77,12 @@ fn token(state: &State, spec: &Value) -> Request {
 
 /// The claims for which a request needs a signature.
 fn claims(state: &State, spec: &Value) -> Result<TokenClaims, Refusal> {
-    match judge(state, &Settings::default(), &token(state, spec), stamp(9), &Answers::default()) {
+    match judge(
+        Basis::without_authorization(state, &Settings::default()),
+        &token(state, spec),
+        stamp(9),
+        &Answers::default(),
+    ) {
         Judgement::Need(Effect::Sign(claims)) => Ok(*claims),
         Judgement::Done(Err(refusal), _) => Err(refusal),
         other => panic!("{other:?}"),
@@ -103,7 +108,7 @@ fn a_token_is_signed_outside_and_shown_in_its_request() {
     assert_eq!(claims.account, BoundTo { name: "robot".into(), uid: uid(&state, "serviceaccounts", "shop/robot") });
     let mut answers = Answers::default();
     answers.signed(claims, SignedToken { token: "t".into(), audiences: vec!["a".into()] });
-    match judge(&state, &Settings::default(), &token(&state, &spec), stamp(9), &answers) {
+    match judge(Basis::without_authorization(&state, &Settings::default()), &token(&state, &spec), stamp(9), &answers) {
         Judgement::Done(Ok(decision), _) => {
             assert!(decision.writes.is_empty());
             let Answer::Document { document } = decision.answer else { panic!("{:?}", decision.answer) };

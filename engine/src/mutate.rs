@@ -10,14 +10,14 @@ use futures_util::future::join_all;
 use holdfast_background::{heavy, run_low_priority};
 use holdfast_core::Refusal;
 use holdfast_core::admission::{Call, Told};
-use holdfast_core::authz::Consulted;
+use holdfast_core::authz::Opinions;
 use holdfast_core::authz::webhook::Question;
 use holdfast_core::event::{Actor, Offset};
 use holdfast_core::kinds::{Kind, KindId};
 use holdfast_core::list::{Page, Selection};
 use holdfast_core::object::meta::{Document, fields, metadata_mut};
 use holdfast_core::pipeline::{
-    self, Answer, Answers, Decision, Effect, Judgement, Representation, Reviewed, SignedToken, TokenClaims,
+    self, Answer, Answers, Basis, Decision, Effect, Judgement, Representation, Reviewed, SignedToken, TokenClaims,
 };
 use holdfast_core::refusal::{Internal, Subject, Texts, Unavailable, Unreasoned, WebhookFault};
 use holdfast_core::request::{Request, Verb};
@@ -293,7 +293,9 @@ impl Engine {
         // carried out, its outcome is added to `answers`, and the request is judged again from the start.
         loop {
             let place = self.large().turn(&request.user.name, weight).await;
-            let judge = || pipeline::judge(state, self.settings(), request, stamp, answers);
+            let chain = self.authorizers();
+            let basis = Basis { state, settings: self.settings(), chain: &chain };
+            let judge = || pipeline::judge(basis, request, stamp, answers);
             let judged = match place.is_some() {
                 true => run_low_priority(judge),
                 false if is_long => heavy(judge),
@@ -321,13 +323,14 @@ impl Engine {
                     let empty = self.limits().take(&buckets, stamp.time.as_millisecond());
                     answers.counted(buckets, empty);
                 }
-                Judgement::Need(Effect::Review(calls)) => {
+                Judgement::Need(Effect::Review { calls, pause }) => {
+                    answers.paused(pause);
                     for (call, reviewed) in self.review(calls).await {
                         answers.reviewed(call, reviewed);
                     }
                 }
                 Judgement::Need(Effect::Authorize(questions)) => {
-                    self.consult(&answers.consulted, questions).await;
+                    self.consult(&mut answers.opinions, questions).await;
                 }
                 Judgement::Need(Effect::Sign(claims)) => {
                     let signed = self.sign(&claims).await?;
@@ -442,14 +445,14 @@ impl Engine {
         join_all(asked).await
     }
 
-    /// Sends the questions to authorization webhooks.
-    pub async fn consult(&self, consulted: &Consulted, questions: Vec<Question>) {
+    /// Sends the questions to authorization webhooks, and adds their answers to the opinions.
+    pub async fn consult(&self, opinions: &mut Opinions, questions: Vec<Question>) {
         for question in questions {
             let answer = match self.outside() {
                 Some(outside) => outside.authorize(&question).await,
                 None => Err("no webhook can be called from here".into()),
             };
-            consulted.answered(question, answer);
+            opinions.insert(question, answer);
         }
     }
 

@@ -496,7 +496,7 @@ impl Engine {
                 return Ok((view.state, None));
             }
             let (mut state, charge) = view.part(&Wanted::All)?;
-            if state.nodes.is_none() && engine.settings().authorization.now().has(Mode::Node) {
+            if state.nodes.is_none() && engine.authorizers().has(Mode::Node) {
                 Arc::make_mut(&mut state).follow_nodes();
             }
             Ok::<_, Refusal>((state, Some(charge)))

@@ -233,7 +233,6 @@ impl Server {
             node_ports: args.services.service_node_port_range,
             ports_elsewhere: etcd.as_ref().map(Upkeep::ports).unwrap_or_default(),
             allow_privileged: args.objects.allow_privileged.unwrap_or(false),
-            authorization: chain,
             admission: admission::chain(&args.admission, plugins_left_out)
                 .map_err(|faults| anyhow!(joined(&faults)))?
                 .without(&gates.plugins_off)
@@ -257,7 +256,8 @@ impl Server {
             gates_off: gates.fields_off.clone(),
             ..pipeline::Settings::default()
         };
-        let options = Options { sealing: Some(sealing), ..Options::new(settings, Arc::new(SystemClock)) };
+        let options =
+            Options { authorization: chain, sealing: Some(sealing), ..Options::new(settings, Arc::new(SystemClock)) };
         let registry = Arc::new(offer.registry(registry()));
         let engine = encryption::open_patiently(|| Engine::open(log.clone(), registry.clone(), options.clone()))?;
         engine.open_parts(parts)?;
@@ -564,7 +564,7 @@ fn fairness(args: &Args, gates: &ApiGates) -> Option<Duration> {
 
 /// Whether the mode AlwaysAllow is on: then anonymous requests are refused, as in Kubernetes.
 fn everybody_may(engine: &Engine) -> bool {
-    let allowed = engine.settings().authorization.now().has(Mode::AlwaysAllow);
+    let allowed = engine.authorizers().has(Mode::AlwaysAllow);
     if allowed {
         tracing::warn!(
             "anonymous requests are refused whatever --anonymous-auth says, because --authorization-mode has AlwaysAllow: \

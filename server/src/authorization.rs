@@ -3,11 +3,12 @@
 use crate::files::read;
 use crate::host::server_id_hash;
 use anyhow::{Context, Result, anyhow};
+use arc_swap::ArcSwap;
 use holdfast_authorization::{Authorizer, ChainFault, ChainFile, Configuration, Connection, Webhooks, chain};
 use holdfast_component::options::joined;
 use holdfast_component::values::parse_duration;
 use holdfast_core::authz::abac::Policies;
-use holdfast_core::authz::chain::{Chain, Configured, Mode, Way};
+use holdfast_core::authz::chain::{Chain, Mode, Way};
 use holdfast_core::authz::paths::OpenPath;
 use holdfast_core::authz::webhook::{OnFailure, Webhook};
 use holdfast_outbound::Dialer;
@@ -85,7 +86,7 @@ impl FromStr for ModeName {
 
 /// The chain of authorizers with its webhooks and the files that are followed.
 pub struct Authorization {
-    pub chain: Configured,
+    pub chain: Arc<ArcSwap<Chain>>,
     pub webhooks: Arc<Webhooks>,
     pub followed: Option<ChainFile>,
     /// Whether the policy file has lines without a version.
@@ -132,7 +133,7 @@ impl AuthorizationArgs {
             return Err(faults);
         };
         let has_unversioned = policies.as_ref().is_some_and(|policies| policies.has_unversioned);
-        let chain: Configured = self.with_open_paths(chain).into();
+        let chain = Arc::new(ArcSwap::from_pointee(self.with_open_paths(chain)));
         let webhooks = Webhooks::new(webhooks, server_id_hash());
         let followed = text.map(|(file, text)| {
             let (chain, webhooks, dialer) = (chain.clone(), webhooks.clone(), dialer.clone());

@@ -44,10 +44,9 @@ impl SimulatedServer {
         let settings = Settings {
             service_ranges: "10.0.0.0/29".parse()?,
             node_ports: (30000, 30000 + NODE_PORTS as u16 - 1),
-            authorization: Way::Rbac.into(),
             ..Settings::default()
         };
-        let options = Options::new(settings, clock.clone());
+        let options = Options::new(settings, clock.clone()).authorized_by(Way::Rbac);
         let hub = Hub::with_queues(QUEUE_EVENTS);
         let (engine, writer, queue) = Engine::assemble(disk.clone(), registry, options, hub, QUEUE_COMMANDS)
             .map_err(|fault| format!("the server does not start: {fault}"))?;

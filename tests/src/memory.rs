@@ -36,8 +36,7 @@ impl Memory {
     /// Opens the log and creates the objects of every cluster, like `holdfast up`.
     pub async fn start(log: Arc<dyn Log>) -> Memory {
         let registry = Arc::new(registry().clone());
-        let settings = Settings { authorization: Way::Rbac.into(), ..Settings::default() };
-        let options = Options::new(settings, Arc::new(SystemClock));
+        let options = Options::new(Settings::default(), Arc::new(SystemClock)).authorized_by(Way::Rbac);
         let engine = Engine::open(log, registry.clone(), options).expect("open the log");
         let key = rcgen::KeyPair::generate().expect("a key").serialize_pem();
         let tokens = ServiceAccountTokens::new(vec!["https://memory.test".into()], Vec::new(), Some(&key), &[]);

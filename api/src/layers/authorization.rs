@@ -6,7 +6,7 @@ use crate::{CallSubject, ResourcePath};
 use futures_util::future::BoxFuture;
 use holdfast_audit::Spent;
 use holdfast_core::Refusal;
-use holdfast_core::authz::{Attributes, Authorizer, Consulted, Judged, ResourceTarget, Selected, User, forbidden};
+use holdfast_core::authz::{Attributes, Authorizer, Judged, Opinions, ResourceTarget, Selected, User, forbidden};
 use holdfast_core::refusal::Internal;
 use holdfast_core::request::{Options, Request, Verb};
 use holdfast_core::state::State;
@@ -29,20 +29,19 @@ impl Layer for Authorization {
         Dispatched { parts }: Dispatched,
         next: Next<'a, Authorized>,
     ) -> BoxFuture<'a, Outcome> {
-        let (service, consulted, began) = (next.service(), Consulted::default(), Instant::now());
+        let (service, began) = (next.service(), Instant::now());
         let state = service.engine().snapshot();
-        let attempt = |parts: &CallParts| {
-            service.judged_so_far(&state, &consulted, |authorizer| Judgement::of(authorizer, &state, parts))
-        };
-        match attempt(&parts) {
+        let judge = |authorizer: &Authorizer<'_>| Judgement::of(authorizer, &state, &parts);
+        match service.judged_so_far(&state, &Opinions::new(), judge) {
             Ok(judgement) => record_and_pass(judgement, context, parts, next, began),
             // A call waits here only if a webhook must be asked, which is rare.
             Err(mut open) => Box::pin(async move {
                 let (service, state) = (next.service(), next.service().engine().snapshot());
+                let mut opinions = Opinions::new();
                 loop {
-                    service.engine().consult(&consulted, open).await;
+                    service.engine().consult(&mut opinions, open).await;
                     let judge = |authorizer: &Authorizer<'_>| Judgement::of(authorizer, &state, &parts);
-                    match service.judged_so_far(&state, &consulted, judge) {
+                    match service.judged_so_far(&state, &opinions, judge) {
                         Ok(judgement) => break record_and_pass(judgement, context, parts, next, began).await,
                         Err(more) => open = more,
                     }

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
 use holdfast_core::admission::Told;
 use holdfast_core::authz::reviews::{invalid, review, token_review};
-use holdfast_core::authz::{Authorizer, Consulted};
+use holdfast_core::authz::{Authorizer, Opinions};
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::{Kind, Question, apply_defaults};
 use holdfast_core::list::{Page, Selection};
@@ -134,13 +134,13 @@ async fn review_access(service: &Service, posted: Document, found: &Found) -> Ou
     let (body, engine) = (Value::Object(body), service.engine());
     let state = judging(service, found, &body).await?;
     let judge = |authorizer: &Authorizer<'_>| created(kind, request, review(kind, &body, &request.user, authorizer)?);
-    let consulted = Consulted::default();
+    let mut opinions = Opinions::new();
     loop {
         // A review of a user in 100,000 groups takes long, so it must not block a worker.
-        let judged = || service.judged_so_far(&state, &consulted, judge);
+        let judged = || service.judged_so_far(&state, &opinions, judge);
         match engine.by_size(&request.user.name, request.body.content.len(), judged).await {
             Ok(outcome) => return outcome,
-            Err(open) => engine.consult(&consulted, open).await,
+            Err(open) => engine.consult(&mut opinions, open).await,
         }
     }
 }

@@ -30,8 +30,8 @@ impl Clock for Seconds {
 
 /// A cluster with the objects that every cluster has, under RBAC.
 pub async fn cluster(options: Options) -> Arc<Service> {
-    let settings = Settings { authorization: Way::Rbac.into(), ..Settings::default() };
-    let options_of_engine = EngineOptions::new(settings, Arc::new(Seconds::default()));
+    let clock = Arc::new(Seconds::default());
+    let options_of_engine = EngineOptions::new(Settings::default(), clock).authorized_by(Way::Rbac);
     let log = Arc::new(MemoryLog::default());
     let engine = Engine::open(log, Arc::new(registry().clone()), options_of_engine).unwrap();
     let service = Service::new(engine, options);

@@ -150,8 +150,8 @@ impl Cluster {
     }
 
     async fn empty() -> Cluster {
-        let settings = Settings { authorization: Way::Rbac.into(), event_ttl: Some(EVENT_TTL), ..Settings::default() };
-        let options = Options::new(settings, Arc::new(SystemClock));
+        let settings = Settings { event_ttl: Some(EVENT_TTL), ..Settings::default() };
+        let options = Options::new(settings, Arc::new(SystemClock)).authorized_by(Way::Rbac);
         let log = Arc::new(VolatileLog::default());
         let engine = Engine::open(log, Arc::new(registry().clone()), options).expect("an empty log in memory");
         let key = rcgen::KeyPair::generate().expect("a key").serialize_pem();

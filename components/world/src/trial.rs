@@ -18,7 +18,7 @@ use holdfast_core::event::{Operation, Record};
 use holdfast_core::kinds::{KindId, registry};
 use holdfast_core::list;
 use holdfast_core::object::meta;
-use holdfast_core::pipeline::{self, Answers, Clearing, Judgement, Settings};
+use holdfast_core::pipeline::{self, Answers, Basis, Clearing, Judgement, Settings};
 use holdfast_core::request::Request;
 use holdfast_core::state::{self, Entry, State};
 use holdfast_value::{Value, json};
@@ -508,7 +508,8 @@ impl Trial {
 
     fn submit(&mut self, request: &Request) -> Result<Value, holdfast_core::Refusal> {
         let stamp = self.core_stamp();
-        let decision = match pipeline::judge(&self.state, &self.settings, request, stamp, &Answers::default()) {
+        let basis = Basis::without_authorization(&self.state, &self.settings);
+        let decision = match pipeline::judge(basis, request, stamp, &Answers::default()) {
             Judgement::Done(decided, _) => decided?,
             Judgement::Need(effect) => panic!("a trial cannot {}", effect.what()),
         };

@@ -5,7 +5,7 @@ use crate::pipeline::decision::Write;
 use crate::refusal::{GivenCode, Texts};
 use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// The operation of a write for plug-ins and webhooks. It may differ from the request's verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -239,14 +239,15 @@ pub enum End {
     Unusable,
 }
 
-/// The pauses of a write: at most one for each round of mutating webhooks.
+/// The pauses of a write: the last one of each round of mutating webhooks. Without them a judgement reaches the same
+/// result; it only repeats the work of the webhooks before the pause.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Pauses(Arc<Mutex<[Option<Pause>; 2]>>);
+pub(crate) struct Pauses([Option<Box<Pause>>; 2]);
 
 /// The point in a round of mutating webhooks at which judging stopped to call a webhook, with the results of the
 /// webhooks before it.
 #[derive(Debug, Clone)]
-pub(super) struct Pause {
+pub struct Pause {
     /// The version of the state, and the object at the start of the round. If either differs, the pause is not used.
     pub(super) version: Offset,
     pub(super) begun: Arc<Value>,
@@ -259,7 +260,13 @@ pub(super) struct Pause {
 }
 
 impl Pauses {
-    pub(super) fn lock(&self) -> MutexGuard<'_, [Option<Pause>; 2]> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn of_round(&self, round: u32) -> Option<&Pause> {
+        self.0.get(round as usize)?.as_deref()
+    }
+
+    pub(crate) fn add(&mut self, pause: Box<Pause>) {
+        if let Some(last) = self.0.get_mut(pause.reinvocation.round as usize) {
+            *last = Some(pause);
+        }
     }
 }

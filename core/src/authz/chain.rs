@@ -7,7 +7,7 @@ use super::rbac::{RULES_BYTES_MAX, RbacIndex};
 use super::webhook::{Concern, Consulted, Webhook};
 use super::{Attributes, PolicyRule, Target, User, Verdict};
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, LazyLock};
 
 /// Authorization modes, as options and files name them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,7 +62,7 @@ pub enum Way {
     Webhook(Webhook),
     Rbac,
     Node,
-    /// Paths open to everybody; not an authorization mode.
+    /// Paths that are open to everybody. They are not an authorization mode.
     Paths(Vec<OpenPath>),
 }
 
@@ -101,7 +101,13 @@ impl Chain {
         Chain { ways }
     }
 
-    /// The same chain with another authorizer in front.
+    /// A chain that allows everything.
+    pub fn always_allow() -> &'static Arc<Chain> {
+        static CHAIN: LazyLock<Arc<Chain>> = LazyLock::new(|| Arc::new(Chain::new(vec![Way::AlwaysAllow])));
+        &CHAIN
+    }
+
+    /// This chain with another authorizer in front.
     pub fn behind(mut self, first: Way) -> Chain {
         self.ways.insert(0, first);
         self
@@ -117,32 +123,6 @@ impl Chain {
     }
 }
 
-/// The current chain. A reload of the configuration file replaces it; each judgement reads the chain once.
-#[derive(Debug, Clone)]
-pub struct Configured(Arc<RwLock<Arc<Chain>>>);
-
-impl Configured {
-    pub fn now(&self) -> Arc<Chain> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub fn replace(&self, chain: Chain) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(chain);
-    }
-}
-
-impl From<Chain> for Configured {
-    fn from(chain: Chain) -> Self {
-        Configured(Arc::new(RwLock::new(Arc::new(chain))))
-    }
-}
-
-impl From<Way> for Configured {
-    fn from(way: Way) -> Self {
-        Chain::new(vec![way]).into()
-    }
-}
-
 /// The chain with one state of the cluster.
 #[derive(Debug, Clone, Copy)]
 pub struct Authorizer<'a> {
@@ -150,7 +130,7 @@ pub struct Authorizer<'a> {
     pub rbac: &'a RbacIndex,
     /// The graph for the Node authorizer; `None` if the chain has no such authorizer.
     pub nodes: Option<&'a NodeGraph>,
-    /// The answers of webhooks so far, and the open questions.
+    /// The webhooks' answers so far, and the questions that stay open.
     pub consulted: &'a Consulted,
 }
 
@@ -293,7 +273,7 @@ impl Authorizer<'_> {
     }
 }
 
-/// Everything, as two rules: for resources and for paths.
+/// All permissions, as two rules: one for resources and one for paths.
 pub fn all_rules() -> [PolicyRule; 2] {
     let all = || vec!["*".to_owned()];
     [

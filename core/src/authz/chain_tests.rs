@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::authz::role::RoleKind;
-use crate::authz::webhook::{Condition, OnFailure, Opinion, Question};
+use crate::authz::webhook::{Condition, OnFailure, Opinion, Opinions, Question};
 use holdfast_value::json;
 
 fn rbac() -> RbacIndex {
@@ -27,10 +27,11 @@ fn ask(
     user: &User,
     answer: impl Fn(&Question) -> crate::authz::webhook::Answer,
 ) -> (Judged, Vec<String>) {
-    let (chain, rbac, consulted) = (Arc::new(Chain::new(ways)), rbac(), Consulted::default());
-    let authorizer = Authorizer { chain: &chain, rbac: &rbac, nodes: None, consulted: &consulted };
-    let mut asked = Vec::new();
+    let (chain, rbac) = (Arc::new(Chain::new(ways)), rbac());
+    let (mut opinions, mut asked) = (Opinions::new(), Vec::new());
     loop {
+        let consulted = Consulted::of(&opinions);
+        let authorizer = Authorizer { chain: &chain, rbac: &rbac, nodes: None, consulted: &consulted };
         let judged = authorizer.authorize(user, &Attributes::path("get", "/metrics"));
         let open = consulted.take_open();
         if open.is_empty() {
@@ -39,7 +40,7 @@ fn ask(
         for question in open {
             asked.push(question.webhook.clone());
             let answer = answer(&question);
-            consulted.answered(question, answer);
+            opinions.insert(question, answer);
         }
     }
 }

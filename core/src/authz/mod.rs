@@ -27,13 +27,13 @@ pub mod upkeep;
 pub mod user;
 pub mod webhook;
 
-pub use chain::{Authorizer, Chain, Configured, Judged, Mode};
+pub use chain::{Authorizer, Chain, Judged, Mode};
 pub use impersonation::ActingAs;
 pub use nodes::NodeGraph;
 pub use rbac::RbacIndex;
 pub use rule::PolicyRule;
 pub use user::{PRIVILEGED_GROUP, User, service_account_user};
-pub use webhook::Consulted;
+pub use webhook::{Consulted, Opinions};
 
 pub(crate) use crate::refusal::quoted;
 use crate::refusal::{Denied, DeniedTarget, Forbidden, Refusal, Subject};

@@ -1,13 +1,15 @@
 //! Authorization webhooks: the questions to another server, and the interpretation of its answers.
 //!
 //! Nothing here waits. A judgement that needs an unanswered question records it in [`Consulted`], and its result is
-//! discarded: the caller has the question answered, and judges again.
+//! discarded: the caller asks the webhook, adds the answer to the [`Opinions`], and judges again.
 
 use super::{Attributes, Selected, Target, User, Verdict};
 use crate::cel::{Budget, Environment, Program, Type, Value as CelValue, compile};
 use holdfast_value::{Map, Value, json};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::rc::Rc;
+use std::sync::LazyLock;
 
 /// The cost limit of one match condition.
 const CONDITION_COST_MAX: u64 = 1_000_000;
@@ -70,43 +72,43 @@ pub struct Opinion {
 /// An opinion, or why there is none.
 pub type Answer = Result<Opinion, String>;
 
-/// The questions and answers of one request. Clones share them.
+/// The webhooks' answers to the questions of one request so far.
+pub type Opinions = BTreeMap<Question, Answer>;
+
+/// The opinions that one judgement may read, and the questions that it leaves open. Clones share the open questions;
+/// all of them belong to the same judgement.
 #[derive(Debug, Clone, Default)]
-pub struct Consulted(Arc<Mutex<Consultation>>);
+pub struct Consulted(Rc<Consultation>);
 
 #[derive(Debug, Default)]
 struct Consultation {
-    answers: BTreeMap<Question, Answer>,
-    open: Vec<Question>,
+    opinions: Opinions,
+    open: RefCell<Vec<Question>>,
 }
 
 impl Consulted {
+    pub fn of(opinions: &Opinions) -> Consulted {
+        Consulted(Rc::new(Consultation { opinions: opinions.clone(), open: RefCell::default() }))
+    }
+
     /// The answer to a question. A question without an answer is recorded as open.
     pub(super) fn answer(&self, question: Question) -> Option<Answer> {
-        let mut own = self.lock();
-        let answer = own.answers.get(&question).cloned();
-        if answer.is_none() && !own.open.contains(&question) {
-            own.open.push(question);
+        let answer = self.0.opinions.get(&question).cloned();
+        let mut open = self.0.open.borrow_mut();
+        if answer.is_none() && !open.contains(&question) {
+            open.push(question);
         }
         answer
     }
 
-    /// Takes the open questions of the last judgement.
+    /// Takes the open questions.
     pub fn take_open(&self) -> Vec<Question> {
-        std::mem::take(&mut self.lock().open)
+        self.0.open.take()
     }
 
     /// Whether any question is open.
     pub fn is_open(&self) -> bool {
-        !self.lock().open.is_empty()
-    }
-
-    pub fn answered(&self, question: Question, answer: Answer) {
-        self.lock().answers.insert(question, answer);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Consultation> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        !self.0.open.borrow().is_empty()
     }
 }
 

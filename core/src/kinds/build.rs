@@ -12,13 +12,14 @@ use super::{
 use crate::authz::escalation::Authorize;
 use crate::authz::nodes::Relation;
 use crate::authz::role::RoleKind;
+use crate::cached::Cached;
 use crate::object::glance::Glance;
 use crate::object::meta::Document;
 use crate::object::names::NameRule;
 use crate::quota::{Measure, NOTHING_BUT_ITS_NUMBER};
 use crate::refusal::Causes;
 use holdfast_value::Value;
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 
 /// Verbs of an ordinary stored kind, in discovery order.
 const ALL_VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
@@ -88,7 +89,7 @@ impl Kind {
             measure: &NOTHING_BUT_ITS_NUMBER,
             hooks: Hooks::default(),
             custom: None,
-            packer: Mutex::default(),
+            packer: Cached::default(),
         }
     }
 

@@ -47,7 +47,7 @@ impl Kind {
     /// Keeps a converted form of an object. The form is packed when it has become old.
     pub fn keep(&self, made: Bytes) -> Body {
         let body = Body::new(made);
-        self.packer.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).note(&body);
+        self.packer.lock().note(&body);
         body
     }
 

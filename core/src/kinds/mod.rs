@@ -77,6 +77,7 @@ use crate::authz::escalation::Authorize;
 use crate::authz::nodes::Relation;
 use crate::authz::role::RoleKind;
 use crate::authz::user::User;
+use crate::cached::Cached;
 use crate::object::Packer;
 use crate::object::glance::Glance;
 use crate::object::meta::Document;
@@ -85,7 +86,7 @@ use crate::quota::Measure;
 use crate::refusal::{Causes, Texts};
 use crate::schema::MessageId;
 use holdfast_value::{Map, Value};
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 
 /// A served kind: one stored object type, in any number of groups and versions.
 pub struct Kind {
@@ -165,7 +166,7 @@ pub struct Kind {
     /// The data of a kind that a CustomResourceDefinition makes; `None` for a built-in kind.
     pub custom: Option<custom::Custom>,
     /// Packs the converted forms of objects of this kind.
-    pub(super) packer: Mutex<Packer>,
+    pub(super) packer: Cached<Packer>,
 }
 
 /// The changes that `metadata.generation` counts.

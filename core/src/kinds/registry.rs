@@ -5,7 +5,7 @@
 //! group, and little else.
 
 use super::{Deprecation, Kind, Known, Version, groups, known};
-use imbl::{HashMap, OrdMap, OrdSet, Vector};
+use imbl::{OrdMap, OrdSet, Vector};
 use std::cmp::{Ordering, Reverse};
 use std::sync::{Arc, LazyLock};
 
@@ -24,8 +24,7 @@ pub struct KindId(pub u32);
 pub struct Registry {
     /// The kinds, indexed by [`KindId`].
     kinds: Vector<Slot>,
-    /// A hash map, since every request looks up its kind several times.
-    groups: HashMap<Arc<str>, Arc<Group>>,
+    groups: OrdMap<Arc<str>, Arc<Group>>,
     by_storage: OrdMap<Arc<str>, KindId>,
     /// The kinds that were removed last, with the oldest removal first.
     retired: Vector<KindId>,

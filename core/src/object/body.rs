@@ -5,11 +5,12 @@
 //! into a model, which is another object that is stored whole. Unpacking copies the pieces in order, and costs hardly
 //! more than copying the whole object. Callers cannot see in which form an object is stored.
 
+use crate::cached::Cached;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::fmt;
-use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::ops::{DerefMut, Range};
+use std::sync::{Arc, Weak};
 
 /// Smaller objects are not packed, because the overhead would outweigh the savings.
 const BYTES_MIN: usize = 700;
@@ -30,9 +31,10 @@ const WINDOW: usize = 16;
 /// Matches begin at multiples of this number of bytes in a model.
 const STEP: usize = 4;
 
-/// The bytes of one version of an object. Clones share the bytes.
+/// The bytes of one version of an object. Clones share the bytes. They are stored whole or packed, and read the same
+/// either way.
 #[derive(Clone)]
-pub struct Body(Arc<Mutex<Form>>);
+pub struct Body(Arc<Cached<Form>>);
 
 enum Form {
     Whole(Bytes),
@@ -50,7 +52,7 @@ struct Pieces {
 
 impl Body {
     pub fn new(bytes: Bytes) -> Body {
-        Body(Arc::new(Mutex::new(Form::Whole(bytes))))
+        Body(Arc::new(Cached::new(Form::Whole(bytes))))
     }
 
     pub fn bytes(&self) -> Bytes {
@@ -88,8 +90,8 @@ impl Body {
         }
     }
 
-    fn form(&self) -> MutexGuard<'_, Form> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn form(&self) -> impl DerefMut<Target = Form> + '_ {
+        self.0.lock()
     }
 }
 
@@ -139,7 +141,7 @@ impl Pieces {
 pub struct Packer {
     /// The most recently used family comes first.
     families: VecDeque<Family>,
-    young: VecDeque<Weak<Mutex<Form>>>,
+    young: VecDeque<Weak<Cached<Form>>>,
 }
 
 /// Objects that begin with the same bytes: those of one apiVersion and kind.

@@ -28,7 +28,7 @@ pub(super) fn allocate(context: &Context, endpoint: &Endpoint, object: &mut Cand
     };
     let old = object.old.as_ref().map(|old: &Old| &old.document);
     let causes = allocate(&allocator, old, &mut object.new);
-    // An exhausted range is a server error, not the client's.
+    // An exhausted range is an error of the server, not of the client.
     if let Some(exhausted) = causes.iter().find(|cause| cause.reason == CauseReason::Internal) {
         return Err(Refusal::Internal(Internal::Exhausted(exhausted.message.clone())));
     }

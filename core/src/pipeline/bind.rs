@@ -64,7 +64,7 @@ fn check_unassigned(context: &Context, old: &Old, binding: &Document) -> Result<
     }
 }
 
-/// The conflict if the Binding requires another UID or version than the pod's.
+/// The conflict if the Binding requires another UID or version than the pod has.
 fn other_pod(binding: &Document, uid: &str, version: &str) -> Option<Conflict> {
     let wanted = |field: &str| metadata(binding).get(field).and_then(Value::as_str).filter(|wanted| !wanted.is_empty());
     if let Some(wanted) = wanted("uid").filter(|wanted| *wanted != uid) {
@@ -81,7 +81,7 @@ fn is_gated(pod: &Value) -> bool {
 /// Sets the node, the labels and annotations of the Binding, and the condition PodScheduled.
 fn assign(context: &Context, pod: &mut Document, binding: &Document, node: &str) {
     object_mut(pod, "spec").insert("nodeName", node.into());
-    // The Binding's labels (the node's topology) never replace the pod's own.
+    // The Binding's labels (the node's topology) never replace labels that the pod has.
     for (key, value) in metadata(binding).get("labels").and_then(Value::as_object).into_iter().flatten() {
         object_mut(metadata_mut(pod), "labels").entry(key.as_str()).or_insert_with(|| value.clone());
     }

@@ -11,7 +11,8 @@ pub struct TokenClaims {
     /// The time of issue, in seconds since 1970 like all times here.
     pub issued: i64,
     pub expires: i64,
-    /// Whether the signer may extend the lifetime. The signer does so only if all audiences are the server's own.
+    /// Whether the signer may extend the lifetime. The signer does so only if all audiences are audiences
+    /// of the server itself.
     pub extends: bool,
     pub namespace: String,
     pub account: BoundTo,

@@ -31,7 +31,7 @@ pub struct Decision {
 pub struct Write {
     pub kind: KindId,
     pub key: Arc<str>,
-    /// The version that the decision saw; `None`: the object did not exist.
+    /// The version that the decision saw; `None` if the object did not exist.
     pub expect: Option<Offset>,
     pub draft: Draft,
     pub index: Index,
@@ -44,8 +44,8 @@ pub struct Write {
 const SERVER: &str = "kube-apiserver";
 
 impl Write {
-    /// A status update that the server makes on another object than the request's. It is valid only if that object has
-    /// not changed.
+    /// A status update that the server makes on another object than the object of the request. It is valid only if that
+    /// object has not changed.
     pub fn of_status(
         state: &State,
         kind: KindId,
@@ -73,7 +73,7 @@ impl Write {
     }
 }
 
-/// An object and the version that the decision saw; `None`: the object did not exist.
+/// An object and the version that the decision saw. The version is `None` if the object did not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expectation {
     pub kind: KindId,

@@ -2,7 +2,7 @@
 
 pub(super) use crate::kinds::{layout, layout_of};
 
-use super::{Answers, Context, Settings, manage};
+use super::{Answers, Basis, Context, Settings, manage};
 use crate::kinds::{self, Kind};
 use crate::object::decode;
 use crate::object::meta::{self, Document, text, type_name};
@@ -16,12 +16,8 @@ use holdfast_value::Value;
 
 /// The body of a request on a kind that is not stored: checked against its schema, with defaults and managed fields.
 pub fn decode_body(state: &State, request: &Request, stamp: Stamp) -> Result<Document, Refusal> {
-    let settings = Settings::default();
-    let kind = state.kind(request.target.kind);
-    let answers = &Answers::default();
-    let chain = settings.authorization.now();
-    let settings = &settings;
-    let context = Context { state, settings, chain, request, stamp, kind, answers, admitted: Default::default() };
+    let (settings, answers) = (Settings::default(), Answers::default());
+    let context = Context::new(Basis::without_authorization(state, &settings), request, stamp, &answers);
     match posted(&context)? {
         Value::Object(document) => Ok(document),
         _ => Err(Refusal::Internal(Internal::BodyIsNoObject)),
@@ -144,7 +140,7 @@ impl Context<'_> {
         Refusal::BadRequest(BadRequest::Unrecognized { wanted: kind.into(), why })
     }
 
-    /// The refusal of an object of another kind or version than the path's.
+    /// The refusal of an object whose kind or version is not that of the path.
     fn wrong_kind(&self, found_version: &str, found_kind: &str, group: &str, version: &str, kind: &str) -> Refusal {
         let (found_group, found_short) = split_version(found_version);
         let known = self.state.registry.find_kind(found_group, found_short, found_kind).is_some();
@@ -157,7 +153,7 @@ impl Context<'_> {
         Refusal::BadRequest(BadRequest::Unfit { kind: found_kind, version, wanted: kind.into(), why })
     }
 
-    /// The fault of an object of another kind than the path's.
+    /// The fault of an object whose kind is not that of the path.
     pub(super) fn kind_fault(&self, found_version: &str, found_kind: &str) -> KindFault {
         self.cannot_become(found_version, found_kind, &self.version().group, &self.kind.kind)
     }

@@ -167,7 +167,7 @@ fn release(definitions: KindId, name: &str, mut definition: Document) -> Step {
     write(definitions, name, "", definition)
 }
 
-/// All remaining objects wait for finalizers: writes this once into the condition Terminating.
+/// Writes into the condition Terminating, once, that all remaining objects wait for finalizers.
 fn progress(definitions: KindId, name: &str, definition: Document) -> Option<Step> {
     let mut told = definition;
     let conditions = object_mut(&mut told, "status").get_mut("conditions").and_then(Value::as_array_mut)?;

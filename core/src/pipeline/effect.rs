@@ -6,9 +6,8 @@
 
 use super::claims::TokenClaims;
 use crate::admission::call::{Bucket, Call};
-use crate::admission::outcome::Pauses;
-use crate::authz::Consulted;
-use crate::authz::webhook::Question;
+use crate::admission::outcome::{Pause, Pauses};
+use crate::authz::webhook::{Opinions, Question};
 use crate::event::Offset;
 use crate::kinds::custom::Conversion;
 use crate::object::meta::Document;
@@ -20,8 +19,8 @@ use holdfast_value::Value;
 pub enum Effect {
     /// Converts an object into another version by webhook.
     Convert(Box<Conversion>),
-    /// Calls admission webhooks, all at once.
-    Review(Vec<Call>),
+    /// Calls admission webhooks, all at once. With the pause among the answers, judging resumes where it stopped.
+    Review { calls: Vec<Call>, pause: Option<Box<Pause>> },
     /// Asks authorization webhooks whether a user may do something.
     Authorize(Vec<Question>),
     /// Sends an ImageReview to the image policy webhook.
@@ -40,7 +39,7 @@ impl Effect {
             Self::Convert(_) => "call conversion webhooks",
             Self::Images(_) => "call the image policy webhook",
             Self::Limit(_) => "count Events",
-            Self::Review(_) => "call admission webhooks",
+            Self::Review { .. } => "call admission webhooks",
             Self::Sign(_) => "sign a token",
         }
     }
@@ -50,7 +49,7 @@ impl Effect {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignedToken {
     pub token: String,
-    /// The token's audiences: the requested audiences, or the signer's own.
+    /// The token's audiences: the requested audiences, or the signer's own audiences.
     pub audiences: Vec<String>,
 }
 
@@ -74,8 +73,8 @@ pub struct Answers {
     outdated: Option<Offset>,
     /// The points at which judging stopped to call mutating webhooks.
     pub(crate) pauses: Pauses,
-    /// Answers of authorization webhooks.
-    pub consulted: Consulted,
+    /// The answers of authorization webhooks.
+    pub opinions: Opinions,
 }
 
 impl Answers {
@@ -119,6 +118,13 @@ impl Answers {
 
     pub fn reviewed(&mut self, call: Call, reviewed: Reviewed) {
         self.reviews.push((call, reviewed));
+    }
+
+    /// Adds the pause of an effect, if it has one.
+    pub fn paused(&mut self, pause: Option<Box<Pause>>) {
+        if let Some(pause) = pause {
+            self.pauses.add(pause);
+        }
     }
 
     pub(crate) fn review(&self, wanted: &Call) -> Option<&Reviewed> {

@@ -61,7 +61,7 @@ pub(super) fn keep_times(object: &mut Candidate) {
     }
 }
 
-/// For a request in another version than the hub: compares both documents as that version shows them.
+/// Compares both documents as the version of the request shows them, if that is not the hub version.
 fn track_in_version(context: &Context, version: usize, object: &mut Candidate) -> Result<(), Stop> {
     let shown = |document: &Value| {
         let mut shown = document.clone();

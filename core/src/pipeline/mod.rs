@@ -39,6 +39,7 @@ mod settings;
 mod token;
 mod validate;
 
+pub use crate::admission::outcome::Pause;
 pub use body::named_version;
 pub use claims::{BoundTo, TokenClaims};
 pub use decision::{Answer, Decision, Expectation, Representation, Write};
@@ -51,7 +52,7 @@ pub use scale::scale_of;
 pub use settings::{PortsElsewhere, Settings};
 
 use crate::admission::{Admitted, Told};
-use crate::authz::{Authorizer, Chain};
+use crate::authz::{Authorizer, Chain, Consulted};
 use crate::event::Actor;
 use crate::kinds::{Kind, Question, Version};
 use crate::refusal::{Internal, Refusal, Subject, Texts};
@@ -74,14 +75,28 @@ pub enum Judgement {
     Need(Effect),
 }
 
-/// Judges `request` against `state`. Changes nothing, and is deterministic.
-pub fn judge(state: &State, settings: &Settings, request: &Request, stamp: Stamp, answers: &Answers) -> Judgement {
-    let kind = state.kind(request.target.kind);
-    let chain = settings.authorization.now();
-    let context = Context { state, settings, chain, request, stamp, kind, answers, admitted: RefCell::default() };
+/// What a request is judged by, besides its stamp and the outcomes of effects.
+#[derive(Clone, Copy)]
+pub struct Basis<'a> {
+    pub state: &'a State,
+    pub settings: &'a Settings,
+    /// How requests are authorized. The authorizers also limit the permissions that users may grant.
+    pub chain: &'a Arc<Chain>,
+}
+
+impl<'a> Basis<'a> {
+    /// A basis with authorizers that allow everything.
+    pub fn without_authorization(state: &'a State, settings: &'a Settings) -> Basis<'a> {
+        Basis { state, settings, chain: Chain::always_allow() }
+    }
+}
+
+/// Judges a request. Changes nothing, and is deterministic.
+pub fn judge(basis: Basis<'_>, request: &Request, stamp: Stamp, answers: &Answers) -> Judgement {
+    let context = Context::new(basis, request, stamp, answers);
     let decided = stages(&context);
     // An authorization webhook has not answered yet, so the result is not final.
-    let open = answers.consulted.take_open();
+    let open = context.consulted.take_open();
     if !open.is_empty() {
         return Judgement::Need(Effect::Authorize(open));
     }
@@ -98,8 +113,8 @@ pub fn judge(state: &State, settings: &Settings, request: &Request, stamp: Stamp
 }
 
 /// Like [`judge`], for a request that needs no effects.
-pub fn decide(state: &State, settings: &Settings, request: &Request, stamp: Stamp) -> Result<Decision, Refusal> {
-    match judge(state, settings, request, stamp, &Answers::default()) {
+pub fn decide(basis: Basis<'_>, request: &Request, stamp: Stamp) -> Result<Decision, Refusal> {
+    match judge(basis, request, stamp, &Answers::default()) {
         Judgement::Done(done, _) => done,
         Judgement::Need(effect) => Err(Refusal::Internal(Internal::NobodyToAsk { what: effect.what() })),
     }
@@ -152,16 +167,24 @@ pub fn actor(request: &Request) -> Actor {
 struct Context<'a> {
     state: &'a State,
     settings: &'a Settings,
-    chain: Arc<Chain>,
+    chain: &'a Arc<Chain>,
     request: &'a Request,
     stamp: Stamp,
     kind: &'a Kind,
     answers: &'a Answers,
+    /// The webhooks' answers to questions of authorization, and the questions that this judgement leaves open.
+    consulted: Consulted,
     /// Admission's warnings, annotations and further writes so far.
     admitted: RefCell<Admitted>,
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    fn new(basis: Basis<'a>, request: &'a Request, stamp: Stamp, answers: &'a Answers) -> Context<'a> {
+        let Basis { state, settings, chain } = basis;
+        let (kind, consulted) = (state.kind(request.target.kind), Consulted::of(&answers.opinions));
+        Context { state, settings, chain, request, stamp, kind, answers, consulted, admitted: RefCell::default() }
+    }
+
     /// Adds warnings for the client. They are sent with every result.
     fn warn(&self, warnings: impl IntoIterator<Item = String>) {
         let told = &mut self.admitted.borrow_mut().told.warnings;
@@ -182,7 +205,7 @@ impl Context<'_> {
 
     /// The authorizer for permissions beyond the request's own verb. It uses the webhooks' answers so far.
     fn authorizer(&self) -> Authorizer<'_> {
-        self.state.authorizer(&self.chain, &self.answers.consulted)
+        self.state.authorizer(self.chain, &self.consulted)
     }
 
     /// Checks that the kind is served and can be written. For kinds that are never stored (reviews), the endpoint must

@@ -10,7 +10,7 @@ use crate::kinds::{Asking, FieldPaths};
 use crate::object::meta::{self, Document, metadata_mut};
 use holdfast_value::Value;
 
-/// For a write of one part of an object: resets all other parts.
+/// Resets all other parts when a request writes one part of an object.
 pub(super) fn narrow_to_part(context: &Context, endpoint: &Endpoint, object: &mut Candidate) {
     let Some(old) = &object.old else { return };
     let (new, old) = (&mut object.new, &old.document);
@@ -35,7 +35,7 @@ pub(super) fn narrow_to_part(context: &Context, endpoint: &Endpoint, object: &mu
     }
 }
 
-/// For a write of the object itself: drops the client's status, and sets fields that only the server sets.
+/// Drops the client's status, and sets fields that only the server sets, when a request writes the object itself.
 pub(super) fn prepare(context: &Context, endpoint: &Endpoint, object: &mut Candidate) {
     if !endpoint.part.is_of_server() {
         let old = object.old.as_ref().map(|old: &Old| &old.document);

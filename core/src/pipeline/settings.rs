@@ -1,7 +1,6 @@
 //! The operator's settings that decisions depend on.
 
 use crate::admission::{Admission, Ticks};
-use crate::authz::chain::{Configured, Way};
 use crate::kinds::core::ServiceRanges;
 use crate::list::TokenKey;
 use std::collections::BTreeSet;
@@ -17,16 +16,15 @@ pub struct Settings {
     pub ports_elsewhere: PortsElsewhere,
     /// Whether containers may be privileged.
     pub allow_privileged: bool,
-    /// How requests are authorized. The authorizers also limit the permissions that users may grant.
-    pub authorization: Configured,
     pub admission: Admission,
     /// Seals continue tokens.
     pub token_key: TokenKey,
-    /// How long Events are kept after their last change; `None`: forever.
+    /// How long Events are kept after their last change; `None` means for ever.
     pub event_ttl: Option<Duration>,
     /// How long the server waits for the client to remove the content of a deleted namespace.
     pub namespace_grace: Duration,
-    /// The audiences of service account tokens whose request names none; empty: the signer's default.
+    /// The audiences of service account tokens whose request names none. An empty list means the signer's default
+    /// audiences.
     pub api_audiences: Vec<String>,
     /// The longest lifetime of service account tokens, if shorter than the API's maximum.
     pub token_seconds_max: Option<i64>,
@@ -100,7 +98,6 @@ impl Default for Settings {
             node_ports: (30000, 32767),
             ports_elsewhere: PortsElsewhere::default(),
             allow_privileged: true,
-            authorization: Way::AlwaysAllow.into(),
             admission: Admission::default(),
             token_key: TokenKey::default(),
             event_ttl: Some(EVENT_TTL),

@@ -7,6 +7,7 @@ pub use recent::Recent;
 use crate::admission::registered::Registered;
 use crate::authz::rbac::RbacIndex;
 use crate::authz::{Authorizer, Chain, Consulted, NodeGraph};
+use crate::cached::Cached;
 use crate::event::{Offset, Record};
 use crate::kinds::custom::{self, Conversion};
 use crate::kinds::{Claims, Kind, KindId, Near, Registry};
@@ -21,7 +22,7 @@ use bytes::Bytes;
 use holdfast_value::{CompactString, Map, Value};
 use imbl::{OrdMap, OrdSet};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 /// The whole state of the server at one offset. A clone is cheap because it shares the content.
 #[derive(Clone)]
@@ -80,10 +81,11 @@ pub struct Entry {
     /// The length of the part before `"metadata"`. List items omit this part.
     head: u32,
     pub index: Index,
-    forms: Mutex<Option<Arc<Forms>>>,
+    forms: Cached<Option<Arc<Forms>>>,
 }
 
-/// Converted forms of an object. Each is made on first use, for one definition of the kind.
+/// Converted forms of an object. Each is made on first use, for one definition of the kind. A form is computed from the
+/// object and this definition alone, so it does not matter when it is made.
 struct Forms {
     since: Offset,
     /// The JSON of every version, then the Protobuf message of every version. Like objects, they are stored whole or
@@ -344,7 +346,7 @@ impl Collection {
     fn indexed_for(&self, kind: &Kind) -> Collection {
         let indexed = |entry: &Entry| {
             let index = Index::of_stored(kind, entry.offset, &entry.json());
-            Entry { body: entry.body.clone(), index, forms: Mutex::default(), ..*entry }
+            Entry { body: entry.body.clone(), index, forms: Cached::default(), ..*entry }
         };
         Collection {
             objects: self.objects.iter().map(|(key, entry)| (key.clone(), Arc::new(indexed(entry)))).collect(),
@@ -399,7 +401,7 @@ impl Index {
 
 impl Entry {
     pub fn new(json: Bytes, head: usize, offset: Offset, time_ms: i64, index: Index) -> Entry {
-        Entry { body: json.into(), offset, time_ms, head: head as u32, index, forms: Mutex::default() }
+        Entry { body: json.into(), offset, time_ms, head: head as u32, index, forms: Cached::default() }
     }
 
     /// The stored bytes; a copy if the object is packed.
@@ -499,7 +501,7 @@ impl Entry {
     }
 
     fn forms(&self, kind: &Kind) -> Arc<Forms> {
-        let mut forms = self.forms.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut forms = self.forms.lock();
         match &*forms {
             Some(made) if made.since == kind.since() => made.clone(),
             _ => {

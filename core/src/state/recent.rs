@@ -2,9 +2,10 @@
 //! needs no parsing.
 
 use super::Entry;
+use crate::cached::Cached;
 use crate::object::meta;
 use holdfast_value::Value;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// The number of last writes whose documents are cached.
 const WRITES_MAX: usize = 512;
@@ -14,10 +15,11 @@ const FOOTPRINT_MAX: usize = 40 << 10;
 /// A longer text always exceeds `FOOTPRINT_MAX`, so large documents are not measured.
 const BYTES_MAX: usize = 16 << 10;
 
-/// The documents of recently written objects. All states of one log share them, at any offset.
+/// The documents of recently written objects. All states of one log share them, at any offset. A cached document equals
+/// the document that parsing the object gives.
 #[derive(Default)]
 pub struct Recent {
-    kept: OnceLock<Box<[Mutex<Option<Kept>>]>>,
+    kept: OnceLock<Box<[Cached<Option<Kept>>]>>,
 }
 
 /// An object at one version with its parsed document.
@@ -35,8 +37,8 @@ impl Recent {
 
     /// Caches a document: the result of [`Entry::document`] without `resourceVersion`.
     pub fn keep(&self, entry: &Arc<Entry>, document: Value) {
-        let kept = self.kept.get_or_init(|| (0..WRITES_MAX).map(|_| Mutex::default()).collect());
-        let mut place = lock(&kept[place(entry)]);
+        let kept = self.kept.get_or_init(|| (0..WRITES_MAX).map(|_| Cached::default()).collect());
+        let mut place = kept[place(entry)].lock();
         let before = place.replace(Kept { entry: Arc::downgrade(entry), document });
         drop(place);
         drop(before);
@@ -54,7 +56,7 @@ impl Recent {
 
     /// The cached document without `resourceVersion`; `None` if it is not cached.
     pub fn find(&self, entry: &Arc<Entry>) -> Option<Value> {
-        let kept = lock(&self.kept.get()?[place(entry)]);
+        let kept = self.kept.get()?[place(entry)].lock();
         // The pointers are compared, not the offsets, because two forks have different objects at one offset. The weak
         // pointer keeps the allocation alive, so no other entry can get its address.
         kept.as_ref().filter(|kept| kept.entry.as_ptr() == Arc::as_ptr(entry)).map(|kept| kept.document.clone())
@@ -64,10 +66,6 @@ impl Recent {
 /// The slot of a write, computed from its offset. The last `WRITES_MAX` writes have different slots.
 fn place(entry: &Entry) -> usize {
     (entry.offset.0 % WRITES_MAX as u64) as usize
-}
-
-fn lock(kept: &Mutex<Option<Kept>>) -> std::sync::MutexGuard<'_, Option<Kept>> {
-    kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 #[cfg(test)]

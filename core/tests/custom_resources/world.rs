@@ -1,13 +1,14 @@
 //! A cluster in memory that gets requests by path. At the end every event is replayed and undone.
 
 use holdfast_core::apply::apply;
-use holdfast_core::authz::User;
+use holdfast_core::authz::{Chain, User};
 use holdfast_core::event::{Operation, Record};
 use holdfast_core::kinds::custom::Conversion;
 use holdfast_core::kinds::registry;
 use holdfast_core::list::{self, Selection};
+use holdfast_core::object::Packer;
 use holdfast_core::pipeline::{
-    Answer, Answers, Clearing, Decision, Effect, Judgement, Representation, Settings, actor, judge, scale_of,
+    Answer, Answers, Basis, Clearing, Decision, Effect, Judgement, Representation, Settings, actor, judge, scale_of,
 };
 use holdfast_core::refusal::Refusal;
 use holdfast_core::request::{Body, FieldValidation, Format, Options, Request, Target, Verb};
@@ -26,6 +27,8 @@ pub const OLD_DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1beta1/customreso
 pub struct World {
     pub state: State,
     pub settings: Settings,
+    /// How the users' permissions are decided.
+    pub chain: Arc<Chain>,
     /// The requesting user.
     pub user: Arc<User>,
     seconds: i64,
@@ -47,6 +50,7 @@ impl World {
             first: state.clone(),
             state,
             settings: Settings::default(),
+            chain: Chain::always_allow().clone(),
             user: Arc::new(User::new("jane", &["system:authenticated"])),
             seconds: 0,
             warnings: Vec::new(),
@@ -161,7 +165,8 @@ impl World {
         self.seconds += 1;
         let mut answers = Answers::default();
         let decision = loop {
-            match judge(&self.state, &self.settings, request, self.stamp(), &answers) {
+            let basis = Basis { state: &self.state, settings: &self.settings, chain: &self.chain };
+            match judge(basis, request, self.stamp(), &answers) {
                 Judgement::Need(Effect::Convert(conversion)) => {
                     let converted = (self.webhook)(&conversion);
                     answers.converted(*conversion, Ok(converted.as_object().expect("a converted object").clone()));
@@ -231,6 +236,34 @@ impl World {
             }
         }
         panic!("definitions are never settled");
+    }
+
+    /// Folds the whole log into a new state, in which nothing is cached.
+    pub fn empty_caches(&mut self) {
+        let mut state = State::new(Arc::new(registry().clone()));
+        for (record, _) in &self.log {
+            let change = Change::from_record(&state.registry, record).expect("a known kind");
+            apply(&mut state, &change);
+        }
+        self.state = state;
+    }
+
+    /// Makes and caches everything that can be cached about the objects.
+    pub fn fill_caches(&mut self) {
+        for (id, kind) in self.state.registry.iter() {
+            let mut packer = Packer::default();
+            for (_, entry) in self.state.scan(id, "", None) {
+                self.state.recent.keep(entry, entry.document());
+                (0..kind.versions.len()).for_each(|version| drop(entry.json_in(kind, version)));
+                // The first object becomes the model of the following ones.
+                packer.pack(entry.body());
+            }
+        }
+    }
+
+    /// The events so far, and the content of the state that results from them.
+    pub fn outcome(&self) -> (Vec<Vec<u8>>, String) {
+        (self.log.iter().map(|(record, _)| record.encode_record()).collect(), fingerprint(&self.state))
     }
 
     /// Checks that replaying the log results in this state, and in each state before it.

@@ -3,8 +3,9 @@
 use crate::configuration::Configuration;
 use crate::webhook::Webhooks;
 use crate::{Authorizer, chain};
+use arc_swap::ArcSwap;
 use holdfast_core::authz::abac::Policies;
-use holdfast_core::authz::chain::{Configured, Mode};
+use holdfast_core::authz::{Chain, Mode};
 use holdfast_edge::Followed;
 use holdfast_outbound::Dialer;
 use std::path::PathBuf;
@@ -21,7 +22,7 @@ pub struct ChainFile {
     pub text: String,
     /// The policies of the ABAC file, which is read only at the start.
     pub policies: Option<Arc<Policies>>,
-    pub chain: Configured,
+    pub chain: Arc<ArcSwap<Chain>>,
     pub webhooks: Arc<Webhooks>,
     /// Makes the connections to webhooks.
     pub dialer: Dialer,
@@ -45,13 +46,13 @@ impl ChainFile {
             .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
         // Webhooks are replaced before the chain, so that every webhook in the chain can be called.
         self.webhooks.replace(webhooks);
-        self.chain.replace(chain);
+        self.chain.store(Arc::new(chain));
         Ok(())
     }
 
     /// Refuses to add or remove authorizers that need an index or a file of their own, as Kubernetes does.
     fn check_modes(&self, wanted: &[Authorizer]) -> Result<(), String> {
-        let now = self.chain.now();
+        let now = self.chain.load();
         let lasting = [Mode::Abac, Mode::Node, Mode::Rbac];
         let is_wanted = |mode: &Mode| wanted.iter().any(|authorizer| authorizer.mode() == *mode);
         if let Some(new) = lasting.iter().find(|mode| is_wanted(mode) && !now.has(**mode)) {

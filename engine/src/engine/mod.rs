@@ -24,8 +24,9 @@ use futures_util::future::select_all;
 use holdfast_background::run_low_priority;
 use holdfast_core::Refusal;
 use holdfast_core::admission::Call;
-use holdfast_core::authz::Mode;
+use holdfast_core::authz::chain::Way;
 use holdfast_core::authz::webhook::{self, Question};
+use holdfast_core::authz::{Chain, Mode};
 use holdfast_core::event::{Actor, Offset};
 use holdfast_core::kinds::{Kind, Registry};
 use holdfast_core::list::TokenKey;
@@ -68,15 +69,24 @@ pub trait Clock: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct Options {
     pub settings: Settings,
+    /// How requests are authorized. A reload of the configuration file replaces the chain; each judgement gets the
+    /// chain of its time.
+    pub authorization: Arc<ArcSwap<Chain>>,
     pub clock: Arc<dyn Clock>,
     /// Encrypts the values of the log's events; `None` if they are stored unencrypted.
     pub sealing: Option<Arc<dyn Sealing>>,
 }
 
 impl Options {
-    /// Options for a log that stores values unencrypted.
+    /// Options for an engine that allows every request, and for a log that stores values unencrypted.
     pub fn new(settings: Settings, clock: Arc<dyn Clock>) -> Options {
-        Options { settings, clock, sealing: None }
+        let authorization = Arc::new(ArcSwap::new(Chain::always_allow().clone()));
+        Options { settings, authorization, clock, sealing: None }
+    }
+
+    /// The same options with one authorizer.
+    pub fn authorized_by(self, way: Way) -> Options {
+        Options { authorization: Arc::new(ArcSwap::from_pointee(Chain::new(vec![way]))), ..self }
     }
 }
 
@@ -183,7 +193,7 @@ impl Engine {
         (commands_max, reads): (usize, Reads),
     ) -> Result<(Arc<Engine>, Writer, Receiver<Input>), Fault> {
         options.settings.token_key = TokenKey(log.secret()?);
-        if state.nodes.is_none() && options.settings.authorization.now().has(Mode::Node) {
+        if state.nodes.is_none() && options.authorization.load().has(Mode::Node) {
             state.follow_nodes();
         }
         let hub = Arc::new(hub);
@@ -334,6 +344,11 @@ impl Engine {
 
     pub fn settings(&self) -> &Settings {
         &self.options.settings
+    }
+
+    /// The authorizers, in the order in which they are asked.
+    pub fn authorizers(&self) -> Arc<Chain> {
+        self.options.authorization.load_full()
     }
 
     pub(crate) fn clock(&self) -> &dyn Clock {

@@ -4,7 +4,7 @@ use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::kinds::registry;
 use holdfast_core::list::Selection;
-use holdfast_core::pipeline::{self, Settings};
+use holdfast_core::pipeline::{self, Basis, Settings};
 use holdfast_core::request::{Body, Format, Options as RequestOptions, Request, Target, Verb};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::State;
@@ -99,7 +99,8 @@ impl Stage {
     /// Judges the request on a snapshot; the caller commits the decision.
     pub fn decide(&self, state: &State, request: &Request) -> (Command, oneshot::Receiver<Outcome>) {
         let stamp = self.clock.stamp();
-        let decision = pipeline::decide(state, self.engine.settings(), request, stamp).unwrap();
+        let basis = Basis { state, settings: self.engine.settings(), chain: &self.engine.authorizers() };
+        let decision = pipeline::decide(basis, request, stamp).unwrap();
         let (answer, receiver) = oneshot::channel();
         let command = Command {
             writes: decision.writes,

@@ -12,7 +12,7 @@ use crate::shape::Sort;
 use crate::workload::{self, Order};
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
-use holdfast_core::pipeline;
+use holdfast_core::pipeline::{self, Basis};
 use holdfast_core::refusal::Internal;
 use holdfast_core::state::State;
 use holdfast_engine::commit::Rejection;
@@ -102,7 +102,8 @@ impl World {
         }
         let stamp = self.clock.stamp();
         let window = Window { from: seen.offset.0, to: seen.offset.0, trouble: false, full: false };
-        match pipeline::decide(&seen, engine.settings(), &order.request, stamp) {
+        let basis = Basis { state: &seen, settings: engine.settings(), chain: &engine.authorizers() };
+        match pipeline::decide(basis, &order.request, stamp) {
             Err(refusal) => {
                 self.commands += 1;
                 saw_refused(&refusal);
@@ -294,8 +295,9 @@ impl World {
             return Ok(());
         }
         let stamp = self.clock.stamp();
-        let settings = self.server.engine.settings();
-        let Ok(decision) = pipeline::decide(&seen, settings, &order.request, stamp) else { return Ok(()) };
+        let engine = &self.server.engine;
+        let basis = Basis { state: &seen, settings: engine.settings(), chain: &engine.authorizers() };
+        let Ok(decision) = pipeline::decide(basis, &order.request, stamp) else { return Ok(()) };
         if decision.writes.is_empty() {
             return Ok(());
         }

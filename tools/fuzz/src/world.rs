@@ -7,7 +7,7 @@ use holdfast_core::authz::User;
 use holdfast_core::event::{Operation, Record};
 use holdfast_core::kinds::{Kind, registry};
 use holdfast_core::object::Draft;
-use holdfast_core::pipeline::{Decision, Settings, actor, decide};
+use holdfast_core::pipeline::{Basis, Decision, Settings, actor, decide};
 use holdfast_core::refusal::Refusal;
 use holdfast_core::request::{Body, DeleteOptions, FieldValidation, Format, Options, Request, Target, Verb};
 use holdfast_core::schema::layout::Layout;
@@ -111,7 +111,7 @@ impl World {
         self.requests += 1;
         let time = jiff::Timestamp::from_second(1_795_000_000 + self.requests as i64).expect("within range");
         let stamp = Stamp { time, seed: self.requests };
-        let decision = decide(&self.state, &Settings::default(), request, stamp)?;
+        let decision = decide(Basis::without_authorization(&self.state, &Settings::default()), request, stamp)?;
         self.carry_out(request, decision, stamp);
         Ok(())
     }

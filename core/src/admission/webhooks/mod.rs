@@ -165,10 +165,7 @@ pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
             continue;
         }
         let asked = ask_to_mutate(attributes, found, version, &mut shown);
-        if let Err(Stop::Needs(_)) = &asked {
-            pause::pause(attributes, &begun, at);
-        }
-        if asked? {
+        if asked.map_err(|stop| pause::pause(attributes, stop, &begun, at))? {
             attributes.reinvocation.webhooks.changed();
             attributes.reinvocation.is_wanted = true;
         }
@@ -210,7 +207,7 @@ fn ask(
     let call = review::call(attributes, &found.configuration, webhook, &documents, found.index);
     let (answer, nanos) = match attributes.answers.review(&call) {
         Some(reviewed) => (&reviewed.answer, reviewed.nanos),
-        None => return Err(Stop::Needs(Effect::Review(vec![call]))),
+        None => return Err(Stop::Needs(Effect::Review { calls: vec![call], pause: None })),
     };
     let failed = |attributes: &mut Attributes, failure: &Failure| {
         observe(attributes, webhook, End::Failed { is_ignored: webhook.is_ignored }, nanos);
@@ -342,7 +339,7 @@ pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
         asked.push((found, Some(call)));
     }
     if !missing.is_empty() {
-        return Err(Stop::Needs(Effect::Review(missing)));
+        return Err(Stop::Needs(Effect::Review { calls: missing, pause: None }));
     }
     // Audit annotations number only the webhooks that match the write.
     for (nth, (found, call)) in asked.into_iter().enumerate() {

@@ -33,9 +33,9 @@ impl Local {
             }
             fault => fault.into(),
         })?;
-        let settings = Settings { authorization: Way::Rbac.into(), ..Settings::default() };
         let log = Arc::new(SealedLog::new(Arc::new(log), live));
-        let options = Options { sealing: Some(log.clone()), ..Options::new(settings, Arc::new(SystemClock)) };
+        let options = Options::new(Settings::default(), Arc::new(SystemClock)).authorized_by(Way::Rbac);
+        let options = Options { sealing: Some(log.clone()), ..options };
         let engine = Engine::open(log, Arc::new(registry().clone()), options)?;
         let runtime = crate::runtime()?;
         let client = {
