@@ -26,8 +26,8 @@ pub struct Step {
 #[derive(Debug, Default)]
 pub struct Plan {
     pub steps: Vec<Step>,
-    /// In milliseconds since 1970. A time in the past: more steps follow as soon as these are carried out. `None`: plan
-    /// again when something is written.
+    /// In milliseconds since 1970. A time in the past means that more steps follow as soon as these are carried out.
+    /// `None` means that the next plan is made when something is written.
     pub again_ms: Option<i64>,
 }
 

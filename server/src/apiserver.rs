@@ -556,8 +556,8 @@ fn without_metric(text: &str, name: &str) -> String {
     text.lines().filter(|line| !is_of(line)).flat_map(|line| [line, "\n"]).collect()
 }
 
-/// How long a request may wait in a queue of priority and fairness: a quarter of the request timeout. `None`: requests
-/// do not queue.
+/// How long a request may wait in a queue of priority and fairness: a quarter of the request timeout. Returns `None` if
+/// requests do not queue.
 fn fairness(args: &Args, gates: &ApiGates) -> Option<Duration> {
     args.limits.is_fair(gates).then_some(args.serving.request_timeout / 4)
 }

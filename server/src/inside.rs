@@ -43,7 +43,7 @@ pub struct InsideFeed {
 #[derive(Clone, Copy)]
 struct Shown {
     kind: KindId,
-    /// The version of the objects; `None`: the stored version, because only their metadata is read.
+    /// The version of the objects; `None` means the stored version, because only their metadata is read.
     version: Option<usize>,
     /// Changes up to this version were already reported.
     since: u64,

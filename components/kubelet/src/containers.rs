@@ -262,7 +262,7 @@ impl Containers {
         making.await.map_err(|error| error.to_string())
     }
 
-    /// The shared volumes of a pod. `Err`: they are new, and no container has written to them yet.
+    /// The shared volumes of a pod: `Ok` if a container may have written to them, `Err` if they are new.
     fn volumes(&self, pod: &Value) -> Result<Arc<Volumes>, Arc<Volumes>> {
         let mut known = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
         let uid = text(&pod["metadata"]["uid"]);

@@ -20,7 +20,7 @@ pub trait Feed: Send + 'static {
 pub enum News {
     /// All objects of a resource at a version, each with its own version.
     Replaced { resource: Resource, objects: Vec<(Key, Body, u64)>, version: u64 },
-    /// An object at a version; `None`: it was deleted.
+    /// An object at a version; `body` is `None` if the object was deleted.
     Changed { resource: Resource, key: Key, body: Option<Body>, version: u64 },
     /// A resource is no longer served.
     Dropped(Resource),

@@ -149,7 +149,7 @@ impl RbacIndex {
         })
     }
 
-    /// The rules of `user` in `namespace` (if empty: cluster-scoped), each role once.
+    /// The rules of `user` in `namespace`, each role once; if `namespace` is empty, the cluster-scoped rules.
     pub fn rules_for(&self, user: &User, namespace: &str) -> RulesForUser {
         let mut left = RULES_BYTES_MAX;
         let mut is_cut = false;

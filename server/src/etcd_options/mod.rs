@@ -154,7 +154,7 @@ impl EtcdArgs {
         }
     }
 
-    /// The transactions that the store supports; `None`: find out by asking the store.
+    /// The transactions that the store supports; `None` means that the server finds out by asking the store.
     pub fn transactions(&self) -> Result<Option<Transactions>, String> {
         match self.etcd_transactions.as_deref() {
             None | Some("" | "auto") => Ok(None),
@@ -197,7 +197,7 @@ impl EtcdArgs {
         self.etcd_repair_interval.unwrap_or(Duration::from_secs(180))
     }
 
-    /// How often the database size is requested; `None`: never.
+    /// How often the database size is requested; `None` if it is never requested.
     pub fn size_interval(&self) -> Option<Duration> {
         Some(self.etcd_db_metric_poll_interval.unwrap_or(Duration::from_secs(30)))
             .filter(|interval| !interval.is_zero())

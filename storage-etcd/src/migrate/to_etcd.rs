@@ -32,7 +32,7 @@ pub struct Storage {
     pub media: Media,
     /// The minor release that determines the API versions of stored objects.
     pub release: u32,
-    /// How long objects that expire live; `None`: for ever.
+    /// The lifetime of objects that expire; `None` means that they live for ever.
     pub news_ttl: Option<Duration>,
 }
 

@@ -230,7 +230,7 @@ impl RegisterState {
     }
 
     /// The state after an answer that shows the object with this value and version: the object then has this version.
-    /// `None` if the answer contradicts the state.
+    /// Returns `None` if the answer contradicts the state.
     fn shows(self, version: u64, value: u64) -> Option<RegisterState> {
         let object = self.object.filter(|object| object.value == value)?;
         match object.version {

@@ -140,7 +140,7 @@ impl ServiceAccountTokens {
     }
 
     /// The documents with which other servers verify tokens of this server: the issuer's configuration, and its keys.
-    /// `None` if the issuer is no HTTPS URL, from which they could be read.
+    /// Returns `None` if the issuer is no HTTPS URL, from which they could be read.
     pub fn published(&self, keys_url: &str) -> Option<Published> {
         let issuer = self.issuer();
         let url: http::Uri = issuer.parse().ok()?;

@@ -144,7 +144,7 @@ impl Version {
         )
     }
 
-    /// The name of a point's set in this version, where `current` is today's name; `None`: this version has no such
+    /// The name of a point's set in this version, where `current` is today's name; `None` if this version has no such
     /// set.
     pub fn set_name(self, point: ExtensionPoint, current: &'static str) -> Option<&'static str> {
         match point {

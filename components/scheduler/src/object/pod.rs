@@ -143,7 +143,7 @@ pub enum Volume {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PodClaim {
     pub name: Text,
-    /// The name of the claim; `None`: the claim is made from a template.
+    /// The name of the claim; `None` if the claim is made from a template.
     pub claim: Option<Text>,
 }
 

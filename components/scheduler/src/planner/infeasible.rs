@@ -96,8 +96,8 @@ impl InfeasibleNodes {
         self.nodes.len()
     }
 
-    /// Why no node is feasible, and what can be done about it, if the local filters reject every node. `None`: only the
-    /// uncached plan can determine this.
+    /// Why no node is feasible, and what can be done about it, if the local filters reject every node. Returns `None`
+    /// if only the uncached plan can determine this.
     pub fn explain(
         &mut self,
         cycle: SchedulingCycle<'_>,
@@ -163,7 +163,8 @@ impl InfeasibleNodes {
         result.unschedulable(text, rejectors)
     }
 
-    /// Checks the nodes whose rejection is unknown. `None`: a node is feasible after all, or its check failed.
+    /// Checks the nodes whose rejection is unknown. Returns `None` if a node is feasible after all, or its check
+    /// failed.
     fn check_stale_nodes(&mut self, cycle: SchedulingCycle<'_>, filters: &mut Filters) -> Option<()> {
         let bound = cycle.snapshot.node_bound();
         if self.rejections.len() > 2 * bound + 64 {
@@ -243,7 +244,7 @@ impl InfeasibleNodes {
         best.map(|(_, id)| id)
     }
 
-    /// The rank of a node as a candidate; `None`: the node is no candidate.
+    /// The rank of a node as a candidate; `None` if the node is no candidate.
     fn candidate_rank(
         &mut self,
         cycle: SchedulingCycle<'_>,

@@ -29,7 +29,7 @@ pub struct FailedSearch<'a> {
     pub cycle: SchedulingCycle<'a>,
     pub filters: &'a Filters,
     pub diagnosis: &'a Diagnosis,
-    /// The only candidates that extenders left; `None`: the extenders were not called yet.
+    /// The only candidates that extenders left; `None` if the extenders were not called yet.
     pub candidates: Option<&'a [Candidate]>,
 }
 

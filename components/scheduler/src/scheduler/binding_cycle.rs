@@ -571,7 +571,7 @@ impl Scheduler {
         }
     }
 
-    /// The message if the pod waited for its devices too long; `None`: it waits for something else.
+    /// The message if the pod waited for its devices too long; `None` if it waits for something else.
     fn device_timeout(&self, key: &Key, now: Time) -> Option<String> {
         let binding = self.binding_cycles.get(key)?;
         let plugin = self.profile(binding.attempt.profile).plugin(dynamic_resources::NAME);

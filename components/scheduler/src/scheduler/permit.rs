@@ -34,8 +34,8 @@ impl PermitDeadlines {
 }
 
 impl Scheduler {
-    /// How long a pod with a chosen node must wait for other pods of its gang; `Ok(None)`: not at all. Fails if the
-    /// gang cannot be looked up.
+    /// How long a pod with a chosen node must wait for other pods of its gang; `Ok(None)` if it need not wait. Fails if
+    /// the gang cannot be looked up.
     pub(super) fn permit_timeout(&mut self, pod: &Pod, profile: usize, now: Time) -> Result<Option<Time>, String> {
         if !self.profile(profile).has(ExtensionPoint::Permit, NAME) {
             return Ok(None);

@@ -20,7 +20,8 @@ pub(super) struct AssumedPod {
 /// The volumes and devices that were chosen for a pod together with its node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reservation {
-    /// Each volume claim that is not bound yet, and the volume that it gets; `None`: a volume is to be provisioned.
+    /// Each volume claim that is not bound yet, and the volume that it gets; `None` means that a volume is to be
+    /// provisioned for the claim.
     pub volumes: Vec<(Key, Option<Text>)>,
     /// Each ResourceClaim without an allocation, and the devices that it gets.
     pub devices: Vec<(Key, Allocation)>,

@@ -46,7 +46,7 @@ impl ChangeLog {
         self.next
     }
 
-    /// The changes beginning with number `at`; `None`: some of them are no longer kept.
+    /// The changes beginning with number `at`; `None` if some of them are no longer kept.
     pub fn since(&self, at: u64) -> Option<impl Iterator<Item = &SnapshotChange>> {
         let missed = usize::try_from(self.next.checked_sub(at)?).ok()?;
         (missed <= self.changes.len()).then(|| self.changes.range(self.changes.len() - missed..))

@@ -65,7 +65,7 @@ impl ServiceRange {
         }
     }
 
-    /// Parses a CIDR of a ServiceCIDR, which may be smaller than the option's ranges. `None` if nothing can be
+    /// Parses a CIDR of a ServiceCIDR, which may be smaller than the option's ranges. Returns `None` if nothing can be
     /// allocated from it: it has no usable address, or it is larger than Kubernetes supports.
     pub(super) fn listed(text: &str) -> Option<Self> {
         let (base, prefix_bits) = network(text)?;
