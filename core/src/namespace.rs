@@ -71,7 +71,7 @@ struct Walk {
     /// The number of consecutive walks before this one that requested deletions.
     repeated: u32,
     remaining: Remaining,
-    /// The reasons why requested deletions were refused; one reason per kind, the first.
+    /// The reasons why requested deletions were refused; of each kind only the first reason.
     failed: BTreeMap<KindId, String>,
     /// The time at which the next walk begins; set when this walk has ended.
     rests_until_ms: Option<i64>,

@@ -249,7 +249,7 @@ fn webhooks_behind_others_have_nothing_gone_through_again() {
     }
 }
 
-/// Whatever the patch is, a denial holds and warnings are sent. The failure policy handles an invalid patch afterwards.
+/// A denial holds and warnings are sent, whatever the patch is. The failure policy handles an invalid patch afterwards.
 #[test]
 fn faulty_patches() {
     const FAILED: &str = "Internal error occurred: failed calling webhook \"w.example.com\": ";

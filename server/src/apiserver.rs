@@ -180,8 +180,8 @@ pub struct Server {
 pub enum Lasting {
     /// The folder outlives the server; acknowledged writes survive a power failure.
     Kept,
-    /// The folder is deleted when the server ends: writes need no fsync, and the server ends without a grace period for
-    /// clients.
+    /// The folder is deleted when the server ends, so writes need no fsync, and the server ends without a grace period
+    /// for clients.
     Fleeting,
     /// Like `Fleeting`, and the log is only in memory.
     InMemory,

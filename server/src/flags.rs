@@ -171,7 +171,7 @@ impl NetworkArgs {
     }
 }
 
-/// The server's certificates, and what it speaks.
+/// The server's certificates, and the TLS versions, cipher suites and key exchange groups that it accepts.
 #[derive(clap::Args, Debug, Clone)]
 #[group(skip)]
 pub struct TlsArgs {

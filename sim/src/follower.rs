@@ -230,7 +230,7 @@ impl Follower {
         }
     }
 
-    /// The server crashes: events already sent are kept.
+    /// Outlives a crash of the server: the follower keeps the events that were already sent.
     pub fn outlive(&mut self) {
         if let Some(mut watch) = self.watch.take()
             && self.initial.is_none()

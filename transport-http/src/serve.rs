@@ -59,7 +59,7 @@ pub fn filter(
                         upgrade,
                         body,
                     };
-                    // Boxed, because the HTTP libraries move a future several times before they poll it.
+                    // The future is boxed, because the HTTP libraries move a future several times before they poll it.
                     Ok::<Response, warp::Rejection>(Box::pin(transport.handle(wire)).await)
                 }
             },

@@ -41,7 +41,7 @@ pub struct ApiServer<'a> {
     pub master: Option<&'a str>,
     /// The program's user agent.
     pub agent: &'a str,
-    /// Used instead of the credentials in the kubeconfig.
+    /// A token that is used instead of the credentials in the kubeconfig.
     pub token: Option<&'a str>,
     pub rate: Option<Rate>,
 }

@@ -17,7 +17,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What every component takes.
+/// The options that all components have.
 #[derive(clap::Args, Debug, Clone)]
 pub struct ComponentArgs {
     /// Print the version of Kubernetes that the component is compatible with, and exit; with =raw, print all details.

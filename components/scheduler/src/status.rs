@@ -135,7 +135,7 @@ fn text(nodes: usize, why: &str, after: &str) -> String {
     format!("0/{nodes} nodes are available:{why}{space}{after}")
 }
 
-/// What becomes of a pod's `status.nominatedNodeName`.
+/// The change of a pod's `status.nominatedNodeName`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Nomination {
     #[default]

@@ -217,7 +217,7 @@ impl Machine {
             } else if let Some(process) = system.processes.get_mut(&pid) {
                 process.exit_code = Some(code);
             }
-            // Nobody waits for its ended children any more.
+            // No process waits for the ended children of the ended process any more.
             system.processes.retain(|_, process| process.parent != pid || process.exit_code.is_none());
         }
     }

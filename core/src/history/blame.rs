@@ -31,7 +31,7 @@ pub struct Blame<'s> {
 }
 
 impl<'s> Blame<'s> {
-    /// `is_whole`: no version existed before the first version that [`next`](Self::next) gets.
+    /// `is_whole` says that no version existed before the first version that [`next`](Self::next) gets.
     pub fn new(shape: Shape<'s>, is_whole: bool) -> Self {
         Blame { shape, is_whole, versions: 0, known: BTreeMap::new() }
     }

@@ -115,7 +115,7 @@ pub fn default(layout: Layout, document: &mut Value) -> Result<(), Refusal> {
     }
 }
 
-/// Like [`default`], for a custom object from server-side apply: nulls of fields without a default stay, so that
+/// Like [`default`], for a custom object from server-side apply. Nulls of fields without a default stay, so that
 /// validation judges them.
 pub fn default_beside_nulls(custom: Custom, document: &mut Value) -> Result<(), Refusal> {
     custom.schema.apply_defaults_beside_nulls(document).map_err(too_large)

@@ -142,7 +142,7 @@ pub struct Packer {
     young: VecDeque<Weak<Mutex<Form>>>,
 }
 
-/// Objects that begin with the same bytes: those of one apiVersion and kind.
+/// Objects of one apiVersion and kind, which begin with the same bytes.
 struct Family {
     head: Bytes,
     /// The most recently used model comes first.

@@ -55,7 +55,7 @@ impl Head {
         }
     }
 
-    /// `is_end`: no body follows.
+    /// The outcome of the whole block. `is_end` means that no body follows.
     pub fn finish(mut self, is_end: bool) -> BlockOutcome {
         if self.room.is_none() {
             return BlockOutcome::TooLarge;

@@ -43,7 +43,7 @@ pub struct Cluster {
     peers: Vec<Proxy>,
     /// The ids with which the members name themselves to each other, by position.
     ids: Vec<String>,
-    // Dropped after the members, which write to it.
+    // The folder is dropped after the members, which write to it.
     folder: tempfile::TempDir,
 }
 

@@ -174,7 +174,8 @@ impl Search<'_> {
             next.push(at);
         }
         next.retain(|at| self.operations[*at].called <= answered_first);
-        // Tried from the end: the operation that was answered first is the likeliest to be next.
+        // Candidates are tried from the end. The operation that was answered first comes last, because it is the
+        // likeliest to be next.
         next.sort_by_key(|at| std::cmp::Reverse(self.operations[*at].answered.unwrap_or(u64::MAX)));
         is_left.then_some(SearchStep { done, state, next, by })
     }

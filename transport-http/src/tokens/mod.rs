@@ -44,7 +44,7 @@ pub struct Published {
 }
 
 struct Keys {
-    /// The issuers. New tokens have the first one; all are accepted.
+    /// The issuers. New tokens have the first issuer; tokens of all these issuers are accepted.
     issuers: Vec<String>,
     signing: Option<Signing>,
     verifying: Vec<Verifying>,

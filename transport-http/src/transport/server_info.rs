@@ -1,5 +1,5 @@
-//! What a server publishes about itself: its version, the documents of its API, its keys, its pages, its metrics and
-//! its health checks.
+//! The documents that a server publishes about itself: its version, the documents of its API, its keys, its pages, its
+//! metrics and its health checks.
 
 use crate::documents::{API_VERSION, Documents, Library, git_version};
 use crate::issuer::{self, Document};

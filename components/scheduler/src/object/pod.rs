@@ -433,8 +433,8 @@ mod tests {
         assert_eq!(seen["spec"]["containers"][0]["env"], Value::Null);
     }
 
-    /// Each pod differs from the first in a different field. All but the first may take their template from the cache,
-    /// which an earlier pod has filled.
+    /// Each pod differs from the first pod in another field. All pods but the first may take their template from the
+    /// cache, which an earlier pod has filled.
     #[test]
     fn a_pod_read_with_a_cached_template_equals_the_decoded_pod() {
         let mut plain = pod_with_all_fields();

@@ -140,8 +140,8 @@ impl InfeasibleNodes {
         Some(self.unschedulable(cycle, &result, replaced_rejection))
     }
 
-    /// The message and the rejectors for all nodes. `replaced_rejection`: one node counts with the second rejection
-    /// instead of the first.
+    /// The message and the rejectors for all nodes. With `replaced_rejection`, one node counts with the second
+    /// rejection of the pair instead of the first.
     fn unschedulable(
         &self,
         cycle: SchedulingCycle<'_>,

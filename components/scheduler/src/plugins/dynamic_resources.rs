@@ -27,7 +27,7 @@ const BUDGET_SPENT: &str = "too much was searched for devices of this namespace 
 pub struct DynamicResources {
     /// How many seconds a pod waits for its devices to become ready.
     pub binding_timeout_seconds: i64,
-    /// How long the search for devices on one node may take; 0: no limit.
+    /// How long the search for devices on one node may take; 0 means no limit.
     pub filter_timeout: Duration,
 }
 

@@ -63,7 +63,7 @@ pub struct Scheduler {
     samples: Vec<MetricSample>,
 }
 
-/// What happened, for metrics. Times are in nanoseconds; the reader computes durations.
+/// An observation for metrics. Times are in nanoseconds; the reader computes durations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MetricSample {
     /// An attempt ended: `scheduled`, `unschedulable` or `error`.

@@ -54,7 +54,7 @@ impl Scheduler {
         }
     }
 
-    /// Pods of the same gang may have waited for this pod alone: continues their binding cycles.
+    /// Continues the binding cycles of pods of the same gang, because they may have waited for this pod alone.
     pub(super) fn allow_waiting_gang(&mut self, pod: &Pod, now: Time) {
         if pod.template.gang.is_none() {
             return;

@@ -52,7 +52,7 @@ impl StatusWriter {
         self.pending.get(key).is_none_or(|pending| pending.request.is_none())
     }
 
-    /// The pod is being bound, is bound or was deleted: drops its waiting status.
+    /// Drops the waiting status of a pod that is being bound, is bound or was deleted.
     pub fn forget(&mut self, key: &Key) {
         if self.is_idle(key) {
             self.pending.remove(key);

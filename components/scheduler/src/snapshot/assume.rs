@@ -107,7 +107,7 @@ impl Snapshot {
         }
     }
 
-    /// The assumed pod was deleted, or bound to another node: frees the volumes and devices that were reserved for it.
+    /// Frees the volumes and devices that were reserved for an assumed pod that was deleted, or bound to another node.
     pub(super) fn drop_assumption(&mut self, key: &Key) {
         if let Some(assumed) = self.assumed.remove(key) {
             self.release(&assumed);

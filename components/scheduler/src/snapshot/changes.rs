@@ -17,7 +17,7 @@ pub enum SnapshotChange {
     NodeUpdated(NodeId),
     /// A pod on this node changed only in a field that affects nothing but the order of victims.
     PodStarted(NodeId),
-    /// A node was added or removed, or its labels or taints changed: its pods count in other topology domains.
+    /// A node was added or removed, or its labels or taints changed, so its pods count in other topology domains.
     TopologyChanged(NodeId),
     /// An object that is neither a pod nor a node changed in fields that plug-ins read.
     Object(Kind, Key),

@@ -104,7 +104,8 @@ pub struct Shell {
     pub hostname: Arc<str>,
     pub user: u32,
     pub group: u32,
-    /// Variables that functions have made local, to be restored.
+    /// For each running function, the outer values of the variables that it has made local. They are restored when it
+    /// ends.
     hidden: Vec<Vec<(String, Option<Variable>)>>,
 }
 

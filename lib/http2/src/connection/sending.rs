@@ -18,7 +18,7 @@ pub const OUTPUT_BYTES: usize = 64 << 10;
 pub struct ResponseHead<'a> {
     pub status: StatusCode,
     pub headers: &'a HeaderMap,
-    /// Added if the headers contain no date.
+    /// The date that is sent if the headers contain none.
     pub date: Option<&'a HeaderValue>,
     pub length: Option<u64>,
     /// Whether there is no body.

@@ -85,7 +85,7 @@ fn unbind(volume: VolumeView<'_>, plan: &mut Plan) {
     plan.then(Subject::from(volume).update(document));
 }
 
-/// The claim was deleted: releases or reclaims the volume.
+/// Releases or reclaims the volume of a deleted claim.
 fn release(volume: VolumeView<'_>, plan: &mut Plan) {
     if !matches!(volume.status.phase.as_str(), "Released" | "Failed") {
         return plan.together(volume_phase(volume, "Released", "").into_iter().collect());

@@ -96,7 +96,7 @@ pub enum AllocatorError {
 
 impl Allocator {
     /// An allocator for claims without devices. Fails if a class is missing or an expression does not compile.
-    /// `timeout`: how long the search of a node may take; 0: no limit.
+    /// `timeout` is how long the search of a node may take; 0 means no limit.
     pub fn new(
         devices: &Devices,
         clock: Clock,
@@ -254,7 +254,7 @@ impl<'a> Candidate<'a> {
         self.slice.node_selection_of(self.device)
     }
 
-    /// Identifies the pool while the snapshot does not change: its address.
+    /// The address of the pool, which identifies it while the snapshot does not change.
     fn pool_number(&self) -> usize {
         std::ptr::from_ref(self.pool).addr()
     }
