@@ -24,7 +24,7 @@ pub struct Twin {
     pub forgotten: u64,
 }
 
-/// An object from one event to the next.
+/// The state of an object from one of its events to the next.
 pub struct ObjectVersion {
     pub offset: u64,
     pub deleted: bool,

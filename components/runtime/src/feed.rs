@@ -24,7 +24,7 @@ pub enum News {
     Changed { resource: Resource, key: Key, body: Option<Body>, version: u64 },
     /// A resource is no longer served.
     Dropped(Resource),
-    /// The kinds that are served, and their versions. Replaces the previous set.
+    /// The kinds that are served, and their versions. This set replaces the previous set.
     Served(Served),
     /// All changes of the resource up to this version were reported.
     Reached(Resource, u64),

@@ -1,5 +1,5 @@
-//! One scheduling cycle: chooses a node for a pod, or determines why no node is feasible. Pure and without a cache: it
-//! checks all nodes one after the other. [`crate::planner`] makes the same decisions faster.
+//! One scheduling cycle: chooses a node for a pod, or determines why no node is feasible. The cycle is pure and has no
+//! cache: it checks all nodes one after the other. [`crate::planner`] makes the same decisions faster.
 
 use crate::filters::Filters;
 use crate::object::pod::Pod;

@@ -2,7 +2,7 @@
 //! made at the same time. A key waits longer if its plan requests a later time or if its actions were refused. Each
 //! namespace has its own queue; the caller decides which namespace is next.
 //!
-//! Pure: the caller passes the time.
+//! The queue is pure: the caller passes the time.
 
 use crate::{Key, Keys, Text, Time};
 use std::collections::{BTreeSet, HashMap, VecDeque};

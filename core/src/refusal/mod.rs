@@ -106,7 +106,7 @@ pub enum Refusal {
     /// A fault that Kubernetes reports without a reason.
     Unreasoned(Unreasoned),
     Unavailable(Unavailable),
-    /// Objects that cannot be read from the store. Each is a cause whose field is the object's key in the store.
+    /// Objects that cannot be read from the store. Each object is a cause whose field is the object's key in the store.
     StoreRead {
         subject: Subject,
         causes: Causes,

@@ -217,7 +217,7 @@ impl Outbound {
         Outbound { resolver, identity, clients: Mutex::default(), inside, egress: Egress::default() }
     }
 
-    /// The same client through proxies.
+    /// This client, with connections that go through the proxies of `egress`.
     pub fn through(self, egress: Egress) -> Outbound {
         Outbound { egress, ..self }
     }

@@ -52,7 +52,7 @@ pub struct Transport {
     pub(crate) tracer: Option<Tracer>,
 }
 
-/// Starts components in the process of a server. They end with the tasks.
+/// Starts components in the process of a server. The components end with the tasks in the set.
 pub type Components = Arc<dyn Fn(&Arc<Transport>, &mut JoinSet<()>) + Send + Sync>;
 
 impl Transport {

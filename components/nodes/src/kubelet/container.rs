@@ -86,7 +86,7 @@ pub struct LifeConditions {
 }
 
 impl LifeConditions {
-    /// Whether a time has been reached; if not, the next plan is due then at the latest.
+    /// Whether a time has been reached. If it has not, the next plan is due at this time at the latest.
     fn reached(&mut self, time: Time) -> bool {
         let reached = time <= self.now;
         if !reached {

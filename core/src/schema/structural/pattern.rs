@@ -91,7 +91,7 @@ fn go_words(error: &regex_syntax::Error) -> String {
     }
 }
 
-/// Go's limit for repetitions. Nested repetitions are multiplied.
+/// Go's limit for repetitions. The counts of nested repetitions are multiplied.
 const REPEAT_MAX: u64 = 1000;
 
 /// The class names that are allowed in `[:alpha:]`.
