@@ -311,7 +311,7 @@ pub struct FrontProxyArgs {
     pub requestheader_extra_headers_prefix: Vec<String>,
 }
 
-/// `true`, `false`, `raw`, or a version with the same numbers as this server's.
+/// `true`, `false`, `raw`, or a version with the same numbers as the version of this server.
 fn parse_version(text: &str) -> Result<String, String> {
     if ["true", "false", "raw"].contains(&text) {
         return Ok(text.into());

@@ -37,7 +37,7 @@ impl ApiError {
 #[derive(Debug, Clone, Default)]
 pub struct ApiServer<'a> {
     pub kubeconfig: Option<&'a Path>,
-    /// The server's URL, which overrides the kubeconfig's.
+    /// The server's URL, which overrides the URL in the kubeconfig.
     pub master: Option<&'a str>,
     /// The program's user agent.
     pub agent: &'a str,

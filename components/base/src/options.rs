@@ -186,7 +186,7 @@ pub struct ClientArgs {
     /// runs in.
     #[arg(long, alias = "coreconfig", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// URL of the API server; overrides the kubeconfig's.
+    /// URL of the API server; overrides the URL in the kubeconfig.
     #[arg(long, value_name = "URL")]
     pub master: Option<String>,
     /// Maximum number of requests a second to the API server.

@@ -60,8 +60,8 @@ pub struct ContainerRun {
     pub spec: Value,
     restarts: i64,
     volumes: Arc<Volumes>,
-    /// The uses of the containers that share volumes with this container: their machines exist as long as this
-    /// container's.
+    /// The uses of the containers that share volumes with this container: their machines exist as long as the machine
+    /// of this container.
     company: Mutex<Vec<ContainerUse>>,
     state: Mutex<RunState>,
     /// The number of events in the machine. A change wakes followers.

@@ -50,7 +50,7 @@ impl Machine {
         Machine { shared, lives: BTreeMap::new(), ends: BTreeMap::new(), setup }
     }
 
-    /// Starts a command. The first command is the container's own. An unknown program ends with exit code 127.
+    /// Starts a command. The first command is the container's own command. An unknown program ends with exit code 127.
     pub fn start(&mut self, words: &[String], with_input: bool, is_terminal: bool) -> Option<Pid> {
         let ((input, in_reader), (out_writer, output), (err_writer, errors)) = (pipe(), pipe(), pipe());
         let err_writer = if is_terminal { out_writer.clone() } else { err_writer };

@@ -44,7 +44,7 @@ pub struct Action {
     /// looked up at the server before the action is carried out. If one is found, the action is refused with a
     /// conflict.
     pub absent: Vec<(Resource, Key, Text)>,
-    /// The field manager, if it is not the controller's own.
+    /// The field manager, if it is not the controller's own field manager.
     pub manager: Option<&'static str>,
     /// An Event to be written once the action is done; `{name}` in the message becomes the object's name, which the
     /// server may have generated.

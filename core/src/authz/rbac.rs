@@ -246,7 +246,7 @@ impl RbacIndex {
         }
     }
 
-    /// The cluster's bindings, then the namespace's.
+    /// The cluster's bindings, then the bindings of the namespace.
     fn scopes_of(&self, namespace: &str) -> impl Iterator<Item = &Scope> {
         let own = (!namespace.is_empty()).then(|| self.scopes.get(namespace)).flatten();
         self.scopes.get("").into_iter().chain(own)

@@ -426,7 +426,7 @@ impl Engine {
         &self.built_in
     }
 
-    /// Pins the snapshot for the next pages of a list. Its memory counts as the reader's.
+    /// Pins the snapshot for the next pages of a list. Its memory counts as memory of the reader.
     pub fn pin(&self, state: &Arc<State>, reader: &Reader) {
         self.pins.pin(state, reader);
     }

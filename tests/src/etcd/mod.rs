@@ -171,7 +171,7 @@ impl Cluster {
         self.ctl_at(&self.urls(), arguments)
     }
 
-    /// Runs etcdctl against these URLs, such as a proxy's, and returns its output.
+    /// Runs etcdctl against these URLs, such as the URL of a proxy, and returns its output.
     pub fn ctl_at(&self, urls: &str, arguments: &[&str]) -> String {
         let mut output = self.run_ctl(urls, arguments);
         // Encrypted values are not text.
@@ -264,7 +264,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("a path")
 }
 
-/// Whether a release is installed: 3.4 is Debian's; the others are downloaded for long tests only.
+/// Whether a release is installed: Debian has 3.4; other releases are downloaded for long tests only.
 pub fn has(version: &str) -> bool {
     folder().join(version).join("etcd").exists()
 }

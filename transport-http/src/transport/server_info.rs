@@ -39,7 +39,7 @@ pub struct ServerInfoSettings {
     pub pages: Option<Pages>,
     /// Filters the text of `/metrics` before it is shown.
     pub shown_metrics: Option<ShownMetrics>,
-    /// Health checks in addition to the server's own.
+    /// Health checks in addition to the checks of the server itself.
     pub checks: Vec<Arc<dyn HealthCheck>>,
 }
 
@@ -155,7 +155,7 @@ impl ServerInfo {
         }
     }
 
-    /// The health checks in addition to the server's own.
+    /// The health checks in addition to the checks of the server itself.
     pub fn checks(&self) -> &[Arc<dyn HealthCheck>] {
         &self.checks
     }

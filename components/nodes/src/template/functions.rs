@@ -91,7 +91,7 @@ const TABLE: &[(&str, usize, usize, FunctionBody)] = &[
     ("print", 0, 99, |a, _| Ok(a.iter().map(shown).collect::<String>().into())),
     ("println", 0, 99, |a, _| Ok((a.iter().map(shown).collect::<Vec<_>>().join(" ") + "\n").into())),
     ("printf", 1, 99, |a, _| printf(&shown(&a[0]), &a[1..]).map(Value::from)),
-    // Functions that KWOK adds to Go's.
+    // Functions that KWOK adds to the functions of Go templates.
     ("Quote", 1, 1, |a, _| {
         let text = a[0].to_string();
         Ok(if a[0].is_string() { text } else { Value::from(text).to_string() }.into())

@@ -1,4 +1,4 @@
-//! Pods: the part that all pods of one template share, and each pod's own.
+//! Pods: the part that all pods of one template share, and the part that each pod has for itself.
 
 use super::extended::{self, Container};
 use super::labels::Labels;
