@@ -377,7 +377,7 @@ struct Opened {
     sealing: Arc<dyn Sealing>,
     forker: Option<Arc<dyn Forker>>,
     retention: Retention,
-    /// Set when other servers share the log.
+    /// The upkeep of etcd, if other servers share the log.
     etcd: Option<Upkeep>,
     /// The lock of the data folder, if the log itself does not lock it.
     _lock: Option<FolderInUse>,

@@ -164,7 +164,7 @@ async fn static_tokens() {
 async fn anonymous_requests() {
     let (_folder, server) = start(&[]);
     let anonymous = HttpClient::anonymous(&server);
-    // Open to all users.
+    // These paths are open to all users.
     for path in ["/version", "/healthz", "/livez", "/readyz"] {
         anonymous.get(path).await.expect(200);
     }

@@ -265,9 +265,9 @@ pub trait Score: Send {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Normalization {
     None,
-    /// In proportion to the highest score.
+    /// Scores are scaled in proportion to the highest score.
     ByHighest,
-    /// In proportion to the highest score, reversed: the highest becomes 0.
+    /// Scores are scaled in proportion to the highest score, and reversed: the highest score becomes 0.
     ByHighestReversed,
 }
 

@@ -67,7 +67,7 @@ pub struct WorkQueue {
     now: Option<Time>,
     /// Keys that are being planned or acted on; `true` if the key was added again since.
     busy: HashMap<Key, bool>,
-    /// At most one timer for each key.
+    /// The timers; a key has at most one.
     timers: BTreeSet<(Time, Key)>,
     times: HashMap<Key, Time>,
     failures: HashMap<Key, u32>,

@@ -50,7 +50,7 @@ struct Collection {
     version: u64,
 }
 
-/// One object before and after a change. Both are `None` if the object is absent on both sides.
+/// One object before and after a change. Both fields are `None` if the object is absent before and after.
 #[derive(Clone)]
 pub struct Change {
     pub resource: Resource,

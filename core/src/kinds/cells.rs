@@ -135,8 +135,8 @@ pub fn count(doc: &Value, path: &str) -> usize {
     }
 }
 
-/// A scalar as text: strings bare, numbers in digits. Used for quantities, and for values that are a number or a
-/// string.
+/// A scalar as text: strings bare, numbers in digits. The columns use it for quantities, and for values that are a
+/// number or a string.
 pub fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

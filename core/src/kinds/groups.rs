@@ -91,8 +91,8 @@ pub fn apply_defaults(message: MessageId, document: &mut Value) -> Result<(), Re
     default_change(message, document, None)
 }
 
-/// Like [`apply_defaults`], for a document derived from a stored document. Parts that both share have their defaults
-/// already and are skipped.
+/// Like [`apply_defaults`], for a document derived from a stored document. Parts that both documents share have their
+/// defaults already and are skipped.
 pub fn default_change(message: MessageId, document: &mut Value, stored: Option<&Value>) -> Result<(), Refusal> {
     BUILT_IN.apply(message, document, stored).map_err(too_large)
 }

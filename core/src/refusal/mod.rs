@@ -95,7 +95,7 @@ pub enum Refusal {
         what: Plenty,
         retry_after_seconds: u32,
     },
-    /// The PodDisruptionBudget forbids the eviction now. Zero seconds: the time for a retry is unknown.
+    /// The PodDisruptionBudget forbids the eviction now. Zero seconds mean that the time for a retry is unknown.
     DisruptionBudget {
         budget: String,
         why: Withheld,

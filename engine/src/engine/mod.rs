@@ -126,7 +126,7 @@ pub struct Engine {
     newest: Arc<Newest>,
     /// The versions at which forks of this engine's log begin. Retention must not remove the history after them.
     holds: Holds,
-    /// Set if objects of some kinds are in logs of their own.
+    /// The engines of kinds whose objects are in logs of their own, if there are any.
     family: OnceLock<Family>,
 }
 

@@ -142,8 +142,8 @@ pub trait LogRead: Send + Sync + 'static {
         Ok(Identity::default())
     }
 
-    /// The version up to which a repair left gaps in the events; the repair reported the gaps. Zero if there was no
-    /// repair, and [`NUMBERED_ELSEWHERE`] if gaps mean nothing.
+    /// The version up to which a repair left gaps in the events; the repair reported the gaps. Returns zero if there
+    /// was no repair, and [`NUMBERED_ELSEWHERE`] if gaps mean nothing.
     fn repaired(&self) -> Result<Offset, Fault> {
         Ok(Offset::ZERO)
     }

@@ -35,7 +35,7 @@ pub enum BlockOutcome {
     Connect,
     /// The head is larger than allowed.
     TooLarge,
-    /// Not a valid request, and why.
+    /// The head is no valid request; the text says why.
     Malformed(&'static str),
 }
 

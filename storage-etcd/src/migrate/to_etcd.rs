@@ -55,7 +55,7 @@ pub struct ToEtcd {
 pub struct Put {
     key: Bytes,
     value: Bytes,
-    /// The storage path of the key's resource, which selects the encryption key. Empty for a value that is not
+    /// The storage path of the key's resource, which selects the encryption key; empty for a value that is not
     /// encrypted again.
     resource: String,
     expires: bool,

@@ -288,7 +288,7 @@ pub fn grows_by(function: Function, arguments: &[Value]) -> usize {
         Value::Array(items) => items.len(),
         _ => 0,
     };
-    // At most one line per character of the printed value.
+    // The printed value has at most one line per character.
     let lines = |at: usize| match of(at) {
         Value::String(text) => text.bytes().filter(|byte| *byte == b'\n').count(),
         other => other.to_string().len(),

@@ -50,7 +50,7 @@ pub struct Preemption {
 #[derive(Debug, Clone)]
 pub struct Candidate {
     pub node: Text,
-    /// In descending order of importance.
+    /// The pods to evict, in descending order of importance.
     pub victims: Vec<Arc<Pod>>,
     /// How many of the victims violate a disruption budget.
     pub violations: usize,

@@ -59,7 +59,7 @@ pub enum Open {
     Content(Arc<Mutex<(Arc<Vec<u8>>, usize)>>),
     Reader(PipeReader),
     Writer(PipeWriter),
-    /// Written by appending.
+    /// A file that is written by appending.
     File(String),
 }
 

@@ -219,7 +219,7 @@ impl Spdy {
             let id = table.next;
             table.next += 2;
             let stream = stream(&self.shared, &mut table, &self.outbox, id, headers.clone(), Some(replied));
-            // Sent under the lock, because stream numbers must be sent in order.
+            // The frame is sent under the lock, because stream numbers must be sent in order.
             self.outbox.send_with(Frame::SynStream { id, fin: false, headers }, room);
             stream
         };
