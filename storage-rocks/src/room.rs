@@ -66,7 +66,7 @@ pub struct DiskReserve {
     free: AtomicU64,
     /// The number of bytes that may be written before the disk is checked again.
     unlooked: AtomicI64,
-    /// Notified when room was freed.
+    /// The notification that room was freed.
     made: Condvar,
 }
 

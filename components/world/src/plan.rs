@@ -264,7 +264,7 @@ impl Plan {
         self.is_idle() && self.events.is_empty()
     }
 
-    /// Whether the plan has no actions and no requests for answers. It may have Events.
+    /// Whether the plan has no actions and no requests for answers. An idle plan may have Events.
     pub fn is_idle(&self) -> bool {
         let asks_nothing = self.gets.is_empty() && self.reviews.is_empty() && self.calls.is_empty();
         asks_nothing && self.steps.iter().all(Vec::is_empty)

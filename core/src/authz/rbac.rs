@@ -513,7 +513,7 @@ impl Subject {
     }
 }
 
-/// Joins messages: a single one alone, several in brackets.
+/// Joins messages: a single message stays as it is, and several messages are put into brackets.
 pub(crate) fn joined_errors(errors: impl IntoIterator<Item = String>) -> String {
     let errors: Vec<String> = errors.into_iter().collect();
     match &errors[..] {

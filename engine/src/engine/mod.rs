@@ -126,7 +126,7 @@ pub struct Engine {
     newest: Arc<Newest>,
     /// The versions at which forks of this engine's log begin. Retention must not remove the history after them.
     holds: Holds,
-    /// The engines of kinds whose objects are in logs of their own, if there are any.
+    /// The relation to other engines, if objects of some kinds are in logs of their own.
     family: OnceLock<Family>,
 }
 

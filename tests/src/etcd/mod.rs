@@ -125,7 +125,8 @@ impl Cluster {
         &mut self.members[at]
     }
 
-    /// Cuts a member off from the others, including connections that the others opened. Clients still reach it.
+    /// Cuts a member off from the others, including connections that the others opened. Clients still reach this
+    /// member.
     pub fn cut_off(&self, at: usize) {
         for (other, proxy) in self.peers.iter().enumerate() {
             if other == at { proxy.silence() } else { proxy.silence_member(&self.ids[at]) }

@@ -132,7 +132,7 @@ impl Transport {
         Ok(())
     }
 
-    /// Runs the tasks of a fork. They continue from the state of the server that was forked, so at first they have
+    /// Runs the tasks of a fork. The tasks continue from the state of the server that was forked, so at first they have
     /// nothing to do.
     pub fn keep_fork(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
         let (service, begin) = (&self.service, self.engine().snapshot().offset);

@@ -1,5 +1,5 @@
 //! Caches, for the pods of a template, why each node is infeasible and how good a candidate for preemption it is. Both
-//! are computed once, and again for nodes that changed.
+//! facts are computed once, and again for nodes that changed.
 
 use crate::filters::Filters;
 use crate::plan::{PostFilterResult, Unschedulable};

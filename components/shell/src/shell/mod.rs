@@ -94,7 +94,7 @@ pub struct Shell {
     pub traps: BTreeMap<String, String>,
     /// Caught signals whose traps have yet to run.
     caught: Vec<Signal>,
-    /// Above 0 in conditions, where `set -e` does not apply.
+    /// The number of conditions around the present command. It is above 0 in conditions, where `set -e` does not apply.
     tested: u32,
     pub depth: u32,
     pub background: Vec<Pid>,

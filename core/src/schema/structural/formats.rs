@@ -140,7 +140,7 @@ fn is_duration(text: &str) -> bool {
 
 const SECOND: i64 = 1_000_000_000;
 const HOUR: i64 = 3_600 * SECOND;
-/// Units by exact spellings, and by the beginning of the word. The sizes are in nanoseconds.
+/// The units of time: exact spellings, the beginning of longer spellings, and the size in nanoseconds.
 const UNITS: &[(&[&str], &str, i64)] = &[
     (&["ns"], "nano", 1),
     (&["us", "µs"], "micro", 1_000),
