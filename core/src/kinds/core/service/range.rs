@@ -56,7 +56,7 @@ impl std::fmt::Display for ServiceRange {
 }
 
 impl ServiceRange {
-    /// The `nth` address after the network's own address. The API server's service has the first one.
+    /// The `nth` address after the network's own address. The API server's service has the first of these addresses.
     pub fn address(&self, nth: u128) -> IpAddr {
         let value = number(self.base) + nth;
         match self.base {
