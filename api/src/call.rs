@@ -27,7 +27,7 @@ pub struct Call {
     /// The refusal for a malformed part of the request. It is reported only after the user is authorized and the kind
     /// is found.
     pub flaw: Option<Refusal>,
-    /// The origin of the request for the audit trail. Set only if the service writes an audit trail.
+    /// The origin of the request, if the service writes an audit trail.
     pub source: Option<Box<Source>>,
     /// The warnings and audit annotations of authentication.
     pub told: Told,
@@ -99,7 +99,7 @@ pub struct ResourcePath {
     pub version: String,
     /// The namespace that contains the resource, or the namespace that the path names as an object.
     pub namespace: String,
-    /// Whether the resource is inside the namespace. False for the namespace itself and for cluster-scoped resources.
+    /// Whether the resource is inside the namespace; false for the namespace itself and for cluster-scoped resources.
     pub within: bool,
     pub resource: String,
     pub name: String,

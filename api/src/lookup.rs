@@ -18,7 +18,7 @@ pub(crate) struct Found {
     pub scene: Scene,
     pub kind: Arc<Kind>,
     pub request: Request,
-    /// Used by reads of the past.
+    /// The versions at which namespaces were created; reads of the past go back no further.
     pub starts: Arc<NamespaceStarts>,
 }
 

@@ -100,7 +100,7 @@ pub struct Listed {
     pub page: Page,
     /// The sealed token; empty on the last page.
     pub continue_token: String,
-    /// Empty for cluster-scoped objects and for lists of all namespaces.
+    /// The namespace of the reply; empty for cluster-scoped objects and for lists of all namespaces.
     pub namespace: String,
     /// Counts the memory of objects that only this reader keeps in memory.
     pub charge: Option<Charge>,

@@ -38,7 +38,8 @@ const AGAIN_MS: i64 = 5_000;
 #[derive(Debug, Default)]
 pub struct Plan {
     pub steps: Vec<Step>,
-    /// The time of the next plan, in milliseconds since 1970. `None`: plan again when something is written.
+    /// The time of the next plan, in milliseconds since 1970. `None` means that the next plan is made when something is
+    /// written.
     pub again_ms: Option<i64>,
     /// The reasons why some leases cannot have an election.
     pub stuck: Vec<String>,

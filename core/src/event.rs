@@ -73,7 +73,8 @@ pub struct Actor {
     pub verb: String,
     #[prost(string, tag = "4")]
     pub request_id: String,
-    /// Changes by admission (webhooks, policies). They are recorded so that replay calls none of these.
+    /// Changes by admission (webhooks, policies). The changes are recorded so that a replay calls no webhook and no
+    /// policy.
     #[prost(message, repeated, tag = "5")]
     pub changes: Vec<ChangedBy>,
 }

@@ -391,7 +391,7 @@ fn continues(options: &Options) -> bool {
     options.continue_token.as_deref().is_some_and(|token| !token.is_empty())
 }
 
-/// Whether a watch begins with the existing objects as events. `None` if the watch continues from a version.
+/// Whether a watch begins with the existing objects as events. Returns `None` if the watch continues from a version.
 pub fn initial_events(options: &Options) -> Option<bool> {
     let is_old_form = options.resource_version_match.as_deref().unwrap_or("").is_empty()
         && matches!(options.resource_version.as_deref().unwrap_or(""), "" | "0");

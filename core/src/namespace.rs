@@ -26,8 +26,8 @@ pub struct Step {
 #[derive(Debug, Default)]
 pub struct Plan {
     pub steps: Vec<Step>,
-    /// In milliseconds since 1970. A time in the past: more steps follow as soon as these are carried out. `None`: plan
-    /// again when something is written.
+    /// In milliseconds since 1970. A time in the past means that more steps follow as soon as these are carried out.
+    /// `None` means that the next plan is made when something is written.
     pub again_ms: Option<i64>,
 }
 
@@ -71,7 +71,7 @@ struct Walk {
     /// The number of consecutive walks before this one that requested deletions.
     repeated: u32,
     remaining: Remaining,
-    /// The reasons why requested deletions were refused; one reason per kind, the first.
+    /// The reasons why requested deletions were refused; of each kind only the first reason.
     failed: BTreeMap<KindId, String>,
     /// The time at which the next walk begins; set when this walk has ended.
     rests_until_ms: Option<i64>,

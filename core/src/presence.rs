@@ -118,8 +118,8 @@ fn addresses(present: &[String], own: &str, settings: &Settings) -> Vec<String> 
         all.push(own.to_owned());
     }
     all.sort();
-    // There are too many addresses. Removes the addresses after this server's own, and continues at the beginning of
-    // the list.
+    // There are too many addresses. Removes the addresses after this server's own address, and continues at the
+    // beginning of the list.
     while all.len() > count.max(1) {
         let own_at = all.iter().position(|address| address == own).unwrap_or_default();
         all.remove((own_at + 1) % all.len());

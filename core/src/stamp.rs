@@ -24,7 +24,7 @@ pub enum Purpose {
     Volume = 5,
 }
 
-/// The characters of generated name suffixes. They include no vowels, so that no words arise by chance.
+/// The characters of generated name suffixes. Vowels are left out, so that no words arise by chance.
 const NAME_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const NAME_SUFFIX_LENGTH: usize = 5;
 const HEXADECIMAL: &[u8; 16] = b"0123456789abcdef";

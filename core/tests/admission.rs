@@ -255,12 +255,12 @@ fn webhooks_behind_others_have_nothing_gone_through_again() {
         let looks = usize::try_from(LOOKS.load(Ordering::Relaxed)).expect("few");
         // Each reading of the clock is a look. A match condition causes two looks, and so do some plug-ins in each
         // round. If a round did not resume at the webhook where the last round stopped, the conditions of all earlier
-        // webhooks would cause their looks again.
+        // webhooks would look at the clock again.
         assert!(looks < asked * 100, "{policy}: {looks} looks for {asked} webhooks");
     }
 }
 
-/// Whatever the patch is, a denial holds and warnings are sent. The failure policy handles an invalid patch afterwards.
+/// A denial holds and warnings are sent, whatever the patch is. The failure policy handles an invalid patch afterwards.
 #[test]
 fn faulty_patches() {
     const FAILED: &str = "Internal error occurred: failed calling webhook \"w.example.com\": ";

@@ -140,7 +140,7 @@ fn shown(kind: &Kind, case: &Value, document: &Value) -> Result<(), String> {
     }
 }
 
-/// Whether both have the same kind and version. The CBOR was recorded with a feature gate that is off here.
+/// Whether both values have the same kind and version. The CBOR was recorded with a feature gate that is off here.
 fn has_names(recorded: &[u8], written: &[u8]) -> bool {
     let names = |bytes: &[u8]| match unwrap(bytes) {
         Ok(envelope) => Some((envelope.api_version, envelope.kind)),

@@ -43,7 +43,7 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 /// The items of a list.
 #[derive(Debug, Clone, Copy)]
 enum Items {
-    /// `{}`, `""`, `0`: violates every rule that requires a value.
+    /// An item `{}`, `""` or `0`, which violates every rule that requires a value.
     Empty,
     /// Items that differ, each with a value in all scalars.
     Distinct,

@@ -9,7 +9,8 @@ use std::collections::HashMap;
 /// The length of a window, in bytes that all namespaces write. The present window and the one before it count as
 /// recent.
 const WINDOW_BYTES: u64 = 64 << 20;
-/// Added to the bytes of each write, so that a window has a bounded number of writes and namespaces.
+/// The bytes that each write counts in addition to its own, so that a window has a bounded number of writes and
+/// namespaces.
 const WRITE_BYTES: u64 = 4096;
 /// The share of the recent bytes that a namespace may have while all of the room is left is 1/`MOST_PART`. The share
 /// falls with the room.

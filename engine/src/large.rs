@@ -35,7 +35,7 @@ struct Line {
 /// The right to judge one large request. When it is dropped, the next waiting request gets it.
 pub(crate) struct Place {
     shared: Arc<Shared>,
-    /// False after the place was passed to the next request.
+    /// Whether this request has the place; false after the place was passed to the next request.
     is_held: bool,
 }
 

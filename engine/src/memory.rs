@@ -66,7 +66,7 @@ impl MemoryLog {
         self.lock().recoveries_refused = count;
     }
 
-    /// Leaves room only for writes that make room. If `kept` is false, there is no room for these either.
+    /// Leaves room only for writes that make room. If `kept` is false, there is no room for these writes either.
     pub fn be_short_of_room(&self, kept: bool) {
         self.lock().short = Some(kept);
     }

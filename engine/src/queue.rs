@@ -26,7 +26,7 @@ pub struct Queue {
     /// The receiving end. It outlives the writer, so that callers can empty the queue.
     left: OnceLock<Receiver<Input>>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Set if callers run the writer. The inner `None` means that the writer has ended.
+    /// The writer, if callers run it. The inner `None` means that the writer has ended.
     turned: OnceLock<Mutex<Option<Writer>>>,
     gathering: Arc<Gathering>,
     ended: Arc<watch::Sender<Option<Ended>>>,
@@ -91,7 +91,7 @@ impl Queue {
 
     /// From now on callers run the writer when they queue a command.
     pub fn turn_here(&self, writer: Writer, outputs: Receiver<Input>) {
-        // An engine has one writer, so both are set only once.
+        // An engine has one writer, so both cells are set only once.
         let _ = self.left.set(outputs);
         let _ = self.turned.set(Mutex::new(Some(writer)));
     }

@@ -47,7 +47,7 @@ pub(crate) struct Turn {
 struct Place {
     shared: Arc<Shared>,
     contested: Contested,
-    /// False after the queue has ended because no request waits.
+    /// Whether this request has the turn; false after the queue has ended because no request waits.
     is_held: bool,
 }
 

@@ -17,7 +17,7 @@ const LOOKS_MAX: usize = 256;
 #[derive(Default)]
 pub struct VolatileLog {
     inner: RwLock<Inner>,
-    /// Locked while old events are removed, so that only one caller removes events at a time.
+    /// This lock is held while old events are removed, so that only one caller removes events at a time.
     forgetting: Mutex<()>,
     secret: OnceLock<[u8; 32]>,
 }

@@ -64,8 +64,8 @@ pub struct Writer {
     hub: Arc<Hub>,
     /// Receives the replaced objects, to count their memory.
     pins: Arc<Pins>,
-    /// Set when other servers have appended, and cleared before the tail is read. An append during the read sets the
-    /// flag again.
+    /// Whether other servers have appended. The flag is cleared before the tail is read, and an append during the read
+    /// sets it again.
     others: Arc<AtomicBool>,
     /// The reason why nothing can be appended to the log; `None` if the log works.
     poison: Option<Poison>,
@@ -73,7 +73,7 @@ pub struct Writer {
     awaited: Awaited,
     /// Decisions that turned out not to be in the log. They are proposed again.
     unwritten: Vec<Command>,
-    /// Empty between two batches; its memory is reused.
+    /// The commands of the present batch. It is empty between two batches, and its memory is reused.
     batch: Vec<Command>,
     /// The bytes that each namespace wrote recently.
     fill: Fill,

@@ -180,8 +180,8 @@ pub struct Server {
 pub enum Lasting {
     /// The folder outlives the server; acknowledged writes survive a power failure.
     Kept,
-    /// The folder is deleted when the server ends: writes need no fsync, and the server ends without a grace period for
-    /// clients.
+    /// The folder is deleted when the server ends, so writes need no fsync, and the server ends without a grace period
+    /// for clients.
     Fleeting,
     /// Like `Fleeting`, and the log is only in memory.
     InMemory,
@@ -377,7 +377,7 @@ struct Opened {
     sealing: Arc<dyn Sealing>,
     forker: Option<Arc<dyn Forker>>,
     retention: Retention,
-    /// Set when other servers share the log.
+    /// The upkeep of etcd, if other servers share the log.
     etcd: Option<Upkeep>,
     /// The lock of the data folder, if the log itself does not lock it.
     _lock: Option<FolderInUse>,
@@ -556,8 +556,8 @@ fn without_metric(text: &str, name: &str) -> String {
     text.lines().filter(|line| !is_of(line)).flat_map(|line| [line, "\n"]).collect()
 }
 
-/// How long a request may wait in a queue of priority and fairness: a quarter of the request timeout. `None`: requests
-/// do not queue.
+/// How long a request may wait in a queue of priority and fairness: a quarter of the request timeout. Returns `None` if
+/// requests do not queue.
 fn fairness(args: &Args, gates: &ApiGates) -> Option<Duration> {
     args.limits.is_fair(gates).then_some(args.serving.request_timeout / 4)
 }

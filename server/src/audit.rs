@@ -60,7 +60,7 @@ pub struct AuditArgs {
     /// Maximum number of events in a batch.
     #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     pub audit_log_batch_max_size: i64,
-    /// How long a batch waits to become full.
+    /// Maximum time that a batch waits to become full before it is written.
     #[arg(long, default_value = "0s", value_parser = parse_duration)]
     pub audit_log_batch_max_wait: Duration,
     /// Limit the rate at which batches are written, by the options for QPS and burst.
@@ -101,7 +101,7 @@ pub struct AuditArgs {
     /// Maximum number of events in a batch.
     #[arg(long, default_value_t = 400, allow_negative_numbers = true)]
     pub audit_webhook_batch_max_size: i64,
-    /// How long a batch waits to become full.
+    /// Maximum time that a batch waits to become full before it is sent.
     #[arg(long, default_value = "30s", value_parser = parse_duration)]
     pub audit_webhook_batch_max_wait: Duration,
     /// Limit the rate at which batches are sent, by the options for QPS and burst.

@@ -34,7 +34,7 @@ const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 /// Paths that need no authorization by default when another server authorizes.
 const OPEN_PATHS: [&str; 3] = ["/healthz", "/readyz", "/livez"];
 
-/// Who may do what.
+/// The options of authorization.
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Authorization")]
 pub struct AuthorizationArgs {

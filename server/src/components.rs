@@ -276,8 +276,8 @@ impl Components {
 }
 
 impl Components {
-    /// The cloud controllers to run. Those whose names the controller manager also knows follow `--controllers`; the
-    /// other cloud controllers run if any controller runs.
+    /// The cloud controllers to run. Controllers whose names the controller manager also knows follow `--controllers`;
+    /// the other cloud controllers run if any controller runs.
     fn cloud_choice(&self) -> Choice {
         let is_known = |name: &str| holdfast_controllers::names::ALL.iter().any(|known| known.name == name);
         let runs = |name: &&str| match is_known(name) {

@@ -70,7 +70,7 @@ pub struct Elections {
     terms: Terms,
     identity: String,
     metrics: Arc<Metrics>,
-    /// Set when the server ends. Each running election has a receiver.
+    /// Whether the server ends. Each running election has a receiver.
     ends: Arc<watch::Sender<bool>>,
 }
 

@@ -67,8 +67,8 @@ fn own_folder(program: &Path) -> Result<PathBuf> {
     Ok(cache.join("holdfast/envtest").join(own))
 }
 
-/// Makes a link in one atomic step, so that suites starting at the same time find the old link or the new one. Never
-/// replaces a file.
+/// Makes a link in one atomic step, so that suites starting at the same time find the old link or the new one. A file
+/// in this place is never replaced.
 fn link(folder: &Path, name: &str, target: &Path) -> Result<()> {
     let path = folder.join(name);
     match std::fs::symlink_metadata(&path) {

@@ -187,7 +187,7 @@ const RETRY: Duration = Duration::from_millis(20);
 /// The longest head of an answer that is accepted.
 const HEAD_MAX: usize = 8192;
 
-/// Joins the program at `url`. `None` if another program answers there, such as a real etcd.
+/// Joins the program at `url`. Returns `None` if another program answers there, such as a real etcd.
 pub fn join(url: &str) -> Result<Option<Membership>> {
     let shown = url;
     let Ok(url) = url.parse::<ClientUrl>() else { return Ok(None) };

@@ -171,7 +171,7 @@ impl NetworkArgs {
     }
 }
 
-/// The server's certificates, and what it speaks.
+/// The server's certificates, and the TLS versions, cipher suites and key exchange groups that it accepts.
 #[derive(clap::Args, Debug, Clone)]
 #[group(skip)]
 pub struct TlsArgs {
@@ -311,7 +311,7 @@ pub struct FrontProxyArgs {
     pub requestheader_extra_headers_prefix: Vec<String>,
 }
 
-/// `true`, `false`, `raw`, or a version with the same numbers as this server's.
+/// `true`, `false`, `raw`, or a version with the same numbers as the version of this server.
 fn parse_version(text: &str) -> Result<String, String> {
     if ["true", "false", "raw"].contains(&text) {
         return Ok(text.into());

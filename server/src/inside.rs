@@ -31,7 +31,7 @@ pub struct InsideFeed {
     extra_kinds: ExtraKinds,
     /// Whether `shown` was computed after the last change of `extra_kinds`.
     is_shown: bool,
-    /// One tap of each engine; the main engine's tap comes first. Empty before the first call.
+    /// One tap of each engine; the main engine's tap comes first. There are no taps before the first call.
     taps: Vec<Tap>,
     shown: BTreeMap<Resource, Shown>,
     by_kind: HashMap<KindId, Resource>,
@@ -43,7 +43,7 @@ pub struct InsideFeed {
 #[derive(Clone, Copy)]
 struct Shown {
     kind: KindId,
-    /// The version of the objects; `None`: the stored version, because only their metadata is read.
+    /// The version of the objects; `None` means the stored version, because only their metadata is read.
     version: Option<usize>,
     /// Changes up to this version were already reported.
     since: u64,
@@ -97,8 +97,8 @@ impl InsideFeed {
     /// All objects of a resource.
     fn all_of(&mut self, state: &State, resource: &Resource) -> Option<News> {
         let shown = self.shown.get_mut(resource)?;
-        // At least 1, because 0 means that the resource is not shown yet. The bootstrap has committed events by now, so
-        // no event is skipped.
+        // The version is at least 1, because 0 means that the resource is not shown yet. The bootstrap has committed
+        // events by now, so no event is skipped.
         let version = state.offset_of(shown.kind).0;
         shown.since = version.max(1);
         let (kind, shown) = (state.kind(shown.kind), *shown);

@@ -18,7 +18,7 @@ pub fn files() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// The memory in bytes: the machine's, or the limit of the control group.
+/// The memory in bytes: the memory of the machine, or the limit of the control group.
 pub fn memory() -> u64 {
     let machine = rustix::system::sysinfo();
     let machine = machine.totalram.saturating_mul(u64::from(machine.mem_unit));

@@ -40,7 +40,7 @@ pub struct Args {
     /// Prefix of all keys in etcd [default: /registry].
     #[arg(long, value_name = "PREFIX")]
     etcd_prefix: Option<String>,
-    /// CA certificates for etcd's members [default: the machine's].
+    /// CA certificates for etcd's members [default: the CA certificates of the machine].
     #[arg(long, value_name = "FILE")]
     etcd_cafile: Option<PathBuf>,
     /// Client certificate for etcd.

@@ -2,7 +2,7 @@
 
 use holdfast_engine::read_memory::{BYTES_DEFAULT, BYTES_MIN};
 
-/// By default reads may use the machine's memory divided by this.
+/// By default reads may use the machine's memory divided by this number.
 const PART: u64 = 8;
 
 /// Why a value of `--read-memory` is refused.

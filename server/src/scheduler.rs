@@ -142,7 +142,7 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     component.run_while_leading(&settings, kubeconfig.as_deref(), rate, Duration::ZERO, work).await.map(drop)
 }
 
-/// Notified by each SIGUSR2, which asks for a dump of the scheduler's state.
+/// The notification of each SIGUSR2, which asks for a dump of the scheduler's state.
 fn dumps() -> Result<Arc<Notify>> {
     let (mut asked, dump) = (signal(SignalKind::user_defined2())?, Arc::new(Notify::new()));
     let told = dump.clone();

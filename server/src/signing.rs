@@ -18,7 +18,7 @@ use time::OffsetDateTime;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
 
-/// Who signs which requests.
+/// The options of certificate signers.
 #[derive(clap::Args, Debug)]
 #[group(skip)]
 #[command(next_help_heading = "Signing of certificates")]

@@ -35,7 +35,7 @@ pub struct Listening {
     listener: TcpListener,
     certificate: String,
     key: String,
-    /// The authorities of clients; `None`: read from the API server.
+    /// The authorities of clients; `None` means that they are read from the API server.
     clients: Option<String>,
 }
 

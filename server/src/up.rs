@@ -130,7 +130,8 @@ pub fn prepare(
     let is_own_key = server.credentials.service_account_signing_key_file.is_none();
     let shared_keys =
         connected.as_ref().map(|connected| SharedKeys::new(connected.cluster(), &pki, host_name(), is_own_key));
-    // Checked before `up` makes any key file, because this server must not make keys that differ from the cluster's.
+    // The keys are checked before `up` makes any key file, because this server must not make keys that differ from the
+    // keys of the cluster.
     shared_keys.as_ref().map_or(Ok(()), SharedKeys::check).with_context(|| on_etcd::named(&server))?;
     pki::ensure(&pki, server.storage.data_dir(), &server_names(), &server_addresses(&server, bind), writing)?;
     if let Some(shared_keys) = shared_keys.filter(|_| lasting == Lasting::Kept) {

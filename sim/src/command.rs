@@ -16,7 +16,7 @@ const SHRUNK_MAX: u64 = 3;
 /// How long one failure is shrunk.
 const SHRINK_TIME: Duration = Duration::from_secs(20);
 
-/// What to simulate, for how long.
+/// The scope of a simulation, and the part of Holdfast to simulate.
 #[derive(Debug, Clone, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct SimulationArgs {

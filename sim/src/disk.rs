@@ -292,7 +292,7 @@ impl DiskState {
         self.records.push(Some(record));
     }
 
-    /// Appends completely and durably: this server's planned faults do not affect another server.
+    /// Appends completely and durably, because this server's planned faults do not affect another server.
     fn append_as_other(&mut self, records: &[Record]) {
         let bytes = frames(records);
         let at = self.end;

@@ -29,7 +29,7 @@ pub struct Follower {
     watch: Option<Watch>,
     /// Whether the follower must list, because it has no state or its version is too old.
     blank: bool,
-    /// The initial objects of a watch, until the bookmark that ends them; `None`: they are complete.
+    /// The initial objects of a watch, until the bookmark that ends them; `None` if they are complete.
     initial: Option<BTreeMap<String, u64>>,
     /// Every event up to this one was received, or does not concern this watcher.
     position: u64,
@@ -94,8 +94,8 @@ impl Follower {
         (self.blank, self.position) = (false, offset);
     }
 
-    /// A watch that ends at a past version. It begins at the start, or at an earlier version. `None` if the kind did
-    /// not exist then, or this user may not watch it.
+    /// A watch that ends at a past version. It begins at the start, or at an earlier version. Returns `None` if the
+    /// kind did not exist then, or this user may not watch it.
     pub fn of_past(dice: &mut Dice, sight: Sight, at: u64) -> Result<Result<Option<Follower>, Refusal>, String> {
         let mut follower = Follower::new(dice);
         let from = if dice.chance(50) {
@@ -230,7 +230,7 @@ impl Follower {
         }
     }
 
-    /// The server crashes: events already sent are kept.
+    /// Outlives a crash of the server: the follower keeps the events that were already sent.
     pub fn outlive(&mut self) {
         if let Some(mut watch) = self.watch.take()
             && self.initial.is_none()

@@ -31,7 +31,7 @@ impl Dice {
         (self.stream.next() % bound as u64) as usize
     }
 
-    /// True in `percent` of a hundred cases.
+    /// Returns true in `percent` of a hundred cases.
     pub fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }

@@ -12,7 +12,7 @@ pub struct RunPlan {
     pub watchers: usize,
     pub sabotage: Sabotage,
     pub scene: SimulatedPart,
-    /// The steps to run; `None`: all steps.
+    /// The steps to run; `None` means all steps.
     pub only: Option<Vec<u32>>,
     /// Whether to describe every step in words, which takes time.
     pub trace: bool,

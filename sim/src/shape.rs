@@ -61,7 +61,7 @@ pub struct ObjectShape {
 }
 
 impl Sort {
-    /// Group and resource. Built-in kinds are used in version v1.
+    /// The kind's group and resource. Built-in kinds are used in version v1.
     pub fn path(self) -> (&'static str, &'static str) {
         match self {
             Self::ConfigMap => ("", "configmaps"),

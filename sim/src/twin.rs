@@ -24,7 +24,7 @@ pub struct Twin {
     pub forgotten: u64,
 }
 
-/// An object from one event to the next.
+/// The state of an object from one of its events to the next.
 pub struct ObjectVersion {
     pub offset: u64,
     pub deleted: bool,
@@ -100,7 +100,7 @@ impl Twin {
             || later.into_iter().any(|offset| self.event(*offset).is_some_and(|version| version.deleted))
     }
 
-    /// All versions of the object between two offsets, both included; `None`: it did not exist.
+    /// All versions of the object between two offsets, both included; `None` if it did not exist.
     pub fn versions_within(&self, place: &StoredAt, from: u64, to: u64) -> Vec<Option<&ObjectVersion>> {
         let offsets = self.offsets(&place.0, &place.1);
         let mut found = vec![self.newest_of(offsets, from)];

@@ -4,13 +4,13 @@ use holdfast_sim::{Coverage, Report, RunPlan, Sabotage, SimulatedPart, simulate}
 
 /// The number of simulations of every run. Together they must leave every coverage mark.
 const SEEDS: u64 = 400;
-/// The same for the scheduler.
+/// The number of simulations of the scheduler.
 const SCHEDULING_SEEDS: u64 = 60;
 const SCHEDULING_STEPS: usize = 400;
-/// The same for the controllers.
+/// The number of simulations of the controllers.
 const CONTROLLERS_SEEDS: u64 = 40;
 
-/// The same for admission.
+/// The number of simulations of admission.
 const ADMISSION_SEEDS: u64 = 40;
 
 /// Runs a simulation that must find nothing.

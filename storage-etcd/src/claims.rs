@@ -122,7 +122,7 @@ impl Allocations {
         self.bitmap().ports.as_ref().is_some_and(|ports| ports.has(port))
     }
 
-    /// Records a value of the bitmap and its revision. `None`: the bitmap was deleted.
+    /// Records a value of the bitmap and its revision. `value` is `None` if the bitmap was deleted.
     pub fn note_ports(&self, revision: u64, value: Option<&[u8]>) {
         let mut bitmap = self.bitmap();
         if bitmap.revision > revision {

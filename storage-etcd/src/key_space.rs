@@ -42,8 +42,8 @@ pub struct KeySpace {
     pub keys: Keys,
     pub kinds: Kinds,
     /// `/registry.holdfast/`: API servers do not list this prefix. In byte order it is next to `/registry/`, so one
-    /// watch covers both. In a store with plain transactions the prefix is `/registry/holdfast/`, because such a store
-    /// may watch only prefixes. No resource has keys there.
+    /// watch covers both prefixes. In a store with plain transactions the prefix is `/registry/holdfast/`, because such
+    /// a store may watch only prefixes. No resource has keys there.
     own: String,
     is_within: bool,
 }

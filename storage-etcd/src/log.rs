@@ -49,7 +49,8 @@ pub struct Parts {
     pub kinds: Kinds,
     pub storing: Storing,
     pub transactions: Transactions,
-    /// Reserves addresses and node ports. `None`: they are reserved with a key that only Holdfast's servers use.
+    /// Reserves addresses and node ports. `None` means that they are reserved with a key that only Holdfast's servers
+    /// use.
     pub claims: Option<Arc<Allocations>>,
     /// The keys that encrypt values, in etcd and on the server's own disk.
     pub keys: Arc<Live>,

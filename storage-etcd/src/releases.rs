@@ -15,7 +15,7 @@ impl Release {
         Release { major, minor, patch }
     }
 
-    /// `None` if the text is not a version. Suffixes after a dash or a plus are ignored.
+    /// Returns `None` if the text is not a version. Suffixes after a dash or a plus are ignored.
     pub fn parse(text: &str) -> Option<Release> {
         let numbers = text.split(['-', '+']).next()?;
         let mut parts = numbers.split('.').map(|part| part.parse().ok());

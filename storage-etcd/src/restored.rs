@@ -95,8 +95,8 @@ pub fn known_through(local: &dyn Local, source: &Source) -> Result<u64, Fault> {
     Ok(source.through.max(local.last()?.0))
 }
 
-/// Takes over a restored etcd: writes objects that differ from the local log again, at revisions above the log's. The
-/// caller then compares all objects. Returns the revisions of these writes.
+/// Takes over a restored etcd: writes objects that differ from the local log again, at revisions above the last
+/// revision of the log. The caller then compares all objects. Returns the revisions of these writes.
 ///
 /// It can be interrupted at any point; the next start begins it again.
 pub fn accept(shared: &Shared, source: &mut Source, now: &Standing) -> Result<HashSet<u64>, Fault> {

@@ -27,7 +27,7 @@ pub struct Storing {
     pub media: Media,
     /// The minor release that determines the API versions of stored objects.
     pub release: u32,
-    /// How long Events are kept after their last change; `None`: for ever.
+    /// How long Events are kept after their last change; `None` means for ever.
     pub news_ttl: Option<Duration>,
     /// How long one lease is used for new Events.
     pub lease_reuse: Duration,

@@ -219,8 +219,8 @@ impl Listing {
         std::fs::copy(from.join(manifest), to.join(manifest))?;
         File::options().write(true).open(to.join(manifest))?.set_len(*length)?;
         std::fs::write(to.join("CURRENT"), current)?;
-        // Write-ahead logs are copied last, so that they have all data that the tables lack. The end of the newest one
-        // may be torn, as after a crash.
+        // Write-ahead logs are copied last, so that they have all data that the tables lack. The end of the newest
+        // write-ahead log may be torn, as after a crash.
         for name in &self.write_ahead {
             std::fs::copy(from.join(name), to.join(name))?;
         }

@@ -69,7 +69,7 @@ impl FolderInUse {
 }
 
 impl Drop for FolderInUse {
-    /// Unlocked explicitly, for the same reason as [`FolderLock`].
+    /// The file is unlocked explicitly, for the same reason as in [`FolderLock`].
     fn drop(&mut self) {
         let _ = self.0.unlock();
     }

@@ -66,7 +66,7 @@ pub struct DiskReserve {
     free: AtomicU64,
     /// The number of bytes that may be written before the disk is checked again.
     unlooked: AtomicI64,
-    /// Notified when room was freed.
+    /// The notification that room was freed.
     made: Condvar,
 }
 
@@ -155,7 +155,8 @@ impl DiskReserve {
     }
 
     /// The room that is left above the mark while only writes to the namespaces that fill the disk are refused, in
-    /// thousandths of this room when the refusals begin. `None` if there is more room, so that no write is refused.
+    /// thousandths of this room when the refusals begin. Returns `None` if there is more room, so that no write is
+    /// refused.
     fn left_for_others(&self, free: u64) -> Option<u64> {
         let part = self.mark / SOON_PART;
         let left = free.saturating_sub(self.mark);

@@ -143,7 +143,7 @@ impl PluginState {
     }
 }
 
-/// Not secure, but hides the plain text.
+/// This encryption is not secure, but hides the plain text.
 fn encrypted(key: u8, plain: &[u8]) -> Vec<u8> {
     std::iter::once(key).chain(plain.iter().map(|byte| byte ^ 0x5a ^ key)).collect()
 }

@@ -62,7 +62,8 @@ impl KubeletState {
 
 type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;
 
-/// An address of this machine other than loopback, to which the API server refuses to proxy. `None` if there is none.
+/// An address of this machine other than loopback, to which the API server refuses to proxy. Returns `None` if there is
+/// none.
 pub fn address() -> Option<IpAddr> {
     // Nothing is sent: the system says from which address it would send.
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;

@@ -92,7 +92,7 @@ impl Drop for Site {
     }
 }
 
-/// A running webhook. When dropped, it stops.
+/// A running webhook. It stops when this value is dropped.
 pub struct Webhook(Site);
 
 impl Webhook {

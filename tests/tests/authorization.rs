@@ -370,7 +370,7 @@ async fn nodes_see_what_their_pods_need() {
     assert_eq!(status["message"], "nodes \"two\" is forbidden: node \"one\" is not allowed to modify node \"two\"");
     let status = patch("one", json!({"spec": {"taints": null}})).await;
     assert_eq!(status.code, 403, "{}", status.text());
-    // A name that starts with the node's name is not the node's.
+    // A name that only starts with the node's name is not the name of the node.
     let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
     for path in ["/api/v1/nodes", leases, "/apis/storage.k8s.io/v1/csinodes"] {
         let new = json!({"metadata": {"generateName": "one"}, "spec": {"drivers": []}});

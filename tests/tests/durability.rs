@@ -22,7 +22,7 @@ use std::time::Duration;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// An object's state in a writer's view: its version and text; `None`: it is deleted.
+/// An object's state in a writer's view: its version and text; `None` if it is deleted.
 type Known = Option<(String, String)>;
 
 /// The answers to one writer, by name of the object.

@@ -221,7 +221,7 @@ fn place(object: &Value) -> [String; 4] {
     [version, kind, &metadata["namespace"], &metadata["name"]].map(|part| part.as_str().unwrap_or("").to_owned())
 }
 
-/// What Kubernetes' library decodes from values in base64.
+/// The objects that Kubernetes' library decodes from values in base64.
 fn decode(values: &[&str]) -> Vec<Value> {
     let mut command = go(&holdfast_tests::folder().join("clients/decoded"));
     command.args(["run", "."]).stdin(Stdio::piped()).stdout(Stdio::piped());

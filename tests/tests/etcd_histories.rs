@@ -355,7 +355,7 @@ async fn ask(
             // writes with stale versions are tried, too.
             Some(_) if random.random_ratio(1, 2) => drop(seen.remove(&name)),
             Some(_) => {}
-            // A killed server refuses connections at once, again and again.
+            // A killed server refuses connections at once, so wait before the next attempt.
             None => tokio::time::sleep(Duration::from_millis(50)).await,
         }
         note(

@@ -379,8 +379,8 @@ fn what_cannot_be_forked_is_named_and_nothing_is_left() {
     }
 }
 
-/// Not a test: measures a fork of a large log. `cargo test --release -p holdfast-tests --test forks -- --ignored
-/// --nocapture million`; `HOLDFAST_MILLION` may name a folder made by `write_large_log`.
+/// This function is no test: it measures a fork of a large log. `cargo test --release -p holdfast-tests --test forks --
+/// --ignored --nocapture million`; `HOLDFAST_MILLION` may name a folder made by `write_large_log`.
 #[test]
 #[ignore = "measures, and takes a minute to fill a log"]
 fn a_fork_of_a_million_objects() {

@@ -164,7 +164,7 @@ async fn static_tokens() {
 async fn anonymous_requests() {
     let (_folder, server) = start(&[]);
     let anonymous = HttpClient::anonymous(&server);
-    // Open to all users.
+    // These paths are open to all users.
     for path in ["/version", "/healthz", "/livez", "/readyz"] {
         anonymous.get(path).await.expect(200);
     }
@@ -300,7 +300,7 @@ async fn bodies_over_three_mebibytes_are_refused() {
     let (_folder, server) = start(&[]);
     for http2 in [true, false] {
         let admin = HttpClient { http2, ..HttpClient::admin(&server) };
-        // Padded with spaces, because a ConfigMap itself may not be so large.
+        // The body is padded with spaces, because a ConfigMap itself may not be so large.
         let mut body = config_map(if http2 { "two" } else { "one" }).to_string();
         body.push_str(&" ".repeat((3 << 20) - body.len()));
         admin.send(Method::POST, MAPS, &[JSON], body.clone()).await.expect(201);

@@ -97,7 +97,7 @@ fn gaps_are_found() {
     tamper(folder.path(), |db| db.delete_cf(db.cf_handle("events").unwrap(), 4u64.to_be_bytes()).unwrap());
     finds(folder.path(), "events 4 to 4 are missing");
     // A missing event after the beginning of the kept history is reported as well. A missing event before that
-    // beginning is not.
+    // beginning is not reported.
     let folder = Folder::new();
     written(folder.path(), &log());
     RocksLog::open(folder.path()).expect("a log").forget(Offset(5)).expect("let go");

@@ -46,7 +46,8 @@ impl Library {
         Library { present: Arc::new(present), past: Arc::default() }
     }
 
-    /// The documents of the kinds in the scene. The memory of documents about past kinds counts as the reader's.
+    /// The documents of the kinds in the scene. The memory of documents about past kinds counts as memory of the
+    /// reader.
     pub fn of(&self, scene: &Scene, memory: &ReadMemory, user: &User) -> Arc<Documents> {
         match scene.has_kinds_of_now() {
             true => self.present.clone(),

@@ -17,11 +17,11 @@ use std::sync::Arc;
 
 pub struct Effects {
     pub webhooks: Webhooks,
-    /// `None`: there is no key to sign with.
+    /// The signer of service account tokens; `None` if the server has no key to sign with.
     pub tokens: Option<Arc<ServiceAccountTokens>>,
-    /// `None`: the authorizer chain has no webhooks.
+    /// The webhooks of the authorizer chain; `None` if the chain has none.
     pub authorities: Option<Arc<dyn Authorities>>,
-    /// `None`: images are not reviewed.
+    /// The client of the image review webhook; `None` if images are not reviewed.
     pub images: Option<Arc<dyn Images>>,
 }
 

@@ -103,7 +103,8 @@ impl CallParser<'_> {
             kept.socket = Socket::asked(&head.headers, head.upgrade.take())?;
         }
         if let Some(body) = body.filter(|_| verb.is_mutating()) {
-            // Boxed, because otherwise the future of every request would have room for the future that reads a body.
+            // The read is boxed, because otherwise the future of every request would have room for the future that
+            // reads a body.
             kept.body = Box::pin(self.bodies.read(user, body)).await?;
             named.body.content = kept.body.bytes.clone().into();
         }

@@ -42,7 +42,7 @@ pub async fn reply(
                 .make(&reader, made, move || respond::object(&kind, version, &entry, code, shape, now))
                 .await
         }
-        // Boxed, because otherwise the future of every reply would be as large as the future of a list.
+        // The future is boxed, because otherwise the future of every reply would be as large as the future of a list.
         Reply::List(listed) => Box::pin(list(transport, &reader, listed, shape, now)).await,
         Reply::Watch(watched) => {
             let shape = fitting(&watched.kind, shape);

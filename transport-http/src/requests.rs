@@ -134,7 +134,7 @@ impl Transport {
             Ok((user, acting_as)) => {
                 following = self.follow(&head, &understood.route, &user);
                 is_stranger = user.name == ANONYMOUS;
-                // Boxed, because each future around it would contain it twice and move it.
+                // The answer is boxed, because each future around it would contain it twice and move it.
                 let answer = Box::pin(self.answer(head, understood, (user, acting_as, told), &id, source, body));
                 let answer = trace::within(following.as_ref().map(Following::context), answer);
                 // The service catches panics in its layers; this catches panics in parsing and rendering.
@@ -330,7 +330,7 @@ impl Transport {
         {
             reply = Err(refusal);
         }
-        // Boxed, so that requests without audit do not move this future.
+        // The future is boxed, so that requests without audit do not move it.
         let trail = match trail {
             Some(trail) => Box::pin(audit::tell(self, trail, &mut reply, &understood)).await,
             None => None,
@@ -342,7 +342,7 @@ impl Transport {
         let mut response = match reply {
             Ok(Reply::Granted(granted)) => {
                 let granted = Permitted { granted, id: id.as_str(), place };
-                // Boxed, because few requests need this future, and otherwise all requests would move it.
+                // The future is boxed, because few requests need it, and otherwise all requests would move it.
                 Box::pin(self.granted(head, &understood, kept, granted, body)).await
             }
             Ok(Reply::Connect(way)) => Box::pin(connect::answer(self, head, shape, way, id.as_str(), body)).await,

@@ -457,7 +457,7 @@ pub fn slices(mut bytes: Bytes) -> impl Iterator<Item = Bytes> {
 
 const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 
-/// Forbids browsers to guess another content type than the response's.
+/// Forbids browsers to guess another content type than the type that the response names.
 pub fn unsniffed(mut response: Response) -> Response {
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, NOSNIFF);
     response

@@ -74,7 +74,7 @@ const PAST: &str = "/at/";
 const NAMESPACE_SUBRESOURCES: &[&str] = &["status", "finalize"];
 
 impl Route {
-    /// `path` is percent-decoded by segments; `watch`: the query asks for a watch.
+    /// `path` is percent-decoded by segments; `watch` says whether the query asks for a watch.
     pub fn new(method: &Method, path: &str, watch: bool) -> Route {
         let inner = path.trim_matches('/');
         let parts: Vec<Cow<'_, str>> = inner.split('/').map(decode).collect();

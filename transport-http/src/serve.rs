@@ -59,7 +59,7 @@ pub fn filter(
                         upgrade,
                         body,
                     };
-                    // Boxed, because the HTTP libraries move a future several times before they poll it.
+                    // The future is boxed, because the HTTP libraries move a future several times before they poll it.
                     Ok::<Response, warp::Rejection>(Box::pin(transport.handle(wire)).await)
                 }
             },
@@ -88,8 +88,8 @@ pub async fn serve(
     Ok(())
 }
 
-/// Whether a response takes little work, no matter how much is stored. That is a response with a single object, or the
-/// version page. The connection makes it at once, without a task.
+/// Whether a response takes little work, no matter how much is stored: it has a single object, or is the version page.
+/// The connection makes such a response at once, without a task.
 fn is_quick(request: &Request<()>) -> bool {
     const PARTS_MAX: usize = 7;
     if request.method() != Method::GET || request.uri().query().is_some_and(|query| query.contains("watch")) {

@@ -68,8 +68,8 @@ pub fn answer(
         _counted: transport.service.watching(),
         _told: trail,
     };
-    // One future serves the whole watch. With one future for each event, each future would have to be made, and the
-    // feeder moved into it and back.
+    // One future serves the whole watch. A future for each event would have to be made each time, and the feeder would
+    // have to be moved into it and back.
     let pieces = async_stream::stream! {
         while let Some(piece) = feeder.next().await {
             yield piece;

@@ -19,7 +19,7 @@ struct Inner<T> {
     unread: Duration,
     /// The timer that runs while the client reads nothing.
     stalled: Option<Pin<Box<Sleep>>>,
-    /// Kept while the stream is open, even after an upgrade to another protocol.
+    /// The slot is kept while the stream is open, even after an upgrade to another protocol.
     _place: Option<Arc<ConnectionSlot>>,
 }
 

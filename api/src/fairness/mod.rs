@@ -42,7 +42,7 @@ pub struct Fairness {
     began: Instant,
     began_at: Timestamp,
     configured: RwLock<Arc<Configured>>,
-    /// Locked while the configuration changes.
+    /// This lock is held while the configuration changes.
     changing: Mutex<()>,
     measures: Measures,
     /// The number of requests of each [`Kind`].

@@ -356,7 +356,7 @@ mod tests {
         }
     }
 
-    /// The object reference in the last event of a write with this body, if the policy has this level.
+    /// The object reference in the last event of a write with this body, under a policy with this level.
     fn told(level: &str, verb: Verb, body: Body) -> ObjectReference {
         let policy = format!("{{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{{level: {level}}}]}}");
         let kept = Kept::default();

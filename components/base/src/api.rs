@@ -37,11 +37,11 @@ impl ApiError {
 #[derive(Debug, Clone, Default)]
 pub struct ApiServer<'a> {
     pub kubeconfig: Option<&'a Path>,
-    /// The server's URL, which overrides the kubeconfig's.
+    /// The server's URL, which overrides the URL in the kubeconfig.
     pub master: Option<&'a str>,
     /// The program's user agent.
     pub agent: &'a str,
-    /// Used instead of the credentials in the kubeconfig.
+    /// A token that is used instead of the credentials in the kubeconfig.
     pub token: Option<&'a str>,
     pub rate: Option<Rate>,
 }

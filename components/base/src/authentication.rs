@@ -156,7 +156,7 @@ pub async fn look_up(
     Ok(())
 }
 
-/// The parts of the published authorities that a component uses: those that its own options do not configure.
+/// The published authorities that a component uses, because its own options do not configure them.
 #[derive(Debug, Clone, Copy)]
 pub struct NeededTrust {
     pub client_authorities: bool,

@@ -28,7 +28,7 @@ pub type Stack = BoxService<Request<Body>, Response<Incoming>, BoxError>;
 
 /// The client stack for a configuration.
 pub fn builder(config: kube::Config) -> Result<ClientBuilder<Stack>> {
-    // The same error message as kube's. No proxy of any kind is supported.
+    // The same error message as that of the crate `kube`. No proxy of any kind is supported.
     if let Some(proxy) = &config.proxy_url {
         return Err(anyhow!("proxy-url {proxy} is not supported"));
     }

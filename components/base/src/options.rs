@@ -17,7 +17,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What every component takes.
+/// The options that all components have.
 #[derive(clap::Args, Debug, Clone)]
 pub struct ComponentArgs {
     /// Print the version of Kubernetes that the component is compatible with, and exit; with =raw, print all details.
@@ -186,7 +186,7 @@ pub struct ClientArgs {
     /// runs in.
     #[arg(long, alias = "coreconfig", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// URL of the API server; overrides the kubeconfig's.
+    /// URL of the API server; overrides the URL in the kubeconfig.
     #[arg(long, value_name = "URL")]
     pub master: Option<String>,
     /// Maximum number of requests a second to the API server.

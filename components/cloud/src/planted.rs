@@ -1,5 +1,5 @@
-//! Planted bugs of these controllers, one at a time, to prove that the simulation finds each. Not compiled into normal
-//! builds.
+//! Planted bugs of these controllers, one at a time, to prove that the simulation finds each. Normal builds do not
+//! contain these bugs.
 //!
 //! As in the controllers' own `planted`, a bug is active in the thread that planted it; without the feature `planted`
 //! no code of it remains.

@@ -1,6 +1,6 @@
 //! The options of these controllers.
 
-/// The options. The defaults are Kubernetes'.
+/// The options. The defaults are the same as in Kubernetes.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The scheme of the cloud's provider IDs.

@@ -36,8 +36,8 @@ impl Range {
         self.covers(other) || other.covers(self)
     }
 
-    /// The number of ranges with a prefix of `bits` in this range, as an exponent of two; `None`: this range is smaller
-    /// than one of them.
+    /// The number of ranges with a prefix of `bits` in this range, as an exponent of two; `None` if this range is
+    /// smaller than one of them.
     pub fn doublings(&self, bits: u32) -> Option<u32> {
         bits.checked_sub(self.bits).filter(|_| bits <= width(self.is_v6))
     }

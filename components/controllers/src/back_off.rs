@@ -33,7 +33,7 @@ impl BackOffs {
         BackOffs { at_once, max_millis, owners: HashMap::new() }
     }
 
-    /// Records a failure; `Err`: the replacement must wait until this time.
+    /// Records a failure; `Err` with the time until which the replacement must wait.
     pub fn fail(&mut self, uid: &str, generation: i64, place: &str, now: Time) -> Result<(), Time> {
         let lately = |failure: &FailedPod| now.millis_since(failure.at) <= 2 * self.max_millis;
         let new = || Failures { places: HashMap::new(), swept: now };

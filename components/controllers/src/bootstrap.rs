@@ -29,7 +29,7 @@ struct BootstrapToken {
 }
 
 impl BootstrapToken {
-    /// `None`: the Secret is no bootstrap token, or the token's id does not match the Secret's name.
+    /// Returns `None` if the Secret is no bootstrap token, or the token's id does not match the Secret's name.
     fn of(secret: Viewed<'_, Secret>) -> Option<BootstrapToken> {
         let meta = secret.meta();
         if secret.kind != TYPE || meta.namespace != NAMESPACE || meta.is_deleting() {

@@ -120,8 +120,8 @@ fn wake_selected(world: &World, rule: &DeviceTaintRule, keys: &mut Keys) {
     }
 }
 
-/// When a pod must be deleted because of its devices; `None`: never, because it tolerates all taints or has no node
-/// yet.
+/// When a pod must be deleted because of its devices; `None` if it need not be deleted, because it tolerates all taints
+/// or has no node yet.
 fn end(world: &World, pod: Viewed<'_, Pod>, now: Time) -> Option<Time> {
     let meta = pod.meta();
     if pod.spec.node_name.is_empty() {

@@ -68,7 +68,7 @@ impl<'a> PlanInput<'a> {
         }
     }
 
-    /// `None`: the API does not have the kind.
+    /// Returns `None` if the API does not have the kind.
     pub fn scalable(self, api_version: &str, kind: &str) -> Result<Option<Scalable>, NeedsGet> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         if let Some((_, plural)) = built_in(group, kind) {
@@ -91,7 +91,7 @@ impl<'a> PlanInput<'a> {
     }
 
     /// A version in which a kind is served, and the kind's plural: the named version if it is served, otherwise another
-    /// version. `None`: the group does not have the kind.
+    /// version. Returns `None` if the group does not have the kind.
     pub fn served(self, api_version: &str, kind: &str) -> Result<Option<(String, String)>, NeedsGet> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         if let Some((version, plural)) = built_in(group, kind) {

@@ -100,7 +100,7 @@ pub struct Choice {
     all: &'static [ControllerName],
     /// The entries in the order of the option, with current names instead of aliases.
     entries: Vec<(bool, &'static str)>,
-    /// Whether controllers without an entry run: `true` with `*`, `false` with `-*` or without both.
+    /// Whether controllers without an entry run: `true` with `*`, `false` with `-*` or without either of these two.
     others: bool,
 }
 

@@ -35,7 +35,7 @@ struct FamilyRange {
 }
 
 impl NodeRanges {
-    /// `Ok(None)`: the settings do not allocate node ranges. `Err`: the settings are invalid.
+    /// Returns `Ok(None)` if the settings do not allocate node ranges. Returns `Err` if the settings are invalid.
     pub fn new(settings: &Settings) -> Result<Option<NodeRanges>, String> {
         if !settings.allocate_node_ranges {
             return Ok(None);
@@ -86,7 +86,7 @@ impl FamilyRange {
         }
     }
 
-    /// The next index to try, if this part is taken; `None`: it is free.
+    /// The next index to try, if this part is taken; `None` if it is free.
     fn after_taken(&self, index: u128) -> Option<u128> {
         let ranges = self.wide.iter().chain(&self.kept).filter(|(first, end)| (*first..*end).contains(&index));
         ranges.map(|(_, end)| *end).max().or_else(|| self.taken.contains(&index).then_some(index + 1))

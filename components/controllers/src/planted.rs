@@ -1,5 +1,5 @@
-//! Deliberate bugs of controllers, planted one at a time, to prove that the simulation finds each. Never in a normal
-//! build.
+//! Deliberate bugs of controllers, planted one at a time, to prove that the simulation finds each. Normal builds do not
+//! contain these bugs.
 //!
 //! A bug is active in the thread that planted it. The code of the bug calls `planted(Bug::…)`, which is `false` at
 //! compile time without the feature `planted`, so no trace of it remains.

@@ -104,7 +104,7 @@ fn is_bound_to_nothing(world: &World, pod: &Pod) -> bool {
 
 impl PodCollector {
     /// Deletes finished pods of the namespaces with the most finished pods first, so that one user's many pods do not
-    /// displace another user's. Within a namespace evicted pods are deleted first, then the oldest.
+    /// displace the pods of another user. Within a namespace evicted pods are deleted first, then the oldest.
     fn plan_ended(&self, world: &World, plan: &mut Plan) {
         let mut ended: Vec<Viewed<'_, Pod>> = world.indexed::<Pod>(ENDED, "").collect();
         let surplus = usize::try_from(self.threshold).map_or(0, |kept| ended.len().saturating_sub(kept));

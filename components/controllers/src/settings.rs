@@ -5,7 +5,7 @@ use crate::certificates::Signer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The options. The defaults are Kubernetes'.
+/// The options. The defaults are the same as in Kubernetes.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// `--root-ca-file`: the CA certificates of the API server, as PEM. Without it they are not published.

@@ -60,8 +60,8 @@ pub struct ContainerRun {
     pub spec: Value,
     restarts: i64,
     volumes: Arc<Volumes>,
-    /// The uses of the containers that share volumes with this container: their machines exist as long as this
-    /// container's.
+    /// The uses of the containers that share volumes with this container: their machines exist as long as the machine
+    /// of this container.
     company: Mutex<Vec<ContainerUse>>,
     state: Mutex<RunState>,
     /// The number of events in the machine. A change wakes followers.
@@ -262,7 +262,7 @@ impl Containers {
         making.await.map_err(|error| error.to_string())
     }
 
-    /// The shared volumes of a pod. `Err`: they are new, and no container has written to them yet.
+    /// The shared volumes of a pod: `Ok` if a container may have written to them, `Err` if they are new.
     fn volumes(&self, pod: &Value) -> Result<Arc<Volumes>, Arc<Volumes>> {
         let mut known = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
         let uid = text(&pod["metadata"]["uid"]);

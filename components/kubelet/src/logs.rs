@@ -35,7 +35,7 @@ pub struct LogOptions {
     since_ms: Option<i64>,
     tail: Option<usize>,
     limit: Option<u64>,
-    /// Whether to send only stderr (`true`) or only stdout (`false`); `None`: both.
+    /// Whether to send only stderr (`true`) or only stdout (`false`); `None` means both.
     only_errors: Option<bool>,
 }
 

@@ -198,7 +198,7 @@ impl NodeServer {
         }
     }
 
-    /// The pod of a request, if it is on this node. `Err(None)`: the pod is on another node.
+    /// The pod of a request, if it is on this node. Returns `Err(None)` if the pod is on another node.
     async fn pod(&self, target: &ContainerTarget, node: Option<&str>) -> Result<Value, Option<KubeletResponse>> {
         let pod = match self.cluster.pod(&target.namespace, &target.pod).await {
             Ok(pod) => pod.ok_or(None)?,

@@ -243,12 +243,12 @@ pub fn heartbeat(old: &Value, now: Time) -> Value {
         .collect()
 }
 
-/// The address of a node by its number. The first is 172.16.0.1.
+/// The address of a node by its number. Node 0 has 172.16.0.1.
 pub fn host_address(number: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(Ipv4Addr::new(172, 16, 0, 1).to_bits() + number % (1 << 20))
 }
 
-/// The pod CIDR of a node by its number. The first is 10.128.0.0/24.
+/// The pod CIDR of a node by its number. Node 0 has 10.128.0.0/24.
 pub fn pod_range(number: u32) -> String {
     let base = Ipv4Addr::new(10, 128, 0, 0).to_bits() + ((number % NODES_MAX) << 8);
     format!("{}/24", Ipv4Addr::from_bits(base))

@@ -118,7 +118,7 @@ impl Script {
         self.parts.remove(key);
     }
 
-    /// Plans an object by its Stages. `begun`: the object's life has already begun.
+    /// Plans an object by its Stages. `begun` says whether the object's life has already begun.
     pub fn decide(
         &mut self,
         seen: &StagedObject,

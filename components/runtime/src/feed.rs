@@ -20,11 +20,11 @@ pub trait Feed: Send + 'static {
 pub enum News {
     /// All objects of a resource at a version, each with its own version.
     Replaced { resource: Resource, objects: Vec<(Key, Body, u64)>, version: u64 },
-    /// An object at a version; `None`: it was deleted.
+    /// An object at a version; `body` is `None` if the object was deleted.
     Changed { resource: Resource, key: Key, body: Option<Body>, version: u64 },
     /// A resource is no longer served.
     Dropped(Resource),
-    /// The kinds that are served, and their versions. Replaces the previous set.
+    /// The kinds that are served, and their versions. This set replaces the previous set.
     Served(Served),
     /// All changes of the resource up to this version were reported.
     Reached(Resource, u64),

@@ -89,7 +89,7 @@ impl Rates {
     }
 
     /// Charges bytes, before or after they are written, to a namespace; returns how long the next write must wait.
-    /// Writes outside of any namespace are the cluster's own and do not wait.
+    /// Writes outside of any namespace belong to the cluster itself and do not wait.
     pub fn charge(&self, namespace: &str, bytes: usize) -> Duration {
         self.charge_at(self.began.elapsed(), namespace, bytes)
     }

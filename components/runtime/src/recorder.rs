@@ -76,7 +76,7 @@ struct Bucket {
 }
 
 impl Recorder {
-    /// The write for a planned Event; `None`: the source has written too many Events.
+    /// The write for a planned Event; `None` if the source has written too many Events.
     pub fn record(&mut self, component: &'static str, planned: &PlannedEvent, now: Time) -> Option<EventWrite> {
         let source = EventSource {
             component,

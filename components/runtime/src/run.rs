@@ -282,7 +282,7 @@ impl Runtime {
 
     fn until_next(&self) -> Duration {
         let Some(next) = self.driver.next_time() else { return SLEEP_MAX };
-        // Rounded up, so as not to wake too early.
+        // The wait is rounded up, so that the loop does not wake too early.
         let millis = next.millis_since(self.now()).saturating_add(1);
         Duration::from_millis(u64::try_from(millis).unwrap_or(0)).min(SLEEP_MAX)
     }

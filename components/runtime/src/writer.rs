@@ -36,7 +36,7 @@ struct PendingEvents {
 }
 
 impl PendingEvents {
-    /// Reserves room for one more Event of a namespace; `false`: there is no room.
+    /// Reserves room for one more Event of a namespace; returns `false` if there is no room.
     fn begin(&mut self, namespace: &str) -> bool {
         let of = self.by_namespace.get(namespace).copied().unwrap_or(0);
         if self.all >= WAITING_MAX || of > WAITING_MAX - self.all {

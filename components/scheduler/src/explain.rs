@@ -18,7 +18,7 @@ pub struct Explained {
     pub preemption: Option<(Text, Vec<String>)>,
     /// The plug-in that keeps the pod from being tried yet, and its reason.
     pub gate: Option<(&'static str, String)>,
-    /// The node that the pod is nominated to: victims are leaving it.
+    /// The node that the pod is nominated to, and that its victims are leaving.
     pub nominated: Option<Text>,
     /// Nodes with nominated pods of equal or higher priority: each node is checked as if these pods were on it.
     pub promised: Vec<(Text, Vec<String>)>,
@@ -32,10 +32,10 @@ pub struct Node {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
-    /// The node is feasible. `total`: the weighted sum of its scores. `scores`: each plug-in, its score from 0 to 100,
-    /// and the score's weight.
+    /// The node is feasible. `total` is the weighted sum of its scores. `scores` has each plug-in, its score from 0 to
+    /// 100, and the score's weight.
     Fits { total: i64, scores: Vec<(&'static str, i64, i64)> },
-    /// This plug-in rejected the node. `preemption_may_help`: evicting pods might help.
+    /// This plug-in rejected the node. `preemption_may_help` says whether evicting pods might help.
     Rejected { plugin: &'static str, reasons: Vec<String>, preemption_may_help: bool },
 }
 

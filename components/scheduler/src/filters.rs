@@ -60,7 +60,7 @@ pub fn nominated_pods_ahead<'a>(cycle: SchedulingCycle<'a>, node: &NodeInfo) -> 
     snapshot.nominations().to(&node.node.name, pod.priority).filter(|one| one.uid != pod.uid).take(most)
 }
 
-/// The node with these nominated pods added; `None`: no pod is nominated to the node.
+/// The node with these nominated pods added; `None` if no pod is nominated to the node.
 pub fn with_nominated_pods(cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Option<NodeInfo> {
     let mut nominated = nominated_pods_ahead(cycle, node).peekable();
     nominated.peek()?;

@@ -1,4 +1,4 @@
-//! Chooses the node of each pod like kube-scheduler. Pure: no clock, thread or socket.
+//! Chooses the node of each pod like kube-scheduler. The crate is pure: it has no clock, thread or socket.
 //!
 //! A caller that builds a scheduler on this crate needs five things:
 //! - [`Snapshot`]: all objects on which decisions depend. [`Snapshot::apply`] applies one changed object at a time

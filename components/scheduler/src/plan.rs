@@ -1,5 +1,5 @@
-//! One scheduling cycle: chooses a node for a pod, or determines why no node is feasible. Pure and without a cache: it
-//! checks all nodes one after the other. [`crate::planner`] makes the same decisions faster.
+//! One scheduling cycle: chooses a node for a pod, or determines why no node is feasible. The cycle is pure and has no
+//! cache: it checks all nodes one after the other. [`crate::planner`] makes the same decisions faster.
 
 use crate::filters::Filters;
 use crate::object::pod::Pod;
@@ -81,13 +81,13 @@ pub struct ExtenderResults {
     /// Whether extenders rejected the nominated node when it was filtered alone: it is now filtered like all other
     /// nodes.
     pub nomination_failed: bool,
-    /// The only nodes that extenders left feasible; `None`: the extenders were not called yet.
+    /// The only nodes that extenders left feasible; `None` if the extenders were not called yet.
     pub remaining: Option<BTreeSet<Text>>,
     /// Nodes that extenders rejected with a reason.
     pub rejected: BTreeMap<Text, Rejection>,
     /// The scores that extenders give nodes. They are added to the scores of plug-ins.
     pub scores: BTreeMap<Text, i64>,
-    /// The only candidates for preemption that extenders left; `None`: the extenders were not called yet.
+    /// The only candidates for preemption that extenders left; `None` if the extenders were not called yet.
     pub candidates: Option<Vec<Candidate>>,
 }
 
@@ -268,7 +268,7 @@ impl<'a> NodeSearch<'a> {
         }
     }
 
-    /// Whether a node is feasible; `Ok(false)`: an extender left it out without a reason.
+    /// Whether a node is feasible; `Ok(false)` if an extender left it out without a reason.
     fn check(&mut self, node: &NodeInfo) -> Result<bool, Rejection> {
         self.filters.check(self.cycle, node)?;
         match self.extender_results.rejected.get(&node.node.name) {

@@ -88,7 +88,7 @@ pub trait Plugin: Debug + Send + Sync {
         None
     }
 
-    /// The score of nodes; `None`: all nodes are equal to this plug-in.
+    /// The score of nodes; `None` if all nodes are equal to this plug-in.
     fn score(&self, _: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
         None
     }
@@ -98,8 +98,8 @@ pub trait Plugin: Debug + Send + Sync {
         false
     }
 
-    /// The plug-in without its checks of these resources, because extenders manage them. `None`: the plug-in checks no
-    /// resources.
+    /// The plug-in without its checks of these resources, because extenders manage them. Returns `None` if the plug-in
+    /// checks no resources.
     fn leave_to_extenders(&self, _resources: &[Text]) -> Option<Arc<dyn Plugin>> {
         None
     }
@@ -158,7 +158,7 @@ pub trait Filter: Send {
 
     /// A node was added or removed, or its labels or taints changed; `add_pod` and `remove_pod` were already called for
     /// all pods that were added to the node or removed from it. Counts the node's present pods in its new topology
-    /// domains, and adds other nodes whose marks change to `touched`. `false`: the filter must be rebuilt.
+    /// domains, and adds other nodes whose marks change to `touched`. Returns `false` if the filter must be rebuilt.
     fn update_topology(&mut self, _: SchedulingCycle<'_>, _: NodeId, _touched: &mut Vec<NodeId>) -> bool {
         true
     }
@@ -265,9 +265,9 @@ pub trait Score: Send {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Normalization {
     None,
-    /// In proportion to the highest score.
+    /// Scores are scaled in proportion to the highest score.
     ByHighest,
-    /// In proportion to the highest score, reversed: the highest becomes 0.
+    /// Scores are scaled in proportion to the highest score, and reversed: the highest score becomes 0.
     ByHighestReversed,
 }
 

@@ -12,9 +12,9 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct Profile {
     pub scheduler_name: Text,
-    /// After the search has found this percentage of all nodes to be feasible, Kubernetes checks no more nodes; 0: the
-    /// more nodes, the smaller the percentage. The value is read, but not used: this scheduler always checks all nodes,
-    /// which is always right, and cheap because results are cached from pod to pod.
+    /// After the search has found this percentage of all nodes to be feasible, Kubernetes checks no more nodes; 0 means
+    /// a percentage that falls with the number of nodes. The value is read, but not used: this scheduler always checks
+    /// all nodes, which is always right, and cheap because results are cached from pod to pod.
     pub percentage_of_nodes_to_score: Option<i64>,
     /// The plug-ins of each point in their order, with their weights at the point `score`.
     pub points: BTreeMap<ExtensionPoint, Vec<EnabledPlugin>>,

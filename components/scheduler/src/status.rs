@@ -122,7 +122,7 @@ pub fn message<'a>(nodes: usize, rejected: impl Iterator<Item = (&'a Rejection, 
             *counts.entry(reason).or_default() += nodes;
         }
     }
-    // Sorted as text, as in Kubernetes: `10 …` comes before `2 …`.
+    // The lines are sorted as text, as in Kubernetes: `10 …` comes before `2 …`.
     let mut lines: Vec<String> =
         counts.iter().filter(|(_, nodes)| **nodes > 0).map(|(reason, nodes)| format!("{nodes} {reason}")).collect();
     lines.sort();
@@ -135,7 +135,7 @@ fn text(nodes: usize, why: &str, after: &str) -> String {
     format!("0/{nodes} nodes are available:{why}{space}{after}")
 }
 
-/// What becomes of a pod's `status.nominatedNodeName`.
+/// The change of a pod's `status.nominatedNodeName`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Nomination {
     #[default]

@@ -431,7 +431,7 @@ mod tests {
         assert_eq!(one.remove("/data", true), Err(BUSY));
         one.remove("/data/d", true).expect("removed");
         assert_eq!(other.below("/mnt/x"), ["/mnt/x/a"]);
-        // This mounts only a folder of the volume.
+        // A mount may also have only one folder of the volume.
         let mut part = FileSystem::default();
         part.mount_volume("/p", &volume, "sub/y", false, 0);
         part.write("/p/z", b"2".to_vec(), 6).expect("written");

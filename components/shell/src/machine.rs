@@ -50,7 +50,7 @@ impl Machine {
         Machine { shared, lives: BTreeMap::new(), ends: BTreeMap::new(), setup }
     }
 
-    /// Starts a command. The first command is the container's own. An unknown program ends with exit code 127.
+    /// Starts a command. The first command is the container's own command. An unknown program ends with exit code 127.
     pub fn start(&mut self, words: &[String], with_input: bool, is_terminal: bool) -> Option<Pid> {
         let ((input, in_reader), (out_writer, output), (err_writer, errors)) = (pipe(), pipe(), pipe());
         let err_writer = if is_terminal { out_writer.clone() } else { err_writer };
@@ -217,7 +217,7 @@ impl Machine {
             } else if let Some(process) = system.processes.get_mut(&pid) {
                 process.exit_code = Some(code);
             }
-            // Nobody waits for its ended children any more.
+            // No process waits for the ended children of the ended process any more.
             system.processes.retain(|_, process| process.parent != pid || process.exit_code.is_none());
         }
     }

@@ -9,7 +9,7 @@ const ECHO_BYTES_MAX: usize = 16 << 10;
 pub struct Terminal {
     line: Vec<u8>,
     echo: Vec<u8>,
-    /// Whether the input is within an escape sequence, such as an arrow key's.
+    /// Whether the input is within an escape sequence, such as the sequence of an arrow key.
     in_sequence: bool,
 }
 

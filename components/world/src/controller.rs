@@ -96,7 +96,7 @@ pub trait Controller: Send {
         "kube-controller-manager"
     }
 
-    /// The user that the controller uses; `None`: it uses a service account.
+    /// The user that the controller uses; `None` if it uses a service account.
     fn user(&self) -> Option<&'static str> {
         None
     }

@@ -44,7 +44,7 @@ pub struct Action {
     /// looked up at the server before the action is carried out. If one is found, the action is refused with a
     /// conflict.
     pub absent: Vec<(Resource, Key, Text)>,
-    /// The field manager, if it is not the controller's own.
+    /// The field manager, if it is not the controller's own field manager.
     pub manager: Option<&'static str>,
     /// An Event to be written once the action is done; `{name}` in the message becomes the object's name, which the
     /// server may have generated.
@@ -264,7 +264,7 @@ impl Plan {
         self.is_idle() && self.events.is_empty()
     }
 
-    /// Whether the plan has no actions and no requests for answers. It may have Events.
+    /// Whether the plan has no actions and no requests for answers. An idle plan may have Events.
     pub fn is_idle(&self) -> bool {
         let asks_nothing = self.gets.is_empty() && self.reviews.is_empty() && self.calls.is_empty();
         asks_nothing && self.steps.iter().all(Vec::is_empty)

@@ -2,7 +2,7 @@
 //! made at the same time. A key waits longer if its plan requests a later time or if its actions were refused. Each
 //! namespace has its own queue; the caller decides which namespace is next.
 //!
-//! Pure: the caller passes the time.
+//! The queue is pure: the caller passes the time.
 
 use crate::{Key, Keys, Text, Time};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -67,7 +67,7 @@ pub struct WorkQueue {
     now: Option<Time>,
     /// Keys that are being planned or acted on; `true` if the key was added again since.
     busy: HashMap<Key, bool>,
-    /// At most one timer for each key.
+    /// The timers; a key has at most one.
     timers: BTreeSet<(Time, Key)>,
     times: HashMap<Key, Time>,
     failures: HashMap<Key, u32>,

@@ -40,7 +40,7 @@ impl Actor {
     }
 }
 
-/// The request of an action; `None`: its resource or subresource is not served.
+/// The request of an action; `None` if its resource or subresource is not served.
 pub fn of(action: &Action, registry: &Registry, actor: &Actor, id: String) -> Option<Request> {
     let resource = &action.resource;
     let (kind, version) = registry.find(resource.group(), resource.version(), resource.plural())?;
@@ -76,7 +76,7 @@ pub fn of(action: &Action, registry: &Registry, actor: &Actor, id: String) -> Op
     Some(Request { user: actor.user.clone(), verb, target, options, body: Body { content, format }, id })
 }
 
-/// The GET of an object, of a subresource, or of all objects of a namespace, by its path; `None`: the path is not
+/// The GET of an object, of a subresource, or of all objects of a namespace, by its path; `None` if the path is not
 /// served.
 pub fn get(registry: &Registry, path: &str, actor: &Actor) -> Option<Request> {
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();

@@ -52,7 +52,7 @@ struct LabelTest {
     label: Text,
     must_be_there: bool,
     must_be_absent: bool,
-    /// The allowed values, sorted like `not_among`; `None`: any value.
+    /// The allowed values, sorted like `not_among`; `None` means any value.
     among: Option<Vec<Text>>,
     not_among: Vec<Text>,
     above: Option<i64>,
@@ -231,8 +231,8 @@ impl Selector {
         self.0.matches(&meta.labels)
     }
 
-    /// The label with the fewest allowed values, which every selected object must have; `None`: there is no such label,
-    /// or it has too many values.
+    /// The label with the fewest allowed values, which every selected object must have; `None` if there is no such
+    /// label, or it has too many values.
     fn pinned(&self) -> Option<(&str, &[String])> {
         let pins = |operator| matches!(operator, Operator::Equals | Operator::In);
         let requirements = self.0.selector.requirements().iter().filter(|requirement| pins(requirement.operator));
@@ -244,7 +244,7 @@ impl Selector {
         self.0.fault.is_some() || self.0.selector == LabelSelector::nothing()
     }
 
-    /// The values in [`LABELS`] under which selected objects are indexed; `None`: any object of the namespace may be
+    /// The values in [`LABELS`] under which selected objects are indexed; `None` if any object of the namespace may be
     /// selected.
     fn index_values(&self, namespace: &str) -> Option<BTreeSet<Text>> {
         let (label, values) = self.pinned()?;

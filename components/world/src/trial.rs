@@ -186,8 +186,8 @@ impl Trial {
         }
     }
 
-    /// Plans one key of the first controller that has a key, and carries the plan out; `false`: no controller has a
-    /// key.
+    /// Plans one key of the first controller that has a key, and carries the plan out; returns `false` if no controller
+    /// has a key.
     pub fn step(&mut self) -> bool {
         self.define();
         let stamp = self.stamp();
@@ -552,7 +552,7 @@ impl TrialController {
         TrialController { driver, actor, resources, known: BTreeSet::new(), revision: None }
     }
 
-    /// Notifies the controller of an object's new state; `None`: it was deleted.
+    /// Notifies the controller of an object's new state; `entry` is `None` if the object was deleted.
     fn notify(&mut self, state: &State, id: KindId, key: &str, entry: Option<&Arc<Entry>>, now: Time) {
         self.show(state);
         let Some((resource, version)) = self.resource_of(state, id) else { return };
@@ -574,7 +574,7 @@ impl TrialController {
         }
     }
 
-    /// The resource by which the controller reads a kind; `None`: it does not read the kind.
+    /// The resource by which the controller reads a kind; `None` if it does not read the kind.
     fn resource_of(&self, state: &State, id: KindId) -> Option<(Resource, usize)> {
         for resource in &self.resources {
             match state.registry.find(resource.group(), resource.version(), resource.plural()) {

@@ -50,7 +50,7 @@ struct Collection {
     version: u64,
 }
 
-/// One object before and after a change. Both are `None` if the object is absent on both sides.
+/// One object before and after a change. Both fields are `None` if the object is absent before and after.
 #[derive(Clone)]
 pub struct Change {
     pub resource: Resource,
@@ -143,7 +143,8 @@ impl World {
         }
     }
 
-    /// Applies one version of an object; `None`: it was deleted. `version` is the version of the event.
+    /// Applies one version of an object; `body` is `None` if the object was deleted. `version` is the version of the
+    /// event.
     pub fn apply(&mut self, resource: &Resource, key: Key, body: Option<Body>, version: u64, seen: Time) -> Change {
         let after = body.and_then(|body| decode(self.decoders.get(resource).copied(), body, seen)).map(Arc::new);
         let before = self.collection(resource).objects.get(&key).cloned();

@@ -60,8 +60,8 @@ impl<'a> Attributes<'a> {
     }
 
     /// Whether the server itself made the request. Webhooks and policies do not get such requests: otherwise a webhook
-    /// that is down could keep a server from starting. The user name alone does not prove that the request is the
-    /// server's, because other users may impersonate the name.
+    /// that is down could keep a server from starting. The user name alone does not prove that the server makes the
+    /// request, because other users may impersonate the name.
     pub fn is_upkeep(&self) -> bool {
         let user = self.user();
         user.name == crate::apiservices::USER && user.is_privileged()

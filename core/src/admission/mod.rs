@@ -46,8 +46,8 @@ fn half(attributes: &mut Attributes, work: impl FnOnce(&mut Attributes, u64) -> 
     attributes.timed(None, began, |attributes| work(attributes, began)).map(|_| ())
 }
 
-/// Runs this half's step of each plug-in. `began` is the start time of the first; the result is the end time of the
-/// last.
+/// Runs this half's step of each plug-in. `began` is the start time of the first plug-in; the result is the end time of
+/// the last plug-in.
 fn run(
     attributes: &mut Attributes,
     mut began: u64,

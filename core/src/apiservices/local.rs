@@ -19,7 +19,7 @@ const ON_START: &str = "onstart";
 const ALWAYS: &str = "true";
 /// Priorities of custom resource groups. They sort behind the built-in groups.
 const CUSTOM_PRIORITIES: (i64, i64) = (1000, 100);
-/// Priorities of the aggregator's own group. It is always first, and has no APIService.
+/// Priorities of the aggregator's own group. The group is always first, and has no APIService.
 pub const OWN_PRIORITIES: (i64, i64) = (20_000, 10);
 
 /// The group versions that CustomResourceDefinitions serve. Events keep this up to date.

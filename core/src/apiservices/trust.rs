@@ -25,7 +25,7 @@ pub struct Trust {
 pub struct FrontProxy {
     /// PEM certificates of the CAs for proxies' certificates.
     pub authorities: String,
-    /// Allowed common names of proxies; empty: any name.
+    /// Allowed common names of proxies; an empty list allows any name.
     pub allowed_names: Vec<String>,
     pub username_headers: Vec<String>,
     pub uid_headers: Vec<String>,

@@ -16,7 +16,8 @@ pub struct ClusterRole {
     pub labels: BTreeMap<String, String>,
     /// The rules in the document.
     pub written: RuleBlock,
-    /// Set if the role aggregates others; `written` is then only a copy of the aggregated rules.
+    /// The selectors of the roles that this role aggregates, if it aggregates roles; `written` is then only a copy of
+    /// the aggregated rules.
     pub selectors: Option<Vec<LabelSelector>>,
 }
 

@@ -85,7 +85,7 @@ fn each_part_is_asked_for() {
     for (count, expected) in expected.iter().enumerate() {
         assert_eq!(&refused(rules[..count].into(), &all), expected, "{count} rules");
     }
-    // No service account can have this name, so it is an ordinary user's.
+    // No service account can have this name, so it is the name of an ordinary user.
     assert_eq!(refused(json!([users]), &wanted("system:serviceaccount:a:b:c", &[])), "");
     let in_namespace = refused(json!([users]), &wanted("system:serviceaccount:a:b", &[]));
     assert!(in_namespace.contains("resource \"serviceaccounts\" in API group \"\" in the namespace \"a\""));

@@ -1,6 +1,7 @@
 //! Paths that are open to everybody.
 
-/// A path that everybody may request. With `*` at the end: all paths with this prefix. Never the path of a resource.
+/// A path that everybody may request. A `*` at the end means all paths with this prefix. The path of a resource is
+/// never open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenPath {
     text: String,

@@ -149,7 +149,7 @@ impl RbacIndex {
         })
     }
 
-    /// The rules of `user` in `namespace` (if empty: cluster-scoped), each role once.
+    /// The rules of `user` in `namespace`, each role once; if `namespace` is empty, the cluster-scoped rules.
     pub fn rules_for(&self, user: &User, namespace: &str) -> RulesForUser {
         let mut left = RULES_BYTES_MAX;
         let mut is_cut = false;
@@ -246,7 +246,7 @@ impl RbacIndex {
         }
     }
 
-    /// The cluster's bindings, then the namespace's.
+    /// The cluster's bindings, then the bindings of the namespace.
     fn scopes_of(&self, namespace: &str) -> impl Iterator<Item = &Scope> {
         let own = (!namespace.is_empty()).then(|| self.scopes.get(namespace)).flatten();
         self.scopes.get("").into_iter().chain(own)
@@ -513,7 +513,7 @@ impl Subject {
     }
 }
 
-/// Joins messages: a single one alone, several in brackets.
+/// Joins messages: a single message stays as it is, and several messages are put into brackets.
 pub(crate) fn joined_errors(errors: impl IntoIterator<Item = String>) -> String {
     let errors: Vec<String> = errors.into_iter().collect();
     match &errors[..] {

@@ -245,7 +245,7 @@ fn changes() -> impl Strategy<Value = Vec<RoleWrite>> {
 
 type Documents = BTreeMap<(&'static str, &'static str, &'static str), Value>;
 
-/// The twin: checks every binding, and every role for each.
+/// A naive authorizer to compare with, which checks every binding, and every role for each binding.
 fn naive(documents: &Documents, user: &User, attributes: &Attributes<'_>) -> bool {
     let namespace = match attributes.target {
         Target::Resource(target) => target.namespace,

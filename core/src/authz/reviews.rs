@@ -159,7 +159,7 @@ fn selector_causes(resource: &Value, name: &str, causes: &mut Causes) {
     }
 }
 
-/// An unknown operator may be a newer client's, and is accepted.
+/// An unknown operator may come from a newer client, and is accepted.
 fn requirement_causes(requirement: &Value, selector: &str, at: &str, causes: &mut Causes) {
     let key = text(requirement, "key");
     if selector == "fieldSelector" && key.is_empty() {

@@ -17,7 +17,7 @@ const TEXTS_WALKED: usize = 256;
 pub struct Rules {
     blocks: Box<[RuleBlock]>,
     is_short: bool,
-    /// Built on first use.
+    /// The index, which is built on first use.
     index: OnceLock<RuleIndex>,
 }
 
@@ -83,7 +83,7 @@ pub struct RoleSet {
 #[derive(Debug, Default)]
 struct Segment {
     roles: Vec<(Arc<str>, Arc<Rules>)>,
-    /// Built on first use.
+    /// The index, which is built on first use.
     index: OnceLock<SegmentIndex>,
 }
 

@@ -147,7 +147,7 @@ fn objects<'a>(
     Ok(true)
 }
 
-/// `None` if the values have no order; `Some(None)` for NaN.
+/// Returns `None` if the values have no order; `Some(None)` for NaN.
 pub fn order(a: &Value<'_>, b: &Value<'_>) -> Option<Option<Ordering>> {
     Some(Some(match (a, b) {
         (Value::Bool(a), Value::Bool(b)) => a.cmp(b),

@@ -90,7 +90,7 @@ fn map(entries: &[Entry], ty: &Type) -> Option<Literal> {
     let mut map = holdfast_value::Map::new();
     for entry in entries {
         let Kind::Literal(Literal::String(key)) = &entry.key.kind else { return None };
-        // Of duplicate keys the last one counts, which JSON cannot express.
+        // The last of several equal keys counts, which JSON cannot express.
         if entry.optional || map.insert(key.clone(), json(&entry.value, &entry_type.1)?).is_some() {
             return None;
         }

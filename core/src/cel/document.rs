@@ -233,7 +233,7 @@ impl<'a> Iterator for Items<'_, 'a> {
 }
 
 impl<'a> Key<'a> {
-    /// `None` if the value's type cannot be a key.
+    /// Returns `None` if the value's type cannot be a key.
     pub fn of(value: &Value<'a>) -> Option<Key<'a>> {
         Some(match value {
             Value::Bool(value) => Key::Bool(*value),
@@ -268,7 +268,8 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// The same number as a key of the other integer type. The inner `None`: the other type cannot represent it.
+    /// The same number as a key of the other integer type. The inner option is `None` if the other type cannot
+    /// represent it.
     fn alike(&self) -> Option<Option<Key<'a>>> {
         match self {
             Key::Int(value) => Some(u64::try_from(*value).ok().map(Key::Uint)),

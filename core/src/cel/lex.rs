@@ -171,7 +171,7 @@ impl<'s> Lexer<'s> {
         }
     }
 
-    /// A string or bytes literal, if one starts here. `Some(None)`: it is not terminated and was skipped.
+    /// A string or bytes literal, if one starts here. Returns `Some(None)` if it is not terminated and was skipped.
     fn string(&mut self, start: usize) -> Option<Option<Token>> {
         let rest = &self.source[start..];
         let prefix = rest.find(|c: char| !matches!(c, 'r' | 'R' | 'b' | 'B')).unwrap_or(rest.len());

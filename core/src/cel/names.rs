@@ -1,6 +1,6 @@
 //! Escaping of field names that are not identifiers of CEL.
 
-/// Reserved words: variables cannot have these names, and fields are escaped.
+/// The reserved words: variables cannot have these names, and fields with these names are escaped.
 pub const RESERVED: &[&str] = &[
     "as",
     "break",

@@ -47,8 +47,8 @@ struct Parser<'s> {
     after: Spanned,
     nesting: u32,
     complaints: Vec<Complaint>,
-    /// Set after a complaint until a token fits. Meanwhile complaints are suppressed, because they result from the
-    /// first.
+    /// Set after a complaint until a token fits. Meanwhile further complaints are suppressed, because they result from
+    /// the first complaint.
     is_lost: bool,
 }
 

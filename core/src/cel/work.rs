@@ -86,7 +86,7 @@ fn key_bytes(key: &Key<'_>) -> u64 {
     }
 }
 
-/// The smaller size of two values. Of a longer text not all characters are counted.
+/// The smaller of the sizes of two values. Not all characters of a longer text are counted.
 pub fn smaller(one: &Value<'_>, other: &Value<'_>) -> u64 {
     let (Value::String(a), Value::String(b)) = (one, other) else { return one.size().min(other.size()) };
     let (short, long) = if a.len() <= b.len() { (a, b) } else { (b, a) };

@@ -24,7 +24,8 @@ pub struct Level {
     pub exempt: bool,
     pub shares: u32,
     pub lendable_percent: u32,
-    /// The maximum number of borrowed seats, in percent; `None`: the level may borrow all seats that other levels lend.
+    /// The maximum number of borrowed seats, in percent; `None` means that the level may borrow all seats that other
+    /// levels lend.
     pub borrowing_percent: Option<u32>,
     /// How the level queues requests; `None` if it refuses requests that find no free seat.
     pub queuing: Option<Queuing>,

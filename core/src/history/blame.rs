@@ -31,7 +31,7 @@ pub struct Blame<'s> {
 }
 
 impl<'s> Blame<'s> {
-    /// `is_whole`: no version existed before the first version that [`next`](Self::next) gets.
+    /// `is_whole` says that no version existed before the first version that [`next`](Self::next) gets.
     pub fn new(shape: Shape<'s>, is_whole: bool) -> Self {
         Blame { shape, is_whole, versions: 0, known: BTreeMap::new() }
     }
@@ -49,8 +49,8 @@ impl<'s> Blame<'s> {
         self.known = known.collect();
     }
 
-    /// Each field of the newest version, with the version since which it has had its value without interruption. Empty
-    /// if the object is deleted.
+    /// Each field of the newest version, with the version since which it has had its value without interruption. A
+    /// deleted object has no fields.
     pub fn fields(self) -> Vec<Set> {
         self.known.into_iter().map(|(path, (value, origin))| Set { path, value, origin }).collect()
     }

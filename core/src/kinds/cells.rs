@@ -7,11 +7,11 @@ use super::{Cell, Column, Description};
 use holdfast_value::{Map, Value};
 use jiff::Timestamp;
 
-/// Shown for a time that is not set.
+/// The text that is shown for a time that is not set.
 pub const UNKNOWN: &str = "<unknown>";
-/// Shown for an empty set, selector or reference.
+/// The text that is shown for an empty set, selector or reference.
 pub const NONE: &str = "<none>";
-/// Shown for an optional value that is not set.
+/// The text that is shown for an optional value that is not set.
 pub const UNSET: &str = "<unset>";
 
 const MINUTE: i64 = 60;
@@ -135,8 +135,8 @@ pub fn count(doc: &Value, path: &str) -> usize {
     }
 }
 
-/// A scalar as text: strings bare, numbers in digits. Used for quantities, and for values that are a number or a
-/// string.
+/// A scalar as text: strings bare, numbers in digits. The columns use it for quantities, and for values that are a
+/// number or a string.
 pub fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

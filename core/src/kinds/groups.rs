@@ -91,8 +91,8 @@ pub fn apply_defaults(message: MessageId, document: &mut Value) -> Result<(), Re
     default_change(message, document, None)
 }
 
-/// Like [`apply_defaults`], for a document derived from a stored document. Parts that both share have their defaults
-/// already and are skipped.
+/// Like [`apply_defaults`], for a document derived from a stored document. Parts that both documents share have their
+/// defaults already and are skipped.
 pub fn default_change(message: MessageId, document: &mut Value, stored: Option<&Value>) -> Result<(), Refusal> {
     BUILT_IN.apply(message, document, stored).map_err(too_large)
 }
@@ -115,7 +115,7 @@ pub fn default(layout: Layout, document: &mut Value) -> Result<(), Refusal> {
     }
 }
 
-/// Like [`default`], for a custom object from server-side apply: nulls of fields without a default stay, so that
+/// Like [`default`], for a custom object from server-side apply. Nulls of fields without a default stay, so that
 /// validation judges them.
 pub fn default_beside_nulls(custom: Custom, document: &mut Value) -> Result<(), Refusal> {
     custom.schema.apply_defaults_beside_nulls(document).map_err(too_large)

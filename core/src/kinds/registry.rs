@@ -210,7 +210,7 @@ impl Registry {
         self.withheld = withheld;
     }
 
-    /// Adds a kind. If an earlier kind has one of its names, the earlier kind keeps the name.
+    /// Adds a kind. If an earlier kind has one of the new kind's names, the earlier kind keeps the name.
     pub fn add(&mut self, kind: Kind) -> KindId {
         let id = KindId(u32::try_from(self.kinds.len()).expect("fewer kinds than 2^32"));
         self.kinds.push_back(Slot { kind: Arc::new(kind), served: true });

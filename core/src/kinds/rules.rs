@@ -302,7 +302,7 @@ pub(super) fn ip(at: At, causes: &mut Causes) -> bool {
     found
 }
 
-/// Validates an address of an endpoint or load balancer, which must have no special meaning.
+/// Validates an address of an endpoint or load balancer, which must not be unspecified, loopback or link-local.
 pub(super) fn ordinary_ip(at: At, causes: &mut Causes) {
     let text = at.text();
     let Some(address) = address(text) else {

@@ -40,7 +40,7 @@ pub fn check(text: &str) -> Result<Option<String>, String> {
     Ok(Some(if broken { spelled } else { format!("{}{spelled}", &text[..tail]) }))
 }
 
-/// Decodes a text. The error is Go's.
+/// Decodes a text. The error has Go's text.
 pub fn decode(text: &str) -> Result<Vec<u8>, String> {
     if let Some(at) = first_fault(text.as_bytes()) {
         return Err(format!("illegal base64 data at input byte {at}"));

@@ -144,7 +144,7 @@ pub struct Packer {
     young: VecDeque<Weak<Cached<Form>>>,
 }
 
-/// Objects that begin with the same bytes: those of one apiVersion and kind.
+/// Objects of one apiVersion and kind, which begin with the same bytes.
 struct Family {
     head: Bytes,
     /// The most recently used model comes first.

@@ -80,7 +80,7 @@ pub fn metadata_update(new: &Map, old: &Map) -> Causes {
     causes
 }
 
-/// The finalizers that built-in kinds do not accept: those that have no domain and are not Kubernetes' own. Custom
+/// The finalizers that built-in kinds do not accept, because they have no domain and are not Kubernetes' own. Custom
 /// resources accept any finalizer.
 pub fn standard_finalizers(meta: &Map) -> Causes {
     let unknown = |finalizer: &&str| !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer);

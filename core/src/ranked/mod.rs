@@ -196,7 +196,7 @@ fn place<K: Borrow<Q>, V, Q: Ord + ?Sized, const WIDE: usize>(children: &[Child<
 }
 
 /// Inserts a key below this node. Returns the replaced value, and the right half of the node if it was split.
-/// `rightmost`: no node of the map is to the right of this node.
+/// `rightmost` says that no node of the map is to the right of this node.
 fn insert<K: Ord + Clone, V: Clone, const WIDE: usize>(
     node: &mut Arc<Node<K, V, WIDE>>,
     key: K,

@@ -129,7 +129,7 @@ impl Texts {
         Texts { told: self.told.into_iter().map(reword).collect(), ..self }
     }
 
-    /// The listed texts. If there are further ones, a last text gives their number.
+    /// The listed texts. If there are further texts, a last text gives their number.
     pub fn into_vec(self) -> Vec<String> {
         let mut told = self.told;
         told.extend(and_more(self.more));

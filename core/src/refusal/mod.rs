@@ -95,7 +95,7 @@ pub enum Refusal {
         what: Plenty,
         retry_after_seconds: u32,
     },
-    /// The PodDisruptionBudget forbids the eviction now. Zero seconds: the time for a retry is unknown.
+    /// The PodDisruptionBudget forbids the eviction now. Zero seconds mean that the time for a retry is unknown.
     DisruptionBudget {
         budget: String,
         why: Withheld,
@@ -106,7 +106,7 @@ pub enum Refusal {
     /// A fault that Kubernetes reports without a reason.
     Unreasoned(Unreasoned),
     Unavailable(Unavailable),
-    /// Objects that cannot be read from the store. Each is a cause whose field is the object's key in the store.
+    /// Objects that cannot be read from the store. Each object is a cause whose field is the object's key in the store.
     StoreRead {
         subject: Subject,
         causes: Causes,

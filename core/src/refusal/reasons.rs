@@ -57,8 +57,8 @@ pub enum BadRequest {
     Directive(&'static str),
     NotAnObjectToMerge,
     Apply(ApplyFault),
-    /// A field selector for a field that the kind does not support. `only_metadata`: the kind supports only name and
-    /// namespace.
+    /// A field selector for a field that the kind does not support. `only_metadata` says that the kind supports only
+    /// name and namespace.
     UnselectableField {
         field: String,
         only_metadata: bool,

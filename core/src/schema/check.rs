@@ -35,7 +35,8 @@ pub fn check(schema: &Schema, message: MessageId, document: &mut Value) -> Resul
     check_change(schema, message, document, None)
 }
 
-/// Like [`check`], for a document that was derived from a checked document. Parts that both share are skipped.
+/// Like [`check`], for a document that was derived from a checked document. Parts that both documents share are
+/// skipped.
 pub fn check_change(
     schema: &Schema,
     message: MessageId,

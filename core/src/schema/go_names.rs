@@ -82,7 +82,7 @@ pub fn is_text(name: &str) -> bool {
     ROWS.iter().any(|row| row.named == Named::Item && bare(row.name) == bare(name))
 }
 
-/// The Go structs that embed the field, such as `VolumeSource`. Empty for the message's own fields.
+/// The Go structs that embed the field, such as `VolumeSource`; empty for the message's own fields.
 pub(super) fn embedded(message: &Message, field: &Field) -> Vec<&'static str> {
     let mut names = Vec::new();
     let mut within = message.name.rsplit('.').next().unwrap_or_default();

@@ -68,7 +68,7 @@ pub struct Field {
     pub json: String,
     /// The Protobuf field number.
     pub number: u32,
-    /// The Protobuf numbers of the nested messages that JSON inlines, outermost first. Empty for most fields.
+    /// The Protobuf numbers of the nested messages that JSON inlines, outermost first; empty for most fields.
     pub inline: Vec<u32>,
     pub ty: Type,
     pub shape: Shape,

@@ -16,7 +16,7 @@ pub struct FieldSelector {
 pub struct FieldRequirement {
     pub field: String,
     pub value: String,
-    /// True for `=` and `==`, false for `!=`.
+    /// Whether the operator is `=` or `==`, and not `!=`.
     pub equal: bool,
 }
 

@@ -18,9 +18,9 @@ const REQUIREMENTS_WALKED: usize = 8;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct LabelSelector {
     requirements: Arc<[Requirement]>,
-    /// Set for an absent selector object, which matches nothing. (An empty selector object matches everything.)
+    /// Whether the selector object is absent, and so matches nothing. (An empty selector object matches everything.)
     nothing: bool,
-    /// Set only if there are many requirements.
+    /// The requirements by key, if there are many.
     by_key: Option<Arc<ByKey>>,
 }
 

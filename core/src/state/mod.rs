@@ -484,8 +484,8 @@ impl Entry {
         let _ = self.forms(kind).made[version].set(kind.keep(draft.seal(self.offset)));
     }
 
-    /// The Protobuf message in the given version, without its envelope. It is made once. `None` if the kind has no
-    /// Protobuf form.
+    /// The Protobuf message in the given version, without its envelope. It is made once. Returns `None` if the kind has
+    /// no Protobuf form.
     pub fn message_in(&self, kind: &Kind, version: usize) -> Option<Body> {
         if kind.custom.is_some() {
             return None;
@@ -642,7 +642,7 @@ pub fn prefix(namespace: Option<&str>) -> String {
     }
 }
 
-/// `None` if the namespace does not exist, otherwise whether it is terminating.
+/// Returns `None` if the namespace does not exist, otherwise whether it is terminating.
 pub fn namespace_phase(state: &State, name: &str) -> Option<bool> {
     let entry = state.get(state.registry.namespaces(), name)?;
     // Most namespaces are not terminating. A text search avoids parsing them.

@@ -219,8 +219,8 @@ fn in_a_version(field: &str) -> String {
     moved.unwrap_or_else(|| field.to_owned()).replace("JSONPath", "jsonPath")
 }
 
-/// Whether the path leads to a value. Keys may contain dots, so every prefix of the path is tried. `missing`: the last
-/// step may be absent.
+/// Whether the path leads to a value. Keys may contain dots, so every prefix of the path is tried. `missing` says that
+/// the last step may be absent.
 fn is_there(value: &Value, path: &str, missing: bool) -> bool {
     let path = path.strip_prefix('.').unwrap_or(path);
     if path.is_empty() {

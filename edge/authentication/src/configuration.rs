@@ -22,7 +22,7 @@ const PERIOD: Duration = Duration::from_secs(5);
 const HEALTHY_MAX: Duration = Duration::from_secs(60);
 const ISSUERS_MAX: usize = 64;
 
-/// The accepted signature algorithms: those of Kubernetes except ES512, which the libraries here cannot verify.
+/// The accepted signature algorithms: Kubernetes' algorithms except ES512, which the libraries here cannot verify.
 pub const ALGORITHMS: [&str; 8] = ["RS256", "RS384", "RS512", "ES256", "ES384", "PS256", "PS384", "PS512"];
 
 const GROUP: &str = "apiserver.config.k8s.io";

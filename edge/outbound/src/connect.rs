@@ -119,7 +119,7 @@ impl Service<http::Uri> for Connector {
     }
 }
 
-/// A connection to a server in another process, or in this process. The second kind needs no TLS.
+/// A connection to a server in another process, or in this process. A connection within the process needs no TLS.
 pub enum Link {
     Tls(Box<TlsStream<Wire>>),
     Plain(Wire),

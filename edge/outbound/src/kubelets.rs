@@ -101,7 +101,8 @@ pub enum Unreached {
     /// The Node has no usable address.
     #[error("{0}")]
     Nowhere(String),
-    /// The server does not connect to this address, because it is not a global address or it is the server's own.
+    /// The server does not connect to this address, because it is not a global address or it is the server's own
+    /// address.
     #[error("address not allowed")]
     NotAllowed,
     /// The connection failed.
@@ -179,7 +180,7 @@ impl Kubelets {
         Ok(tls)
     }
 
-    /// Whether an address belongs to this machine and the port is this server's own.
+    /// Whether an address belongs to this machine and the port is this server's own port.
     fn is_own(&self, address: IpAddr, port: u16) -> bool {
         // A UDP socket can be bound only to addresses of this machine.
         self.own_port.get() == Some(&port) && UdpSocket::bind((address, 0)).is_ok()

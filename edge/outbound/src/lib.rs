@@ -217,7 +217,7 @@ impl Outbound {
         Outbound { resolver, identity, clients: Mutex::default(), inside, egress: Egress::default() }
     }
 
-    /// The same client through proxies.
+    /// This client, with connections that go through the proxies of `egress`.
     pub fn through(self, egress: Egress) -> Outbound {
         Outbound { egress, ..self }
     }
@@ -283,7 +283,8 @@ impl Outbound {
         error_texts::of_answer(&parts, body)
     }
 
-    /// Gets a whole document. The target's path and the headers identify it. Redirects are returned like other answers.
+    /// Gets a whole document, which the target's path and the headers identify. Redirects are returned like other
+    /// answers.
     pub async fn get(
         &self,
         target: &CallTarget,

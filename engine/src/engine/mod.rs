@@ -136,7 +136,7 @@ pub struct Engine {
     newest: Arc<Newest>,
     /// The versions at which forks of this engine's log begin. Retention must not remove the history after them.
     holds: Holds,
-    /// Set if objects of some kinds are in logs of their own.
+    /// The relation to other engines, if objects of some kinds are in logs of their own.
     family: OnceLock<Family>,
 }
 
@@ -441,7 +441,7 @@ impl Engine {
         &self.built_in
     }
 
-    /// Pins the snapshot for the next pages of a list. Its memory counts as the reader's.
+    /// Pins the snapshot for the next pages of a list. Its memory counts as memory of the reader.
     pub fn pin(&self, state: &Arc<State>, reader: &Reader) {
         self.pins.pin(state, reader);
     }

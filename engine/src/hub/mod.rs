@@ -177,7 +177,7 @@ pub struct Hub {
     users: Arc<Mutex<Users>>,
     /// The revision of the registry with which the topics were last compared.
     revision: AtomicU64,
-    /// Notified at every commit.
+    /// The notification of every commit.
     committed: Arc<Notify>,
     taps: Mutex<Vec<Weak<TapQueue>>>,
 }

@@ -15,7 +15,7 @@ pub enum Fault {
     Damaged(Cause),
     #[error("too old resource version: {asked} ({oldest})")]
     Forgotten { asked: Offset, oldest: Offset },
-    /// Not an error: the kind was redefined or deleted, so watches must begin again.
+    /// This fault is no error: the kind was redefined or deleted, so watches must begin again.
     #[error("the kind was redefined or deleted")]
     Redefined,
     #[error("{what}")]

@@ -142,8 +142,8 @@ pub trait LogRead: Send + Sync + 'static {
         Ok(Identity::default())
     }
 
-    /// The version up to which a repair left gaps in the events; the repair reported the gaps. Zero if there was no
-    /// repair, and [`NUMBERED_ELSEWHERE`] if gaps mean nothing.
+    /// The version up to which a repair left gaps in the events; the repair reported the gaps. Returns zero if there
+    /// was no repair, and [`NUMBERED_ELSEWHERE`] if gaps mean nothing.
     fn repaired(&self) -> Result<Offset, Fault> {
         Ok(Offset::ZERO)
     }
@@ -269,7 +269,8 @@ pub trait Log: LogRead {
     /// decisions that the result reports as stored.
     ///
     /// After a fault it is unknown whether any of the decisions is stored, except after [`Fault::Unreachable`]. The
-    /// caller must [`recover`](Self::recover) before it commits again. The same is true after a [`Receipt::Unknown`].
+    /// caller must [`recover`](Self::recover) before it commits again. The caller must also do so after a
+    /// [`Receipt::Unknown`].
     fn commit(&self, proposal: &Proposal) -> Result<Append, Fault>;
 
     /// Commits records that are already numbered. Each record is a decision by itself.

@@ -71,7 +71,7 @@ impl<'a> Proposal<'a> {
         Proposal { records, decisions }
     }
 
-    /// A proposal in which each record is a decision by itself. Only for a log that uses the records' numbers.
+    /// A proposal in which each record is a decision by itself. The log must use the records' numbers.
     pub fn of(records: &'a [Record]) -> Proposal<'a> {
         Proposal { records, decisions: &Vec::new }
     }

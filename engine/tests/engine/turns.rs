@@ -119,7 +119,7 @@ impl Clock for SystemClock {
 /// A slow conversion webhook that changes only the name of the version.
 #[derive(Default)]
 struct SlowWebhook {
-    /// Written while the webhook is called.
+    /// A write that is made while the webhook is called.
     own_write: Mutex<Option<(Weak<Engine>, Request)>>,
     asked: AtomicUsize,
 }

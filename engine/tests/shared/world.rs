@@ -86,7 +86,7 @@ pub fn run(seed: u64) -> (Result<(), String>, Seen) {
     (outcome, seen)
 }
 
-/// For futures with a timeout: this runtime's clock never advances.
+/// A runtime for futures with a timeout. The timeouts never end, because its clock never advances.
 fn timeless() -> &'static tokio::runtime::Runtime {
     static RUNTIME: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap())

@@ -70,7 +70,7 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
-    /// Checks that a computation which waits for another task ends, although both have one worker thread.
+    /// Checks that a computation which waits for another task ends, although both share one worker thread.
     fn ends_after_another_task(runtime: impl Fn(Box<dyn FnOnce() -> bool + Send>) -> bool + Send + 'static) {
         let workers = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
         let ((began, begun), (done, waits)) = (channel(), channel());

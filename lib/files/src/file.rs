@@ -22,9 +22,9 @@ pub enum Readers {
 /// How files are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteMode {
-    /// Synced, so that they survive a power cut.
+    /// Files are synced, so that they survive a power cut.
     Synced,
-    /// Not synced, for a folder that is removed with its process.
+    /// Files are not synced, because their folder is removed with its process.
     Unsynced,
 }
 

@@ -1,6 +1,7 @@
 //! Private folders for secrets.
 //!
-//! Their permissions must not depend on the umask of the process, nor on who made the folder first.
+//! The permissions of a private folder must not depend on the umask of the process, nor on the user who made the folder
+//! first.
 
 use crate::resolve::{PathEnd, check, check_around, check_found, find, own_user};
 use rustix::fs::{Mode, OFlags, mkdirat, openat};

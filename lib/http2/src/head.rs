@@ -35,7 +35,7 @@ pub enum BlockOutcome {
     Connect,
     /// The head is larger than allowed.
     TooLarge,
-    /// Not a valid request, and why.
+    /// The head is no valid request; the text says why.
     Malformed(&'static str),
 }
 
@@ -55,7 +55,7 @@ impl Head {
         }
     }
 
-    /// `is_end`: no body follows.
+    /// The outcome of the whole block. `is_end` means that no body follows.
     pub fn finish(mut self, is_end: bool) -> BlockOutcome {
         if self.room.is_none() {
             return BlockOutcome::TooLarge;

@@ -1,8 +1,8 @@
 //! The server's side of HTTP/2 (RFC 9113) as a state machine.
 //!
 //! [`Connection`] receives the bytes that a client sent and returns their events; it receives responses and data, and
-//! produces the bytes to send. It does no I/O and has no clock, thread or task; its driver has them. Whatever a client
-//! sends, the machine does work in proportion to the bytes, uses a bounded amount of memory, and never panics.
+//! produces the bytes to send. It does no I/O and has no clock, thread or task; its driver has them. For any input of a
+//! client, the machine does work in proportion to the bytes, uses a bounded amount of memory, and never panics.
 //!
 //! Start at `connection/mod.rs`; `frame.rs` has the layout of frames, and `hpack/` the compression of headers (RFC
 //! 7541).

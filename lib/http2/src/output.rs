@@ -109,8 +109,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever the sizes, and however few bytes are sent at a time, the bytes leave in the order in which they
-        /// were added.
+        /// The bytes leave in the order in which they were added, whatever their sizes are and however few are sent at
+        /// a time.
         #[test]
         fn order_is_kept(sizes in prop::collection::vec(0..9_000usize, 0..20), taken in 1..20_000usize, room in 1..5usize) {
             let mut output = Output::default();

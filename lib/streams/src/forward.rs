@@ -159,7 +159,7 @@ impl Forwards {
         Forwards { kind: ForwardProtocol::Spdy { _spdy: spdy, incoming, pairs: HashMap::new() }, closed }
     }
 
-    /// Cancelled when the client has disconnected.
+    /// A token that is cancelled when the client has disconnected.
     pub fn closed(&self) -> CancellationToken {
         self.closed.clone()
     }

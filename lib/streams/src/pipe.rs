@@ -174,7 +174,7 @@ impl<T> Outbox<T> {
         &self.room
     }
 
-    /// Cancelled when no outbox of the connection is left. No data is queued after that.
+    /// A token that is cancelled when no outbox of the connection is left. No data is queued after that.
     pub fn unused(&self) -> CancellationToken {
         self.unused.clone()
     }

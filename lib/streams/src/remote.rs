@@ -185,7 +185,7 @@ impl Session {
         })
     }
 
-    /// Cancelled when the client has disconnected.
+    /// A token that is cancelled when the client has disconnected.
     pub fn closed(&self) -> CancellationToken {
         match &self.held {
             KeptOpen::Spdy(spdy) => spdy.closed(),
@@ -333,7 +333,7 @@ impl Remote {
         })
     }
 
-    /// Cancelled when the other side has ended the connection.
+    /// A token that is cancelled when the other side has ended the connection.
     pub fn closed(&self) -> CancellationToken {
         self.spdy.closed()
     }

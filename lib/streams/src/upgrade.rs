@@ -62,7 +62,7 @@ impl Refusal {
 /// The versions of remote commands over SPDY, newest first.
 pub const REMOTE_COMMAND_SPDY: &[&str] =
     &["v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"];
-/// The same over WebSockets.
+/// The versions of remote commands over WebSockets.
 pub const REMOTE_COMMAND_WEBSOCKET: &[&str] = &[
     "",
     "channel.k8s.io",

@@ -133,7 +133,7 @@ impl Channels {
 /// A WebSocket from which nothing has been read yet.
 pub struct Started<S> {
     socket: WebSocketStream<Deaf<S>>,
-    /// Cancelled when the other side no longer reads.
+    /// This token is cancelled when the other side no longer reads.
     deaf: CancellationToken,
     outgoing: UnboundedReceiver<Outgoing<Message>>,
     room: ByteBudget,

@@ -1,4 +1,4 @@
-//! Compares documents with `serde_json`'s values, because both must behave alike.
+//! Compares documents with `serde_json`'s values, because both types must behave alike.
 
 use holdfast_value::{CompactString, Map, Value, from_value, json, to_value};
 use proptest::prelude::*;

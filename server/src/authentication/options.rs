@@ -84,7 +84,7 @@ pub struct AuthenticationArgs {
     /// Client ID that the issuer's tokens must be for.
     #[arg(long, value_name = "ID")]
     pub oidc_client_id: Option<String>,
-    /// CA certificates for the issuer's server [default: the machine's].
+    /// CA certificates for the issuer's server [default: the CA certificates of the machine].
     #[arg(long, value_name = "FILE")]
     pub oidc_ca_file: Option<PathBuf>,
     /// Claim that contains the user name.
@@ -131,7 +131,7 @@ impl AuthenticationArgs {
         }
     }
 
-    /// The URL of the keys that verify this server's tokens; `address` is the server's own.
+    /// The URL of the keys that verify this server's tokens; `address` is the server's own address.
     pub fn keys_url(&self, address: &str) -> Result<String> {
         if let Some(url) = &self.service_account_jwks_uri {
             let https = url.parse::<http::Uri>().is_ok_and(|url| url.scheme_str() == Some("https"));

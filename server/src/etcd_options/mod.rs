@@ -27,7 +27,7 @@ pub struct EtcdArgs {
     /// Prefix of all keys in etcd [default: /registry].
     #[arg(long, value_name = "PREFIX")]
     pub etcd_prefix: Option<String>,
-    /// CA certificates for etcd's members [default: the machine's].
+    /// CA certificates for etcd's members [default: the CA certificates of the machine].
     #[arg(long, value_name = "FILE")]
     pub etcd_cafile: Option<PathBuf>,
     /// Client certificate for etcd. The server reloads the file when it changes.
@@ -154,7 +154,7 @@ impl EtcdArgs {
         }
     }
 
-    /// The transactions that the store supports; `None`: find out by asking the store.
+    /// The transactions that the store supports; `None` means that the server finds out by asking the store.
     pub fn transactions(&self) -> Result<Option<Transactions>, String> {
         match self.etcd_transactions.as_deref() {
             None | Some("" | "auto") => Ok(None),
@@ -191,13 +191,13 @@ impl EtcdArgs {
         Some(self.etcd_compaction_interval.unwrap_or(Duration::from_secs(300))).filter(|interval| !interval.is_zero())
     }
 
-    /// How often Services are compared with the records of reserved addresses and node ports. The default is
-    /// kube-apiserver's.
+    /// How often Services are compared with the records of reserved addresses and node ports. The default is the same
+    /// as in kube-apiserver.
     pub fn repair_interval(&self) -> Duration {
         self.etcd_repair_interval.unwrap_or(Duration::from_secs(180))
     }
 
-    /// How often the database size is requested; `None`: never.
+    /// How often the database size is requested; `None` if it is never requested.
     pub fn size_interval(&self) -> Option<Duration> {
         Some(self.etcd_db_metric_poll_interval.unwrap_or(Duration::from_secs(30)))
             .filter(|interval| !interval.is_zero())

@@ -1,8 +1,8 @@
 //! Invariants of writes that pass admission.
 //!
 //! A webhook or policy that was registered during the whole request must have been called. One that was not registered
-//! at any time during the request must not have been called. If it was registered or removed during the request, both
-//! are allowed.
+//! at any time during the request must not have been called. If it was registered or removed during the request, it may
+//! have been called or not.
 
 use super::hooks::{Hooks, Said};
 use super::{BAD, CALM, Order, ROOM, WATCHED, WEBHOOKS, Want};

@@ -197,8 +197,8 @@ fn by_admin(
     Order { sort, place, act, request, seen: state.offset.0, through: None }
 }
 
-/// The next step in the life of [`LET`]: it is created, gets an owner and some content, and is deleted. `None` while it
-/// is being deleted.
+/// The next step in the life of [`LET`]: it is created, gets an owner and some content, and is deleted. Returns `None`
+/// while it is being deleted.
 pub fn hand_over(seen: &State, twin: &Twin, id: String) -> Option<Order> {
     let there = |sort: Sort, key: &str| twin.version_at(sort.storage(), key, seen.offset.0);
     let content = [Sort::RoleBinding, Sort::ConfigMap];

@@ -26,7 +26,7 @@ pub struct FromEtcd {
     places: KeySpace,
     id: String,
     revision: u64,
-    /// The keys that decrypt values. `None`: values are moved without decryption.
+    /// The keys that decrypt values. `None` means that values are moved without decryption.
     keyring: Option<Arc<Keyring>>,
 }
 

@@ -32,7 +32,7 @@ pub struct Storage {
     pub media: Media,
     /// The minor release that determines the API versions of stored objects.
     pub release: u32,
-    /// How long objects that expire live; `None`: for ever.
+    /// The lifetime of objects that expire; `None` means that they live for ever.
     pub news_ttl: Option<Duration>,
 }
 
@@ -55,7 +55,7 @@ pub struct ToEtcd {
 pub struct Put {
     key: Bytes,
     value: Bytes,
-    /// The storage path of the key's resource, which selects the encryption key. Empty for a value that is not
+    /// The storage path of the key's resource, which selects the encryption key; empty for a value that is not
     /// encrypted again.
     resource: String,
     expires: bool,

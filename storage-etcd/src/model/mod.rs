@@ -69,7 +69,7 @@ pub struct Model(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// Notified of writes and of members that caught up.
+    /// The notification of writes, and of members that caught up.
     moved: Condvar,
 }
 

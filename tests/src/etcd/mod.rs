@@ -43,7 +43,7 @@ pub struct Cluster {
     peers: Vec<Proxy>,
     /// The ids with which the members name themselves to each other, by position.
     ids: Vec<String>,
-    // Dropped after the members, which write to it.
+    // The folder is dropped after the members, which write to it.
     folder: tempfile::TempDir,
 }
 
@@ -125,7 +125,8 @@ impl Cluster {
         &mut self.members[at]
     }
 
-    /// Cuts a member off from the others, including connections that the others opened. Clients still reach it.
+    /// Cuts a member off from the others, including connections that the others opened. Clients still reach this
+    /// member.
     pub fn cut_off(&self, at: usize) {
         for (other, proxy) in self.peers.iter().enumerate() {
             if other == at { proxy.silence() } else { proxy.silence_member(&self.ids[at]) }
@@ -171,7 +172,7 @@ impl Cluster {
         self.ctl_at(&self.urls(), arguments)
     }
 
-    /// Runs etcdctl against these URLs, such as a proxy's, and returns its output.
+    /// Runs etcdctl against these URLs, such as the URL of a proxy, and returns its output.
     pub fn ctl_at(&self, urls: &str, arguments: &[&str]) -> String {
         let mut output = self.run_ctl(urls, arguments);
         // Encrypted values are not text.
@@ -264,7 +265,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("a path")
 }
 
-/// Whether a release is installed: 3.4 is Debian's; the others are downloaded for long tests only.
+/// Whether a release is installed: Debian has 3.4; other releases are downloaded for long tests only.
 pub fn has(version: &str) -> bool {
     folder().join(version).join("etcd").exists()
 }

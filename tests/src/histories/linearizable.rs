@@ -174,7 +174,8 @@ impl Search<'_> {
             next.push(at);
         }
         next.retain(|at| self.operations[*at].called <= answered_first);
-        // Tried from the end: the operation that was answered first is the likeliest to be next.
+        // Candidates are tried from the end. The operation that was answered first comes last, because it is the
+        // likeliest to be next.
         next.sort_by_key(|at| std::cmp::Reverse(self.operations[*at].answered.unwrap_or(u64::MAX)));
         is_left.then_some(SearchStep { done, state, next, by })
     }
@@ -230,7 +231,7 @@ impl RegisterState {
     }
 
     /// The state after an answer that shows the object with this value and version: the object then has this version.
-    /// `None` if the answer contradicts the state.
+    /// Returns `None` if the answer contradicts the state.
     fn shows(self, version: u64, value: u64) -> Option<RegisterState> {
         let object = self.object.filter(|object| object.value == value)?;
         match object.version {

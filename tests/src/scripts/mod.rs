@@ -26,8 +26,8 @@ pub struct Script {
     pub since: Option<String>,
 }
 
-/// One request. In its path and body `$U` is a word of the script's own, `$NS` an existing namespace, `$O1.$O2` two
-/// octets of its own; `$RVn`, `$UIDn`, `$NAMEn` and `$CONTn` come from the n-th answer.
+/// One request. In its path and body `$U` is a word that only this script has, `$NS` an existing namespace, `$O1.$O2`
+/// two octets of its own; `$RVn`, `$UIDn`, `$NAMEn` and `$CONTn` come from the n-th answer.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExpectedCall {

@@ -25,8 +25,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A server with a node whose kubelet is in this process, and a pod on this node for each name. `None` if this
-    /// machine has no address but loopback.
+    /// A server with a node whose kubelet is in this process, and a pod on this node for each name. Returns `None` if
+    /// this machine has no address but loopback.
     pub async fn start(pods: &[&str]) -> Option<Cluster> {
         Cluster::start_with(pods, &[]).await
     }

@@ -1,4 +1,4 @@
-//! Spans of requests at a collector.
+//! Spans of requests, as a collector receives them.
 
 use super::{MAPS, text_of};
 use bytes::Bytes;

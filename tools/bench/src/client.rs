@@ -34,7 +34,7 @@ pub struct Client {
 struct SharedConnection {
     access: Arc<Access>,
     sender: Mutex<SendRequest<Bytes>>,
-    /// Locked while one worker reconnects; the others wait for it.
+    /// This lock is held while one worker reconnects; other workers wait for it.
     connecting: tokio::sync::Mutex<()>,
 }
 
@@ -259,8 +259,8 @@ impl Answer {
     }
 }
 
-/// The value of the first `"name":"value"`, found without parsing the document. Only for values without escapes, such
-/// as versions and tokens.
+/// The value of the first `"name":"value"`, found without parsing the document. The value must have no escapes, as
+/// versions and tokens have none.
 pub fn text_field<'a>(json: &'a [u8], name: &str) -> Option<&'a str> {
     let needle = format!("\"{name}\":\"");
     let start = json.windows(needle.len()).position(|window| window == needle.as_bytes())? + needle.len();

@@ -32,7 +32,7 @@ use crate::load::{LoadLimits, Tally};
 use crate::process::Processes;
 use crate::report::{Report, ReportRow};
 
-/// What to measure, and against which server.
+/// The operations to measure, and the server.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     /// The API server: https://HOST:PORT, or http:// for HTTP/2 without TLS [default: the server in the kubeconfig].

@@ -51,7 +51,7 @@ impl Processes {
     }
 }
 
-/// User and system time: fields 14 and 15. The command name before them may contain spaces and parentheses.
+/// The sum of user and system time, fields 14 and 15. The command name before them may contain spaces and parentheses.
 fn processor_time(stat: &str) -> Option<Duration> {
     let after_name = &stat[stat.rfind(')')? + 1..];
     let mut fields = after_name.split_whitespace().skip(11);

@@ -198,7 +198,7 @@ async fn wait_for_parent(access: &Access, folder: &Path, caught: &mut Caught) ->
     // A parent that does not read this line has ended, which the end of standard input then shows.
     let _ = writeln!(output, "{told}").and_then(|()| output.flush());
     let (ended, end) = tokio::sync::oneshot::channel::<()>();
-    // A thread that waits for input cannot be stopped. It need not be: it ends with the process.
+    // A thread that waits for input cannot be stopped. It need not be stopped, because it ends with the process.
     std::thread::spawn(move || {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         drop(ended);

@@ -1,5 +1,6 @@
 //! API aggregation: parts of the API that other servers serve. Their APIServices are followed, their availability is
-//! checked, requests are forwarded to them, and discovery shows their resources together with this server's own.
+//! checked, requests are forwarded to them, and discovery shows their resources together with the resources of this
+//! server.
 //!
 //! Start at [`Aggregator`]. `keeper` follows and checks, `proxy` forwards requests, `documents` merges descriptions.
 

@@ -85,7 +85,7 @@ impl Authenticator {
             if let Some(user) = self.request_headers.load().user(headers) {
                 return Ok(Some(Arc::new(user)));
             }
-            // If a proxy names no user, the request is the proxy's own.
+            // If a proxy names no user, the proxy itself makes the request.
             peer = proxy;
         }
         if let Peer::Certificate(user) | Peer::Internal(user) = peer {

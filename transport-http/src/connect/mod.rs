@@ -1,9 +1,10 @@
 //! Answers of servers behind the API: a node's kubelet, a pod or a Service. The service has authorized the call and
 //! found the destination; this module connects to it.
 //!
-//! `logs` reads a container's log. `upgrade` joins the client's connection with a kubelet's, and `translate` does so if
-//! the two speak different protocols. `relay` copies the bytes between the two connections. `proxy` forwards ordinary
-//! requests, and `links` rewrites the links of pages. `paced` limits the speed of connections.
+//! `logs` reads a container's log. `upgrade` joins the client's connection with a connection to a kubelet, and
+//! `translate` does so if the client and the kubelet speak different protocols. `relay` copies the bytes between the
+//! two connections. `proxy` forwards ordinary requests, and `links` rewrites the links of pages. `paced` limits the
+//! speed of connections.
 
 mod client;
 pub(crate) mod connections;

@@ -64,7 +64,7 @@ async fn pass(
 /// Reads an error as an end, so that `copy` writes all bytes that it has read before the error.
 struct Source<'a, S> {
     inner: S,
-    /// Set when bytes have arrived from the source.
+    /// Whether bytes have arrived from the source.
     moved: &'a AtomicBool,
 }
 

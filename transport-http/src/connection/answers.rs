@@ -153,7 +153,7 @@ where
         }
     }
 
-    /// Sends the head of a response. False if no body follows, or if the stream no longer exists.
+    /// Sends the head of a response. Returns false if no body follows, or if the stream no longer exists.
     fn send_head(&mut self, stream: StreamId, mut head: Parts, body: &B) -> bool {
         let Some(entry) = entry_of(&mut self.entries, stream) else { return false };
         let is_end = entry.is_head || body.is_end_stream();
@@ -217,7 +217,7 @@ where
         }
     }
 
-    /// Sends a piece. False if the piece waits for the client or for its turn.
+    /// Sends a piece. Returns false if the piece waits for the client or for its turn.
     fn send(&mut self, stream: StreamId, data: Bytes, is_end: bool) -> bool {
         let all_gone = self.http.send(stream, data, is_end);
         self.sent(stream, all_gone, is_end)

@@ -149,7 +149,7 @@ where
         self.deadlines.set_first(Deadline::Farewell, Instant::now() + self.bounds.unread);
     }
 
-    /// Reads while there is room for the responses. False at the end of the input.
+    /// Reads while there is room for the responses. Returns false at the end of the input.
     fn read(&mut self, context: &mut Context<'_>) -> Result<bool, Failure> {
         while self.is_readable
             && self.arrivals.len() < ARRIVALS_MAX

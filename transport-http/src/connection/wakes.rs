@@ -85,7 +85,8 @@ impl Wakes {
         self.marks.iter().any(|word| word.load(Ordering::SeqCst) != 0)
     }
 
-    /// Takes the marks, and calls `look` with their causes among `slots` stream slots.
+    /// Clears the marks, and calls `look` with each cause that they may have. Several of the `slots` stream slots share
+    /// one mark, so `look` is called for all of them.
     pub fn take(&self, slots: usize, mut look: impl FnMut(Cause)) {
         for (place, word) in self.marks.iter().enumerate() {
             if word.load(Ordering::Relaxed) == 0 {

@@ -122,7 +122,7 @@ where
         let tls = self.tls.current();
         let acceptor = TlsAcceptor::from(tls.config(stream.local_addr().ok().map(|local| local.ip())).clone());
         let stream = {
-            // Boxed, so that the memory of the handshake is freed with it.
+            // The handshake is boxed, so that its memory is freed when it ends.
             let mut handshake = Box::pin(acceptor.accept(stream));
             let steps = poll_fn(|context| {
                 ready!(guest.place.poll_turn(context));
@@ -135,8 +135,8 @@ where
         self.serve_http(stream, tls, guest).await
     }
 
-    /// Boxed, so that connections that wait for their turn use little memory, and other connections use only the memory
-    /// that their version of HTTP needs.
+    /// The future is boxed, so that connections that wait for their turn use little memory, and other connections use
+    /// only the memory that their version of HTTP needs.
     fn serve_http(
         self,
         stream: TlsStream<TcpStream>,

@@ -44,7 +44,7 @@ pub struct Published {
 }
 
 struct Keys {
-    /// The issuers. New tokens have the first one; all are accepted.
+    /// The issuers. New tokens have the first issuer; tokens of all these issuers are accepted.
     issuers: Vec<String>,
     signing: Option<Signing>,
     verifying: Vec<Verifying>,
@@ -140,7 +140,7 @@ impl ServiceAccountTokens {
     }
 
     /// The documents with which other servers verify tokens of this server: the issuer's configuration, and its keys.
-    /// `None` if the issuer is no HTTPS URL, from which they could be read.
+    /// Returns `None` if the issuer is no HTTPS URL, from which they could be read.
     pub fn published(&self, keys_url: &str) -> Option<Published> {
         let issuer = self.issuer();
         let url: http::Uri = issuer.parse().ok()?;

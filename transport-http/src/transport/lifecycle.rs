@@ -26,9 +26,9 @@ pub(crate) struct Lifecycle {
     started: Instant,
     /// Becomes true when all objects exist that a new server makes.
     ready: signal::Sender<bool>,
-    /// Set when the server will stop soon; it still serves as before.
+    /// Whether the server will stop soon; it still serves as before.
     shutting_down: AtomicBool,
-    /// Set when new requests are refused.
+    /// Whether new requests are refused.
     refusing: AtomicBool,
     /// Becomes true when watches and other long-running requests are to end.
     stopping: signal::Sender<bool>,

@@ -52,7 +52,7 @@ pub struct Transport {
     pub(crate) tracer: Option<Tracer>,
 }
 
-/// Starts components in the process of a server. They end with the tasks.
+/// Starts components in the process of a server. The components end with the tasks in the set.
 pub type Components = Arc<dyn Fn(&Arc<Transport>, &mut JoinSet<()>) + Send + Sync>;
 
 impl Transport {
@@ -132,7 +132,7 @@ impl Transport {
         Ok(())
     }
 
-    /// Runs the tasks of a fork. They continue from the state of the server that was forked, so at first they have
+    /// Runs the tasks of a fork. The tasks continue from the state of the server that was forked, so at first they have
     /// nothing to do.
     pub fn keep_fork(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
         let (service, begin) = (&self.service, self.engine().snapshot().offset);

@@ -1,5 +1,5 @@
-//! What a server publishes about itself: its version, the documents of its API, its keys, its pages, its metrics and
-//! its health checks.
+//! The documents that a server publishes about itself: its version, the documents of its API, its keys, its pages, its
+//! metrics and its health checks.
 
 use crate::documents::{API_VERSION, Documents, Library, git_version};
 use crate::issuer::{self, Document};
@@ -39,7 +39,7 @@ pub struct ServerInfoSettings {
     pub pages: Option<Pages>,
     /// Filters the text of `/metrics` before it is shown.
     pub shown_metrics: Option<ShownMetrics>,
-    /// Health checks in addition to the server's own.
+    /// Health checks in addition to the checks of the server itself.
     pub checks: Vec<Arc<dyn HealthCheck>>,
 }
 
@@ -155,7 +155,7 @@ impl ServerInfo {
         }
     }
 
-    /// The health checks in addition to the server's own.
+    /// The health checks in addition to the checks of the server itself.
     pub fn checks(&self) -> &[Arc<dyn HealthCheck>] {
         &self.checks
     }

@@ -26,7 +26,7 @@ pub const JITTER: f64 = 1.2;
 /// The record in a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Record {
-    /// Empty for no holder.
+    /// The name of the holder; empty if there is none.
     pub holder: String,
     pub lease_seconds: i64,
     pub acquired: Timestamp,

@@ -74,7 +74,7 @@ pub fn host() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
-/// A unique name: the machine's, and a random UUID.
+/// A unique name: the machine's name, and a random UUID.
 pub fn identity() -> String {
     let host = host();
     let bits: u128 = rand::random();

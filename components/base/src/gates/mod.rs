@@ -141,7 +141,7 @@ impl FromStr for GateRequest {
 /// Parses `NAME=BOOL`; the gate must exist.
 fn read(part: &str) -> Result<(&'static str, bool), String> {
     let (name, value) = part.split_once('=').unwrap_or((part, ""));
-    // Newer releases put the component's name before the gate's.
+    // Newer releases put the component's name before the gate's name.
     let (name, value) = (name.trim().trim_start_matches("kube:"), value.trim());
     if !part.contains('=') {
         return Err(format!("missing bool value for {name}"));

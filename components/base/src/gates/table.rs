@@ -394,7 +394,8 @@ pub const GATES: &[Gate] = &[
     gate("WindowsGracefulNodeShutdown", NONE, BETA, Elsewhere),
 ];
 
-/// Gates of features that are a fixed part of Kubernetes and of Holdfast. They accept only true. Sorted by name.
+/// Gates of features that are a fixed part of Kubernetes and of Holdfast. They accept only true, and are sorted by
+/// name.
 pub const STABLE_GATES: &[&str] = &[
     "APISelfSubjectReview",
     "APIServerTracing",

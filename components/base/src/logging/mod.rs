@@ -285,7 +285,7 @@ impl Subscriber for Logger {
         self.0.write(&origin_of(event.metadata()), fields);
     }
 
-    /// Never called, since no span is enabled.
+    /// This function is never called, since no span is enabled.
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
         span::Id::from_u64(1)
     }

@@ -92,7 +92,7 @@ impl Sink {
 }
 
 struct LogFiles {
-    /// One file for all severities; `None`: the folders in `directories` are tried in turn.
+    /// One file for all severities; `None` means that the folders in `directories` are tried in turn.
     single: Option<PathBuf>,
     directories: Vec<PathBuf>,
     bytes_max: u64,

@@ -40,7 +40,7 @@ impl PageResponse {
     }
 }
 
-/// A page of a component's own.
+/// A page that only one component has.
 pub type PageHandler = Arc<dyn Fn() -> PageResponse + Send + Sync>;
 
 pub struct Paths {

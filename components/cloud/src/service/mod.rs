@@ -57,7 +57,7 @@ struct ConfirmedRequest {
     wanted: Arc<BalancerSpec>,
     hosts: Arc<[Host]>,
     at: Time,
-    /// `None`: another controller is responsible for the Service.
+    /// The balancer that the cloud has made; `None` if another controller is responsible for the Service.
     balancer: Option<Balancer>,
 }
 

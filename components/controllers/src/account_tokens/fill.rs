@@ -110,7 +110,7 @@ fn named(secret: Viewed<'_, Secret>) -> Option<Account> {
     Some(Account { name, uid: annotation(UID).unwrap_or_default() })
 }
 
-/// Removes the Secret from the account's list; `None`: the account does not list it.
+/// The write that removes the Secret from the account's list; `None` if the account does not list it.
 fn unlist(world: &World, secret: &Key, named: &Account) -> Option<Action> {
     let account = world.get::<ServiceAccount>(&Key::new(&secret.namespace, &named.name))?;
     let is_meant = named.uid.is_empty() || named.uid == account.meta().uid;
@@ -124,7 +124,7 @@ fn unlist(world: &World, secret: &Key, named: &Account) -> Option<Action> {
     Some(Subject::from(account).update(document))
 }
 
-/// The Secret with its missing data filled in; `None`: nothing is missing.
+/// The Secret with its missing data filled in; `None` if nothing is missing.
 fn filled(
     secret: Viewed<'_, Secret>,
     account: Viewed<'_, ServiceAccount>,

@@ -8,8 +8,8 @@ use holdfast_world::views::CertificateSigningRequest;
 use holdfast_world::{BackOff, Change, Controller, Key, Keys, Plan, Refusal, Resource, Stamp, View, Viewed, World};
 use std::collections::BTreeMap;
 
-/// The subresource that the requestor must be allowed to create, and the approval's message. The first is for the
-/// node's own certificate, the second for any node's.
+/// The subresource that the requestor must be allowed to create, and the approval's message. The first row is for the
+/// node's own certificate, the second row for any node's certificate.
 const WAYS: [(&str, &str); 2] = [
     ("selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."),
     ("nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."),

@@ -200,8 +200,8 @@ impl<'w> Sync<'w> {
         self.status.active.retain(|job| job["uid"] != uid);
     }
 
-    /// The schedule to follow; `Ok(None)`: the CronJob follows none at present; `Err`: the Event for an invalid
-    /// schedule.
+    /// The schedule to follow; `Ok(None)` if the CronJob follows none at present, and `Err` with an Event if the
+    /// schedule is invalid.
     #[expect(clippy::result_large_err, reason = "it is told, and then it is gone")]
     fn clock(&self) -> Result<Option<ZonedSchedule>, PlannedEvent> {
         let spec = &self.cron_job.view.spec;

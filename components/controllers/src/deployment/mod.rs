@@ -244,7 +244,7 @@ impl<'w> Sync<'w> {
         };
         let surge = amount(rolling.and_then(|rolling| rolling.max_surge), true);
         let missing = amount(rolling.and_then(|rolling| rolling.max_unavailable), false);
-        // With both at 0 a rollout could not proceed.
+        // With both limits at 0 a rollout could not proceed.
         let missing = if surge == 0 && missing == 0 { 1 } else { missing };
         (surge, missing.min(self.replicas()))
     }

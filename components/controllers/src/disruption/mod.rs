@@ -123,7 +123,7 @@ fn budgets<'w>(world: &'w World, pod: Viewed<'w, Pod>) -> impl Iterator<Item = V
     world.selecting::<PodDisruptionBudget>(SELECTORS, pod.meta(), |budget| &budget.spec.selector).into_iter()
 }
 
-/// A controller was scaled: this concerns budgets with percentages.
+/// Adds the budgets of a scaled controller's pods, because a percentage may now be another number of pods.
 fn owners_changed(world: &World, change: &Change, keys: &mut Keys) {
     let replicas = |object: &Option<std::sync::Arc<holdfast_world::Object>>| {
         let object = object.as_ref()?;

@@ -101,7 +101,7 @@ fn named(name: &Option<String>) -> Vec<ZoneHint> {
     name.iter().map(|name| ZoneHint { name: name.clone() }).collect()
 }
 
-/// The hints of an endpoint for a traffic distribution; `None`: the endpoint is not ready.
+/// The hints of an endpoint for a traffic distribution; `None` if the endpoint is not ready.
 fn endpoint_hints(preference: Option<&str>, endpoint: &Endpoint) -> Option<Hints> {
     let hints = match preference.filter(|_| endpoint.conditions.ready == Some(true))? {
         "PreferClose" | "PreferSameZone" => Hints { for_zones: named(&endpoint.zone), for_nodes: Vec::new() },

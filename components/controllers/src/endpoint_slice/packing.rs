@@ -15,7 +15,7 @@ pub struct Packing<'a> {
     pub owner: Subject<'a>,
     pub address_type: &'static str,
     pub labels: BTreeMap<String, String>,
-    /// The annotations of slices that are written; `None`: a slice keeps its own.
+    /// The annotations of slices that are written; `None` means that a slice keeps its own annotations.
     pub annotations: Option<BTreeMap<String, String>>,
     pub trigger: Option<Time>,
     pub max: usize,
@@ -35,7 +35,7 @@ pub struct Packed<'w> {
 
 #[derive(Clone)]
 pub struct Slice<'w> {
-    /// The slice as it exists; `None`: it is new.
+    /// The slice as it exists; `None` if it is new.
     pub known: Option<Viewed<'w, EndpointSlice>>,
     pub ports: Vec<EndpointPort>,
     pub endpoints: Vec<Endpoint>,

@@ -30,7 +30,7 @@ pub fn judge(policy: Option<&FailurePolicy>, pod: Viewed<'_, Pod>) -> FailureAct
     FailureAction::Counts
 }
 
-/// The message about a pod that the rule matches; `None`: the rule does not match.
+/// The message about a pod that the rule matches; `None` if the rule does not match.
 fn matching(rule: &FailureRule, pod: Viewed<'_, Pod>) -> Option<String> {
     let place = format!("{}/{}", pod.meta().namespace, pod.meta().name);
     if let Some(codes) = &rule.on_exit_codes {

@@ -61,7 +61,7 @@ pub struct Sync<'w> {
     pub terminating: i64,
     pub end: Option<JobEnd>,
     pub start: Option<Time>,
-    /// The new value of the condition `Suspended`; `None`: it does not change.
+    /// The new value of the condition `Suspended`; `None` if it does not change.
     pub suspended: Option<bool>,
     pub notes: Vec<PlannedEvent>,
     /// The uids of the pods that this plan releases.

@@ -23,8 +23,8 @@ const BY_CONDITION: [(&str, &str, &str); 6] = [
     ("NetworkUnavailable", "True", "node.kubernetes.io/network-unavailable"),
 ];
 
-/// The node's wanted list of taints; `None`: the node already has it. One write changes either NoSchedule or NoExecute
-/// taints; NoSchedule comes first.
+/// The node's wanted list of taints; `None` if the node already has it. One write changes either NoSchedule or
+/// NoExecute taints; NoSchedule comes first.
 pub fn desired(node: Viewed<'_, Node>, now: Time, zones: &mut Zones, plan: &mut Plan) -> Option<Vec<Value>> {
     let mut wanted: Vec<(&str, &str)> = Vec::new();
     for condition in &node.status.conditions {
@@ -43,7 +43,7 @@ pub fn desired(node: Viewed<'_, Node>, now: Time, zones: &mut Zones, plan: &mut 
 }
 
 /// The list of taints, where the taints of one effect that this controller manages are replaced by the wanted taints.
-/// `None`: nothing changes.
+/// Returns `None` if nothing changes.
 fn rewritten(
     node: Viewed<'_, Node>,
     effect: &str,

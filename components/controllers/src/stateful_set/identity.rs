@@ -71,7 +71,7 @@ impl<'w> Sync<'w> {
     }
 
     fn is_itself(&self, ordinal: i64, pod: Viewed<'w, Pod>) -> bool {
-        // Of two volumes with the same name the first counts.
+        // If two volumes have the same name, the first volume counts.
         let volumes = pod.view.spec.volumes.iter().rev();
         let volumes: HashMap<&str, _> =
             volumes.map(|volume| (&*volume.name, &volume.persistent_volume_claim)).collect();

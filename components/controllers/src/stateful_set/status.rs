@@ -44,7 +44,7 @@ fn of_revision(pods: &Members<'_>, revision: &str) -> i64 {
     i64::try_from(pods.all().filter(is_of).count()).unwrap_or(i64::MAX)
 }
 
-/// The write of a changed status; `None`: none of this controller's fields changed, whatever else is in the status.
+/// The write of a changed status; `None` if none of this controller's fields changed, whatever else is in the status.
 fn written(set: Viewed<'_, StatefulSet>, change: impl FnOnce(&mut Map)) -> Option<Action> {
     const TOLD: [&str; 8] = [
         "observedGeneration",

@@ -24,8 +24,8 @@ pub struct SelinuxWarnings;
 /// The location of a volume's data, for the kinds of volumes that can be mounted with a label.
 struct DataLocation {
     name: String,
-    /// The driver, whose CSIDriver says whether it mounts with labels; `None`: this kind of volume is always mounted
-    /// with a label.
+    /// The driver, whose CSIDriver says whether it mounts with labels; `None` means that this kind of volume is always
+    /// mounted with a label.
     driver: Option<String>,
 }
 
@@ -95,7 +95,7 @@ impl<'a> Mounts<'a> {
         Mounts { world, pod, spec, labels }
     }
 
-    /// The spec of a claim's volume, or the inline volume itself. `None`: the claim has no volume yet.
+    /// The spec of a claim's volume, or the inline volume itself. Returns `None` if the claim has no volume yet.
     fn spec_of(&self, volume: &Value) -> Option<Value> {
         let name = volume["name"].as_str()?;
         let claim = match (&volume["persistentVolumeClaim"]["claimName"], &volume["ephemeral"]) {
@@ -109,7 +109,8 @@ impl<'a> Mounts<'a> {
         is_bound.then(|| part(volume.object, &["spec"]))
     }
 
-    /// Each mounted volume with its source and mount; `Err`: the volume's name, if containers disagree about the label.
+    /// Each mounted volume with its source and mount; `Err` with the volume's name if containers disagree about the
+    /// label.
     fn volumes(&self) -> Vec<Result<(DataLocation, Mount), String>> {
         let mounted = items(&self.spec["volumes"]).filter_map(|volume| {
             let name = volume["name"].as_str()?;

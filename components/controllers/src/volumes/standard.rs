@@ -8,8 +8,8 @@ use holdfast_world::{Action, Key, Verb, View};
 
 const NAME: &str = "standard";
 
-/// The request that creates the class; `None`: a default class exists. Its volumes are usable on every node, so claims
-/// are bound at once, without waiting for a pod.
+/// The request that creates the class; `None` if a default class exists. Its volumes are usable on every node, so
+/// claims are bound at once, without waiting for a pod.
 pub fn lacking(state: &State) -> Option<Action> {
     let resource = StorageClass::resource();
     let (kind, _) = state.registry.find(resource.group(), resource.version(), resource.plural())?;

@@ -86,7 +86,7 @@ pub struct LifeConditions {
 }
 
 impl LifeConditions {
-    /// Whether a time has been reached; if not, the next plan is due then at the latest.
+    /// Whether a time has been reached. If it has not, the next plan is due at this time at the latest.
     fn reached(&mut self, time: Time) -> bool {
         let reached = time <= self.now;
         if !reached {
@@ -323,7 +323,7 @@ impl<'a> Container<'a> {
         };
     }
 
-    /// When a container stops if it is asked to stop at `told`; `None`: only the end of the grace period stops it.
+    /// When a container stops if it is asked to stop at `told`; `None` if only the end of the grace period stops it.
     pub fn stopped_at(&self, told: Time) -> Option<Time> {
         match (&self.state, self.behaviour.stop_for) {
             (ContainerState::Running { .. }, Span::Forever) => None,

@@ -95,7 +95,7 @@ impl Pod {
     }
 }
 
-/// Merges a strategic merge patch of a pod's status: conditions by type, everything else is replaced.
+/// Applies a strategic merge patch to a pod's status: merges conditions by type, and replaces all other fields.
 fn merge(status: &mut Value, patch: &Value) {
     for (name, value) in patch.as_object().expect("an object") {
         if name != "conditions" {

@@ -91,7 +91,7 @@ const TABLE: &[(&str, usize, usize, FunctionBody)] = &[
     ("print", 0, 99, |a, _| Ok(a.iter().map(shown).collect::<String>().into())),
     ("println", 0, 99, |a, _| Ok((a.iter().map(shown).collect::<Vec<_>>().join(" ") + "\n").into())),
     ("printf", 1, 99, |a, _| printf(&shown(&a[0]), &a[1..]).map(Value::from)),
-    // Functions that KWOK adds to Go's.
+    // Functions that KWOK adds to the functions of Go templates.
     ("Quote", 1, 1, |a, _| {
         let text = a[0].to_string();
         Ok(if a[0].is_string() { text } else { Value::from(text).to_string() }.into())
@@ -288,7 +288,7 @@ pub fn grows_by(function: Function, arguments: &[Value]) -> usize {
         Value::Array(items) => items.len(),
         _ => 0,
     };
-    // At most one line per character of the printed value.
+    // The printed value has at most one line per character.
     let lines = |at: usize| match of(at) {
         Value::String(text) => text.bytes().filter(|byte| *byte == b'\n').count(),
         other => other.to_string().len(),

@@ -37,7 +37,7 @@ pub struct RemoteFeed {
     awaited: BTreeSet<Resource>,
     /// The end of the wait for lists of resources that are not named; `None` once [`News::Complete`] was sent.
     patience: Option<Instant>,
-    /// When discovery is to run; `None`: nothing has changed since it ran.
+    /// When discovery is to run; `None` if nothing has changed since it ran.
     discover_at: Option<Instant>,
     /// The running discovery.
     discovering: Option<JoinHandle<Result<Discovered, Refusal>>>,

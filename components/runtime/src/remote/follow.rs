@@ -101,7 +101,7 @@ impl Follower {
         self.watch(version).await
     }
 
-    /// Lists all objects, page by page; `None`: the receiver of news is gone.
+    /// Lists all objects, page by page; returns `None` if the receiver of news is gone.
     async fn list(&self) -> Result<Option<u64>, Refusal> {
         let path = collection(&self.resource, "");
         let (mut objects, mut token) = (Vec::new(), String::new());

@@ -57,7 +57,7 @@ pub struct SchedulerSetup {
     pub metrics: Arc<Metrics>,
     /// Whether this process leads. While it does not, the scheduler only keeps its snapshot up to date.
     pub leads: watch::Receiver<bool>,
-    /// Set to true once all objects that existed at the start were applied.
+    /// Whether all objects that existed at the start were applied.
     pub synced: Arc<AtomicBool>,
     /// The name of the machine, for Events.
     pub host: String,

@@ -52,8 +52,8 @@ const PREDICATES: &[(&str, &[&str], bool)] = &[
 
 const MANDATORY: [&str; 2] = ["PodToleratesNodeTaints", "CheckNodeUnschedulable"];
 
-/// Each priority, the score that replaced it, and its weight in a Policy without a list of priorities; 0: the priority
-/// did not apply in such a Policy.
+/// Each priority, the score that replaced it, and its weight in a Policy without a list of priorities; a weight of 0
+/// means that the priority did not apply in such a Policy.
 const PRIORITIES: &[(&str, &str, i64)] = &[
     ("SelectorSpreadPriority", legacy::SELECTOR_SPREAD, 1),
     ("ServiceSpreadingPriority", legacy::SELECTOR_SPREAD, 0),

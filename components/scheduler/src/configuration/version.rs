@@ -61,7 +61,7 @@ impl Version {
         self >= Version::V1Beta3
     }
 
-    /// The default weight of a plug-in in this version; `weight` is today's.
+    /// The default weight of a plug-in in this version; `weight` is today's default weight.
     pub fn default_weight(self, plugin: &str, weight: i64) -> i64 {
         let once_one = [taint_toleration::NAME, node_affinity::NAME, inter_pod_affinity::NAME, image_locality::NAME];
         if self < Version::V1Beta3 && once_one.contains(&plugin) { 1 } else { weight }
@@ -144,7 +144,7 @@ impl Version {
         )
     }
 
-    /// The name of a point's set in this version, where `current` is today's name; `None`: this version has no such
+    /// The name of a point's set in this version, where `current` is today's name; `None` if this version has no such
     /// set.
     pub fn set_name(self, point: ExtensionPoint, current: &'static str) -> Option<&'static str> {
         match point {

@@ -78,7 +78,7 @@ pub struct SubRequest {
     pub name: Text,
     pub class: Text,
     pub selectors: Vec<Text>,
-    /// The number of devices; `None`: all matching devices.
+    /// The number of devices; `None` means all matching devices.
     pub count: Option<usize>,
     pub admin: bool,
     pub tolerations: Vec<Toleration>,
@@ -91,7 +91,7 @@ pub struct SubRequest {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Constraint {
-    /// The requests that the constraint covers; empty: all.
+    /// The requests that the constraint covers; an empty list means all requests.
     pub requests: Vec<Text>,
     pub attribute: Text,
     /// Whether the devices must all differ in the attribute, rather than agree in it.
@@ -101,7 +101,7 @@ pub struct Constraint {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Allocation {
     pub nodes: Option<NodeSelector>,
-    /// The allocation time in nanoseconds since 1970; `None`: not written yet.
+    /// The allocation time in nanoseconds since 1970; `None` if it is not written yet.
     pub since: Option<i128>,
     pub devices: Vec<Allocated>,
 }

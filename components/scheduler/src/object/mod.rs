@@ -112,7 +112,7 @@ impl KindInfo {
 }
 
 impl Kind {
-    /// The kind of this name; `None`: the scheduler does not read it.
+    /// The kind of this name; `None` if the scheduler does not read it.
     pub fn named(name: &str) -> Option<Kind> {
         KINDS.iter().find(|kind| kind.name == name).map(|kind| kind.kind)
     }

@@ -1,4 +1,4 @@
-//! Pods: the part that all pods of one template share, and each pod's own.
+//! Pods: the part that all pods of one template share, and the part that each pod has for itself.
 
 use super::extended::{self, Container};
 use super::labels::Labels;
@@ -143,7 +143,7 @@ pub enum Volume {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PodClaim {
     pub name: Text,
-    /// The name of the claim; `None`: the claim is made from a template.
+    /// The name of the claim; `None` if the claim is made from a template.
     pub claim: Option<Text>,
 }
 
@@ -433,8 +433,8 @@ mod tests {
         assert_eq!(seen["spec"]["containers"][0]["env"], Value::Null);
     }
 
-    /// Each pod differs from the first in a different field. All but the first may take their template from the cache,
-    /// which an earlier pod has filled.
+    /// Each pod differs from the first pod in another field. All pods but the first may take their template from the
+    /// cache, which an earlier pod has filled.
     #[test]
     fn a_pod_read_with_a_cached_template_equals_the_decoded_pod() {
         let mut plain = pod_with_all_fields();

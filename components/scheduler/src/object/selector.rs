@@ -125,7 +125,7 @@ impl Requirement {
         requirement
     }
 
-    /// Whether a label with this value satisfies the requirement; `None`: the label is absent.
+    /// Whether a label with this value satisfies the requirement; `None` means that the label is absent.
     pub fn matches(&self, value: Option<&Text>) -> bool {
         match self.operator {
             Operator::In => value.is_some_and(|value| self.values.contains(value)),

@@ -9,7 +9,7 @@ pub type DeviceSelector = (Option<Text>, Option<Text>, Option<Text>);
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaintRule {
-    /// The selected devices; `None`: the rule selects no device.
+    /// The selected devices; `None` if the rule selects no device.
     pub selector: Option<DeviceSelector>,
     pub taint: Taint,
 }

@@ -51,7 +51,7 @@ impl DisruptionBudget {
 /// A Workload: how many pods of each of its groups must be placed at once.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Workload {
-    /// The name of each group, and its minimum number of pods; `None`: its pods are placed one by one.
+    /// The name of each group, and its minimum number of pods; `None` if its pods are placed one by one.
     pub groups: Vec<(Text, Option<usize>)>,
 }
 
@@ -65,8 +65,8 @@ impl Workload {
         Workload { groups: groups.collect() }
     }
 
-    /// The minimum number of pods of a group, `Some(None)` if its pods are placed one by one. `None`: the group does
-    /// not exist.
+    /// The minimum number of pods of a group, `Some(None)` if its pods are placed one by one. Returns `None` if the
+    /// group does not exist.
     pub fn min_count(&self, group: &str) -> Option<Option<usize>> {
         self.groups.iter().find(|(name, _)| &**name == group).map(|(_, min_count)| *min_count)
     }

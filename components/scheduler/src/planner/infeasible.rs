@@ -1,5 +1,5 @@
 //! Caches, for the pods of a template, why each node is infeasible and how good a candidate for preemption it is. Both
-//! are computed once, and again for nodes that changed.
+//! facts are computed once, and again for nodes that changed.
 
 use crate::filters::Filters;
 use crate::plan::{PostFilterResult, Unschedulable};
@@ -96,8 +96,8 @@ impl InfeasibleNodes {
         self.nodes.len()
     }
 
-    /// Why no node is feasible, and what can be done about it, if the local filters reject every node. `None`: only the
-    /// uncached plan can determine this.
+    /// Why no node is feasible, and what can be done about it, if the local filters reject every node. Returns `None`
+    /// if only the uncached plan can determine this.
     pub fn explain(
         &mut self,
         cycle: SchedulingCycle<'_>,
@@ -140,8 +140,8 @@ impl InfeasibleNodes {
         Some(self.unschedulable(cycle, &result, replaced_rejection))
     }
 
-    /// The message and the rejectors for all nodes. `replaced_rejection`: one node counts with the second rejection
-    /// instead of the first.
+    /// The message and the rejectors for all nodes. With `replaced_rejection`, one node counts with the second
+    /// rejection of the pair instead of the first.
     fn unschedulable(
         &self,
         cycle: SchedulingCycle<'_>,
@@ -163,7 +163,8 @@ impl InfeasibleNodes {
         result.unschedulable(text, rejectors)
     }
 
-    /// Checks the nodes whose rejection is unknown. `None`: a node is feasible after all, or its check failed.
+    /// Checks the nodes whose rejection is unknown. Returns `None` if a node is feasible after all, or its check
+    /// failed.
     fn check_stale_nodes(&mut self, cycle: SchedulingCycle<'_>, filters: &mut Filters) -> Option<()> {
         let bound = cycle.snapshot.node_bound();
         if self.rejections.len() > 2 * bound + 64 {
@@ -243,7 +244,7 @@ impl InfeasibleNodes {
         best.map(|(_, id)| id)
     }
 
-    /// The rank of a node as a candidate; `None`: the node is no candidate.
+    /// The rank of a node as a candidate; `None` if the node is no candidate.
     fn candidate_rank(
         &mut self,
         cycle: SchedulingCycle<'_>,

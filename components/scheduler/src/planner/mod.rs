@@ -171,7 +171,7 @@ impl Planner {
     }
 
     /// The cached rejections of nodes for a pod, and each scoring plug-in's scores of the nodes in `scored`, for tests
-    /// that compare the cache with the plain search. `None`: nothing is cached.
+    /// that compare the cache with the plain search. Returns `None` if nothing is cached.
     pub fn cached_results(
         &self,
         profile: usize,
@@ -214,7 +214,8 @@ impl Planner {
 /// The largest [`TemplateCache::weight`] of a cache.
 const CACHE_WEIGHT_MAX: usize = 5;
 
-/// The plan to bind to a node; `None`: a plug-in cannot reserve the volumes or devices that the pod needs on the node.
+/// The plan to bind to a node; `None` if a plug-in cannot reserve the volumes or devices that the pod needs on the
+/// node.
 fn bind_plan(cycle: SchedulingCycle<'_>, cache: &TemplateCache, node: NodeId) -> Option<Plan> {
     let node = cycle.snapshot.node(node)?;
     let mut reservation = Reservation::default();

@@ -97,7 +97,8 @@ impl TemplateCache {
         (*at == cycle.snapshot.changes().next()).then(|| failure.clone())
     }
 
-    /// Why no node is feasible, from the rejections of single nodes; `None`: only the uncached plan can determine this.
+    /// Why no node is feasible, from the rejections of single nodes; `None` if only the uncached plan can determine
+    /// this.
     pub fn explain(
         &mut self,
         cycle: SchedulingCycle<'_>,
@@ -292,8 +293,8 @@ impl TemplateCache {
         self.dirty.clear();
     }
 
-    /// Moves the counts of nodes whose labels or taints changed to their new topology domains. `false`: the counts must
-    /// be rebuilt.
+    /// Moves the counts of nodes whose labels or taints changed to their new topology domains. Returns `false` if the
+    /// counts must be rebuilt.
     fn update_topologies(&mut self, cycle: SchedulingCycle<'_>, mut changed_topology: Vec<NodeId>) -> bool {
         changed_topology.sort_unstable();
         changed_topology.dedup();
@@ -394,7 +395,7 @@ impl TemplateCache {
     }
 
     /// The node with the highest score among the first nodes of all groups; among equal scores the node with the
-    /// smallest number. `None`: no node is feasible.
+    /// smallest number. Returns `None` if no node is feasible.
     pub fn best(&mut self, cycle: SchedulingCycle<'_>) -> Option<NodeId> {
         if self.rejected {
             return None;

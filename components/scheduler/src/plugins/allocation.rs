@@ -43,8 +43,8 @@ impl ScoredResource {
         resources.iter().map(counted).collect()
     }
 
-    /// The node's allocatable amount, and the amount requested with the pod on it. `None`: the resource does not count
-    /// on this node.
+    /// The node's allocatable amount, and the amount requested with the pod on it. Returns `None` if the resource does
+    /// not count on this node.
     pub fn amounts(
         &self,
         cycle: SchedulingCycle<'_>,

@@ -29,7 +29,7 @@ pub struct FailedSearch<'a> {
     pub cycle: SchedulingCycle<'a>,
     pub filters: &'a Filters,
     pub diagnosis: &'a Diagnosis,
-    /// The only candidates that extenders left; `None`: the extenders were not called yet.
+    /// The only candidates that extenders left; `None` if the extenders were not called yet.
     pub candidates: Option<&'a [Candidate]>,
 }
 
@@ -50,7 +50,7 @@ pub struct Preemption {
 #[derive(Debug, Clone)]
 pub struct Candidate {
     pub node: Text,
-    /// In descending order of importance.
+    /// The pods to evict, in descending order of importance.
     pub victims: Vec<Arc<Pod>>,
     /// How many of the victims violate a disruption budget.
     pub violations: usize,

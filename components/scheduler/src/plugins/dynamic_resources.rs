@@ -27,7 +27,7 @@ const BUDGET_SPENT: &str = "too much was searched for devices of this namespace 
 pub struct DynamicResources {
     /// How many seconds a pod waits for its devices to become ready.
     pub binding_timeout_seconds: i64,
-    /// How long the search for devices on one node may take; 0: no limit.
+    /// How long the search for devices on one node may take; 0 means no limit.
     pub filter_timeout: Duration,
 }
 
@@ -123,8 +123,8 @@ pub fn used_claims<'a>(cycle: SchedulingCycle<'a>) -> impl Iterator<Item = Key> 
         .chain(cycle.snapshot.devices().extended_claim(&cycle.pod.uid).cloned())
 }
 
-/// The claims of a pod's spec, each with its key; `None`: the claim is not made yet. A claim that needed no object, by
-/// the pod's status, is skipped.
+/// The claims of a pod's spec, each with its key; `None` if the claim is not made yet. A claim that needed no object,
+/// by the pod's status, is skipped.
 fn named_claims<'a>(cycle: SchedulingCycle<'a>) -> impl Iterator<Item = (&'a PodClaim, Option<Key>)> {
     let key = move |name| Key { namespace: cycle.pod.key.namespace.clone(), name };
     cycle.pod.template.claims.iter().filter_map(move |own| match &own.claim {
@@ -303,7 +303,7 @@ impl Score for FirstAvailableScore {
 }
 
 /// A claim of the pod whose devices may be released, because they are on nodes that are infeasible for the pod, and no
-/// other pod uses them; `None`: there is none.
+/// other pod uses them; `None` if there is none.
 pub fn claim_to_deallocate(cycle: SchedulingCycle<'_>, diagnosis: &Diagnosis) -> Option<Key> {
     let is_not_on_node = |rejection: &Rejection| {
         rejection.plugin == NAME && rejection.reasons.iter().any(|reason| reason == NOT_ON_NODE)

@@ -20,7 +20,7 @@ enum MissingGang {
     Group,
 }
 
-/// The minimum number of pods of a gang; `None`: the pods of the group are scheduled one by one.
+/// The minimum number of pods of a gang; `None` if the pods of the group are scheduled one by one.
 fn min_count(gangs: &Gangs, gang: &Gang) -> Result<Option<usize>, MissingGang> {
     let key = Key { namespace: gang.namespace.clone(), name: gang.workload.clone() };
     let workload = gangs.workload(&key).ok_or(MissingGang::Workload)?;

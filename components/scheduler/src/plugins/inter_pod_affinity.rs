@@ -575,8 +575,8 @@ impl Filter for RequiredTerms {
 struct PreferredTerms {
     incoming: IncomingPod,
     hard_weight: i64,
-    /// The weights of one counted pod, by topology key; `None`: no term of the pod to be scheduled selects the counted
-    /// pod, and no term of the counted pod selects the pod to be scheduled.
+    /// The weights of one counted pod, by topology key; `None` if no term of the pod to be scheduled selects the
+    /// counted pod, and no term of the counted pod selects the pod to be scheduled.
     pod_weights: TemplateResults<Option<KeyWeights>>,
     weights: DomainCounters,
     /// Whether anything was ever counted.

@@ -15,7 +15,8 @@ pub const NAME: &str = "NodeVolumeLimits";
 #[derive(Debug)]
 pub struct NodeVolumeLimits;
 
-/// In-tree volume plug-ins, and the CSI drivers that serve them today; `None`: the plug-in's volumes are not counted.
+/// In-tree volume plug-ins, and the CSI drivers that serve them today; `None` means that the plug-in's volumes are not
+/// counted.
 const MIGRATED: [(&str, Option<&str>); 7] = [
     ("kubernetes.io/gce-pd", Some("pd.csi.storage.gke.io")),
     ("kubernetes.io/aws-ebs", Some("ebs.csi.aws.com")),

@@ -359,7 +359,7 @@ enum Violation {
 }
 
 impl SpreadFilter {
-    /// How the node violates the first violated constraint; `None`: it violates none.
+    /// How the node violates the first violated constraint; `None` if it violates none.
     fn violation(&self, node: NodeId) -> Option<Violation> {
         self.counts.iter().enumerate().find_map(|(index, one)| {
             let Some(domain) = one.domains.domain_of(node) else { return Some(Violation::MissingLabel) };

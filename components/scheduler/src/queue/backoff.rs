@@ -57,8 +57,8 @@ impl Backoff {
         over
     }
 
-    /// The first pod that a plug-in rejected: pods that were rejected may be tried early while no pod is active. Pods
-    /// that failed by an error may not.
+    /// The first pod that a plug-in rejected. Such pods may be tried early while no pod is active; pods whose attempt
+    /// failed by an error may not.
     pub fn first_unschedulable(&self) -> Option<QueueRank> {
         self.unschedulable.first().filter(|_| self.pops_early).map(|(_, rank)| rank.clone())
     }

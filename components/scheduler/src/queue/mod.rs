@@ -513,7 +513,7 @@ impl Queue {
     }
 
     /// A pod that was popped earlier is tried now, on the present state, so earlier events need not be kept for it.
-    /// `false`: the pod is no longer in flight.
+    /// Returns `false` if the pod is no longer in flight.
     pub fn restart_in_flight(&mut self, key: &Key) -> bool {
         let next_event = self.next_event;
         let is_taken = self.entries.get(key).is_some_and(|entry| entry.part == QueuePart::InFlight);
@@ -531,8 +531,8 @@ impl Queue {
         self.put(key, QueuePart::InFlight, timestamp);
     }
 
-    /// A popped pod takes long to be bound: events are no longer kept for it. If its binding fails, it is tried
-    /// again without waiting for an event.
+    /// Keeps no more events for a popped pod that takes long to be bound. If its binding fails, it is tried again
+    /// without waiting for an event.
     pub fn stop_keeping_events(&mut self, key: &Key) {
         if self.entries.get(key).is_none_or(|entry| entry.part != QueuePart::InFlight) {
             return;
@@ -541,7 +541,7 @@ impl Queue {
         self.drop_old_events();
     }
 
-    /// An attempt failed: puts the pod back into the queue. An event since the pod was popped may make it active at
+    /// Puts the pod of a failed attempt back into the queue. An event since the pod was popped may make it active at
     /// once.
     pub fn requeue_failed(&mut self, context: QueueContext<'_>, key: &Key, failure: AttemptFailure, now: Time) {
         let Some(entry) = self.entries.get(key).filter(|entry| entry.part == QueuePart::InFlight) else { return };

@@ -65,7 +65,7 @@ pub(super) enum BindingStage {
 }
 
 impl BindingCycle {
-    /// Whether a pod of higher priority may preempt this pod: its binding was not requested yet.
+    /// Whether a pod of higher priority may preempt this pod, because its binding was not requested yet.
     pub fn can_be_preempted(&self) -> bool {
         !matches!(self.stage, BindingStage::Ready | BindingStage::Binding(_) | BindingStage::Bound)
     }
@@ -393,7 +393,7 @@ impl Scheduler {
         }
     }
 
-    /// An object changed: continues the binding cycles that wait for it.
+    /// Continues the binding cycles that wait for a change of an object.
     pub(super) fn awaited_object_changed(&mut self, kind: Kind, object: &Key, now: Time) {
         for key in self.binding_cycles.waiting_for(kind, object) {
             if kind == Kind::PersistentVolumeClaim
@@ -505,7 +505,7 @@ impl Scheduler {
         }
     }
 
-    /// The binding cycle failed: frees the node, and puts the pod back into the queue.
+    /// Ends a binding cycle that failed: frees the node, and puts the pod back into the queue.
     pub(super) fn fail_binding_cycle(&mut self, key: &Key, why: BindingFailure, now: Time) {
         let Some(binding) = self.binding_cycles.remove(key) else { return };
         let BindingCycle { attempt: Attempt { profile, began, pod: before, .. }, node, reservation, stage, .. } =
@@ -571,7 +571,7 @@ impl Scheduler {
         }
     }
 
-    /// The message if the pod waited for its devices too long; `None`: it waits for something else.
+    /// The message if the pod waited for its devices too long; `None` if it waits for something else.
     fn device_timeout(&self, key: &Key, now: Time) -> Option<String> {
         let binding = self.binding_cycles.get(key)?;
         let plugin = self.profile(binding.attempt.profile).plugin(dynamic_resources::NAME);
@@ -584,7 +584,7 @@ impl Scheduler {
         late.map(|claim| format!("claim {} binding timeout", claim.key.name))
     }
 
-    /// The devices did not become ready: releases them, so that the next attempt can find other devices.
+    /// Releases devices that did not become ready, so that the next attempt can find other devices.
     fn fail_devices(&mut self, key: &Key, why: &str, now: Time) {
         if let Some(pod) = self.binding_cycles.get(key).map(|binding| binding.attempt.pod.clone()) {
             self.release_unready_devices(&pod);
@@ -592,7 +592,8 @@ impl Scheduler {
         self.fail_binding_cycle(key, device_failure(why), now);
     }
 
-    /// The pod itself changed: its binding cycle ends when the pod is deleted or its own events show a node.
+    /// Handles a change of the pod itself: its binding cycle ends when the pod is deleted or its own events show a
+    /// node.
     pub(super) fn update_binding_cycle(&mut self, key: &Key, now: Time) {
         let Some(binding) = self.binding_cycles.get_mut(key) else { return };
         let same = self.snapshot.pod(binding.key()).is_some_and(|pod| pod.uid == binding.attempt.pod.uid);

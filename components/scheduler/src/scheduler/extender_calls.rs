@@ -145,7 +145,7 @@ impl Scheduler {
         self.continue_extender_calls(now);
     }
 
-    /// The nominated node is rejected: filters all nodes.
+    /// Filters all nodes after the nominated node was rejected.
     fn filter_all_nodes(&mut self, calls: ExtenderCalls, now: Time) {
         let extender_results = ExtenderResults { nomination_failed: true, ..ExtenderResults::default() };
         self.start_filter_stage(calls.attempt, extender_results, calls.results.rejected, now);
@@ -207,7 +207,7 @@ impl Scheduler {
         calls.open.insert(number, extender);
     }
 
-    /// The filter stage is over: requests scores, or preemption if no node is left.
+    /// Ends the filter stage: requests scores, or preemption if no node is left.
     fn finish_filter_stage(&mut self, mut calls: ExtenderCalls, now: Time) {
         let ExtenderStage::Filter { nodes, nominated_only } = &calls.stage else { return };
         let left = nodes.clone();

@@ -63,7 +63,7 @@ pub struct Scheduler {
     samples: Vec<MetricSample>,
 }
 
-/// What happened, for metrics. Times are in nanoseconds; the reader computes durations.
+/// An observation for metrics. Times are in nanoseconds; the reader computes durations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MetricSample {
     /// An attempt ended: `scheduled`, `unschedulable` or `error`.
@@ -133,8 +133,8 @@ impl Scheduler {
         self.snapshot.read_limits();
     }
 
-    /// Applies the new state of an object; `None`: it was deleted. Returns the event's name, if pods may wait for such
-    /// an event.
+    /// Applies the new state of an object; `object` is `None` if it was deleted. Returns the event's name, if pods may
+    /// wait for such an event.
     pub fn apply_object(&mut self, kind: Kind, key: &Key, object: Option<&Value>, now: Time) -> Option<&'static str> {
         self.store_document(kind, key, object);
         let event = self.snapshot.apply(kind, key, object)?;
@@ -181,7 +181,7 @@ impl Scheduler {
         label
     }
 
-    /// Handles waits that are over, and tries the next pod. `false`: no pod is to be tried now.
+    /// Handles waits that are over, and tries the next pod. Returns `false` if no pod is to be tried now.
     pub fn schedule_one(&mut self, now: Time) -> bool {
         let context = QueueContext { snapshot: &self.snapshot, configuration: &self.configuration };
         self.queue.flush(context, now);
@@ -349,7 +349,7 @@ fn failure(rejectors: Vec<&'static str>) -> AttemptFailure {
     if rejectors.is_empty() { AttemptFailure::Error } else { AttemptFailure::Rejected(rejectors) }
 }
 
-/// The nomination to be written into the pod's status; `None`: no change.
+/// The nomination to be written into the pod's status; `None` if the status keeps its nomination.
 fn nomination_change(nomination: Nomination) -> Option<Option<Text>> {
     match nomination {
         Nomination::Keep => None,

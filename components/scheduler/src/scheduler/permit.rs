@@ -34,8 +34,8 @@ impl PermitDeadlines {
 }
 
 impl Scheduler {
-    /// How long a pod with a chosen node must wait for other pods of its gang; `Ok(None)`: not at all. Fails if the
-    /// gang cannot be looked up.
+    /// How long a pod with a chosen node must wait for other pods of its gang; `Ok(None)` if it need not wait. Fails if
+    /// the gang cannot be looked up.
     pub(super) fn permit_timeout(&mut self, pod: &Pod, profile: usize, now: Time) -> Result<Option<Time>, String> {
         if !self.profile(profile).has(ExtensionPoint::Permit, NAME) {
             return Ok(None);
@@ -54,7 +54,7 @@ impl Scheduler {
         }
     }
 
-    /// Pods of the same gang may have waited for this pod alone: continues their binding cycles.
+    /// Continues the binding cycles of pods of the same gang, because they may have waited for this pod alone.
     pub(super) fn allow_waiting_gang(&mut self, pod: &Pod, now: Time) {
         if pod.template.gang.is_none() {
             return;

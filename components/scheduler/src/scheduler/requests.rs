@@ -18,7 +18,7 @@ pub struct OutgoingRequest {
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "nearly all are of the API server: a box would cost more")]
 pub enum RequestContent {
-    /// To the API server.
+    /// A request to the API server.
     Api(Action),
     /// To one of the configured extenders: the body is posted to the path of the verb.
     Extender { extender: usize, verb: String, body: Value },

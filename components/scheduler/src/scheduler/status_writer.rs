@@ -33,7 +33,7 @@ pub(super) struct StatusWriter {
 #[derive(Debug)]
 struct PendingStatus {
     uid: Text,
-    /// The number of the pending request; `None`: the status waits.
+    /// The number of the pending request; `None` while the status waits.
     request: Option<u64>,
     /// The nomination that the status will show.
     nomination: Option<Option<Text>>,
@@ -42,7 +42,7 @@ struct PendingStatus {
 }
 
 impl StatusWriter {
-    /// The nomination that a pod's status will show once pending writes are done; `None`: no write changes it.
+    /// The nomination that a pod's status will show once pending writes are done; `None` if no write changes it.
     pub fn nomination(&self, key: &Key) -> Option<Option<Text>> {
         self.pending.get(key).and_then(|pending| pending.nomination.clone())
     }
@@ -52,7 +52,7 @@ impl StatusWriter {
         self.pending.get(key).is_none_or(|pending| pending.request.is_none())
     }
 
-    /// The pod is being bound, is bound or was deleted: drops its waiting status.
+    /// Drops the waiting status of a pod that is being bound, is bound or was deleted.
     pub fn forget(&mut self, key: &Key) {
         if self.is_idle(key) {
             self.pending.remove(key);

@@ -5,7 +5,7 @@ use crate::object::pod::Pod;
 use crate::object::{Key, Text};
 use std::collections::BTreeMap;
 
-/// Bound pods with pod (anti-)affinity and their nodes, by the namespace that their terms select; `None`: any
+/// Bound pods with pod (anti-)affinity and their nodes, by the namespace that their terms select; `None` means any
 /// namespace.
 #[derive(Debug, Default)]
 pub(super) struct AffinityIndex(BTreeMap<Option<Text>, BTreeMap<Key, NodeId>>);

@@ -12,8 +12,8 @@ use holdfast_value::Value;
 use std::sync::Arc;
 
 impl Snapshot {
-    /// Applies the new state of an object; `None`: it was deleted. Returns the object before and after, unless it is
-    /// absent in both.
+    /// Applies the new state of an object; `object` is `None` if it was deleted. Returns the object before and after,
+    /// unless it is absent in both.
     pub fn apply(&mut self, kind: Kind, key: &Key, object: Option<&Value>) -> Option<ClusterEvent> {
         let change = match kind {
             Kind::Pod => {

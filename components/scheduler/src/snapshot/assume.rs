@@ -20,7 +20,8 @@ pub(super) struct AssumedPod {
 /// The volumes and devices that were chosen for a pod together with its node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reservation {
-    /// Each volume claim that is not bound yet, and the volume that it gets; `None`: a volume is to be provisioned.
+    /// Each volume claim that is not bound yet, and the volume that it gets; `None` means that a volume is to be
+    /// provisioned for the claim.
     pub volumes: Vec<(Key, Option<Text>)>,
     /// Each ResourceClaim without an allocation, and the devices that it gets.
     pub devices: Vec<(Key, Allocation)>,
@@ -106,7 +107,7 @@ impl Snapshot {
         }
     }
 
-    /// The assumed pod was deleted, or bound to another node: frees the volumes and devices that were reserved for it.
+    /// Frees the volumes and devices that were reserved for an assumed pod that was deleted, or bound to another node.
     pub(super) fn drop_assumption(&mut self, key: &Key) {
         if let Some(assumed) = self.assumed.remove(key) {
             self.release(&assumed);

@@ -17,7 +17,7 @@ pub enum SnapshotChange {
     NodeUpdated(NodeId),
     /// A pod on this node changed only in a field that affects nothing but the order of victims.
     PodStarted(NodeId),
-    /// A node was added or removed, or its labels or taints changed: its pods count in other topology domains.
+    /// A node was added or removed, or its labels or taints changed, so its pods count in other topology domains.
     TopologyChanged(NodeId),
     /// An object that is neither a pod nor a node changed in fields that plug-ins read.
     Object(Kind, Key),
@@ -46,7 +46,7 @@ impl ChangeLog {
         self.next
     }
 
-    /// The changes beginning with number `at`; `None`: some of them are no longer kept.
+    /// The changes beginning with number `at`; `None` if some of them are no longer kept.
     pub fn since(&self, at: u64) -> Option<impl Iterator<Item = &SnapshotChange>> {
         let missed = usize::try_from(self.next.checked_sub(at)?).ok()?;
         (missed <= self.changes.len()).then(|| self.changes.range(self.changes.len() - missed..))

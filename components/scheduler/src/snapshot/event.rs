@@ -34,7 +34,7 @@ impl ObjectChange {
         ObjectChange::Other { before: before.is_some(), after: after.is_some() }
     }
 
-    /// The event of this change; `None`: the object is absent before and after.
+    /// The event of this change; `None` if the object is absent before and after.
     pub(super) fn event(self, kind: Kind, key: &Key) -> Option<ClusterEvent> {
         (self.presence() != (false, false)).then(|| ClusterEvent { kind, key: key.clone(), change: self })
     }
@@ -72,7 +72,7 @@ impl ClusterEvent {
         }
     }
 
-    /// The event's name in metrics. `None`: no waiting pod reacts to such events.
+    /// The event's name in metrics. Returns `None` if no waiting pod reacts to such events.
     pub fn label(&self) -> Option<&'static str> {
         match &self.change {
             ObjectChange::Pod(before, after) => pod_label(before.as_deref(), after.as_deref()),

@@ -92,7 +92,8 @@ impl NodeLabels {
         self.with_numbers(nodes, key, |numbers| numbers.of_node.get(node).copied()).flatten().unwrap_or(NONE)
     }
 
-    /// Calls `read` with the numbers for a label, which the first call assigns. `None`: no node has the label.
+    /// Calls `read` with the numbers for a label, which the first call assigns. Returns `None` if no node has the
+    /// label.
     fn with_numbers<T>(&self, nodes: &Nodes, key: &Text, read: impl FnOnce(&LabelNumbers) -> T) -> Option<T> {
         if !self.has_key(key) {
             return None;
@@ -107,7 +108,8 @@ impl NodeLabels {
         Some(result)
     }
 
-    /// Applies the change of a node's labels; `None`: the node did not exist before, or is removed.
+    /// Applies the change of a node's labels; `before` is `None` if the node is new, and `after` is `None` if it is
+    /// removed.
     pub fn relabel(&mut self, id: NodeId, before: Option<&Node>, after: Option<&Node>) {
         let numbers = self.numbers.get_mut().unwrap_or_else(PoisonError::into_inner);
         let none = Labels::default();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Objects by key. The objects of one namespace are neighbours.
 pub type Table<T> = BTreeMap<Key, Arc<T>>;
 
-/// An object before and after a change; `None`: it is absent.
+/// An object before and after a change; `None` if it is absent.
 pub(super) type BeforeAfter<T> = (Option<Arc<T>>, Option<Arc<T>>);
 
 /// One object's new state, before it is put into its table.

@@ -59,7 +59,7 @@ pub enum Open {
     Content(Arc<Mutex<(Arc<Vec<u8>>, usize)>>),
     Reader(PipeReader),
     Writer(PipeWriter),
-    /// Written by appending.
+    /// A file that is written by appending.
     File(String),
 }
 
@@ -94,7 +94,7 @@ pub struct Shell {
     pub traps: BTreeMap<String, String>,
     /// Caught signals whose traps have yet to run.
     caught: Vec<Signal>,
-    /// Above 0 in conditions, where `set -e` does not apply.
+    /// The number of conditions around the present command. It is above 0 in conditions, where `set -e` does not apply.
     tested: u32,
     pub depth: u32,
     pub background: Vec<Pid>,
@@ -104,7 +104,8 @@ pub struct Shell {
     pub hostname: Arc<str>,
     pub user: u32,
     pub group: u32,
-    /// Variables that functions have made local, to be restored.
+    /// For each running function, the outer values of the variables that it has made local. They are restored when it
+    /// ends.
     hidden: Vec<Vec<(String, Option<Variable>)>>,
 }
 

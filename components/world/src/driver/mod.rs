@@ -140,7 +140,7 @@ impl Driver {
         extra_watchers.fold(ExtraKinds::None, ExtraKinds::and)
     }
 
-    /// Applies one version of an object; `None`: it was deleted.
+    /// Applies one version of an object; `body` is `None` if the object was deleted.
     pub fn apply(&mut self, resource: &Resource, key: Key, body: Option<Body>, version: u64, now: Time) {
         let change = self.world.apply(resource, key, body, version, now);
         self.notify(change, now);
@@ -267,7 +267,7 @@ impl Driver {
         self.controllers[index].is_in_background
     }
 
-    /// Handles a finished plan; `None`: it panicked, and its key has failed.
+    /// The task that carries out a finished plan; `None` if the plan panicked, which counts as a failure of its key.
     fn handle_planned(
         &mut self,
         index: usize,

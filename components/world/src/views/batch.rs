@@ -123,7 +123,7 @@ pub struct Uncounted {
 }
 
 impl Job {
-    /// The condition that shows how the Job ended; `None`: it has not ended.
+    /// The condition that shows how the Job ended; `None` if it has not ended.
     pub fn end(&self) -> Option<&Condition> {
         let ends = |condition: &&Condition| matches!(condition.kind.as_str(), "Complete" | "Failed");
         self.status.conditions.iter().filter(ends).find(|condition| condition.status == "True")

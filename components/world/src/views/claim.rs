@@ -46,7 +46,7 @@ pub struct ClaimStatus {
 }
 
 impl PersistentVolumeClaim {
-    /// The name of the claim's class; `None`: the default class. An empty name means volumes without a class.
+    /// The name of the claim's class; `None` means the default class. An empty name means volumes without a class.
     pub fn class<'a>(&'a self, meta: &'a Meta) -> Option<&'a str> {
         let annotated = meta.annotation("volume.beta.kubernetes.io/storage-class");
         annotated.or(self.spec.storage_class_name.as_deref())

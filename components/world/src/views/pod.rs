@@ -104,7 +104,7 @@ pub struct PodClaim {
     pub resource_claim_template_name: Option<String>,
 }
 
-/// The claim that was made from a template; `None`: the entry needs no claim.
+/// The claim that was made from a template; `resource_claim_name` is `None` if the pod's entry needs no claim.
 #[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodClaimStatus {

@@ -29,7 +29,7 @@ pub struct VolumeSpec {
     pub volume_mode: Option<String>,
     pub csi: Option<CsiVolume>,
     pub host_path: Option<HostPath>,
-    /// The nodes on which the volume can be used, as a node selector; null: all nodes.
+    /// The nodes on which the volume can be used, as a node selector; null means all nodes.
     pub node_affinity: Value,
 }
 

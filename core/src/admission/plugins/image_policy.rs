@@ -21,7 +21,7 @@ pub struct ImagePolicy {
     /// them.
     pub allow_time: Duration,
     pub deny_time: Duration,
-    /// The first wait before a retry; zero: no retries.
+    /// The first wait before a retry; zero means no retries.
     pub retry_backoff: Duration,
     /// Whether images are allowed if the webhook cannot be called.
     pub default_allow: bool,

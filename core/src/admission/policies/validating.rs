@@ -37,8 +37,8 @@ struct Found {
     /// Failures by the index of the validation.
     failures: Vec<(usize, Verdict)>,
     annotations: Vec<(String, String)>,
-    /// Audit annotations that could not be evaluated, if the failure policy is Fail. The write is refused for them,
-    /// whatever the binding's validation actions are.
+    /// Audit annotations that could not be evaluated, if the failure policy is Fail. The write is refused because of
+    /// these annotations, whatever the binding's validation actions are.
     untold: Vec<String>,
     /// Errors ignored by the failure policy.
     ignored: Vec<String>,

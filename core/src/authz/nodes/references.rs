@@ -92,7 +92,7 @@ pub fn of_spec<'a>(spec: &'a Value, each: &mut impl FnMut(Reference<'a>)) {
     }
 }
 
-/// The secrets that a node needs to mount a volume, each with its namespace (by default the claim's).
+/// The secrets that a node needs to mount a volume, each with its namespace (by default the namespace of the claim).
 pub fn of_volume<'a>(volume: &'a Value, mut each: impl FnMut(&'a str, &'a str)) {
     let spec = &volume["spec"];
     let own = spec["claimRef"]["namespace"].as_str().unwrap_or_default();

@@ -22,7 +22,8 @@ fn job(job: &mut Map) {
         set_labels(job, labels);
     }
     let Some(spec) = object(job, "spec") else { return };
-    // A job that sets neither is a single pod. If only `parallelism` is set, `completions` stays unset.
+    // A job that sets neither `parallelism` nor `completions` is a single pod. If only `parallelism` is set,
+    // `completions` stays unset.
     if is_absent(spec, "parallelism") {
         set_absent(spec, "completions", 1);
     }

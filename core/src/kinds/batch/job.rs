@@ -20,7 +20,8 @@ pub fn prepare_create(job: &mut Value) {
     }
     // A job whose labels are absent, or were set by defaults, gets its pods' labels.
     let own = job.pointer("/metadata/labels").and_then(Value::as_object).filter(|labels| !labels.is_empty());
-    // A job with a generated name may be a copy of another job, so its labels stay even if they equal the template's.
+    // A job with a generated name may be a copy of another job, so its labels stay even if they equal the labels of the
+    // template.
     let is_named = !name.starts_with(job["metadata"]["generateName"].as_str().unwrap_or("-"));
     let pods = job.pointer("/spec/template/metadata/labels").and_then(Value::as_object);
     let is_defaulted = own.is_none() || is_named && own == pods;

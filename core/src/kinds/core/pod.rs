@@ -321,7 +321,8 @@ const STATUS_GATED: &[Gated] = &[
 ];
 
 /// `Guaranteed` if every container has limits for CPU and memory and its requests equal them; `BestEffort` if nothing
-/// is requested or limited; otherwise `Burstable`. Pod-level resources, if set, count instead of the containers'.
+/// is requested or limited; otherwise `Burstable`. Pod-level resources, if set, count instead of the resources of
+/// containers.
 pub fn qos_class(spec: &Value) -> &'static str {
     let whole = &spec["resources"];
     let resources: Vec<&Value> = if counted(&whole["requests"]).is_some() || counted(&whole["limits"]).is_some() {

@@ -180,7 +180,7 @@ fn kubectl_takes_over_from_client_side_apply() {
     let text = format!("{config}\n");
     config["metadata"]["annotations"] = json!({LAST_APPLIED: text});
     let live = updated(None, "kubectl-client-side-apply", ONE, config);
-    // The user removes `b` and changes `a`. The same user set both before.
+    // The user removes `b` and changes `a`. The same user had set both fields before.
     let next = root(json!({"data": {"a": "2"}}));
     let live = applied(Some(&live), "kubectl", TWO, next.clone(), false).unwrap();
     // `b` stays until kubectl has moved the old ownership to apply, by a patch of its own.

@@ -42,12 +42,12 @@ pub(in crate::merge) struct Entry<'v> {
 pub(in crate::merge) struct Entries<'v>(Vec<Entry<'v>>);
 
 impl<'v> Entries<'v> {
-    /// Reads a stored list, which was validated when it was written. `None` if an entry is malformed.
+    /// Reads a stored list, which was validated when it was written. Returns `None` if an entry is malformed.
     pub(in crate::merge) fn stored(fields: Option<&'v Value>) -> Option<Self> {
         Self::read_each(fields, Entry::stored)
     }
 
-    /// Reads and validates a list. `None` if an entry cannot be read. An absent list is empty.
+    /// Reads and validates a list. Returns `None` if an entry cannot be read. An absent list is empty.
     pub(in crate::merge) fn read(fields: Option<&'v Value>) -> Option<Self> {
         Self::read_each(fields, Entry::read)
     }

@@ -80,8 +80,8 @@ fn is_base64(text: &str) -> bool {
     !letters.is_empty() && text.len().is_multiple_of(4) && text.len() - letters.len() <= 2 && all(letters, is_letter)
 }
 
-/// Whether the number is a credit card's: its issuer is known and its Luhn checksum is right. For the checksum, every
-/// second digit from the end is doubled.
+/// Whether the number is the number of a credit card: its issuer is known and its Luhn checksum is right. For the
+/// checksum, every second digit from the end is doubled.
 fn is_credit_card(text: &str) -> bool {
     let digits: Vec<u32> = text.bytes().filter(u8::is_ascii_digit).map(|digit| u32::from(digit - b'0')).collect();
     let start = |count: usize| digits.iter().take(count).fold(0, |sum, digit| sum * 10 + digit);
@@ -140,7 +140,7 @@ fn is_duration(text: &str) -> bool {
 
 const SECOND: i64 = 1_000_000_000;
 const HOUR: i64 = 3_600 * SECOND;
-/// Units by exact spellings, and by the beginning of the word. The sizes are in nanoseconds.
+/// The units of time: exact spellings, the beginning of longer spellings, and the size in nanoseconds.
 const UNITS: &[(&[&str], &str, i64)] = &[
     (&["ns"], "nano", 1),
     (&["us", "µs"], "micro", 1_000),

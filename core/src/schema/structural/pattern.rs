@@ -30,12 +30,12 @@ impl Pattern {
     }
 }
 
-/// Compiles a pattern. The error is Go's.
+/// Compiles a pattern. The error has Go's text.
 pub(crate) fn compile(source: &str) -> Result<Regex, String> {
     Regex::new(&check(source)?).map_err(|error| error.to_string())
 }
 
-/// The pattern in the syntax of the `regex` crate. The error is Go's.
+/// The pattern in the syntax of the `regex` crate. The error has Go's text.
 pub(crate) fn check(source: &str) -> Result<String, String> {
     let fail = |text: String| format!("error parsing regexp: {text}");
     let rewritten = rewrite(source).map_err(fail)?;
@@ -91,7 +91,7 @@ fn go_words(error: &regex_syntax::Error) -> String {
     }
 }
 
-/// Go's limit for repetitions. Nested repetitions are multiplied.
+/// Go's limit for repetitions. The counts of nested repetitions are multiplied.
 const REPEAT_MAX: u64 = 1000;
 
 /// The class names that are allowed in `[:alpha:]`.

@@ -247,7 +247,8 @@ fn subresource(served: &Served, sub: &Subresource) -> Resource {
     }
 }
 
-/// The kind of a subresource's body; its group and version are empty if they are the resource's own.
+/// The kind of a subresource's body; its group and version are empty if they equal the group and version of the
+/// resource.
 fn body_kind(served: &Served, sub: &Subresource) -> ResponseKind {
     match &sub.body {
         Some((group, version, body)) if (group, version) != (&served.version.group, &served.version.version) => {

@@ -35,7 +35,7 @@ pub struct Rotation {
 pub struct File {
     format: Format,
     writing: Mutex<OpenFile>,
-    /// Locked only briefly: no thread waits for `writing` while it holds this lock.
+    /// This lock is held only briefly: no thread waits for `writing` while it holds this lock.
     held: Mutex<BufferedLines>,
 }
 

@@ -47,12 +47,13 @@ const HELD: Duration = Duration::from_millis(5);
 /// The moment at which a request continues.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Mode {
-    /// At once: events are collected into batches.
+    /// A request continues at once, because events are collected into batches.
     Batch(Batches),
-    /// After its event was stored, or could not be stored. The event of the request's arrival is stored before the
-    /// response begins, or after [`HELD`], whichever comes first.
+    /// A request continues after its event was stored, or could not be stored. The event of the request's arrival is
+    /// stored before the response begins, or after [`HELD`], whichever comes first.
     Blocking,
-    /// After its event was stored. If the event of the request's arrival cannot be stored, the request is refused.
+    /// A request continues after its event was stored. If the event of the request's arrival cannot be stored, the
+    /// request is refused.
     BlockingStrict,
 }
 

@@ -102,7 +102,7 @@ impl Provider {
         }
     }
 
-    /// `None` if the prefix belongs to another provider.
+    /// Returns `None` if the prefix belongs to another provider.
     fn open(&self, prefix: &str, sealed: &[u8], place: ValuePlace) -> Option<Result<Vec<u8>, Closed>> {
         match self {
             Provider::Identity => None,
@@ -271,7 +271,7 @@ impl Keyring {
         Err(why)
     }
 
-    /// `None` if the value is not encrypted and the configuration accepts that.
+    /// Returns `None` if the value is not encrypted and the configuration accepts that.
     fn opened(&self, storage: &str, value: &[u8], place: ValuePlace) -> Result<Option<Vec<u8>>, Locked> {
         if !value.starts_with(MARK) {
             return match !self.is_configured || self.covered(storage).reads_plain {
@@ -289,7 +289,7 @@ impl Keyring {
         opened.map(Some)
     }
 
-    /// `None` if the value is stored without encryption.
+    /// Returns `None` if the value is stored without encryption.
     fn sealed(&self, covered: &Covered, plain: &[u8], place: ValuePlace) -> Result<Option<Vec<u8>>, Locked> {
         let Some(writer) = covered.writer.as_deref().filter(|writer| !matches!(writer, Provider::Identity)) else {
             return Ok(None);

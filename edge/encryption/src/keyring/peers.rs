@@ -33,7 +33,7 @@ struct ServerKeys {
 /// An entry of the configuration.
 struct Covering {
     resources: Vec<Pattern>,
-    /// `None`: values are written in plain.
+    /// The key for writing; `None` if values are written in plain.
     writer: Option<KeyName>,
     reads_plain: bool,
 }

@@ -153,7 +153,7 @@ impl Count {
         }
     }
 
-    /// `None` if another connection has already replaced this connection.
+    /// Returns `None` if another connection has already replaced this connection.
     fn remove_known(&mut self, user: &Arc<str>, number: u64) -> Option<Option<GiveWay>> {
         self.users.get(user)?.all.get(&number)?;
         let give_way = self.change_user(user, |connections| connections.all.remove(&number))?;

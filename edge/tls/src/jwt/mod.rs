@@ -1,4 +1,4 @@
-//! JSON Web Tokens: the server's own, and those of other issuers.
+//! JSON Web Tokens: the server's own tokens, and tokens of other issuers.
 //!
 //! The header of an issuer's token is parsed here and not by `jsonwebtoken`. That library fails on an unknown
 //! algorithm, although an error has to name the algorithm. It also fails on header fields of an issuer that are not

@@ -30,7 +30,7 @@ const RESET_KEPT: usize = 256;
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "an event is looked at where it is told, and never kept")]
 pub enum Event<'a> {
-    /// A request; `is_end`: it has no body.
+    /// A request; `is_end` means that it has no body.
     Request { stream: StreamId, head: Request<()>, is_end: bool },
     /// A part of a body, or its end.
     Data { stream: StreamId, data: &'a [u8], is_end: bool },

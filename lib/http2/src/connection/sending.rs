@@ -18,7 +18,7 @@ pub const OUTPUT_BYTES: usize = 64 << 10;
 pub struct ResponseHead<'a> {
     pub status: StatusCode,
     pub headers: &'a HeaderMap,
-    /// Added if the headers contain no date.
+    /// The date that is sent if the headers contain none.
     pub date: Option<&'a HeaderValue>,
     pub length: Option<u64>,
     /// Whether there is no body.
@@ -41,7 +41,7 @@ impl Connection {
         self.output.advance(bytes);
     }
 
-    /// Sends the head of a response. False when the stream is gone.
+    /// Sends the head of a response. Returns false if the stream is gone.
     pub fn answer(&mut self, id: StreamId, answer: &ResponseHead<'_>) -> bool {
         let Some(stream) = self.streams.get_mut(id) else { return false };
         stream.is_answered = true;
@@ -121,7 +121,8 @@ impl Connection {
         }
     }
 
-    /// Makes frames of the streams' data in turn, while the windows and the output have room. True if it made any.
+    /// Makes frames of the streams' data in turn, while the windows and the output have room. Returns whether it made
+    /// any frames.
     pub fn fill(&mut self) -> bool {
         let mut has_filled = false;
         while self.output.len() < OUTPUT_BYTES

@@ -117,7 +117,7 @@ fn long(bits: u64) -> (u8, usize) {
     (0, 0)
 }
 
-/// Appends the code of a text. Only for tests, since responses are written without Huffman codes.
+/// Appends the code of a text. Only tests use this function, since responses are written without Huffman codes.
 #[cfg(test)]
 pub fn encode(text: &[u8], out: &mut Vec<u8>) {
     let (mut bits, mut held) = (0u64, 0);

@@ -37,7 +37,7 @@ pub struct Field {
 pub enum Name {
     Pseudo(Pseudo),
     Header(HeaderName),
-    /// Not a valid field name in a request.
+    /// The name is no valid field name in a request.
     Malformed,
 }
 
@@ -48,7 +48,7 @@ pub enum Pseudo {
     Scheme,
     Authority,
     Path,
-    /// Only in responses.
+    /// `:status`, which only responses have.
     Status,
 }
 
@@ -57,7 +57,7 @@ pub enum Value {
     /// The value of a pseudo-header.
     Plain(Bytes),
     Header(HeaderValue),
-    /// Not a valid header value.
+    /// The value is no valid header value.
     Malformed,
 }
 

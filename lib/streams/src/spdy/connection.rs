@@ -219,7 +219,7 @@ impl Spdy {
             let id = table.next;
             table.next += 2;
             let stream = stream(&self.shared, &mut table, &self.outbox, id, headers.clone(), Some(replied));
-            // Sent under the lock, because stream numbers must be sent in order.
+            // The frame is sent under the lock, because stream numbers must be sent in order.
             self.outbox.send_with(Frame::SynStream { id, fin: false, headers }, room);
             stream
         };
@@ -235,7 +235,7 @@ impl Spdy {
         self.outbox.try_send(Frame::Ping(if self.shared.peer_is_client { 2 } else { 1 }), FRAME_COST);
     }
 
-    /// Cancelled when the connection has ended.
+    /// A token that is cancelled when the connection has ended.
     pub fn closed(&self) -> CancellationToken {
         self.shared.closed.clone()
     }
@@ -375,7 +375,7 @@ async fn run<S: AsyncRead + AsyncWrite + Send + 'static>(
             read = &mut read => (read, false),
             written = writing.run() => match written {
                 Ok(()) => (Ok(()), true),
-                // The other side has stopped reading. Data that it sent before that is still delivered.
+                // The other side has stopped reading. Data that it sent before it stopped is still delivered.
                 Err(error) => {
                     shared.closed.cancel();
                     outgoing.close();

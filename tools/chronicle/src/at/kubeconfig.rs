@@ -23,7 +23,7 @@ const CLUSTER_FILES: [&str; 1] = ["certificate-authority"];
 const USER_FILES: [&str; 3] = ["client-certificate", "client-key", "tokenFile"];
 
 impl Context {
-    /// The context that the options name, or the current one. It is merged from several files, like kubectl's.
+    /// The context that the options name, or the current one. It is merged from several files, as kubectl merges them.
     pub fn find(server: &RemoteServer) -> Result<Context> {
         let mut files = Vec::new();
         for file in server.files()? {

@@ -45,7 +45,7 @@ pub fn run(args: &Args) -> Result<()> {
         retention != Retention::default(),
         "give --history-retention (such as 168h), --history-max-bytes (such as 10Gi), or both"
     );
-    // The folder is first opened as a reader, which fails without a log. `RocksLog::open` would create one.
+    // The folder is first opened as a reader, which fails without a log. `RocksLog::open` would create a log.
     drop(LogReader::open(folder)?);
     let log = RocksLog::open(folder)?;
     let before = log.size()?.bytes;

@@ -13,7 +13,7 @@ use std::fmt;
 use tokio::runtime::Runtime;
 
 pub struct Client {
-    // Declared first, so that it is dropped before the runtime that runs its tasks.
+    // The client is declared first, so that it is dropped before the runtime that runs its tasks.
     client: kube::Client,
     runtime: Runtime,
     /// The server's address, for messages.

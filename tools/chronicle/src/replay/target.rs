@@ -24,7 +24,7 @@ pub struct Target {
     client: kube::Client,
     pub server: String,
     known: Mutex<KnownKinds>,
-    /// Notified whenever the work on an object is finished.
+    /// The notification that the work on an object is finished.
     finished: Notify,
 }
 

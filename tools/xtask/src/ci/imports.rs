@@ -52,7 +52,7 @@ fn module(file: &Path) -> String {
 }
 
 struct ImportReader {
-    /// The current module: the file's, or one declared within it.
+    /// The current module: the module of the file, or a module that the file declares.
     module: Vec<String>,
     /// The child modules declared here, with which a path may begin.
     children: BTreeSet<String>,

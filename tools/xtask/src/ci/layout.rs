@@ -6,7 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-/// Packages outside of an owner's folder: packages on the path of a request, and the tests of the whole.
+/// Packages outside of an owner's folder: packages on the path of a request, and the package with the tests of the
+/// whole system.
 const TOP: [&str; 10] = [
     "api",
     "core",

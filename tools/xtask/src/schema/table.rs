@@ -99,7 +99,7 @@ const TYPED: [&str; 22] = [
 struct Alias {
     from: &'static str,
     to: &'static str,
-    /// The names of the messages. Empty: all messages.
+    /// The names of the messages; an empty list means all messages.
     names: &'static [&'static str],
     /// The version of the resources among them; `None` if there are none.
     version: Option<&'static str>,

@@ -215,7 +215,7 @@ async fn a_body_that_nobody_reads_stops_at_its_window_and_no_other() {
     drop((answer, body));
     rest().await;
     assert_eq!(served.alive.load(Ordering::SeqCst), 0);
-    // They can use the whole window when that stream no longer exists.
+    // Other streams can use the whole window when that stream no longer exists.
     let counted = post(&client, "/count", 30, 100_000).await;
     assert_eq!(counted, 3_000_000u32.to_be_bytes());
 }

@@ -152,7 +152,7 @@ fn bound_status(volume: VolumeView<'_>, claim: ClaimView<'_>) -> Option<Action> 
     Subject::from(claim).status(|status| {
         status.insert("phase", "Bound".into());
         status.insert("accessModes", document["spec"]["accessModes"].clone());
-        // Later the claim's capacity may differ from the volume's: a file system is smaller than its device.
+        // Later the claim's capacity may differ from the volume's capacity: a file system is smaller than its device.
         if is_new {
             status.insert("capacity", document["spec"]["capacity"].clone());
             if let Some(class) = volume.spec.volume_attributes_class_name.as_deref() {

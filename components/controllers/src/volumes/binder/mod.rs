@@ -197,7 +197,7 @@ fn wake(world: &World, class: &str, keys: &mut Keys) {
     world.indexed::<PersistentVolumeClaim>(UNBOUND, class).for_each(|claim| keys.add(claim.object.key()));
 }
 
-/// Sets a volume's phase; `None`: it has this phase already.
+/// The write that sets a volume's phase; `None` if the volume has this phase already.
 fn volume_phase(volume: Viewed<'_, PersistentVolume>, phase: &str, message: &str) -> Option<Action> {
     if volume.status.phase == phase {
         return None;

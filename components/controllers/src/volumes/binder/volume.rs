@@ -41,7 +41,7 @@ impl Binder {
 }
 
 /// The document of a provisioned volume with the annotation of the driver that replaces its plug-in, and with the
-/// finalizer that keeps it until its storage is deleted; `None`: nothing changes.
+/// finalizer that keeps it until its storage is deleted; `None` if nothing changes.
 fn marked(volume: VolumeView<'_>) -> Option<Value> {
     let meta = volume.meta();
     let provisioner = meta.annotation(PROVISIONED_BY)?;
@@ -85,7 +85,7 @@ fn unbind(volume: VolumeView<'_>, plan: &mut Plan) {
     plan.then(Subject::from(volume).update(document));
 }
 
-/// The claim was deleted: releases or reclaims the volume.
+/// Releases or reclaims the volume of a deleted claim.
 fn release(volume: VolumeView<'_>, plan: &mut Plan) {
     if !matches!(volume.status.phase.as_str(), "Released" | "Failed") {
         return plan.together(volume_phase(volume, "Released", "").into_iter().collect());

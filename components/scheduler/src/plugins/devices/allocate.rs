@@ -57,7 +57,7 @@ struct AllocatorState {
     cost: SearchCost,
 }
 
-/// An allocation for each claim; `None`: there are not enough devices.
+/// An allocation for each claim; `None` if there are not enough devices.
 type AllocationResult = Result<Option<Vec<Allocation>>, AllocationError>;
 
 /// A search of a node with more tries than this is not repeated for the same pod.
@@ -96,7 +96,7 @@ pub enum AllocatorError {
 
 impl Allocator {
     /// An allocator for claims without devices. Fails if a class is missing or an expression does not compile.
-    /// `timeout`: how long the search of a node may take; 0: no limit.
+    /// `timeout` is how long the search of a node may take; 0 means no limit.
     pub fn new(
         devices: &Devices,
         clock: Clock,
@@ -146,7 +146,7 @@ impl Allocator {
         Ok(Allocator { claims, selectors, rules, limits, searches, state })
     }
 
-    /// An allocation for each claim on a node; `None`: there are not enough devices.
+    /// An allocation for each claim on a node; `None` if there are not enough devices.
     pub fn allocate(&self, devices: &Devices, node: &Arc<Node>) -> AllocationResult {
         if self.claims.is_empty() {
             return Ok(Some(Vec::new()));
@@ -254,7 +254,7 @@ impl<'a> Candidate<'a> {
         self.slice.node_selection_of(self.device)
     }
 
-    /// Identifies the pool while the snapshot does not change: its address.
+    /// The address of the pool, which identifies it while the snapshot does not change.
     fn pool_number(&self) -> usize {
         std::ptr::from_ref(self.pool).addr()
     }
@@ -656,8 +656,8 @@ fn capacity_of(capacity: &Capacity) -> i128 {
     quantity::whole(&capacity.value).unwrap_or(0)
 }
 
-/// The amounts that a request consumes of a shared device's capacities; an unshared device has none. `None`: the device
-/// lacks a requested amount, or its policy allows no amount that is large enough.
+/// The amounts that a request consumes of a shared device's capacities; an unshared device has none. Returns `None` if
+/// the device lacks a requested amount, or its policy allows no amount that is large enough.
 fn consumption(device: &Device, sub_request: &SubRequest) -> Option<Vec<(Text, i128)>> {
     let there = |requested: &Text| device.capacity.values().find(|one| one.name == *requested);
     if !sub_request.capacity.iter().all(|(name, amount)| there(name).is_some_and(|one| *amount <= capacity_of(one))) {
@@ -673,7 +673,7 @@ fn consumption(device: &Device, sub_request: &SubRequest) -> Option<Vec<(Text, i
     consumed.collect()
 }
 
-/// The amount of a capacity that a request gets: the smallest that the policy allows; `None`: it allows none that is
+/// The amount of a capacity that a request gets: the smallest that the policy allows; `None` if it allows none that is
 /// large enough.
 fn granted_amount(capacity: &Capacity, requested: Option<i128>) -> Option<i128> {
     let all = capacity_of(capacity);
@@ -706,7 +706,7 @@ fn only_node(node: &Node) -> NodeSelector {
     NodeSelector(vec![NodeTerm { labels: Vec::new(), fields: vec![name] }])
 }
 
-/// The nodes that all of these node selections include; `None`: every node.
+/// The nodes that all of these node selections include; `None` means every node.
 fn common_nodes<'a>(node: &Node, selections: impl Iterator<Item = &'a NodeSelection>) -> Option<NodeSelector> {
     let mut common = NodeTerm { labels: Vec::new(), fields: Vec::new() };
     for selection in selections {

@@ -14,7 +14,8 @@ pub struct DeviceCounter {
 }
 
 impl DeviceCounter {
-    /// `None`: the class does not exist, or one of its expressions does not compile; no node has such devices then.
+    /// Returns `None` if the class does not exist, or one of its expressions does not compile; no node has such devices
+    /// then.
     pub fn new(devices: &Devices, class: &Text) -> Option<DeviceCounter> {
         let class = devices.class(class)?;
         let compile = |source: &Text| Some(devices.searches().expressions.get(source).ok()?.0);
@@ -22,7 +23,7 @@ impl DeviceCounter {
     }
 
     /// How many devices of the class a node has, and how many of them are in use. Pools with a flaw count too, and a
-    /// shared device is in use if any part of it is. `None`: an expression failed for a device.
+    /// shared device is in use if any part of it is. Returns `None` if an expression failed for a device.
     pub fn count(&self, devices: &Devices, node: &Node) -> Option<(i64, i64)> {
         let (mut total, mut in_use) = (0, 0);
         for slice in devices.pools().on_node(node).iter().flat_map(|node_pool| node_pool.slices()) {

@@ -70,7 +70,7 @@ impl Expressions {
     }
 
     /// Like [`Expressions::evaluate`], but the result comes from the cache if possible, and the cost is not returned.
-    /// `None`: the evaluation failed.
+    /// Returns `None` if the evaluation failed.
     pub fn holds(&self, expression: &Expression, slice: &Arc<Slice>, device: usize) -> Option<bool> {
         self.cached(expression, slice, device).or_else(|| self.evaluate(expression, slice, device).0.ok())
     }

@@ -58,7 +58,7 @@ fn unpaid((spent, since): (u64, Duration), now: Duration) -> u64 {
 #[derive(Debug)]
 pub(super) struct SearchLimits {
     clock: Clock,
-    /// For one node; 0: no limit.
+    /// How long the search of one node may take; 0 means no limit.
     timeout: Duration,
     namespace: Text,
 }

@@ -101,7 +101,7 @@ fn name_of(slice: &Slice) -> PoolName {
     (slice.driver.clone(), slice.pool.clone())
 }
 
-/// The only node of a slice's devices; `None`: the slice is not for one node alone.
+/// The only node of a slice's devices; `None` if the slice is not for one node alone.
 fn node_of(slice: &Slice) -> Option<Text> {
     match &slice.node_selection {
         NodeSelection::Node(name) => Some(name.clone()),
@@ -171,7 +171,7 @@ impl Pool {
         Pool { driver, name, slices, by_node, for_other_nodes, counters, has_name_twice, has_invalid_counters }
     }
 
-    /// The part of the pool that is for a node; `None`: the pool has no part for the node.
+    /// The part of the pool that is for a node; `None` if the pool has no part for the node.
     fn on_node(&self, node: &Node) -> Option<NodePool<'_>> {
         let own = self.by_node.get(&node.name).map(Vec::as_slice).unwrap_or_default();
         let reaches = |slice: &Slice| match slice.node_selection {

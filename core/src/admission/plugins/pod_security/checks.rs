@@ -90,7 +90,7 @@ pub(super) fn violations(standard: &Standard, pod: Pod) -> Vec<Violation> {
     checks.filter_map(|check| judge(check)?(pod)).collect()
 }
 
-/// Skips the check for pods in a user namespace (`hostUsers: false`): their users are not the host's.
+/// Skips the check for pods in a user namespace (`hostUsers: false`): their users are not users of the host.
 fn on_host(pod: Pod, judge: Judge) -> Option<Violation> {
     if pod.spec["hostUsers"] == false { None } else { judge(pod) }
 }

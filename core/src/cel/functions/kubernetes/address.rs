@@ -226,7 +226,7 @@ fn mapped(text: &str) -> EvalError {
     EvalError::new(format!("IPv4-mapped IPv6 address {} is not allowed", quoted(text)))
 }
 
-/// Parses an address; returns also whether it has a zone. The error is Go's.
+/// Parses an address; returns also whether it has a zone. The error has Go's text.
 pub(super) fn parse_address(text: &str) -> Result<(IpAddr, bool), String> {
     let read = match text.find(['.', ':', '%']).map(|at| text.as_bytes()[at]) {
         Some(b'.') => read_v4(text).map(|address| (IpAddr::V4(address.into()), false)),

@@ -200,7 +200,7 @@ pub static TABLE: &[Overload] = &[
     ),
 ];
 
-/// The cost of a check. It is so high that the budget of an expression allows at most two checks.
+/// The cost of a check. The cost is so high that the budget of an expression allows at most two checks.
 const CHECK: Cost = Cost::Fixed(350_000);
 
 fn path<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {

@@ -93,7 +93,7 @@ impl Opaque for Url {
     }
 }
 
-/// Parses an absolute URL or an absolute path, as the format `uri` requires. The error is Go's.
+/// Parses an absolute URL or an absolute path, as the format `uri` requires. The error has Go's text.
 pub(crate) fn check_request_uri(text: &str) -> Result<Url, String> {
     parse(text, true).map_err(|error| format!("parse {}: {error}", quoted(text)))
 }

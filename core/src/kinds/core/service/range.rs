@@ -56,7 +56,7 @@ impl std::fmt::Display for ServiceRange {
 }
 
 impl ServiceRange {
-    /// The `nth` address after the network's own. The first is the address of the API server's service.
+    /// The `nth` address after the network's own address. The API server's service has the first of these addresses.
     pub fn address(&self, nth: u128) -> IpAddr {
         let value = number(self.base) + nth;
         match self.base {
@@ -65,7 +65,7 @@ impl ServiceRange {
         }
     }
 
-    /// Parses a CIDR of a ServiceCIDR, which may be smaller than the option's ranges. `None` if nothing can be
+    /// Parses a CIDR of a ServiceCIDR, which may be smaller than the option's ranges. Returns `None` if nothing can be
     /// allocated from it: it has no usable address, or it is larger than Kubernetes supports.
     pub(super) fn listed(text: &str) -> Option<Self> {
         let (base, prefix_bits) = network(text)?;

@@ -201,8 +201,8 @@ fn bounds(limit: At, causes: &mut Causes) {
     }
 }
 
-/// Pairs of bounds; the first may not exceed the second. Each row has the names of both in Kubernetes' message, the
-/// field at which the fault is reported, and the bound whose value is shown.
+/// Pairs of bounds; the first bound may not exceed the second. Each row has the names of both bounds in Kubernetes'
+/// message, the field at which the fault is reported, and the bound whose value is shown.
 const ORDERED: &[(&str, &str, &str, &str)] = &[
     ("min", "max", "min", "min"),
     ("min", "defaultRequest", "defaultRequest", "defaultRequest"),

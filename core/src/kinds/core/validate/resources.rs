@@ -8,8 +8,8 @@ use holdfast_value::{Value, json};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Kubernetes' native resources and their uses. `c`: containers may request the resource. `q`: quotas may limit it.
-/// `i`: its amounts are integers.
+/// Kubernetes' native resources and their uses. `c` means that containers may request the resource, `q` that quotas may
+/// limit it, and `i` that its amounts are integers.
 const KNOWN: &[(&str, &str)] = &[
     ("configmaps", "qi"),
     ("cpu", "cq"),

@@ -39,7 +39,7 @@ fn kept_values(spec: At, field: &str, what: &str, old: &Value, causes: &mut Caus
     let first = || format!("{}[0]", at.path());
     if old.len() == new.len() {
         for (index, _) in old.iter().zip(new).enumerate().filter(|(_, (old, new))| old != new) {
-            // Kubernetes reports each family with the path of the first.
+            // Kubernetes reports each changed family with the path of the first family.
             let path = if field == "ipFamilies" { first() } else { format!("{}[{index}]", at.path()) };
             causes.push(Cause::invalid(path, at.value, SET_ONCE));
         }

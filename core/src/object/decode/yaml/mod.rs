@@ -620,7 +620,7 @@ fn leading_zero_float(text: &str) -> Option<Value> {
     float(text.replace('_', "").parse().ok()?)
 }
 
-/// A float as Go writes it to JSON and reads it again: a whole number becomes an integer. `None` if JSON cannot
+/// A float as Go writes it to JSON and reads it again: a whole number becomes an integer. Returns `None` if JSON cannot
 /// represent the float.
 fn float(value: f64) -> Option<Value> {
     let whole = value.fract() == 0.0 && value.abs() < 9e15;

@@ -24,8 +24,8 @@ pub struct Sized {
     pub bytes_min: u64,
 }
 
-/// The CEL type of a schema. `None` if expressions cannot access the schema: it has no type, or it is a list or map of
-/// such schemas.
+/// The CEL type of a schema. Returns `None` if expressions cannot access the schema: it has no type, or it is a list or
+/// map of such schemas.
 pub fn declared(schema: &Structural, is_resource: bool) -> Option<Sized> {
     one(schema, is_resource, &mut Names { path: ROOT.to_owned(), count: 0 })
 }

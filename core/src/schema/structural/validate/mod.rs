@@ -1,7 +1,7 @@
 //! Validates an object by its schema, with Kubernetes' messages.
 //!
-//! The first pass only counts failures. If there are any, a second pass makes the messages. It skips parts that an
-//! update leaves unchanged. If all alternatives fail, it reports the alternative that matches best.
+//! The first pass only counts failures. If there are any, a second pass makes the messages. The second pass skips parts
+//! that an update leaves unchanged. If all alternatives fail, it reports the alternative that matches best.
 
 use super::correlate::{OldItems, unchanged};
 use super::path::{Path, Step};

@@ -45,7 +45,7 @@ pub enum ServiceClaim<'c> {
     Port(u16),
 }
 
-/// Parses a claim; `None` if it is not a service's.
+/// Parses a claim; `None` if it is not a claim of a service.
 pub fn held(claim: &str) -> Option<ServiceClaim<'_>> {
     let (what, rest) = claim.split_once('/')?;
     match what {
@@ -259,7 +259,7 @@ impl Allocation<'_> {
         }
     }
 
-    /// Completes the families with the cluster's. Returns whether the cluster has all wanted families.
+    /// Completes the families with the families of the cluster. Returns whether the cluster has all wanted families.
     fn choose_families(&self, spec: &mut Document, causes: &mut Causes) -> bool {
         let (ranges, policy) = (self.0.service_ranges, text(spec, "ipFamilyPolicy").to_owned());
         let is_dual = ranges.second.is_some();
