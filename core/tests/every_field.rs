@@ -189,7 +189,12 @@ fn taken(world: &World, kind: &Kind, version: usize, body: &str) -> Option<Taken
     request.options.dry_run = true;
     let stamp = Stamp { time: jiff::Timestamp::from_second(1_795_000_000).expect("within range"), seed: 1 };
     let region = Region::new(ALLOCATOR);
-    let (answer, is_object) = match judge(Basis::without_authorization(&world.state, &world.settings), &request, stamp, &Answers::default()) {
+    let (answer, is_object) = match judge(
+        Basis::without_authorization(&world.state, &world.settings),
+        &request,
+        stamp,
+        &Answers::default(),
+    ) {
         Judgement::Done(Ok(decision), told) => {
             let warnings: usize = decision.warnings.iter().chain(told.warnings.iter()).map(String::len).sum();
             let of_answer = match &decision.answer {

@@ -144,7 +144,6 @@ impl Elsewhere for Webhook {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_outbound::reviews::WAIT;
 
     #[test]
     fn invented_tokens_have_nothing_forgotten() {
@@ -157,25 +156,6 @@ mod tests {
         }
         assert_eq!(answers.get(&key("invented 9999", &[])), Some(None));
         assert!(matches!(answers.get(&good), Some(Some(jane)) if jane.user.name == "jane"));
-    }
-
-    /// A connection that is refused is not retried.
-    #[tokio::test]
-    async fn a_server_that_refuses_connections_is_asked_once() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let server = format!("https://{}", listener.local_addr().expect("an address"));
-        drop(listener);
-        let file = folder.path().join("kubeconfig");
-        let kubeconfig = json!({"current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "h"}}],
-            "clusters": [{"name": "h", "cluster": {"server": server}}]});
-        std::fs::write(&file, kubeconfig.to_string()).expect("written");
-        let webhook =
-            Webhook::new(&file, ReviewVersion::V1, Duration::ZERO, &Dialer::Direct, vec![]).expect("a webhook");
-        let began = Instant::now();
-        let refused = webhook.ask("token", &[]).await.expect_err("there is no answer");
-        assert!(refused.ends_with("connect: connection refused"), "{refused}");
-        assert!(began.elapsed() < WAIT, "{:?}", began.elapsed());
     }
 
     #[test]

@@ -215,4 +215,17 @@ mod tests {
         lost["current-context"] = "d".into();
         assert_eq!(read(lost), Err("context \"d\" does not exist".into()));
     }
+
+    #[tokio::test]
+    async fn a_refused_connection_is_not_tried_again() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let server = format!("https://{}", listener.local_addr().expect("an address"));
+        drop(listener);
+        let kubeconfig = json!({"current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "h"}}],
+            "clusters": [{"name": "h", "cluster": {"server": server}}]});
+        let posting = Posting::of(&kubeconfig, "", Path::new(""), &Dialer::Direct).expect("a kubeconfig");
+        let fault = posting.post("", Bytes::new(), Duration::from_secs(10)).await.expect_err("nobody listens");
+        assert!(fault.to_string().ends_with("connect: connection refused"), "{fault}");
+        assert!(!fault.may_pass());
+    }
 }

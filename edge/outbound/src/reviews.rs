@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The first wait before a retry.
-pub const WAIT: Duration = Duration::from_millis(500);
+const WAIT: Duration = Duration::from_millis(500);
 
 /// The version of a TokenReview or a SubjectAccessReview.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
