@@ -173,7 +173,7 @@ const CONTINUE_API: &str = "meta.k8s.io/v1";
 /// The number of bytes of the seal that a token contains.
 const SEAL_BYTES: usize = 16;
 
-/// The key that seals the continue tokens of one cluster. Without the key nobody can make a valid token, or change one.
+/// The key that seals the continue tokens of one cluster. A token that was made or changed without the key is invalid.
 #[derive(Clone, Default)]
 pub struct TokenKey(pub [u8; 32]);
 

@@ -115,7 +115,7 @@ fn ascii(text: &[u8]) -> String {
     std::str::from_utf8(text).unwrap_or_default().to_owned()
 }
 
-/// SplitMix64: small, well mixed, and the same on every machine.
+/// A SplitMix64 generator. It gives the same numbers on every machine.
 #[derive(Debug, Clone)]
 pub struct Stream(u64);
 

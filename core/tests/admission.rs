@@ -253,9 +253,9 @@ fn webhooks_behind_others_have_nothing_gone_through_again() {
         let mutated = told.annotations.iter().filter(|(key, _)| key.starts_with("mutation.webhook.")).count();
         assert_eq!(mutated, asked, "{policy}");
         let looks = usize::try_from(LOOKS.load(Ordering::Relaxed)).expect("few");
-        // Each reading of the clock is a look. A match condition causes two looks, and so do some plug-ins in each
-        // round. If a round did not resume at the webhook where the last round stopped, the conditions of all earlier
-        // webhooks would look at the clock again.
+        // `looks` counts the readings of the clock. A match condition reads the clock twice, and so do some plug-ins in
+        // each round. If a round did not resume at the webhook where the last round stopped, the conditions of all
+        // earlier webhooks would be evaluated again.
         assert!(looks < asked * 100, "{policy}: {looks} looks for {asked} webhooks");
     }
 }

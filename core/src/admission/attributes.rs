@@ -130,7 +130,7 @@ impl<'a> Attributes<'a> {
         Refusal::Forbidden { subject: self.subject(), why: Forbidden::Admission(why.into()) }.into()
     }
 
-    /// An error of the plug-in itself, which Kubernetes passes on without a reason.
+    /// The refusal for an error of the plug-in itself. As in Kubernetes, its status has no reason.
     pub(crate) fn fault(&self, why: impl Into<String>) -> Stop {
         Refusal::Unreasoned(Unreasoned::Admission(why.into())).into()
     }

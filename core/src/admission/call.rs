@@ -27,7 +27,7 @@ impl Call {
     pub fn review(&self) -> Vec<Bytes> {
         let Self { api_version, request, .. } = self;
         let about = request.to_string();
-        // A request is never empty: it has a UID at least.
+        // The text ends with `}` after at least one field, because every request has a UID.
         let about = about.strip_suffix('}').unwrap_or_default();
         let api_version = Value::from(api_version.as_str());
         let head =

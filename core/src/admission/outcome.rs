@@ -239,8 +239,8 @@ pub enum End {
     Unusable,
 }
 
-/// The pauses of a write: the last one of each round of mutating webhooks. Without them a judgement reaches the same
-/// result; it only repeats the work of the webhooks before the pause.
+/// The last pause of a write in each round of mutating webhooks. A judgement without the pauses has the same result,
+/// but processes the answers of all earlier webhooks again.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pauses([Option<Box<Pause>>; 2]);
 

@@ -48,7 +48,8 @@ pub enum ConfigurationFault {
     },
 }
 
-/// The plug-ins without which the state would become inconsistent: a namespace must not end before its content.
+/// Enables the plug-ins without which the state would become inconsistent: a namespace must not be deleted before its
+/// objects.
 impl Default for Admission {
     fn default() -> Self {
         Admission::of(|plugin| plugin.is_vital)

@@ -209,7 +209,7 @@ mod tests {
     use holdfast_value::json;
     use std::sync::Arc;
 
-    /// `jane` has `rules` in the namespace `work`, and `joe` has everything everywhere.
+    /// Finds no kinds and no policies.
     struct Nowhere;
 
     impl Elsewhere for Nowhere {
@@ -226,6 +226,7 @@ mod tests {
         }
     }
 
+    /// `jane` has `rules` in the namespace `work`, and `joe` has everything everywhere.
     fn index(rules: Value) -> RbacIndex {
         let mut index = RbacIndex::default();
         index.put(RoleKind::Role, "work", "own", &json!({"rules": rules}));

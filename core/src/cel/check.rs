@@ -484,7 +484,7 @@ fn named_type(name: &str) -> Option<Type> {
     })
 }
 
-/// Whether the first type is dynamic in every part in which the second is.
+/// Whether `one` is dynamic in every part in which `other` is dynamic.
 fn is_wider(one: &Type, other: &Type) -> bool {
     match (one.plain(), other.plain()) {
         (Type::Dyn | Type::Param(_) | Type::Error, _) => true,

@@ -328,8 +328,8 @@ mod tests {
             }
         }
 
-        /// With force, every field that the change touched returns to its old value, so undoing it twice changes
-        /// nothing more.
+        /// With force, every field that the change touched returns to its old value, so undoing the change a second
+        /// time has no effect.
         #[test]
         fn taking_back_twice_is_taking_back_once(before in documents(), after in documents(), now in documents()) {
             if before.is_object() && after.is_object() && now.is_object() {

@@ -114,7 +114,7 @@ pub struct Conversion {
     pub object: Value,
 }
 
-/// A stored object as the present schema of its version allows it, and the index of that version.
+/// Fits a stored object to the present schema of its version. Returns the index of the version, and the object.
 pub fn as_stored(kind: &Kind, object: Value) -> (usize, Value) {
     let mut object = object;
     // The named version may be missing only if the definition no longer has it: Kubernetes forbids removing a version

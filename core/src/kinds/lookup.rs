@@ -44,7 +44,7 @@ impl Kind {
         self.versions[version].custom.as_ref().map_or(&self.shown, |custom| &custom.shown)
     }
 
-    /// Keeps a converted form of an object. The form is packed when it has become old.
+    /// Makes the body of a converted object. The body is packed if it still exists after many newer bodies were made.
     pub fn keep(&self, made: Bytes) -> Body {
         let body = Body::new(made);
         self.packer.lock().note(&body);

@@ -1,8 +1,8 @@
 //! A persistent ordered map that can count the keys before any point quickly.
 //!
-//! A B+ tree of shared nodes. A clone copies a pointer. A change copies only those nodes on its path that other maps
-//! share. Each branch counts the entries below each child, so that counting a range costs only as much as finding its
-//! two ends. (`imbl::OrdMap` would have to visit each entry of the range.)
+//! The map is a B+ tree of shared nodes. A clone copies a pointer. A change copies only those nodes on its path that
+//! other maps share. Each branch counts the entries below each child, so that counting a range costs only as much as
+//! finding its two ends. (`imbl::OrdMap` would have to visit each entry of the range.)
 
 use std::borrow::Borrow;
 use std::iter::FusedIterator;

@@ -525,8 +525,9 @@ pub struct Ruling {
     pub details: holdfast_value::Value,
 }
 
-/// The kind of a ruling, of which a transport makes the code of its `Status`. The reason does not determine the code: a
-/// webhook chooses both, and a mutating policy that fails gives the reason `Invalid` to a request that is forbidden.
+/// The kind of a ruling, from which a transport determines the code of the `Status`. The reason does not determine the
+/// code: a webhook chooses both, and a mutating policy that fails gives the reason `Invalid` to a request that is
+/// forbidden.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RulingKind {
     BadRequest,

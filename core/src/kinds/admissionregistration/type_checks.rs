@@ -1,5 +1,5 @@
-//! Type checking of a policy's expressions against the kinds that the policy matches. The result is warnings in the
-//! policy's status, which forbid nothing.
+//! Type checking of a policy's expressions against the kinds that the policy matches. Faults become warnings in the
+//! policy's status; they refuse no write.
 
 use super::policies::VARIABLES_MAX;
 use crate::cel::Type;
@@ -286,7 +286,7 @@ mod tests {
         assert!(found.text.contains(fault), "{found:?}");
     }
 
-    /// A variable's type is known only as far as CEL can name it.
+    /// Objects and authorizers in variables are dynamic, so their fields are not checked. Scalars keep their types.
     #[test]
     fn nothing_is_known_of_an_object_in_a_variable() {
         let mut policy =

@@ -286,7 +286,7 @@ fn not_all_and_more(at: At, causes: &mut Causes) {
     }
 }
 
-/// Validates the pods of a workload that runs forever, which must restart always.
+/// Validates the pod template of a workload that runs forever: the restart policy must be `Always`, without a deadline.
 fn made(spec: At, what: &str, causes: &mut Causes) {
     let template = spec.get("template");
     let pod = template.get("spec");

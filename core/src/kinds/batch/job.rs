@@ -1,4 +1,4 @@
-//! Job: the selector and labels that separate its pods from all others.
+//! The selector and labels that separate the pods of a Job from all other pods.
 
 use holdfast_value::{Map, Value};
 

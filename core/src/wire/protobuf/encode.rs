@@ -1,5 +1,5 @@
-//! Encodes documents into messages as Kubernetes' own servers and clients do: fields in ascending order, values even if
-//! zero, pointers only if set.
+//! Encodes documents into messages as Kubernetes' own servers and clients do: fields are in ascending order, a value is
+//! written even if it is zero, and a pointer only if it is set.
 
 use base64::{
     Engine,
