@@ -26,7 +26,7 @@ use std::time::Duration;
 const LEADER: &str = "leader-election-controller";
 /// The time in which a candidate must answer. Its answer is valid for the same time.
 const ELECTION: SignedDuration = SignedDuration::from_secs(5);
-/// How long an elected holder has the lease if it does not renew it.
+/// The time after which the lease of an elected holder ends if the holder does not renew it.
 const LEASE_SECONDS: i64 = 5;
 /// A candidate that has not renewed itself for this long is deleted. All candidates are pinged when half of this time
 /// has passed for one of them.
@@ -157,7 +157,8 @@ impl Candidate {
         semantic_version(self.document["spec"][field].as_str()?)
     }
 
-    /// The lower rank wins: older emulation version, then older binary version, then older candidate.
+    /// The candidate with the lowest rank is elected: the oldest emulation version, then the oldest binary version,
+    /// then the oldest candidate, then the first name.
     fn rank(&self) -> Option<(SemanticVersion, SemanticVersion, &str, &str)> {
         let created = self.document["metadata"]["creationTimestamp"].as_str().unwrap_or_default();
         Some((self.version("emulationVersion")?, self.version("binaryVersion")?, created, &self.name))

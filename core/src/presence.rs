@@ -37,7 +37,7 @@ pub struct Settings {
 /// The servers that the endpoints list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reconciler {
-    /// The live servers, found by their leases.
+    /// The servers that renew their leases.
     Lease,
     /// This server and the servers that are already listed; the number is their maximum.
     MasterCount(usize),

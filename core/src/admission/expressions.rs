@@ -75,8 +75,8 @@ impl Expression {
         Expression { text: text.to_owned(), program: OnceLock::new() }
     }
 
-    /// The compiled expression. Only the first call compiles it and calls `known`. The variables of `known` must be
-    /// those of the scopes of all evaluations.
+    /// The compiled expression. Only the first call compiles it and calls `known`. `known` must return the variables
+    /// that the scopes of all evaluations have.
     pub fn program(&self, known: impl FnOnce() -> Known) -> Result<&Program, &str> {
         let compiled = self.program.get_or_init(|| {
             compile(&self.text, &known().environment()).map_err(|faults| {

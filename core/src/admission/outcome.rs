@@ -47,7 +47,7 @@ pub struct Admitted {
     pub changes: Vec<ChangedBy>,
 }
 
-/// Which webhooks and policies are called again because the object changed after their first call.
+/// The webhooks and policies to call again because the object changed after their first call.
 #[derive(Debug, Default, Clone)]
 pub struct Reinvocation {
     /// The round: 0 for the first run of the plug-ins, 1 for the second.
@@ -161,7 +161,7 @@ impl Admitted {
     }
 }
 
-/// A clock, in nanoseconds since some moment. Measured times go into metrics; no decision depends on them.
+/// A clock, in nanoseconds since some moment. Measured times are used only for metrics; no decision depends on them.
 pub type Ticks = fn() -> u64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Which plug-ins are enabled, and their configuration.
+//! The enabled plug-ins and their configuration.
 
 use super::plugins::{Configuration, PLUGINS, Plugin};
 use crate::object::reader::read;

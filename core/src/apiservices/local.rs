@@ -1,4 +1,4 @@
-//! The APIServices of the group versions that this server itself serves: the built-in ones, and those of
+//! The APIServices of the group versions that this server itself serves: built-in group versions, and group versions of
 //! CustomResourceDefinitions.
 //!
 //! At the start all APIServices are compared. Later each event affects only the group versions that it changes, so that
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const LABEL: &str = "kube-aggregator.kubernetes.io/automanaged";
 const ON_START: &str = "onstart";
 const ALWAYS: &str = "true";
-/// Priorities of custom resource groups. They sort behind the built-in groups.
+/// Priorities of custom resource groups. The priorities sort these groups behind the built-in groups.
 const CUSTOM_PRIORITIES: (i64, i64) = (1000, 100);
 /// Priorities of the aggregator's own group. The group is always first, and has no APIService.
 pub const OWN_PRIORITIES: (i64, i64) = (20_000, 10);

@@ -122,7 +122,8 @@ pub fn legacy(authorizer: &Authorizer<'_>, caller: &User, wanted: &ActingAs) -> 
 }
 
 /// The impersonated user, and the first mode that allows the impersonation. The mode `last`, which allowed the previous
-/// request, is tried first. If no mode allows the impersonation, the refusal is that of the mode tried first.
+/// request, is tried first. If no mode allows the impersonation, the refusal of the mode that was tried first is
+/// returned.
 pub fn by_modes(
     authorizer: &Authorizer<'_>,
     caller: &User,

@@ -339,7 +339,7 @@ impl Checker<'_> {
         self.node(&mut fold.body);
         self.scopes.truncate(outer);
         let body = fold.body.ty.clone();
-        // The errors are those of the loop into which cel-go expands the macro.
+        // The errors are the errors of the loop into which cel-go expands the macro.
         match fold.kind {
             FoldKind::All | FoldKind::Exists => {
                 if !self.unifier.assign(&Type::Bool, &body) {

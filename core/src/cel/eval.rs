@@ -118,7 +118,8 @@ impl<'a> Machine<'_, 'a> {
             }
             [first, second] => {
                 let first = self.eval(first)?;
-                // If the optional has a value, the alternative is not evaluated. As in cel-go it then costs nothing.
+                // If the optional has a value, the alternative is not evaluated. As in cel-go, the alternative then
+                // costs nothing.
                 if let Value::Optional(value) = &first
                     && let "or" | "orValue" = call.function.as_str()
                 {

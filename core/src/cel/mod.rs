@@ -41,8 +41,8 @@ pub use value::{EvalError, Value};
 use ast::{Kind, Node, Place};
 use std::fmt;
 
-/// The variables that an expression can use, in the order of the values that [`Program::eval`] gets. Functions and
-/// literals are those of Kubernetes.
+/// The variables that an expression can use, in the order of the values that [`Program::eval`] gets. Expressions have
+/// the functions and literals of Kubernetes.
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
     variables: Vec<(String, Type)>,

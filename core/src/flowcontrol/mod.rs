@@ -1,4 +1,4 @@
-//! Priority and fairness: which requests go first when more arrive than the server can handle.
+//! Priority and fairness: decides which requests start first when more requests arrive than the server can handle.
 //!
 //! [`Configuration`] is read from the objects of `flowcontrol.apiserver.k8s.io`. It determines the flow of a request
 //! ([`schemas`]) and the number of the server's seats for each priority level ([`seats`]). A priority level is a

@@ -42,7 +42,7 @@ fn percent_of(seats: u32, percent: u32) -> u32 {
     u32::try_from((u64::from(seats) * u64::from(percent) + 50) / 100).unwrap_or(u32::MAX)
 }
 
-/// The number of seats that a level wants, and the bounds of the number that it may get.
+/// The number of seats that a level demands, and the bounds of the number that it may get.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Claim {
     pub target: f64,
@@ -90,7 +90,7 @@ impl Demand {
         Demand { began: now, last: now, seats: 0, sum: 0.0, squares: 0.0, max: 0 }
     }
 
-    /// Records that this many seats are wanted, beginning `now`.
+    /// Records that this many seats are demanded, beginning `now`.
     pub fn note(&mut self, now: Moment, seats: u64) {
         let elapsed = now.saturating_sub(self.last) as f64;
         self.sum += elapsed * self.seats as f64;
@@ -155,7 +155,7 @@ pub fn adjust(levels: &[(Bounds, Wish)]) -> (Vec<u32>, f64) {
     (seats.collect(), part)
 }
 
-/// The seats that a level wants.
+/// The seats that a level demands.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Wish {
     Exempt { peak: u64 },

@@ -108,7 +108,8 @@ impl<'s> Merge<'s> {
 
     fn keyed(&mut self, node: Option<Node<'s>>, path: &Path, before: Keyed, after: Keyed, now: Keyed) -> Vec<Value> {
         let mut merged: Vec<(String, Value)> = Vec::new();
-        // Existing elements keep their order. A restored element goes behind the element that it followed before.
+        // Existing elements keep their order. A restored element is inserted behind the element that it followed
+        // before.
         for (key, _) in &now {
             merged.extend(self.element(node, path, key, [&before, &after, &now]).map(|value| (key.clone(), value)));
         }

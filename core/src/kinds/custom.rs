@@ -134,8 +134,8 @@ pub fn as_stored(kind: &Kind, object: Value) -> (usize, Value) {
     (stored, object)
 }
 
-/// Converts an object without a webhook: sets the new version's name, and removes fields that the new version does not
-/// know.
+/// Converts an object without a webhook: sets the new version's name, and removes fields that the schema of the new
+/// version lacks.
 pub fn relabelled(kind: &Kind, from: usize, to: usize, object: Value) -> Value {
     let mut object = object;
     if from != to

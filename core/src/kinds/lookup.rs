@@ -108,8 +108,8 @@ impl Kind {
         chosen.filter(|chosen| !chosen.is_empty()).map_or_else(|| format!("{}List", self.kind), str::to_owned)
     }
 
-    /// Removes the fields of a webhook-converted object that its version's schema does not know. Defaults are set
-    /// elsewhere: on requests, and when stored objects are read.
+    /// Removes the fields of a webhook-converted object that its version's schema lacks. Defaults are set elsewhere: on
+    /// requests, and when stored objects are read.
     pub fn fit(&self, api_version: &str, document: &mut Document) {
         let Some(Layout::Custom(custom)) = self.version_named(api_version).and_then(|version| self.layout(version))
         else {

@@ -182,7 +182,7 @@ impl Offer {
     fn offers(&self, kind: &Kind, version: &Version) -> bool {
         let there = self.is_there(kind, version);
         let mut names = names(kind, version).into_iter();
-        // Entries for a resource and a version come before the general entries.
+        // Entries for a resource or a version have precedence over the general entries.
         if let Some(on) = names.find_map(|name| self.asked.get(&name).copied()) {
             return on && (there || self.asked_forward);
         }

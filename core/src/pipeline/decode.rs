@@ -140,7 +140,7 @@ impl Context<'_> {
         Refusal::BadRequest(BadRequest::Unrecognized { wanted: kind.into(), why })
     }
 
-    /// The refusal of an object whose kind or version is not that of the path.
+    /// The refusal of an object whose kind or version differs from the kind or version of the path.
     fn wrong_kind(&self, found_version: &str, found_kind: &str, group: &str, version: &str, kind: &str) -> Refusal {
         let (found_group, found_short) = split_version(found_version);
         let known = self.state.registry.find_kind(found_group, found_short, found_kind).is_some();
@@ -153,7 +153,7 @@ impl Context<'_> {
         Refusal::BadRequest(BadRequest::Unfit { kind: found_kind, version, wanted: kind.into(), why })
     }
 
-    /// The fault of an object whose kind is not that of the path.
+    /// The fault of an object whose kind is not the kind of the path.
     pub(super) fn kind_fault(&self, found_version: &str, found_kind: &str) -> KindFault {
         self.cannot_become(found_version, found_kind, &self.version().group, &self.kind.kind)
     }

@@ -49,8 +49,8 @@ pub struct Settings {
 /// Says whether any of the servers that share a log has allocated a node port.
 type HasPort = Arc<dyn Fn(u16) -> bool + Send + Sync>;
 
-/// The node ports that servers sharing a log have allocated, including those of Services whose events have not arrived
-/// yet.
+/// The node ports that servers sharing a log have allocated, including the node ports of Services whose events have not
+/// arrived yet.
 #[derive(Clone, Default)]
 pub struct PortsElsewhere(Option<HasPort>);
 

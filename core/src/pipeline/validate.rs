@@ -142,8 +142,8 @@ fn may_create(context: &Context) -> Result<(), Refusal> {
     Err(Refusal::Forbidden { subject: context.subject(request.name()), why })
 }
 
-/// Refuses a name that is taken. This stage comes late, because in Kubernetes only the store refuses the name, after
-/// all other stages.
+/// Refuses a name that is taken. This is one of the last stages, because in Kubernetes only the store refuses the name,
+/// after all other stages.
 pub(super) fn is_free(context: &Context, object: &Candidate) -> Result<(), Refusal> {
     if object.old.is_some() {
         return Ok(());

@@ -289,7 +289,7 @@ fn join<K: Clone, V: Clone, const WIDE: usize>(children: &mut Vec<Child<K, V, WI
     match (Arc::make_mut(&mut left.node), Arc::unwrap_or_clone(right.node)) {
         (Node::Leaf(entries), Node::Leaf(others)) => entries.extend(others),
         (Node::Branch(children), Node::Branch(others)) => children.extend(others),
-        // Cannot happen: all leaves have the same depth.
+        // This case is impossible, because all leaves have the same depth.
         (Node::Leaf(_), Node::Branch(_)) | (Node::Branch(_), Node::Leaf(_)) => {}
     }
 }

@@ -167,8 +167,8 @@ fn said(attributes: &Attributes, key: &str) -> Result<Option<Value>, Stop> {
     }
 }
 
-/// Parses an annotation as a list of tolerations. Errors are those of Go's encoding/json, which Kubernetes uses here
-/// instead of its own decoder.
+/// Parses an annotation as a list of tolerations. Errors have the text of Go's encoding/json, which Kubernetes uses
+/// here instead of its own decoder.
 fn read_tolerations(text: &str) -> Result<Value, String> {
     let mut document = decode::json(text.as_bytes()).map_err(|fault| fault.to_string())?.value;
     match &mut document {

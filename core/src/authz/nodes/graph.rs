@@ -1,4 +1,4 @@
-//! Which objects a node's pods need.
+//! Finds the objects that a node's pods need.
 //!
 //! A pod leads to its node. The objects that the pod refers to, and the secrets for mounting its claims' volumes, lead
 //! to the node through the pod. The graph is stored flat: each node has an entry for an object, with the number of

@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn values_are_written_even_when_zero() {
-        // The bytes that client-go makes of a ConfigMap: every value is written, and no unset pointer.
+        // The bytes into which client-go encodes a ConfigMap. Every value is written; unset pointers are not written.
         let bytes = encode("v1", "ConfigMap", &json!({"metadata": {"name": "a"}, "data": {"k": "v"}}));
         let expected =
             b"\x0a\x11\x0a\x01a\x12\x00\x1a\x00\x22\x00\x2a\x00\x32\x00\x38\x00\x42\x00\x12\x06\x0a\x01k\x12\x01v";

@@ -336,8 +336,8 @@ impl Allocation<'_> {
         spec.insert("clusterIPs", taken.into());
     }
 
-    /// The ranges to allocate from, in the order in which they are tried: the ranges of the option, then those of
-    /// ServiceCIDRs. A range that several ServiceCIDRs list is ready if one of these is ready.
+    /// The ranges to allocate from, in the order in which they are tried: first the ranges of the option, then the
+    /// ranges of ServiceCIDRs. A range that several ServiceCIDRs list is ready if one of these is ready.
     fn ranges(&self) -> Vec<ServiceRange> {
         let (mut ready, mut unready) = (Vec::new(), BTreeSet::new());
         for service_cidr in (self.0.service_cidrs)() {
