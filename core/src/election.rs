@@ -1,5 +1,5 @@
-//! Coordinated leader election, as requests: chooses one of a lease's LeaseCandidates and writes the choice into the
-//! Lease.
+//! Coordinated leader election: plans the requests that choose one of a lease's LeaseCandidates and write the choice
+//! into the Lease.
 //!
 //! This module stores nothing between two plans: the progress of an election is in the candidates. The server pings
 //! each candidate (`pingTime`); a candidate answers by renewing itself. Of the candidates that answered in time, the
@@ -28,8 +28,8 @@ const LEADER: &str = "leader-election-controller";
 const ELECTION: SignedDuration = SignedDuration::from_secs(5);
 /// The time after which the lease of an elected holder ends if the holder does not renew it.
 const LEASE_SECONDS: i64 = 5;
-/// A candidate that has not renewed itself for this long is deleted. All candidates are pinged when half of this time
-/// has passed for one of them.
+/// A candidate that has not renewed itself for this long is deleted. All candidates are pinged when one of them has not
+/// renewed itself for half of this time.
 const CANDIDATE: SignedDuration = SignedDuration::from_mins(30);
 /// Leases with candidates are planned again after this time, even if nothing was written.
 const AGAIN_MS: i64 = 5_000;
@@ -45,7 +45,7 @@ pub struct Plan {
     pub stuck: Vec<String>,
 }
 
-/// This server's claim to coordinate elections.
+/// The name and the durations with which this server holds the lease for coordinating elections.
 #[derive(Debug, Clone)]
 pub struct Term {
     /// The name that distinguishes this server from others.

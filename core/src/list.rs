@@ -210,7 +210,7 @@ fn foreign_fault(token: &Value) -> Option<ContinueFault> {
     if start.is_empty() {
         return Some(ContinueFault::NoStart);
     }
-    // The start key would leave the listed range.
+    // A start key with such a part would be outside the listed range.
     let mut parts = start.strip_prefix('/').unwrap_or(start).split('/');
     parts.any(|part| matches!(part, "" | "." | "..")).then(|| ContinueFault::OddStart(start.to_owned()))
 }

@@ -91,7 +91,7 @@ pub fn rfc3339_micros(time: Timestamp) -> String {
 }
 
 /// Date and time with microseconds; `None` for years before 0. Parsing a format string in each call would take ten
-/// times as long, and every object shows several times.
+/// times as long, and every object contains several timestamps.
 fn date_and_time(time: Timestamp) -> Option<[u8; 27]> {
     let date_time = Offset::UTC.to_datetime(time);
     let mut text = *b"0000-00-00T00:00:00.000000Z";

@@ -1,4 +1,4 @@
-//! Impersonation: who may act as which user, and the resulting user.
+//! Impersonation: decides whether a user may act as another user, and returns the resulting user.
 //!
 //! [`legacy`] checks the permission `impersonate`. [`by_modes`] also checks constrained impersonation: permissions for
 //! some requests only, by the kind of user impersonated.
@@ -11,7 +11,7 @@ use crate::object::names;
 use crate::refusal::Refusal;
 use std::collections::BTreeMap;
 
-/// The user that a caller wants to impersonate.
+/// The user as whom a caller requests to act.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ActingAs {
     pub name: String,
@@ -170,7 +170,7 @@ fn by_mode(
     Ok(asking.user(wanted))
 }
 
-/// A caller that wants to impersonate a user in one mode.
+/// A caller that requests to act as another user, in one mode.
 struct Asking<'a> {
     authorizer: &'a Authorizer<'a>,
     caller: &'a User,

@@ -211,7 +211,7 @@ fn access_status(spec: &Value, user: &User, authorizer: &Authorizer<'_>) -> Valu
     status
 }
 
-/// The selectors in a review, raw or as requirements, and messages for those that cannot be parsed. The request is
+/// The selectors in a review, raw or as requirements, and messages for selectors that cannot be parsed. The request is
 /// judged without the invalid selectors, that is, as a request for more objects.
 fn selected_of(resource: &Value) -> (Selected, Vec<String>) {
     let mut selected = Selected::default();

@@ -279,7 +279,7 @@ impl Checker<'_> {
         Type::map(simple_key(self.unifier.apply(&key)), self.unifier.apply(&value))
     }
 
-    /// The common type of two types: the wider one, or dynamic.
+    /// The common type of two types: the wider type, or dynamic.
     fn join(&mut self, so_far: Option<Type>, next: Type) -> Type {
         let Some(so_far) = so_far else { return next };
         let mark = self.unifier.mark();

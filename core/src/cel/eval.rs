@@ -175,7 +175,7 @@ impl<'a> Machine<'_, 'a> {
         Ok(result)
     }
 
-    /// Equality. The call's cost counts only the outermost size, so deeper comparisons have their own limit.
+    /// Compares two values. The call's cost counts only the outermost size, so deeper comparisons have their own limit.
     fn equal(&mut self, a: &Value<'a>, b: &Value<'a>) -> Result<bool, EvalError> {
         self.with_fuel(|fuel| equal(a, b, fuel))
     }

@@ -1,11 +1,12 @@
-//! The Common Expression Language in the dialect of Kubernetes: parse and type check once, evaluate often.
+//! The Common Expression Language in the dialect of Kubernetes. An expression is parsed and type-checked once, and
+//! evaluated often.
 //!
-//! Start at [`compile`]. `types` and `value` are the types and values of expressions, `functions` has tables.
-//! An expression passes these modules: `lex` and `parse` (with `chain` and `macros`) build a tree (`ast`); `check`
-//! (with `unify`) infers its types; `validate` checks its literals; `estimate` bounds its cost; `constants` computes
-//! constant parts; `eval` (with `follow`) evaluates it, and `work` counts work that `cost` leaves out. `document` and
-//! `compare` read values; `written` converts values to documents.
-//! Nothing here depends on Kubernetes' kinds: the caller declares the variables and their types.
+//! Start at [`compile`]. `types` and `value` are the types and values of expressions, `functions` has tables. An
+//! expression passes these modules: `lex` and `parse` (with `chain` and `macros`) build a tree (`ast`); `check` (with
+//! `unify`) infers its types; `validate` checks its literals; `estimate` bounds its cost; `constants` computes constant
+//! parts; `eval` (with `follow`) evaluates it, and `work` counts work that `cost` leaves out. `document` and `compare`
+//! read values; `written` converts values to documents. This module does not depend on Kubernetes' kinds: the caller
+//! declares the variables and their types.
 
 mod ast;
 mod build;

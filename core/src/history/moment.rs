@@ -123,8 +123,8 @@ pub fn version_at<E>(
     Ok(Offset(end.0 - 1))
 }
 
-/// The offset of an event that is later than the time, while the event before it is not; without such an event, the
-/// offset after the last event.
+/// The offset of an event that is later than the time and follows an event that is not later; without such an event,
+/// the offset after the last event.
 fn first_later<E>(
     time_ms: i64,
     last: Offset,

@@ -236,7 +236,7 @@ mod tests {
             ),
             (labels(json!({"a": "1"})), labels(json!({})), labels(json!({})), labels(json!({"a": "1"})), &[]),
             (labels(json!({})), labels(json!({"a": "1"})), labels(json!({"a": "1"})), labels(json!({})), &[]),
-            // Keyed elements are undone one by one.
+            // Changes of keyed elements are undone one by one.
             (
                 containers(&[a.clone(), b.clone()]),
                 containers(&[a2.clone(), b.clone()]),

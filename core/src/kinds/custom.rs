@@ -56,8 +56,8 @@ impl CustomVersion {
         self.schema.get_or_init(|| {
             let everything = || holdfast_value::json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
             let parsed = Structural::parse(&self.openapi().unwrap_or_else(everything));
-            // The schema was accepted when the definition was written, so it parses. If it does not, objects stay
-            // unchanged.
+            // The schema was accepted when the definition was written, so it parses. If the schema does not parse,
+            // objects stay unchanged.
             parsed.unwrap_or_else(|_| Structural::anything())
         })
     }

@@ -191,7 +191,7 @@ fn split_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 
-/// The apiVersion and kind in the body; the path's if the body leaves them out.
+/// The apiVersion and kind in the body. If the body leaves them out, the given apiVersion and kind.
 fn identify(value: &Value, api_version: &str, kind: &str) -> Result<(String, String), Refusal> {
     let fault = |fault: Unmarshal| {
         let why = Unrecognized::TypeMeta(fault);

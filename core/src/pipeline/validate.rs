@@ -80,7 +80,7 @@ fn in_namespace(context: &Context, object: &Candidate) -> Causes {
 
 /// Shows values in causes as Go prints them; before this call they are JSON.
 fn show_structures(kind: &Kind, causes: &mut Causes) {
-    // A custom resource has no Go struct, but its metadata has.
+    // A custom resource has no Go struct, but its metadata has a Go struct.
     let message = if kind.custom.is_some() { PARTIAL_METADATA } else { kind.hub().message.as_str() };
     if let Some(message) = schema().id(message) {
         structures::show(message, causes);

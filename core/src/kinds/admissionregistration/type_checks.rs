@@ -104,7 +104,7 @@ fn kinds(constraints: &Value, registry: &Registry) -> Vec<(String, Type)> {
 type NamedKind = ((String, String, String), (KindId, usize));
 
 /// The kinds that one rule names, ordered by group, version and resource. A rule with a wildcard for group or version
-/// names none; wildcard resources and subresources are skipped.
+/// names no kinds; wildcard resources and subresources are skipped.
 fn kinds_of(rule: &Value, registry: &Registry, lookups: &mut usize) -> Vec<NamedKind> {
     let texts = |list: &str| -> Vec<&str> {
         let mut texts: Vec<&str> = rule[list].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
