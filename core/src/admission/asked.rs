@@ -52,7 +52,7 @@ impl<'a> Attributes<'a> {
         if self.is_on(NAMESPACE) { self.shown_name() } else { self.namespace() }
     }
 
-    /// Whether the write matches, and in which version of its kind it is to be shown.
+    /// The version of the kind in which the webhook or policy sees the write; `None` if the write does not match.
     pub(super) fn matches(&self, matching: &Matching) -> Option<Seen> {
         if !self.is_in(matching) || !self.is_selected(matching) {
             return None;

@@ -64,7 +64,7 @@ pub struct Scope<'a> {
 }
 
 impl Scope<'_> {
-    /// Match conditions cannot use the namespace, because they are evaluated before it is looked up.
+    /// Match conditions cannot use the namespace, because they are evaluated before the namespace is looked up.
     pub fn hide_namespace(&mut self) {
         self.fixed[3] = Value::Null;
     }

@@ -1,4 +1,4 @@
-//! Results of admission, as data. Callers that keep or count them need no other part of the chain.
+//! Results of admission, as data. Callers that store or count the results need no other part of admission.
 
 use crate::event::{ChangedBy, Offset};
 use crate::pipeline::decision::Write;

@@ -39,7 +39,7 @@ pub enum ConfigurationFault {
     Overlap {
         plugins: Vec<String>,
     },
-    /// The older option was used together with the newer ones.
+    /// The older option was used together with the newer options.
     Mixed,
     /// A fault in a plug-in's configuration.
     Plugin {

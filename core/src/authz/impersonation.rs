@@ -58,7 +58,7 @@ impl Mode {
     const ALL: [Mode; 5] =
         [Mode::AssociatedNode, Mode::ArbitraryNode, Mode::ServiceAccount, Mode::UserInfo, Mode::Legacy];
 
-    /// The verb checked for users, groups and the other parts.
+    /// The verb that is checked for the user, its groups, its UID and its extra fields.
     fn verb(self) -> &'static str {
         match self {
             Mode::AssociatedNode => "impersonate:associated-node",

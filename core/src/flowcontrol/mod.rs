@@ -5,7 +5,7 @@
 //! [`Queues`]: it starts requests, queues them, or refuses them. [`work`] computes how many seats a request takes,
 //! [`deal`] chooses the queues of a flow, and [`upkeep`] keeps the objects up to date.
 //!
-//! Nothing here waits or reads a clock: each call carries the time, in nanoseconds since the server's start.
+//! This module never waits and reads no clock: each call carries the time, in nanoseconds since the server's start.
 
 pub mod configuration;
 pub mod deal;

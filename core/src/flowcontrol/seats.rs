@@ -3,7 +3,7 @@
 use super::{Level, Moment};
 use std::collections::BTreeMap;
 
-/// How often limits are adjusted to demand.
+/// The period after which limits are adjusted to demand.
 pub const ADJUSTMENT_PERIOD: Moment = 10_000_000_000;
 /// The part of a demand peak that remains after one period. Half of the peak remains after five minutes.
 const DECAY: f64 = 0.977;
@@ -61,7 +61,7 @@ impl Claim {
 /// that the sum is `total`. Returns the seats and the part. Lower bounds apply even if their sum exceeds `total`.
 pub fn allot(total: f64, claims: &[Claim]) -> (Vec<f64>, f64) {
     let given = |part: f64| claims.iter().map(|claim| claim.at(part)).sum::<f64>();
-    // With this part or a larger one, every level is at its upper bound.
+    // With this part or a larger part, every level is at its upper bound.
     let most = claims.iter().map(|claim| claim.upper / claim.target.max(TARGET_MIN)).fold(0.0, f64::max);
     let (mut low, mut high) = (0.0, most);
     // The sum grows with the part, so a binary search finds the part. After about this many halvings a floating-point

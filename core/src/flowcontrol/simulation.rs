@@ -116,7 +116,7 @@ impl SimulatedLevel {
         }
     }
 
-    /// Moves waiting requests that have started to the running ones.
+    /// Moves waiting requests that have started to the running requests.
     fn settle(&mut self) {
         for ticket in self.level.take_started() {
             let place = self.waiting.iter().position(|(waiting, _)| *waiting == ticket).expect("it waits");

@@ -208,8 +208,8 @@ impl<'a> Context<'a> {
         self.state.authorizer(self.chain, &self.consulted)
     }
 
-    /// Checks that the kind is served and can be written. For kinds that are never stored (reviews), the endpoint must
-    /// be a question. The target was resolved with this snapshot's registry.
+    /// Checks that the kind is served and can be written. A kind that is never stored must be a review. The target was
+    /// resolved with this snapshot's registry.
     fn check_stored(&self) -> Result<(), Refusal> {
         if !self.state.registry.serves(self.request.target.kind) {
             return Err(Refusal::NoSuchPath);
