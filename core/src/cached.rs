@@ -1,14 +1,14 @@
-//! Values inside of immutable values that may change, because they only save work.
+//! Caches inside immutable values. The content of a cache may change, because it only saves work.
 
 #![expect(clippy::disallowed_types, reason = "no result depends on a cached value")]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A value that saves work, such as the packed bytes of an object. Threads that share the value around it may change it
-/// at any time.
+/// A cache inside a larger value, such as the packed bytes of an object. Threads that share the larger value may change
+/// the cache at any time.
 ///
-/// A cached value changes no result: whatever it is, its readers return the same. The type around it says why, and
-/// `tests/caches.rs` compares the results of requests with and without cached values.
+/// The content of a cache changes no result. The comment of the larger type gives the reason, and `tests/caches.rs`
+/// compares the results of requests with and without cached values.
 #[derive(Default)]
 pub(crate) struct Cached<T>(Mutex<T>);
 

@@ -1,4 +1,4 @@
-//! The digest of a state: 32 bytes that depend only on the objects, not on the events that led to them. Two logs that
+//! The digest of a state: 32 bytes that depend only on the objects, not on the events that created them. Two logs that
 //! result in the same objects have the same digest.
 //!
 //! A collection's digest is the SHA-256 over its objects in key order. Each object contributes the length and the bytes

@@ -1,5 +1,5 @@
-//! Coordinated leader election, as requests: chooses one of a lease's LeaseCandidates and writes the choice into the
-//! Lease.
+//! Coordinated leader election: plans the requests that choose one of a lease's LeaseCandidates and write the choice
+//! into the Lease.
 //!
 //! This module stores nothing between two plans: the progress of an election is in the candidates. The server pings
 //! each candidate (`pingTime`); a candidate answers by renewing itself. Of the candidates that answered in time, the
@@ -26,10 +26,10 @@ use std::time::Duration;
 const LEADER: &str = "leader-election-controller";
 /// The time in which a candidate must answer. Its answer is valid for the same time.
 const ELECTION: SignedDuration = SignedDuration::from_secs(5);
-/// How long an elected holder has the lease if it does not renew it.
+/// The time after which the lease of an elected holder ends if the holder does not renew it.
 const LEASE_SECONDS: i64 = 5;
-/// A candidate that has not renewed itself for this long is deleted. All candidates are pinged when half of this time
-/// has passed for one of them.
+/// A candidate that has not renewed itself for this long is deleted. All candidates are pinged when one of them has not
+/// renewed itself for half of this time.
 const CANDIDATE: SignedDuration = SignedDuration::from_mins(30);
 /// Leases with candidates are planned again after this time, even if nothing was written.
 const AGAIN_MS: i64 = 5_000;
@@ -45,7 +45,7 @@ pub struct Plan {
     pub stuck: Vec<String>,
 }
 
-/// This server's claim to coordinate elections.
+/// The name and the durations with which this server holds the lease for coordinating elections.
 #[derive(Debug, Clone)]
 pub struct Term {
     /// The name that distinguishes this server from others.
@@ -157,7 +157,8 @@ impl Candidate {
         semantic_version(self.document["spec"][field].as_str()?)
     }
 
-    /// The lower rank wins: older emulation version, then older binary version, then older candidate.
+    /// The candidate with the lowest rank is elected: the oldest emulation version, then the oldest binary version,
+    /// then the oldest candidate, then the first name.
     fn rank(&self) -> Option<(SemanticVersion, SemanticVersion, &str, &str)> {
         let created = self.document["metadata"]["creationTimestamp"].as_str().unwrap_or_default();
         Some((self.version("emulationVersion")?, self.version("binaryVersion")?, created, &self.name))

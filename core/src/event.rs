@@ -25,7 +25,7 @@ impl fmt::Display for Offset {
     }
 }
 
-/// The format that this release writes. The release reads this format and all earlier ones.
+/// The format that this release writes. The release reads this format and all earlier formats.
 pub const FORMAT: u8 = 1;
 const HEADER_BYTES: usize = 5;
 
@@ -34,7 +34,7 @@ const HEADER_BYTES: usize = 5;
 pub struct Record {
     #[prost(uint64, tag = "1")]
     pub offset: u64,
-    /// Milliseconds since the epoch.
+    /// The time of the event, in milliseconds since 1970.
     #[prost(int64, tag = "2")]
     pub time_ms: i64,
     /// Storage path of the kind, below the prefix: `deployments`.

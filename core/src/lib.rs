@@ -1,4 +1,4 @@
-//! The state machine of Holdfast. Pure: no I/O, clock, randomness, threads or logging.
+//! The state machine of Holdfast. This crate is pure: it uses no I/O, clock, randomness, threads or logging.
 //!
 //! Start at [`pipeline`](mod@pipeline), which judges a request against a snapshot and returns a decision or a refusal,
 //! and at [`apply`](mod@apply), which folds an accepted event into the state. The other modules serve these two:

@@ -173,7 +173,7 @@ const CONTINUE_API: &str = "meta.k8s.io/v1";
 /// The number of bytes of the seal that a token contains.
 const SEAL_BYTES: usize = 16;
 
-/// The key that seals the continue tokens of one cluster. Without the key nobody can make a valid token, or change one.
+/// The key that seals the continue tokens of one cluster. A token that was made or changed without the key is invalid.
 #[derive(Clone, Default)]
 pub struct TokenKey(pub [u8; 32]);
 
@@ -210,7 +210,7 @@ fn foreign_fault(token: &Value) -> Option<ContinueFault> {
     if start.is_empty() {
         return Some(ContinueFault::NoStart);
     }
-    // The start key would leave the listed range.
+    // A start key with such a part would be outside the listed range.
     let mut parts = start.strip_prefix('/').unwrap_or(start).split('/');
     parts.any(|part| matches!(part, "" | "." | "..")).then(|| ContinueFault::OddStart(start.to_owned()))
 }

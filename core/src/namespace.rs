@@ -1,4 +1,4 @@
-//! Terminating namespaces: deletes their pods, then the rest of their content, then removes the finalizer.
+//! Empties terminating namespaces: deletes the pods, then all other objects, and then removes the finalizer.
 //!
 //! [`Emptying`] stores the progress between rounds. It walks through a namespace in order and continues where it
 //! stopped, so that no object is read in every round. Objects that wait for another program (finalizers) are read again
@@ -26,8 +26,8 @@ pub struct Step {
 #[derive(Debug, Default)]
 pub struct Plan {
     pub steps: Vec<Step>,
-    /// In milliseconds since 1970. A time in the past means that more steps follow as soon as these are carried out.
-    /// `None` means that the next plan is made when something is written.
+    /// The time of the next plan, in milliseconds since 1970. A time in the past means that more steps follow as soon
+    /// as these are carried out. `None` means that the next plan is made when something is written.
     pub again_ms: Option<i64>,
 }
 
@@ -45,7 +45,7 @@ const LOOKS_MAX: usize = 8192;
 /// every `OBJECTS_A_REST_MS` objects that the walk read.
 const REST_MS: i64 = 1000;
 const OBJECTS_A_REST_MS: i64 = 10;
-/// During the delay of a namespace, the interval between checks whether a client waits for the end of the namespace.
+/// The interval at which a plan checks, during the delay of a namespace, whether a client waits for its deletion.
 const PATIENCE_MS: i64 = 50;
 
 /// The progress of the walk through each terminating namespace.

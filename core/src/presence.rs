@@ -1,5 +1,5 @@
-//! Announces this server to the cluster, as requests: the Service `kubernetes` with its endpoints, and a Lease that
-//! identifies the server.
+//! Plans the requests that announce this server to the cluster. They write the Service `kubernetes` with its endpoints,
+//! and a Lease that identifies the server.
 
 use crate::apiservices::write;
 use crate::authz::bootstrap_objects::kubernetes_service;
@@ -20,7 +20,7 @@ pub(crate) const LEASES_NAMESPACE: &str = "kube-system";
 const IDENTITY_LABEL: &str = "apiserver.kubernetes.io/identity";
 const IDENTITY: &str = "kube-apiserver";
 
-/// How clients inside the cluster reach the server.
+/// The settings of the Service `kubernetes`, by which clients inside the cluster reach the server.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub ranges: ServiceRanges,
@@ -37,7 +37,7 @@ pub struct Settings {
 /// The servers that the endpoints list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reconciler {
-    /// The live servers, found by their leases.
+    /// The servers that renew their leases.
     Lease,
     /// This server and the servers that are already listed; the number is their maximum.
     MasterCount(usize),

@@ -116,8 +116,8 @@ pub struct DeleteOptions {
     pub propagation_policy: Option<String>,
     pub precondition_uid: Option<String>,
     pub precondition_resource_version: Option<String>,
-    /// `ignoreStoreReadErrorWithClusterBreakingPotential`: the object cannot be read from the store, and the request
-    /// wants it removed without being read. The option has no effect while the feature gate is off.
+    /// Whether an object that cannot be read from the store is removed without being read
+    /// (`ignoreStoreReadErrorWithClusterBreakingPotential`). The option has no effect while the feature gate is off.
     pub ignores_read_errors: bool,
     /// Whether the delete is part of a `deletecollection`. Admission then gets no name.
     pub is_collective: bool,

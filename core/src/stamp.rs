@@ -91,7 +91,7 @@ pub fn rfc3339_micros(time: Timestamp) -> String {
 }
 
 /// Date and time with microseconds; `None` for years before 0. Parsing a format string in each call would take ten
-/// times as long, and every object shows several times.
+/// times as long, and every object contains several timestamps.
 fn date_and_time(time: Timestamp) -> Option<[u8; 27]> {
     let date_time = Offset::UTC.to_datetime(time);
     let mut text = *b"0000-00-00T00:00:00.000000Z";
@@ -115,7 +115,7 @@ fn ascii(text: &[u8]) -> String {
     std::str::from_utf8(text).unwrap_or_default().to_owned()
 }
 
-/// SplitMix64: small, well mixed, and the same on every machine.
+/// A SplitMix64 generator. It gives the same numbers on every machine.
 #[derive(Debug, Clone)]
 pub struct Stream(u64);
 

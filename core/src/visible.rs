@@ -1,5 +1,6 @@
-//! Makes untrusted text safe to show to people: replaces by their code points the characters that a terminal obeys,
-//! that change the text direction, or that are invisible. Everything that `holdfast` prints passes through this module.
+//! Makes untrusted text safe to show to people: replaces control characters of terminals, characters that change the
+//! text direction, and invisible characters by their code points. Everything that `holdfast` prints passes through this
+//! module.
 
 use std::borrow::Cow;
 use std::fmt::Write;

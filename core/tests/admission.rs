@@ -1,5 +1,5 @@
 //! Admission with very many webhooks and policies: earlier results must not be computed again with each answer, and
-//! many objects of other users must not delay a write for long. Also tests faulty patches.
+//! many objects of other users must not delay a write for long. These tests also cover faulty patches.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
-/// The number of times that the clock was read. Each measured step reads it twice.
+/// The number of times that the clock was read. Each measured step reads the clock twice.
 static LOOKS: AtomicU64 = AtomicU64::new(0);
 
 fn settings() -> Settings {
@@ -87,7 +87,7 @@ fn judged(state: &State, request: &Request) -> (Result<Decision, Refusal>, Told,
 }
 
 /// Like [`judged`], but `respond` makes the answer to the nth review. A second judgement gets no pauses, so that it
-/// starts from the first webhook each time; both must agree.
+/// starts from the first webhook each time; both judgements must agree.
 fn judged_by(
     state: &State,
     request: &Request,
@@ -193,7 +193,7 @@ fn webhooks_see_which_version_a_write_is_on_top_of() {
     let none = Value::Null;
     let named = json!({"metadata": {"name": "s", "resourceVersion": version}, "data": {"a": "Yw=="}});
     let (mutating, both) = (vec![none.clone(), version.clone()], vec![version.clone(), version.clone()]);
-    // A client that sends the whole object may omit the resourceVersion; mutating webhooks then see none.
+    // A client that sends the whole object may omit the resourceVersion; mutating webhooks then see no resourceVersion.
     for (verb, format, body, object, old) in [
         (Verb::Update, Format::Json, &secret, &mutating, &both),
         (Verb::Update, Format::Json, &named, &both, &both),
@@ -253,9 +253,9 @@ fn webhooks_behind_others_have_nothing_gone_through_again() {
         let mutated = told.annotations.iter().filter(|(key, _)| key.starts_with("mutation.webhook.")).count();
         assert_eq!(mutated, asked, "{policy}");
         let looks = usize::try_from(LOOKS.load(Ordering::Relaxed)).expect("few");
-        // Each reading of the clock is a look. A match condition causes two looks, and so do some plug-ins in each
-        // round. If a round did not resume at the webhook where the last round stopped, the conditions of all earlier
-        // webhooks would look at the clock again.
+        // `looks` counts the readings of the clock. A match condition reads the clock twice, and so do some plug-ins in
+        // each round. If a round did not resume at the webhook where the last round stopped, the conditions of all
+        // earlier webhooks would be evaluated again.
         assert!(looks < asked * 100, "{policy}: {looks} looks for {asked} webhooks");
     }
 }
@@ -420,7 +420,7 @@ fn parameters_are_counted_by_their_size() {
         let body = json!({"metadata": {"name": name}, "spec": spec});
         create(&mut state, GROUP, "validatingadmissionpolicybindings", None, &body);
         let (decision, ..) = judged(&state, &request(&state, "", "secrets", Some("shop"), &secret));
-        // Each policy here costs ten million units. A hundred million are allowed for all policies.
+        // Each policy here costs ten million units. A hundred million units are allowed for all policies.
         match (number < 9, decision) {
             (true, decision) => _ = decision.expect("it is let through"),
             (false, Err(refusal)) => {

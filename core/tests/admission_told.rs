@@ -1,5 +1,5 @@
-//! Admission of single writes: what webhooks and policies get, what their answers do, and what clients and the audit
-//! log get.
+//! Admission of single writes: the input of webhooks and policies, the effects of their answers, and the output for
+//! clients and the audit log.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -56,7 +56,7 @@ impl World {
         World::with(&[], &[])
     }
 
-    /// A world with the default plug-ins and those in `enabled`; `told` has their configurations.
+    /// A world with the default plug-ins and the plug-ins in `enabled`; `told` has their configurations.
     fn with(enabled: &[&str], told: &[(&str, Value)]) -> World {
         let enabled = enabled.iter().map(|name| (*name).to_owned()).collect();
         let mut admission = Admission::chosen(&Choice { enabled, ..Choice::default() }).expect("plug-ins");

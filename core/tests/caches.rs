@@ -1,5 +1,5 @@
-//! Cached values change no result: the same requests have the same outcomes in a cluster whose caches are full and in one
-//! whose caches are empty before each request.
+//! Cached values change no result: the same requests have the same outcomes in a cluster whose caches are full and in a
+//! cluster whose caches are empty before each request.
 
 #[path = "custom_resources/world.rs"]
 #[allow(dead_code)]
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use world::{DEFINITIONS, World, words};
 
 const SCALERS: &str = "/apis/autoscaling/v1/namespaces/shop/horizontalpodautoscalers";
-/// The same objects in another version.
+/// The autoscalers in another version.
 const NEW_SCALERS: &str = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/shop/deployments";
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/shop/widgets";

@@ -1,4 +1,5 @@
-//! Deletion of namespaces, definitions and old Events: in which order objects are deleted, and how often they are read.
+//! Deletion of namespaces, definitions and old Events: the order in which objects are deleted, and the number of times
+//! that they are read.
 
 #[path = "custom_resources/world.rs"]
 #[allow(dead_code)]

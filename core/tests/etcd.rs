@@ -30,8 +30,8 @@ const RELEASE: u32 = 36;
 /// A Lease that was renewed between the recording of its value and the recording of its answer.
 const RENEWED: &str = "/registry/leases/kube-system/apiserver-wlv32tlttr4jl3gtroqexyxapa";
 
-/// Cases that differ because release 1.36 has other kinds, versions or fields; the built-in API is that of 1.35.
-/// `docs/DIFFERENCES.md` lists them.
+/// Cases that differ because release 1.36 has other kinds, versions or fields; the built-in API is the API of release
+/// 1.35. `docs/DIFFERENCES.md` lists them.
 const OF_LATER_RELEASES: [&str; 5] = [
     "/registry/csidrivers/csid2",
     "/registry/podcertificaterequests/etcdstoragepathtestnamespace/req-1",

@@ -23,7 +23,8 @@ use world::{DEFINITIONS, World};
 
 const FEW: usize = 400;
 const TIMES: usize = 4;
-/// How much more work four times as many items may take. The limit is above four because some sets are trees.
+/// The maximum factor by which the work may grow for four times as many items. The limit is above four because some
+/// sets are trees.
 const WORK_TIMES: usize = 6;
 /// A constant allowance. It also covers limits that only the longer body reaches.
 const BYTES_BESIDE: usize = 1 << 20;

@@ -104,7 +104,7 @@ const LEVELS: &str = "prioritylevelconfigurations";
 #[test]
 fn a_fresh_server_makes_all_and_says_that_they_are_there() {
     let mut world = World::new();
-    // Levels and schemas, and the status of the schemas.
+    // The steps write 8 levels, 11 schemas, and the status of each schema.
     assert_eq!(world.settle(), 8 + 11 + 11);
     let condition = world.dangling("probes");
     assert_eq!(
@@ -214,7 +214,7 @@ fn a_schema_says_whether_its_level_is_there() {
 fn what_a_server_cannot_do_without_is_there_in_any_case() {
     let mut world = World::new();
     let levels = |world: &World| Configuration::of(&world.state).levels.into_keys().collect::<Vec<_>>();
-    // Without any stored objects, the configuration is that of the objects that will be created.
+    // Without any stored objects, the configuration equals the configuration of the objects that will be created.
     assert_eq!(levels(&world).len(), 8);
     let schema = json!({"metadata": {"name": "mine"}, "spec": {"priorityLevelConfiguration": {"name": "later"}}});
     world.send(Verb::Create, SCHEMAS, None, schema).unwrap();

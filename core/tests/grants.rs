@@ -57,7 +57,7 @@ fn assert_forbidden<T: std::fmt::Debug>(answer: Result<T, Refusal>, words: &str)
 
 const NOT_HELD: &str = "is attempting to grant RBAC permissions not currently held";
 
-/// A user may label roles. Such a user must not be able to let its own role aggregate other roles by a label.
+/// A user may label roles. By a label, such a user must not be able to make its own role aggregate other roles.
 #[test]
 fn a_label_does_not_have_a_foreign_role_gathered() {
     let mut world = cluster(json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]));

@@ -1,5 +1,5 @@
-//! Validation rules of custom resources: compares our answers to definitions with rules and to their objects with
-//! Kubernetes' answers, which are recorded in `tests/data/cel.jsonl.gz`.
+//! Validation rules of custom resources: compares this server's answers to definitions with rules and to their objects
+//! with Kubernetes' answers, which are recorded in `tests/data/cel.jsonl.gz`.
 //!
 //! A case has a schema for `spec`, one or more rules for it (with `at: root` for the whole object), and objects: new
 //! objects, and updates of old objects. With `ratchet` the old objects were created before the rules. Long values have

@@ -1,5 +1,5 @@
 //! Type checks and defaults skip the parts that a patched document shares with the stored document. The result must
-//! equal that of processing the whole document.
+//! equal the result of processing the whole document.
 
 use holdfast_core::kinds::{apply_defaults, default_change, show_zeros, show_zeros_of_change};
 use holdfast_core::schema::{check, check_change, schema};

@@ -1,4 +1,5 @@
-//! A write as webhooks and policies see it: for matching rules, as documents, and as the variables of expressions.
+//! Shows a write to webhooks and policies: as attributes for their rules, as documents, and as variables of
+//! expressions.
 
 use super::expressions::Scope;
 use super::rules::{Asked, Matching, Rule};
@@ -46,12 +47,12 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// The request's namespace as reviews show it: for a Namespace its own name.
+    /// The request's namespace in reviews. For a Namespace object it is the object's name.
     pub(super) fn told_namespace(&self) -> &str {
         if self.is_on(NAMESPACE) { self.shown_name() } else { self.namespace() }
     }
 
-    /// Whether the write matches, and in which version of its kind it is to be shown.
+    /// The version of the kind in which the webhook or policy sees the write; `None` if the write does not match.
     pub(super) fn matches(&self, matching: &Matching) -> Option<Seen> {
         if !self.is_in(matching) || !self.is_selected(matching) {
             return None;
@@ -186,7 +187,7 @@ impl<'a> Attributes<'a> {
     }
 
     /// Replaces the object by the object that a webhook or policy returned. A returned object must not change the
-    /// namespace. If its managed fields cannot be parsed, the old ones stay.
+    /// namespace. If its managed fields cannot be parsed, the object keeps its old managed fields.
     pub(super) fn take_back(&mut self, changed: Value, shown: &Value, version: Seen) -> Result<(), Stop> {
         let mut changed = changed;
         let owners = &shown["metadata"]["managedFields"];

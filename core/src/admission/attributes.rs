@@ -27,7 +27,7 @@ pub enum Body {
     Part(Known),
 }
 
-/// One write on its way through the chain of plug-ins.
+/// A write as the plug-ins of the chain see and change it.
 pub struct Attributes<'a> {
     pub state: &'a State,
     pub admission: &'a Admission,
@@ -130,7 +130,7 @@ impl<'a> Attributes<'a> {
         Refusal::Forbidden { subject: self.subject(), why: Forbidden::Admission(why.into()) }.into()
     }
 
-    /// An error of the plug-in itself, which Kubernetes passes on without a reason.
+    /// The refusal for an error of the plug-in itself. As in Kubernetes, its status has no reason.
     pub(crate) fn fault(&self, why: impl Into<String>) -> Stop {
         Refusal::Unreasoned(Unreasoned::Admission(why.into())).into()
     }
@@ -144,8 +144,8 @@ impl<'a> Attributes<'a> {
         layout.map_err(|refusal| refusal.message())
     }
 
-    /// Checks and prunes a document that a webhook or policy changed, in the version that it was shown in. Returns the
-    /// unknown fields that were dropped.
+    /// Checks and prunes a document that a webhook or policy changed, in the version in which the webhook or policy saw
+    /// the document. Returns the unknown fields that were dropped.
     pub(super) fn check(&self, document: &mut Value, version: usize) -> Result<Texts, String> {
         self.layout(version)?.check(document).map_err(|error| error.to_string())
     }

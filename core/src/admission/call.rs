@@ -8,7 +8,7 @@ use holdfast_value::Value;
 pub struct Call {
     pub configuration: String,
     pub webhook: String,
-    /// Whether the webhook is a validating one.
+    /// Whether the webhook is a validating webhook.
     pub is_validating: bool,
     /// The webhook's `clientConfig`.
     pub client: Value,
@@ -27,7 +27,7 @@ impl Call {
     pub fn review(&self) -> Vec<Bytes> {
         let Self { api_version, request, .. } = self;
         let about = request.to_string();
-        // A request is never empty: it has a UID at least.
+        // The text ends with `}` after at least one field, because every request has a UID.
         let about = about.strip_suffix('}').unwrap_or_default();
         let api_version = Value::from(api_version.as_str());
         let head =
@@ -37,7 +37,7 @@ impl Call {
     }
 }
 
-/// A rate limiter. The write takes one token from it, and is refused if the limiter has none.
+/// A rate limiter. The write takes one token from it, and is refused if the limiter has no token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bucket {
     /// The index of the limit in the plug-in's configuration.

@@ -64,7 +64,7 @@ pub struct Scope<'a> {
 }
 
 impl Scope<'_> {
-    /// Match conditions cannot use the namespace, because they are evaluated before it is looked up.
+    /// Match conditions cannot use the namespace, because they are evaluated before the namespace is looked up.
     pub fn hide_namespace(&mut self) {
         self.fixed[3] = Value::Null;
     }
@@ -75,8 +75,8 @@ impl Expression {
         Expression { text: text.to_owned(), program: OnceLock::new() }
     }
 
-    /// The compiled expression. Only the first call compiles it and calls `known`. The variables of `known` must be
-    /// those of the scopes of all evaluations.
+    /// The compiled expression. Only the first call compiles it and calls `known`. `known` must return the variables
+    /// that the scopes of all evaluations have.
     pub fn program(&self, known: impl FnOnce() -> Known) -> Result<&Program, &str> {
         let compiled = self.program.get_or_init(|| {
             compile(&self.text, &known().environment()).map_err(|faults| {

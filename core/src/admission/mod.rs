@@ -2,8 +2,8 @@
 //!
 //! Start at [`plugins::PLUGINS`], the table of plug-ins in order, and at [`Attributes`], their view of a write. The
 //! enabled plug-ins ([`Admission`]) form a chain that runs twice for a write: the mutating half on the client's object,
-//! the validating half on the object that would be stored. A plug-in is a pair of functions over a snapshot; calls to
-//! the outside (webhooks) are effects like any other of the pipeline.
+//! the validating half on the object that would be stored. A plug-in is a pair of functions over a snapshot; its calls
+//! to the outside (webhooks) are effects of the pipeline.
 
 mod asked;
 mod attributes;

@@ -1,4 +1,4 @@
-//! Results of admission, as data. Callers that keep or count them need no other part of the chain.
+//! Results of admission, as data. Callers that store or count the results need no other part of admission.
 
 use crate::event::{ChangedBy, Offset};
 use crate::pipeline::decision::Write;
@@ -47,7 +47,7 @@ pub struct Admitted {
     pub changes: Vec<ChangedBy>,
 }
 
-/// Which webhooks and policies are called again because the object changed after their first call.
+/// The webhooks and policies to call again because the object changed after their first call.
 #[derive(Debug, Default, Clone)]
 pub struct Reinvocation {
     /// The round: 0 for the first run of the plug-ins, 1 for the second.
@@ -161,7 +161,7 @@ impl Admitted {
     }
 }
 
-/// A clock, in nanoseconds since some moment. Measured times go into metrics; no decision depends on them.
+/// A clock, in nanoseconds since some moment. Measured times are used only for metrics; no decision depends on them.
 pub type Ticks = fn() -> u64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -239,8 +239,8 @@ pub enum End {
     Unusable,
 }
 
-/// The pauses of a write: the last one of each round of mutating webhooks. Without them a judgement reaches the same
-/// result; it only repeats the work of the webhooks before the pause.
+/// The last pause of a write in each round of mutating webhooks. A judgement without the pauses has the same result,
+/// but processes the answers of all earlier webhooks again.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pauses([Option<Box<Pause>>; 2]);
 

@@ -1,7 +1,7 @@
 //! The registered webhooks and policies, an index kept up to date with the objects that define them.
 //!
-//! Events update the index, as roles update the RBAC index. A request looks up the webhooks and policies for its
-//! resource; if there are none, this costs one look-up.
+//! Each event on such an object updates the index. A request looks up the webhooks and policies for its resource; if
+//! there are none, this costs one look-up.
 
 use super::expressions::Expression;
 use super::rules::{Matching, rules};

@@ -1,4 +1,4 @@
-//! Which plug-ins are enabled, and their configuration.
+//! The enabled plug-ins and their configuration.
 
 use super::plugins::{Configuration, PLUGINS, Plugin};
 use crate::object::reader::read;
@@ -39,7 +39,7 @@ pub enum ConfigurationFault {
     Overlap {
         plugins: Vec<String>,
     },
-    /// The older option was used together with the newer ones.
+    /// The older option was used together with the newer options.
     Mixed,
     /// A fault in a plug-in's configuration.
     Plugin {
@@ -48,7 +48,8 @@ pub enum ConfigurationFault {
     },
 }
 
-/// The plug-ins without which the state would become inconsistent: a namespace must not end before its content.
+/// Enables the plug-ins without which the state would become inconsistent: a namespace must not be deleted before its
+/// objects.
 impl Default for Admission {
     fn default() -> Self {
         Admission::of(|plugin| plugin.is_vital)

@@ -1,4 +1,4 @@
-//! The APIServices of the group versions that this server itself serves: the built-in ones, and those of
+//! The APIServices of the group versions that this server itself serves: built-in group versions, and group versions of
 //! CustomResourceDefinitions.
 //!
 //! At the start all APIServices are compared. Later each event affects only the group versions that it changes, so that
@@ -17,12 +17,12 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const LABEL: &str = "kube-aggregator.kubernetes.io/automanaged";
 const ON_START: &str = "onstart";
 const ALWAYS: &str = "true";
-/// Priorities of custom resource groups. They sort behind the built-in groups.
+/// Priorities of custom resource groups. The priorities sort these groups behind the built-in groups.
 const CUSTOM_PRIORITIES: (i64, i64) = (1000, 100);
 /// Priorities of the aggregator's own group. The group is always first, and has no APIService.
 pub const OWN_PRIORITIES: (i64, i64) = (20_000, 10);
 
-/// The group versions that CustomResourceDefinitions serve. Events keep this up to date.
+/// The group versions that CustomResourceDefinitions serve. Events keep this index up to date.
 #[derive(Debug, Default)]
 pub struct Custom {
     /// The group versions that each definition serves.
@@ -32,7 +32,7 @@ pub struct Custom {
 }
 
 impl Custom {
-    /// Updates this for the newest state of a definition; `None` if the definition was deleted. Returns the group
+    /// Updates the index for the newest state of a definition; `None` if the definition was deleted. Returns the group
     /// versions for which to plan.
     pub fn note(&mut self, name: &str, definition: Option<&Value>) -> Vec<GroupVersion> {
         let now = definition.map(served_by).unwrap_or_default();
@@ -73,7 +73,7 @@ pub fn built_in(served: &GroupVersion) -> Option<(i64, i64)> {
     kinds::priorities(&served.group, &served.version)
 }
 
-/// The priorities of a group version, unless its APIService sets others.
+/// The priorities of a group version, unless its APIService sets other priorities.
 pub fn priorities(served: &GroupVersion) -> (i64, i64) {
     if served.group == GROUP {
         return OWN_PRIORITIES;

@@ -21,8 +21,8 @@ pub struct Address {
     pub port: u16,
 }
 
-/// The EndpointSlices of each Service. Events keep this up to date, so that finding the slices of a Service needs no
-/// scan.
+/// The EndpointSlices of each Service. Events keep this index up to date, so that finding the slices of a Service needs
+/// no scan.
 #[derive(Debug, Default)]
 pub struct Slices {
     of_service: BTreeMap<String, BTreeSet<String>>,
@@ -33,8 +33,8 @@ pub struct Slices {
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 impl Slices {
-    /// Updates this for the newest state of a slice; `None` if the slice was deleted. Returns the keys of the Services
-    /// that the slice belongs or belonged to.
+    /// Updates the index for the newest state of a slice; `None` if the slice was deleted. Returns the keys of the
+    /// Services that the slice belongs or belonged to.
     pub fn note(&mut self, key: &str, slice: Option<&Entry>) -> BTreeSet<String> {
         let (namespace, _) = meta::split_key(key);
         let service = slice.and_then(|slice| slice.index.label(SERVICE_NAME));

@@ -138,7 +138,8 @@ impl Policy {
         .of_known_users())
     }
 
-    /// An old policy without a version: absent fields mean everything, and its API group is every group.
+    /// Parses a policy in the old format without a version. An absent field matches everything, and the policy applies
+    /// to every API group.
     fn unversioned(line: &Value) -> Result<Policy, String> {
         let all = |text: String| if text.is_empty() { "*".to_owned() } else { text };
         let (resource, namespace) = (text(line, "resource")?, text(line, "namespace")?);

@@ -78,7 +78,7 @@ fn selectors_of(role: &Value) -> Option<Vec<LabelSelector>> {
     Some(selectors.map(selector_of).collect())
 }
 
-/// A selector. An invalid one selects nothing, and null is an empty object, which selects everything.
+/// Parses a selector. An invalid selector selects nothing, and null is an empty object, which selects everything.
 fn selector_of(selector: &Value) -> LabelSelector {
     match selector {
         Value::Null => LabelSelector::everything(),

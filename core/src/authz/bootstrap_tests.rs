@@ -106,7 +106,7 @@ fn documents_have_the_form_of_kubernetes() {
     );
 }
 
-/// Permissions on a new server; each row asks one question.
+/// Permissions on a new server. Each row has one request and its expected decision.
 #[test]
 fn a_fresh_server_allows_and_refuses() {
     let mut index = index();

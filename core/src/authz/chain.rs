@@ -117,7 +117,7 @@ impl Chain {
         self.ways.iter().any(|way| way.mode() == Some(mode))
     }
 
-    /// Whether any authorizer uses selectors; otherwise they need not be parsed.
+    /// Whether any authorizer uses selectors; otherwise selectors need not be parsed.
     pub fn reads_selectors(&self) -> bool {
         self.has(Mode::Node) || self.has(Mode::Webhook)
     }

@@ -1,4 +1,4 @@
-//! Chains: which authorizers are asked, in which order, and how their answers are combined.
+//! Tests the order in which chains ask authorizers, and how chains combine the answers.
 
 use super::*;
 use crate::authz::role::RoleKind;

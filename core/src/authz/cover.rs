@@ -94,7 +94,7 @@ mod tests {
         }
     }
 
-    /// Comparing each rule with each would take too long.
+    /// Comparing each rule with every other rule would take too long.
     #[test]
     fn many_rules_and_long_ones_are_compared_soon() {
         let numbers = |count: usize| (0..count).map(|number| format!("n{number}")).collect::<Vec<_>>();

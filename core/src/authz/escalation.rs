@@ -1,7 +1,7 @@
 //! Privilege escalation: users may not grant permissions that they do not have.
 //!
-//! These checks follow authorization, before a role or binding is written. The verbs `escalate` (on the role) and
-//! `bind` (on the referenced role) bypass them, and so does membership in the privileged group. The checks are the
+//! These checks are made after authorization, before a role or binding is written. The verbs `escalate` (on the role)
+//! and `bind` (on the referenced role) bypass them, and so does membership in the privileged group. The checks are the
 //! `authorize` functions of their kinds; other kinds with similar checks use the same [`Grant`].
 
 use super::chain::{Authorizer, Judged, all_rules};
@@ -209,7 +209,7 @@ mod tests {
     use holdfast_value::json;
     use std::sync::Arc;
 
-    /// `jane` has `rules` in the namespace `work`, and `joe` has everything everywhere.
+    /// Finds no kinds and no policies.
     struct Nowhere;
 
     impl Elsewhere for Nowhere {
@@ -226,6 +226,7 @@ mod tests {
         }
     }
 
+    /// `jane` has `rules` in the namespace `work`, and `joe` has everything everywhere.
     fn index(rules: Value) -> RbacIndex {
         let mut index = RbacIndex::default();
         index.put(RoleKind::Role, "work", "own", &json!({"rules": rules}));

@@ -1,4 +1,4 @@
-//! Impersonation: who may act as which user, and the resulting user.
+//! Impersonation: decides whether a user may act as another user, and returns the resulting user.
 //!
 //! [`legacy`] checks the permission `impersonate`. [`by_modes`] also checks constrained impersonation: permissions for
 //! some requests only, by the kind of user impersonated.
@@ -11,7 +11,7 @@ use crate::object::names;
 use crate::refusal::Refusal;
 use std::collections::BTreeMap;
 
-/// The user that a caller wants to impersonate.
+/// The user as whom a caller requests to act.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ActingAs {
     pub name: String,
@@ -58,7 +58,7 @@ impl Mode {
     const ALL: [Mode; 5] =
         [Mode::AssociatedNode, Mode::ArbitraryNode, Mode::ServiceAccount, Mode::UserInfo, Mode::Legacy];
 
-    /// The verb checked for users, groups and the other parts.
+    /// The verb that is checked for the user, its groups, its UID and its extra fields.
     fn verb(self) -> &'static str {
         match self {
             Mode::AssociatedNode => "impersonate:associated-node",
@@ -122,7 +122,8 @@ pub fn legacy(authorizer: &Authorizer<'_>, caller: &User, wanted: &ActingAs) -> 
 }
 
 /// The impersonated user, and the first mode that allows the impersonation. The mode `last`, which allowed the previous
-/// request, is tried first. If no mode allows the impersonation, the refusal is that of the mode tried first.
+/// request, is tried first. If no mode allows the impersonation, the refusal of the mode that was tried first is
+/// returned.
 pub fn by_modes(
     authorizer: &Authorizer<'_>,
     caller: &User,
@@ -169,7 +170,7 @@ fn by_mode(
     Ok(asking.user(wanted))
 }
 
-/// A caller that wants to impersonate a user in one mode.
+/// A caller that requests to act as another user, in one mode.
 struct Asking<'a> {
     authorizer: &'a Authorizer<'a>,
     caller: &'a User,

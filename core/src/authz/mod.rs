@@ -1,10 +1,10 @@
 //! Authorization: users, request attributes, and the authorizers that judge them.
 //!
 //! Start at [`Authorizer`](chain::Authorizer), which asks the configured authorizers in order: `rbac` (the index of
-//! roles and bindings), `nodes` (what each node's pods need), `abac` (the lines of a policy file) and `webhook`
-//! (another server). A new server creates the objects of `bootstrap` and `bootstrap_objects`. `reviews` answers the
-//! access review kinds, and `impersonation` decides which users may act as others. Authentication happens elsewhere: a
-//! [`User`] is already authenticated.
+//! roles and bindings), `nodes` (the objects that each node's pods need), `abac` (the lines of a policy file) and
+//! `webhook` (another server). A new server creates the objects of `bootstrap` and `bootstrap_objects`. `reviews`
+//! answers the access review kinds, and `impersonation` decides which users may act as others. Another crate
+//! authenticates: a [`User`] is already authenticated.
 
 pub mod abac;
 pub mod aggregation;

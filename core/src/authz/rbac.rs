@@ -1,7 +1,8 @@
 //! RBAC: the index of roles and bindings, and its decisions.
 //!
-//! The index is persistent: it is cloned with the state in constant time and updated with each document. A question
-//! checks the roles bound to the user or its groups if they are few, otherwise the roles that grant the request.
+//! The index is persistent: it is cloned with the state in constant time and updated with each document. A decision
+//! checks the roles that are bound to the user or its groups if these roles are few; otherwise it checks the roles that
+//! grant the request.
 
 use super::aggregation::{ClusterRole, RuleBlock, flattened, gathered};
 use super::role::{GROUP, RoleKind, SERVICE_ACCOUNT};
@@ -107,7 +108,7 @@ pub struct RulesForUser {
 }
 
 impl RbacIndex {
-    /// The decision for `user` doing `attributes`. RBAC only allows, it never denies.
+    /// The decision about a request of `user` with these attributes. RBAC only allows, it never denies.
     pub fn authorize(&self, user: &User, attributes: &Attributes<'_>) -> Verdict {
         let namespace = match &attributes.target {
             Target::Resource(target) => target.namespace,

@@ -1,5 +1,5 @@
-//! Tables for the index's decisions, and a property test against a naive twin that reads every document for each
-//! question.
+//! Tables for the index's decisions, and a property test against a naive implementation that reads every document for
+//! each decision.
 
 use super::*;
 use crate::authz::ResourceTarget;
@@ -368,7 +368,7 @@ proptest! {
     }
 }
 
-/// The number of roles that one question reads, for each scope and subject.
+/// The number of roles that one decision reads, for each scope and subject.
 fn looked_at(index: &RbacIndex, user: &User, namespace: &str) -> Vec<usize> {
     let scopes = index.scopes_of(namespace);
     scopes.flat_map(|scope| subjects_of(user).map(|named| scope.roles_of(named).count())).collect()

@@ -54,8 +54,8 @@ pub fn invalid(kind: &Kind, causes: Causes) -> Refusal {
     Refusal::Invalid { subject: Subject::new(&kind.hub().group, "", ""), causes }
 }
 
-/// Answers a TokenReview with the token's user and those of the requested audiences for which it is valid, or with the
-/// reason why it is invalid.
+/// Answers a TokenReview. The answer has the token's user and the requested audiences for which the token is valid, or
+/// the reason why the token is invalid.
 pub fn token_review(body: &Value, reviewed: Result<(&User, &[String]), &str>) -> Result<Value, Refusal> {
     if text(body.get("spec").unwrap_or(&Value::Null), "token").is_empty() {
         return Err(Refusal::BadRequest(BadRequest::NoToken));
@@ -159,7 +159,7 @@ fn selector_causes(resource: &Value, name: &str, causes: &mut Causes) {
     }
 }
 
-/// An unknown operator may come from a newer client, and is accepted.
+/// An unknown operator is accepted, because a newer client may have sent it.
 fn requirement_causes(requirement: &Value, selector: &str, at: &str, causes: &mut Causes) {
     let key = text(requirement, "key");
     if selector == "fieldSelector" && key.is_empty() {
@@ -211,7 +211,7 @@ fn access_status(spec: &Value, user: &User, authorizer: &Authorizer<'_>) -> Valu
     status
 }
 
-/// The selectors in a review, raw or as requirements, and messages for those that cannot be parsed. The request is
+/// The selectors in a review, raw or as requirements, and messages for selectors that cannot be parsed. The request is
 /// judged without the invalid selectors, that is, as a request for more objects.
 fn selected_of(resource: &Value) -> (Selected, Vec<String>) {
     let mut selected = Selected::default();

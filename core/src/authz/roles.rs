@@ -8,7 +8,8 @@ use imbl::OrdMap;
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
-/// Up to this many rules with this many texts together are searched without an index, which would be no faster.
+/// Up to this many rules, with up to this many texts together, are searched without an index, because an index would be
+/// no faster.
 const RULES_WALKED: usize = 16;
 const TEXTS_WALKED: usize = 256;
 
@@ -71,9 +72,9 @@ impl Rules {
 
 /// The roles of a namespace or the cluster, by name and by their grants.
 ///
-/// A write of a role re-indexes few roles. Roles are stored in segments, each at most half as large as the one before.
-/// A written role goes into the last segment, and segments that are too large for their position are merged. Segments
-/// may still contain older versions of roles; a look-up compares them with the current ones.
+/// A write of a role re-indexes few roles. Roles are stored in segments, each at most half as large as the segment
+/// before it. A written role goes into the last segment, and segments that are too large for their position are merged.
+/// Segments may still contain older versions of roles; a look-up compares them with the current versions.
 #[derive(Debug, Clone, Default)]
 pub struct RoleSet {
     by_name: OrdMap<Arc<str>, Arc<Rules>>,

@@ -69,7 +69,7 @@ impl RuleIndex {
     }
 
     /// The first rule that grants `part` and that `accept` accepts. To reject a rule, `accept` returns the number of
-    /// the next rule that it could accept. `rule` returns the rule with a number.
+    /// the next rule that it could accept. `rule` returns the rule with a given number.
     pub fn find<'r>(
         &self,
         part: &Part<'_>,
@@ -244,7 +244,7 @@ fn url<'r>(entry: &Entry, rule: &'r PolicyRule) -> Option<&'r str> {
     rule.non_resource_urls.get(entry.part as usize).map(String::as_str)
 }
 
-/// The part of a URL before its `*`; `None` without one.
+/// The part of a URL before its `*`; `None` without a `*`.
 fn prefix(url: &str) -> Option<&str> {
     url.ends_with('*').then(|| url.trim_end_matches('*'))
 }

@@ -18,8 +18,8 @@ pub(super) struct RuleLine {
     pub cluster: bool,
 }
 
-/// Splits a table into blocks. A line indented by four spaces continues the line before it: they are joined with a
-/// space, or without one after a comma.
+/// Splits a table into blocks. A line indented by four spaces continues the line before it: the two lines are joined
+/// with a space, or without a space after a comma.
 pub(super) fn blocks(table: &str) -> Vec<Block> {
     let mut logical: Vec<(bool, String)> = Vec::new();
     for line in table.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// The server writes the rules as this service account in kube-system.
 const MANAGER: &str = "clusterrole-aggregation-controller";
 
-/// One apply for each aggregated ClusterRole whose rules are out of date.
+/// Plans a server-side apply for each aggregated ClusterRole whose rules are out of date.
 pub fn plan(state: &State) -> Vec<Step> {
     let Some((kind, version)) = state.registry.known(known::CLUSTER_ROLE) else { return Vec::new() };
     let apply = |name: String| {

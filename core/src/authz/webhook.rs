@@ -1,7 +1,8 @@
 //! Authorization webhooks: the questions to another server, and the interpretation of its answers.
 //!
-//! Nothing here waits. A judgement that needs an unanswered question records it in [`Consulted`], and its result is
-//! discarded: the caller asks the webhook, adds the answer to the [`Opinions`], and judges again.
+//! This module never waits. If a judgement needs an answer that is not there yet, it records the question in
+//! [`Consulted`], and its result is discarded. The caller asks the webhook, adds the answer to the [`Opinions`], and
+//! judges again.
 
 use super::{Attributes, Selected, Target, User, Verdict};
 use crate::cel::{Budget, Environment, Program, Type, Value as CelValue, compile};

@@ -110,7 +110,7 @@ pub struct Entry {
 pub struct Fold {
     pub range: Node,
     pub kind: FoldKind,
-    /// One variable, or two: index and item, or key and value.
+    /// The names of the loop's variables. Two variables are index and item of a list, or key and value of a map.
     pub variables: Vec<String>,
     /// The filter of `map`, `transformList` and `transformMap`, if any.
     pub filter: Option<Node>,

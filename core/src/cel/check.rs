@@ -279,7 +279,7 @@ impl Checker<'_> {
         Type::map(simple_key(self.unifier.apply(&key)), self.unifier.apply(&value))
     }
 
-    /// The common type of two types: the wider one, or dynamic.
+    /// The common type of two types: the wider type, or dynamic.
     fn join(&mut self, so_far: Option<Type>, next: Type) -> Type {
         let Some(so_far) = so_far else { return next };
         let mark = self.unifier.mark();
@@ -339,7 +339,7 @@ impl Checker<'_> {
         self.node(&mut fold.body);
         self.scopes.truncate(outer);
         let body = fold.body.ty.clone();
-        // The errors are those of the loop into which cel-go expands the macro.
+        // The errors are the errors of the loop into which cel-go expands the macro.
         match fold.kind {
             FoldKind::All | FoldKind::Exists => {
                 if !self.unifier.assign(&Type::Bool, &body) {
@@ -484,7 +484,7 @@ fn named_type(name: &str) -> Option<Type> {
     })
 }
 
-/// Whether the first type is dynamic in every part in which the second is.
+/// Whether `one` is dynamic in every part in which `other` is dynamic.
 fn is_wider(one: &Type, other: &Type) -> bool {
     match (one.plain(), other.plain()) {
         (Type::Dyn | Type::Param(_) | Type::Error, _) => true,

@@ -117,8 +117,8 @@ fn maps<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, EvalE
     Ok(true)
 }
 
-/// Compares an object of a document. Null fields count as absent. Fields that the type does not know must be equal if
-/// both objects have them.
+/// Compares an object of a document. Null fields count as absent. A field that the type does not declare must be equal
+/// if both objects have the field.
 fn objects<'a>(
     (a, fields, object): (&Value<'a>, &holdfast_value::Map, &ObjectType),
     b: &Value<'a>,

@@ -262,7 +262,7 @@ impl Estimator<'_> {
             Type::List(item) => Some(&**item),
             _ => None,
         };
-        // Kubernetes knows item sizes of values in the schema, but not of computed values.
+        // Kubernetes estimates the item sizes of values in the schema, but not of computed values.
         let item_size = match &known.place {
             Place::Computed => None,
             place => self.step(place, value_of).size(),

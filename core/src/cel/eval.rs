@@ -118,7 +118,8 @@ impl<'a> Machine<'_, 'a> {
             }
             [first, second] => {
                 let first = self.eval(first)?;
-                // If the optional has a value, the alternative is not evaluated. As in cel-go it then costs nothing.
+                // If the optional has a value, the alternative is not evaluated. As in cel-go, the alternative then
+                // costs nothing.
                 if let Value::Optional(value) = &first
                     && let "or" | "orValue" = call.function.as_str()
                 {
@@ -174,7 +175,7 @@ impl<'a> Machine<'_, 'a> {
         Ok(result)
     }
 
-    /// Equality. The call's cost counts only the outermost size, so deeper comparisons have their own limit.
+    /// Compares two values. The call's cost counts only the outermost size, so deeper comparisons have their own limit.
     fn equal(&mut self, a: &Value<'a>, b: &Value<'a>) -> Result<bool, EvalError> {
         self.with_fuel(|fuel| equal(a, b, fuel))
     }

@@ -1,11 +1,12 @@
-//! The Common Expression Language in the dialect of Kubernetes: parse and type check once, evaluate often.
+//! The Common Expression Language in the dialect of Kubernetes. An expression is parsed and type-checked once, and
+//! evaluated often.
 //!
-//! Start at [`compile`]. `types` and `value` are the types and values of expressions, `functions` has tables.
-//! An expression passes these modules: `lex` and `parse` (with `chain` and `macros`) build a tree (`ast`); `check`
-//! (with `unify`) infers its types; `validate` checks its literals; `estimate` bounds its cost; `constants` computes
-//! constant parts; `eval` (with `follow`) evaluates it, and `work` counts work that `cost` leaves out. `document` and
-//! `compare` read values; `written` converts values to documents.
-//! Nothing here depends on Kubernetes' kinds: the caller declares the variables and their types.
+//! Start at [`compile`]. `types` and `value` are the types and values of expressions, `functions` has tables. An
+//! expression passes these modules: `lex` and `parse` (with `chain` and `macros`) build a tree (`ast`); `check` (with
+//! `unify`) infers its types; `validate` checks its literals; `estimate` bounds its cost; `constants` computes constant
+//! parts; `eval` (with `follow`) evaluates it, and `work` counts work that `cost` leaves out. `document` and `compare`
+//! read values; `written` converts values to documents. This module does not depend on Kubernetes' kinds: the caller
+//! declares the variables and their types.
 
 mod ast;
 mod build;
@@ -41,8 +42,8 @@ pub use value::{EvalError, Value};
 use ast::{Kind, Node, Place};
 use std::fmt;
 
-/// The variables that an expression can use, in the order of the values that [`Program::eval`] gets. Functions and
-/// literals are those of Kubernetes.
+/// The variables that an expression can use, in the order of the values that [`Program::eval`] gets. Expressions have
+/// the functions and literals of Kubernetes.
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
     variables: Vec<(String, Type)>,

@@ -1,7 +1,7 @@
 //! The types of expressions, and of the documents that expressions read.
 //!
-//! A [`Type::Declared`] wraps a type with facts from a schema: a size limit, whether null is allowed, how a list
-//! compares. The checker ignores the wrapper; reading documents and estimating costs use it.
+//! A [`Type::Declared`] wraps a type with facts from a schema: a size limit, whether null is allowed, how lists are
+//! compared. The checker ignores the wrapper; reading documents and estimating costs use it.
 
 use super::names::{RESERVED, escape};
 use std::fmt;

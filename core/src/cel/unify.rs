@@ -80,7 +80,7 @@ impl Unifier {
             }
             (Type::Dyn | Type::Error, _) => true,
             (_, Type::Dyn | Type::Error) => {
-                // A variable that is bound to a type and meets a dynamic value becomes dynamic.
+                // A bound type variable becomes dynamic when it gets a dynamic value.
                 self.widen(expected, Type::Dyn);
                 true
             }

@@ -90,7 +90,7 @@ fn key_bytes(key: &Key<'_>) -> u64 {
 pub fn smaller(one: &Value<'_>, other: &Value<'_>) -> u64 {
     let (Value::String(a), Value::String(b)) = (one, other) else { return one.size().min(other.size()) };
     let (short, long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
-    // A text with fewer bytes may have more characters than the other, but fewer than four times as many.
+    // A text with fewer bytes may have more characters than the other text, but fewer than four times as many.
     let least = short.chars().count();
     least.min(long.chars().take(least).count()) as u64
 }

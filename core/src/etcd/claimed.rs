@@ -1,4 +1,5 @@
-//! IPAddress objects. API servers that share a store record in them which Service has which address.
+//! Reads and writes IPAddress objects. API servers that share a store record the Service of each address in these
+//! objects.
 
 use super::{Fault, Keys, Media, read, write};
 use crate::kinds::networking::{AddressOwner, given_address, holder};

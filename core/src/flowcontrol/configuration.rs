@@ -33,7 +33,7 @@ pub struct Level {
 
 impl Configuration {
     /// The configuration from the objects in the state. Mandatory objects are always added. A server that has no such
-    /// objects yet uses the built-in ones, which it is about to create.
+    /// objects yet uses the built-in objects, which it is about to create.
     pub fn of(state: &State) -> Configuration {
         let none = |(kind, _): (KindId, usize)| state.count(kind) == 0;
         if state.registry.known(known::FLOW_SCHEMA).is_none_or(none) {

@@ -31,12 +31,12 @@ impl Hand {
     pub fn deal(flow: u64, deck: u32, size: u32) -> Hand {
         let size = size.clamp(1, deck.max(1)) as usize;
         let mut hand = Hand { queues: [0; HAND_MAX], size: size.min(HAND_MAX) };
-        // The cards dealt so far, in ascending order.
+        // The queues dealt so far, in ascending order.
         let mut dealt = [0; HAND_MAX];
         let mut rest = flow;
         for place in 0..hand.size {
             let left = u64::from(deck.max(1)) - place as u64;
-            // The index of the next card among the cards that are not dealt yet.
+            // The index of the next queue among the queues that are not dealt yet.
             let mut card = (rest % left) as u32;
             rest /= left;
             let mut before = 0;
@@ -63,7 +63,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     proptest! {
-        /// Compares with a simple implementation, which removes cards from a list one after another.
+        /// Compares with a simple implementation, which removes queues from a list one after another.
         #[test]
         fn hands_are_dealt_from_a_deck(seed: u64, deck in 1_u32..200, size in 1_u32..12) {
             let hand = Hand::deal(seed, deck, size);

@@ -1,11 +1,11 @@
-//! Priority and fairness: which requests go first when more arrive than the server can handle.
+//! Priority and fairness: decides which requests start first when more requests arrive than the server can handle.
 //!
 //! [`Configuration`] is read from the objects of `flowcontrol.apiserver.k8s.io`. It determines the flow of a request
 //! ([`schemas`]) and the number of the server's seats for each priority level ([`seats`]). A priority level is a
 //! [`Queues`]: it starts requests, queues them, or refuses them. [`work`] computes how many seats a request takes,
 //! [`deal`] chooses the queues of a flow, and [`upkeep`] keeps the objects up to date.
 //!
-//! Nothing here waits or reads a clock: each call carries the time, in nanoseconds since the server's start.
+//! This module never waits and reads no clock: each call carries the time, in nanoseconds since the server's start.
 
 pub mod configuration;
 pub mod deal;

@@ -1,10 +1,10 @@
 //! One priority level: its seats, and the queues in which requests wait for them.
 //!
-//! Fair queuing by virtual time. The level's progress is the seat time, in nanoseconds of one seat, to which each queue
-//! in use has been entitled since the start. A queue's next request virtually begins at the queue's own progress, and
-//! virtually ends after the seat time that the request takes. The request with the earliest virtual end starts first. A
-//! request's duration is unknown until it ends. Until then a short duration is assumed, and the difference is charged
-//! to the queue afterwards.
+//! Virtual time makes the queuing fair. The level's progress is the seat time, in nanoseconds of one seat, to which
+//! each queue in use has been entitled since the start. A queue's next request virtually begins at the queue's own
+//! progress, and virtually ends after the seat time that the request takes. The request with the earliest virtual end
+//! starts first. A request's duration is unknown until it ends. Until then a short duration is assumed, and the
+//! difference is charged to the queue afterwards.
 //!
 //! A queue without waiting or running requests is dropped, so that memory grows with the requests in progress, not with
 //! the configuration or the number of flows.
@@ -57,7 +57,7 @@ pub enum Full {
     Queue,
 }
 
-/// Why a request leaves its queue before its turn.
+/// Why a request leaves its queue before it starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leave {
     TimedOut,
@@ -72,7 +72,7 @@ pub struct Counts {
     pub rejected: u64,
     pub timed_out: u64,
     pub cancelled: u64,
-    /// How often some seats were free, but too few for the next request.
+    /// The number of times that some seats were free, but too few for the next request.
     pub no_room: u64,
 }
 
@@ -220,8 +220,8 @@ impl<T> Queues<T> {
         true
     }
 
-    /// Ends an executed request. If the request keeps some seats, returns for how long; the caller must
-    /// [release](Self::release) them afterwards.
+    /// Ends an executed request. If the request keeps some seats, returns the time for which it keeps them; the caller
+    /// must [release](Self::release) them afterwards.
     pub fn end(&mut self, now: Moment, ticket: Ticket) -> Option<Moment> {
         self.pass(now);
         let request = self.running.remove(&ticket)?;

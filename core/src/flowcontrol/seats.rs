@@ -3,7 +3,7 @@
 use super::{Level, Moment};
 use std::collections::BTreeMap;
 
-/// How often limits are adjusted to demand.
+/// The period after which limits are adjusted to demand.
 pub const ADJUSTMENT_PERIOD: Moment = 10_000_000_000;
 /// The part of a demand peak that remains after one period. Half of the peak remains after five minutes.
 const DECAY: f64 = 0.977;
@@ -42,7 +42,7 @@ fn percent_of(seats: u32, percent: u32) -> u32 {
     u32::try_from((u64::from(seats) * u64::from(percent) + 50) / 100).unwrap_or(u32::MAX)
 }
 
-/// The number of seats that a level wants, and the bounds of the number that it may get.
+/// The number of seats that a level demands, and the bounds of the number that it may get.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Claim {
     pub target: f64,
@@ -61,7 +61,7 @@ impl Claim {
 /// that the sum is `total`. Returns the seats and the part. Lower bounds apply even if their sum exceeds `total`.
 pub fn allot(total: f64, claims: &[Claim]) -> (Vec<f64>, f64) {
     let given = |part: f64| claims.iter().map(|claim| claim.at(part)).sum::<f64>();
-    // With this part or a larger one, every level is at its upper bound.
+    // With this part or a larger part, every level is at its upper bound.
     let most = claims.iter().map(|claim| claim.upper / claim.target.max(TARGET_MIN)).fold(0.0, f64::max);
     let (mut low, mut high) = (0.0, most);
     // The sum grows with the part, so a binary search finds the part. After about this many halvings a floating-point
@@ -90,7 +90,7 @@ impl Demand {
         Demand { began: now, last: now, seats: 0, sum: 0.0, squares: 0.0, max: 0 }
     }
 
-    /// Records that this many seats are wanted, beginning `now`.
+    /// Records that this many seats are demanded, beginning `now`.
     pub fn note(&mut self, now: Moment, seats: u64) {
         let elapsed = now.saturating_sub(self.last) as f64;
         self.sum += elapsed * self.seats as f64;
@@ -155,7 +155,7 @@ pub fn adjust(levels: &[(Bounds, Wish)]) -> (Vec<u32>, f64) {
     (seats.collect(), part)
 }
 
-/// The seats that a level wants.
+/// The seats that a level demands.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Wish {
     Exempt { peak: u64 },

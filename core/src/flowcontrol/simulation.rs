@@ -116,7 +116,7 @@ impl SimulatedLevel {
         }
     }
 
-    /// Moves waiting requests that have started to the running ones.
+    /// Moves waiting requests that have started to the running requests.
     fn settle(&mut self) {
         for ticket in self.level.take_started() {
             let place = self.waiting.iter().position(|(waiting, _)| *waiting == ticket).expect("it waits");
@@ -351,7 +351,7 @@ fn a_long_request_earns_no_credit_while_it_runs() {
         world.happen(Event::Pass(10 * MS));
         world.happen(Event::End(1));
     }
-    // Now both flows want more seats than there are, and share the remaining seat alternately.
+    // Now both flows demand more seats than exist, and get the remaining seat alternately.
     (0..20).for_each(|_| world.happen(arrive(long)));
     (0..20).for_each(|_| world.happen(arrive(other)));
     let mut turns = 0;

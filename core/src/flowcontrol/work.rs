@@ -22,7 +22,7 @@ pub struct Work {
     pub initial_seats: u32,
     /// Seats after the execution, while watchers are notified.
     pub final_seats: u32,
-    /// How long the final seats are held.
+    /// The time for which the final seats are held.
     pub lingering: Moment,
 }
 

@@ -1,4 +1,4 @@
-//! The log as people look at it: how objects differ, who set which field, and which version a time means.
+//! Shows the log to people: differences between objects, the user who set each field, and the version at a time.
 //!
 //! [`difference()`] compares two documents by the kind's schema, [`Blame`] follows an object's versions, [`revert()`]
 //! undoes one change, [`moment`] finds versions by time, [`find`] finds kinds by the names that kubectl accepts, and

@@ -1,16 +1,17 @@
 //! Finds the version that a time means.
 //!
 //! A time means the version just before the first event that is later than the time. An event's time is the time at
-//! which its request was judged, but the log is in commit order. So times may go back a little between events, and
-//! clocks may be reset. The rule follows the order of the log: all events after the first later event count as later,
-//! even if their own times are not. [`version_at`] finds a later event by binary search. Then it searches the events
-//! within [`DISORDER_MS`] before that event for one that is also later.
+//! which its request was judged, but the log is in commit order. So an event may have an earlier time than the event
+//! before it, and clocks may be reset. The rule follows the order of the log: all events after the first later event
+//! count as later, even if their own times are not. [`version_at`] finds a later event by binary search. Then it
+//! searches the events within [`DISORDER_MS`] before that event for one that is also later.
 
 use crate::event::Offset;
 use jiff::{SignedDuration, Timestamp};
 use std::fmt;
 
-/// The result is exact if times within the log go back by at most this much.
+/// The result is exact if no event has a time that is more than this many milliseconds before the time of an earlier
+/// event.
 pub const DISORDER_MS: i64 = 60_000;
 
 /// A moment as a user writes it.
@@ -122,8 +123,8 @@ pub fn version_at<E>(
     Ok(Offset(end.0 - 1))
 }
 
-/// The offset of an event that is later than the time, while the event before it is not; without such an event, the
-/// offset after the last event.
+/// The offset of an event that is later than the time and follows an event that is not later; without such an event,
+/// the offset after the last event.
 fn first_later<E>(
     time_ms: i64,
     last: Offset,

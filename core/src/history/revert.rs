@@ -108,7 +108,8 @@ impl<'s> Merge<'s> {
 
     fn keyed(&mut self, node: Option<Node<'s>>, path: &Path, before: Keyed, after: Keyed, now: Keyed) -> Vec<Value> {
         let mut merged: Vec<(String, Value)> = Vec::new();
-        // Existing elements keep their order. A restored element goes behind the element that it followed before.
+        // Existing elements keep their order. A restored element is inserted behind the element that it followed
+        // before.
         for (key, _) in &now {
             merged.extend(self.element(node, path, key, [&before, &after, &now]).map(|value| (key.clone(), value)));
         }
@@ -235,7 +236,7 @@ mod tests {
             ),
             (labels(json!({"a": "1"})), labels(json!({})), labels(json!({})), labels(json!({"a": "1"})), &[]),
             (labels(json!({})), labels(json!({"a": "1"})), labels(json!({"a": "1"})), labels(json!({})), &[]),
-            // Keyed elements are undone one by one.
+            // Changes of keyed elements are undone one by one.
             (
                 containers(&[a.clone(), b.clone()]),
                 containers(&[a2.clone(), b.clone()]),
@@ -328,8 +329,8 @@ mod tests {
             }
         }
 
-        /// With force, every field that the change touched returns to its old value, so undoing it twice changes
-        /// nothing more.
+        /// With force, every field that the change touched returns to its old value, so undoing the change a second
+        /// time has no effect.
         #[test]
         fn taking_back_twice_is_taking_back_once(before in documents(), after in documents(), now in documents()) {
             if before.is_object() && after.is_object() && now.is_object() {

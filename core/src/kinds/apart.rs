@@ -1,4 +1,4 @@
-//! Which kinds may be in an etcd of their own (`--etcd-servers-overrides`).
+//! Decides whether a kind may be stored in a separate etcd (`--etcd-servers-overrides`).
 
 use super::{KindId, Registry, known};
 

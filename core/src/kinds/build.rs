@@ -194,8 +194,8 @@ impl Kind {
         self
     }
 
-    /// Sets the metadata rules that the kind's own validation repeats on update, if they differ from the rules of the
-    /// update.
+    /// Sets the metadata rules that the kind's own validation repeats on update. By default these are the rules for
+    /// updates.
     pub fn metadata_on_update(mut self, rules: MetadataOnUpdate) -> Self {
         self.metadata.on_update = rules;
         self
@@ -256,7 +256,7 @@ impl Kind {
         self
     }
 
-    /// Sets how objects of this kind relate to nodes.
+    /// Sets how the Node authorizer relates objects of this kind to nodes.
     pub fn leads_to_nodes(mut self, relation: Relation) -> Self {
         self.relation = Some(relation);
         self
@@ -387,7 +387,8 @@ impl Kind {
         self
     }
 
-    /// Sets the paths that the columns read below the metadata, if they are few.
+    /// Sets the paths that the columns read in addition to the metadata. Without this call, the columns read the whole
+    /// object.
     pub fn glance(mut self, paths: &[&'static str]) -> Self {
         self.shown.glance = Glance::at(paths);
         self

@@ -1,7 +1,7 @@
 //! Table columns: the functions that all kinds share for making columns, reading documents, and printing ages and
 //! selectors.
 //!
-//! A cell never fails: for a missing field it shows what Kubernetes shows.
+//! A cell never fails: for a missing field it shows the same text as Kubernetes.
 
 use super::{Cell, Column, Description};
 use holdfast_value::{Map, Value};
@@ -418,7 +418,7 @@ apiextensions CustomResourceDefinition:
             };
             let named = columns.iter().filter(|column| !column.name.is_empty());
             assert_eq!(named.map(header).collect::<Vec<_>>().join(" "), expected.trim(), "{kind}");
-            // Every column must cope with an empty document.
+            // Every column must accept an empty document.
             assert!(columns.is_empty() || shown(&columns, &json!({})).contains('|'), "{kind}");
         }
     }

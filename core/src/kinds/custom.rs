@@ -56,8 +56,8 @@ impl CustomVersion {
         self.schema.get_or_init(|| {
             let everything = || holdfast_value::json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
             let parsed = Structural::parse(&self.openapi().unwrap_or_else(everything));
-            // The schema was accepted when the definition was written, so it parses. If it does not, objects stay
-            // unchanged.
+            // The schema was accepted when the definition was written, so it parses. If the schema does not parse,
+            // objects stay unchanged.
             parsed.unwrap_or_else(|_| Structural::anything())
         })
     }
@@ -114,7 +114,7 @@ pub struct Conversion {
     pub object: Value,
 }
 
-/// A stored object as the present schema of its version allows it, and the index of that version.
+/// Fits a stored object to the present schema of its version. Returns the index of the version, and the object.
 pub fn as_stored(kind: &Kind, object: Value) -> (usize, Value) {
     let mut object = object;
     // The named version may be missing only if the definition no longer has it: Kubernetes forbids removing a version
@@ -134,8 +134,8 @@ pub fn as_stored(kind: &Kind, object: Value) -> (usize, Value) {
     (stored, object)
 }
 
-/// Converts an object without a webhook: sets the new version's name, and removes fields that the new version does not
-/// know.
+/// Converts an object without a webhook: sets the new version's name, and removes fields that the schema of the new
+/// version lacks.
 pub fn relabelled(kind: &Kind, from: usize, to: usize, object: Value) -> Value {
     let mut object = object;
     if from != to

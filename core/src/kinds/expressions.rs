@@ -112,8 +112,7 @@ impl Admission {
     }
 }
 
-/// The type of a variable for expressions that use the variable. Object types, and types that only functions know,
-/// become dynamic.
+/// The type of a variable for expressions that use the variable. Types of objects and opaque types become dynamic.
 fn kept(ty: &Type) -> Type {
     match ty.plain() {
         Type::List(item) => Type::list(kept(item)),

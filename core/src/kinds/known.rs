@@ -16,7 +16,7 @@ const fn core(kind: &'static str, resource: &'static str) -> Known {
 }
 
 pub const CONFIG_MAP: Known = core("ConfigMap", "configmaps");
-/// Event is one kind that two groups serve.
+/// Two groups serve the kind Event.
 pub const EVENT: Known = core("Event", "events");
 pub const LIMIT_RANGE: Known = core("LimitRange", "limitranges");
 pub const PERSISTENT_VOLUME: Known = core("PersistentVolume", "persistentvolumes");

@@ -44,7 +44,7 @@ impl Kind {
         self.versions[version].custom.as_ref().map_or(&self.shown, |custom| &custom.shown)
     }
 
-    /// Keeps a converted form of an object. The form is packed when it has become old.
+    /// Makes the body of a converted object. The body is packed if it still exists after many newer bodies were made.
     pub fn keep(&self, made: Bytes) -> Body {
         let body = Body::new(made);
         self.packer.lock().note(&body);
@@ -108,8 +108,8 @@ impl Kind {
         chosen.filter(|chosen| !chosen.is_empty()).map_or_else(|| format!("{}List", self.kind), str::to_owned)
     }
 
-    /// Removes the fields of a webhook-converted object that its version's schema does not know. Defaults are set
-    /// elsewhere: on requests, and when stored objects are read.
+    /// Removes the fields of a webhook-converted object that its version's schema lacks. Defaults are set elsewhere: on
+    /// requests, and when stored objects are read.
     pub fn fit(&self, api_version: &str, document: &mut Document) {
         let Some(Layout::Custom(custom)) = self.version_named(api_version).and_then(|version| self.layout(version))
         else {

@@ -65,8 +65,8 @@ const NETWORKS: &[&str] = &["IPAddress", "ServiceCIDR"];
 pub struct Offer {
     /// The minor release that the server emulates.
     pub release: u32,
-    /// Whether a version that is newer than the emulated release is offered if that release has a less stable version
-    /// of the kind, at least a beta.
+    /// Whether versions newer than the emulated release are offered, for kinds of which the release has a less stable
+    /// version, at least a beta.
     pub forward: bool,
     /// Whether versions that the operator enables by group and version may be newer than the emulated release.
     pub asked_forward: bool,
@@ -182,7 +182,7 @@ impl Offer {
     fn offers(&self, kind: &Kind, version: &Version) -> bool {
         let there = self.is_there(kind, version);
         let mut names = names(kind, version).into_iter();
-        // Entries for a resource and a version come before the general entries.
+        // Entries for a resource or a version have precedence over the general entries.
         if let Some(on) = names.find_map(|name| self.asked.get(&name).copied()) {
             return on && (there || self.asked_forward);
         }

@@ -19,7 +19,7 @@ pub struct FieldSet {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Node {
     element: String,
-    /// Whether the path to this node is itself in the set, whatever paths below it are.
+    /// Whether the path to this node is itself in the set, in addition to any paths below it.
     member: bool,
     below: FieldSet,
 }

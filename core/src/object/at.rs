@@ -151,7 +151,7 @@ impl<'a> At<'a> {
         Fault { at: *self, tells: Tells::NotSupported(supported) }
     }
 
-    /// The fault of a field that Kubernetes reports with another value than that of the field.
+    /// The fault of a field that Kubernetes reports with another value than the value of the field.
     pub fn invalid_as<'f>(&self, shown: impl Into<Value>, detail: &'f str) -> Fault<'f>
     where
         'a: 'f,

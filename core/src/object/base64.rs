@@ -66,8 +66,8 @@ fn first_fault(text: &[u8]) -> Option<usize> {
                 padding += 1;
                 last_padding = at;
             }
-            // The second padding character is missing. Go reports the later of two positions: that of the first padding
-            // character, and the position before this byte.
+            // The second padding character is missing. Go reports the later of two positions: the position of the first
+            // padding character, and the position before this byte.
             _ if padding > 0 => return Some(last_padding.max(at - 1)),
             _ => return Some(at),
         }
@@ -75,8 +75,8 @@ fn first_fault(text: &[u8]) -> Option<usize> {
     if letters % 4 == 0 || letters + padding == 4 {
         return None;
     }
-    // The text ends inside a group. Go reports the end of the text if there is padding. Otherwise it counts back from the
-    // end by the letters of the group, as if no line breaks were among them.
+    // The text ends inside a group. Go reports the end of the text if there is padding. Otherwise Go counts back from
+    // the end by the letters of the group, as if no line breaks were among them.
     Some(if padding > 0 { text.len() } else { text.len() - letters })
 }
 

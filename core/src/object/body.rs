@@ -31,8 +31,8 @@ const WINDOW: usize = 16;
 /// Matches begin at multiples of this number of bytes in a model.
 const STEP: usize = 4;
 
-/// The bytes of one version of an object. Clones share the bytes. They are stored whole or packed, and read the same
-/// either way.
+/// The bytes of one version of an object. Clones share the bytes. Readers see no difference between whole and packed
+/// bytes.
 #[derive(Clone)]
 pub struct Body(Arc<Cached<Form>>);
 

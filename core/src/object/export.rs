@@ -1,4 +1,4 @@
-//! Export: an object as its user might have written it, without the fields that the cluster sets.
+//! Exports an object as its user might have written it, without the fields that the cluster sets.
 
 use super::meta::{Document, metadata_mut, text};
 

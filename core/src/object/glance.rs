@@ -38,7 +38,8 @@ impl Default for Glance {
 }
 
 impl Glance {
-    /// Parses the metadata and these dotted paths. Paths go through lists; `a.*` means the keys of a map.
+    /// Parses the metadata and these dotted paths. A path continues in each item of a list; `a.*` means the keys of a
+    /// map.
     pub fn at(paths: &[&'static str]) -> Self {
         Self(Part::Only(ALWAYS.to_vec())).and_at(paths)
     }

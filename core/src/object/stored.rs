@@ -213,7 +213,7 @@ fn visit_number<'de, V: Visitor<'de>>(text: &str, visitor: V) -> Result<V::Value
     }
 }
 
-/// Deserializes a document whose metadata goes into a value of its own.
+/// Deserializes a document, and its metadata into a separate value.
 struct Whole<'c, 'de, M> {
     cursor: &'c mut Cursor<'de>,
     metadata: &'c mut Option<M>,

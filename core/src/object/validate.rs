@@ -57,8 +57,8 @@ pub fn object_names(meta: &Map, rule: NameRule) -> Causes {
     causes
 }
 
-/// The violations in the metadata of an update. [`metadata`] need not run too: this function checks those of its rules
-/// that an update could violate.
+/// The violations in the metadata of an update. [`metadata`] need not run too, because this function also checks the
+/// rules of [`metadata`] that an update could violate.
 pub fn metadata_update(new: &Map, old: &Map) -> Causes {
     let mut causes = Causes::default();
     if is_set(old.get("deletionTimestamp")) {

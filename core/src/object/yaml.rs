@@ -1,7 +1,7 @@
-//! YAML of files: configuration, kubeconfigs, templates. All code that reads or writes such files uses this module, and
-//! only this module and `decode::yaml` know the library.
+//! Reads and writes YAML files: configuration, kubeconfigs, templates. All code that handles such files uses this
+//! module. Only this module and `decode::yaml` use the YAML library.
 //!
-//! Bodies of requests are read by `decode::yaml`, which has Kubernetes' habits, and written by `wire::yaml`.
+//! Bodies in YAML are read by `decode::yaml`, which accepts the same texts as Kubernetes, and written by `wire::yaml`.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -90,7 +90,7 @@ fn assign(context: &Context, pod: &mut Document, binding: &Document, node: &str)
         object_mut(metadata_mut(pod), "annotations").insert(key.clone(), value.clone());
     }
     let time = context.stamp.rfc3339();
-    // All fields are set here: no defaults follow.
+    // All fields are set here, because no later stage sets defaults.
     let condition =
         json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": time});
     let status = object_mut(pod, "status");

@@ -1,4 +1,4 @@
-//! The candidate: an object as it should become, passed through the stages.
+//! The candidate: the new form of an object, which the stages complete and check.
 
 use super::decision::{Decision, Write};
 use super::{Context, Stop};

@@ -140,7 +140,7 @@ impl Context<'_> {
         Refusal::BadRequest(BadRequest::Unrecognized { wanted: kind.into(), why })
     }
 
-    /// The refusal of an object whose kind or version is not that of the path.
+    /// The refusal of an object whose kind or version differs from the kind or version of the path.
     fn wrong_kind(&self, found_version: &str, found_kind: &str, group: &str, version: &str, kind: &str) -> Refusal {
         let (found_group, found_short) = split_version(found_version);
         let known = self.state.registry.find_kind(found_group, found_short, found_kind).is_some();
@@ -153,7 +153,7 @@ impl Context<'_> {
         Refusal::BadRequest(BadRequest::Unfit { kind: found_kind, version, wanted: kind.into(), why })
     }
 
-    /// The fault of an object whose kind is not that of the path.
+    /// The fault of an object whose kind is not the kind of the path.
     pub(super) fn kind_fault(&self, found_version: &str, found_kind: &str) -> KindFault {
         self.cannot_become(found_version, found_kind, &self.version().group, &self.kind.kind)
     }
@@ -191,7 +191,7 @@ fn split_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 
-/// The apiVersion and kind in the body; the path's if the body leaves them out.
+/// The apiVersion and kind in the body. If the body leaves them out, the given apiVersion and kind.
 fn identify(value: &Value, api_version: &str, kind: &str) -> Result<(String, String), Refusal> {
     let fault = |fault: Unmarshal| {
         let why = Unrecognized::TypeMeta(fault);

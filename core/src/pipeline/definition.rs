@@ -14,7 +14,7 @@ use holdfast_value::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The user as whom the server writes when it does the work of this file.
+/// The server makes the writes of this module as this user.
 const USER: &str = "system:apiserver";
 /// The maximum number of steps in one plan.
 const STEPS_MAX: usize = 512;

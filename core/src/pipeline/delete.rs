@@ -1,5 +1,5 @@
-//! Delete in two phases: an object with finalizers or a grace period is marked first, and removed when it has neither
-//! any more.
+//! Delete in two phases: an object with finalizers or a grace period is marked first, and removed when no finalizer and
+//! no grace period is left.
 
 use super::candidate::{Candidate, Made, Old};
 use super::{Context, Endpoint, Stop, encode};

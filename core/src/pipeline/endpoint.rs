@@ -46,12 +46,12 @@ impl Part {
 pub(super) enum Rules {
     /// The rules of the object's kind.
     Kind,
-    /// The rules of its kind for a new object: the update rules forbid changing the very part that this endpoint exists
-    /// for.
+    /// The rules of the object's kind for a new object. The rules for updates forbid changing the part that this
+    /// endpoint changes.
     New,
-    /// The rules of metadata only: a status write does not check the spec.
+    /// Only the rules of metadata, because a status write does not check the spec.
     Metadata,
-    /// No rules: a stored object may always be deleted, even if rules were added later that it violates.
+    /// No rules, because a stored object may always be deleted, even if it violates rules that were added later.
     Nothing,
 }
 

@@ -5,7 +5,7 @@ use super::endpoint::Part;
 use super::{Context, Endpoint, owners};
 use crate::object::meta::{self, Document, metadata_mut, text};
 
-/// How many generated names are tried before giving up.
+/// The maximum number of generated names that are tried.
 const GENERATED_NAME_TRIES: u64 = 8;
 
 /// Clears fields that only the server sets on a new object, before managed fields could record an owner for them.
@@ -18,7 +18,7 @@ pub(super) fn wipe(object: &mut Candidate) {
     }
 }
 
-/// Gives a new object its identity; an existing object keeps its own.
+/// Gives a new object its identity; an existing object keeps its identity.
 pub(super) fn identify(context: &Context, endpoint: &Endpoint, object: &mut Candidate) {
     if endpoint.part != Part::Deletion {
         owners::merge(context, metadata_mut(object.fields_mut()), " after mutating admission happens");

@@ -1,8 +1,8 @@
-//! Judges a request against a snapshot. A pure function: the same input gives the same decision.
+//! Judges a request against a snapshot. Judging is a pure function: the same input gives the same decision.
 //!
 //! Start at [`judge`]. `stages`, below it, lists the stages of every mutation in order; no write of any verb or
 //! subresource bypasses them. [`Endpoint`] describes the differences between verbs and subresources. The result is a
-//! [`Decision`]: the writes, each with the version that its key must still have. Nothing here changes any state; the
+//! [`Decision`]: the writes, each with the version that its key must still have. This module changes no state; the
 //! engine's writer does that later. Work that needs the outside (webhooks, signatures) is an [`Effect`]: the caller
 //! carries it out, adds the outcome to [`Answers`], and judges again.
 
@@ -75,12 +75,12 @@ pub enum Judgement {
     Need(Effect),
 }
 
-/// What a request is judged by, besides its stamp and the outcomes of effects.
+/// The input of a judgement, in addition to the request, its stamp and the outcomes of effects.
 #[derive(Clone, Copy)]
 pub struct Basis<'a> {
     pub state: &'a State,
     pub settings: &'a Settings,
-    /// How requests are authorized. The authorizers also limit the permissions that users may grant.
+    /// The authorizers. They decide about requests, and limit the permissions that users may grant.
     pub chain: &'a Arc<Chain>,
 }
 
@@ -208,8 +208,8 @@ impl<'a> Context<'a> {
         self.state.authorizer(self.chain, &self.consulted)
     }
 
-    /// Checks that the kind is served and can be written. For kinds that are never stored (reviews), the endpoint must
-    /// be a question. The target was resolved with this snapshot's registry.
+    /// Checks that the kind is served and can be written. A kind that is never stored must be a review. The target was
+    /// resolved with this snapshot's registry.
     fn check_stored(&self) -> Result<(), Refusal> {
         if !self.state.registry.serves(self.request.target.kind) {
             return Err(Refusal::NoSuchPath);

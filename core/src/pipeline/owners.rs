@@ -27,7 +27,7 @@ pub(super) fn merge(context: &Context, meta: &mut Document, when: &str) {
     }
 }
 
-/// The UIDs of references that equal an earlier one, by their index in the list.
+/// The UIDs of references that equal an earlier reference, by the index of the repeated reference in the list.
 fn repeated(meta: &Document) -> BTreeMap<usize, String> {
     let Some(Value::Array(references)) = meta.get("ownerReferences") else { return BTreeMap::new() };
     if references.len() < 2 {

@@ -1,5 +1,5 @@
-//! A document as Go prints it after a patch: structs in field order; a subtree that the patch changed is a map, in key
-//! order.
+//! Prints a document as Go does after a patch: a struct in field order, and a subtree that the patch changed as a map
+//! in key order.
 
 use crate::kinds::structures::in_order;
 use crate::schema::{Message, Schema, Shape, Type};

@@ -87,8 +87,8 @@ fn fault(at: &str, value: &Value, why: &str) -> Cause {
     Cause::invalid(format!(".{at}"), value, why)
 }
 
-/// The value at the end of a path; `None` if the path ends early. An error if the path leads through a value that is
-/// not an object, or if the value at the end has another type than expected.
+/// The value at the end of a path; `None` if the path ends early. Returns an error if the path leads through a value
+/// that is not an object, or if the value at the end has another type than expected.
 fn reach<'a>(
     document: &'a Value,
     at: &str,

@@ -17,14 +17,14 @@ pub struct Settings {
     /// Whether containers may be privileged.
     pub allow_privileged: bool,
     pub admission: Admission,
-    /// Seals continue tokens.
+    /// The key that seals continue tokens.
     pub token_key: TokenKey,
-    /// How long Events are kept after their last change; `None` means for ever.
+    /// The time for which Events are kept after their last change; `None` means forever.
     pub event_ttl: Option<Duration>,
-    /// How long the server waits for the client to remove the content of a deleted namespace.
+    /// The time for which the server waits for the client to remove the content of a deleted namespace.
     pub namespace_grace: Duration,
-    /// The audiences of service account tokens whose request names none. An empty list means the signer's default
-    /// audiences.
+    /// The audiences of service account tokens whose request names no audience. An empty list means the signer's
+    /// default audiences.
     pub api_audiences: Vec<String>,
     /// The longest lifetime of service account tokens, if shorter than the API's maximum.
     pub token_seconds_max: Option<i64>,
@@ -49,8 +49,8 @@ pub struct Settings {
 /// Says whether any of the servers that share a log has allocated a node port.
 type HasPort = Arc<dyn Fn(u16) -> bool + Send + Sync>;
 
-/// The node ports that servers sharing a log have allocated, including those of Services whose events have not arrived
-/// yet.
+/// The node ports that servers sharing a log have allocated, including the node ports of Services whose events have not
+/// arrived yet.
 #[derive(Clone, Default)]
 pub struct PortsElsewhere(Option<HasPort>);
 

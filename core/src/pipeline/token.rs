@@ -1,4 +1,4 @@
-//! Service account tokens: the claims are decided here and signed outside.
+//! Decides the claims of service account tokens. The engine signs them.
 
 use super::candidate::Made;
 use super::claims::{BoundTo, TokenClaims};

@@ -80,7 +80,7 @@ fn in_namespace(context: &Context, object: &Candidate) -> Causes {
 
 /// Shows values in causes as Go prints them; before this call they are JSON.
 fn show_structures(kind: &Kind, causes: &mut Causes) {
-    // A custom resource has no Go struct, but its metadata has.
+    // A custom resource has no Go struct, but its metadata has a Go struct.
     let message = if kind.custom.is_some() { PARTIAL_METADATA } else { kind.hub().message.as_str() };
     if let Some(message) = schema().id(message) {
         structures::show(message, causes);
@@ -142,8 +142,8 @@ fn may_create(context: &Context) -> Result<(), Refusal> {
     Err(Refusal::Forbidden { subject: context.subject(request.name()), why })
 }
 
-/// Refuses a name that is taken. This stage comes late, because in Kubernetes only the store refuses the name, after
-/// all other stages.
+/// Refuses a name that is taken. This is one of the last stages, because in Kubernetes only the store refuses the name,
+/// after all other stages.
 pub(super) fn is_free(context: &Context, object: &Candidate) -> Result<(), Refusal> {
     if object.old.is_some() {
         return Ok(());

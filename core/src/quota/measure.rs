@@ -51,7 +51,7 @@ impl Counted {
         Counted { name: std::borrow::Cow::Borrowed(plural), group: std::borrow::Cow::Borrowed(group), measure }
     }
 
-    /// The properties of a kind, by its plural name and group; the core group is empty.
+    /// The properties of a kind, by its plural name and group; the name of the core group is empty.
     pub fn named(plural: &str, group: &str, measure: &'static Measure) -> Counted {
         Counted { name: plural.to_owned().into(), group: group.to_owned().into(), measure }
     }

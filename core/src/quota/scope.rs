@@ -1,4 +1,4 @@
-//! Quota scopes: which objects a quota covers.
+//! Quota scopes, which select the objects that a quota covers.
 
 use holdfast_value::Value;
 use std::collections::BTreeSet;

@@ -1,8 +1,8 @@
 //! A persistent ordered map that can count the keys before any point quickly.
 //!
-//! A B+ tree of shared nodes. A clone copies a pointer. A change copies only those nodes on its path that other maps
-//! share. Each branch counts the entries below each child, so that counting a range costs only as much as finding its
-//! two ends. (`imbl::OrdMap` would have to visit each entry of the range.)
+//! The map is a B+ tree of shared nodes. A clone copies a pointer. A change copies only those nodes on its path that
+//! other maps share. Each branch counts the entries below each child, so that counting a range costs only as much as
+//! finding its two ends. (`imbl::OrdMap` would have to visit each entry of the range.)
 
 use std::borrow::Borrow;
 use std::iter::FusedIterator;
@@ -289,7 +289,7 @@ fn join<K: Clone, V: Clone, const WIDE: usize>(children: &mut Vec<Child<K, V, WI
     match (Arc::make_mut(&mut left.node), Arc::unwrap_or_clone(right.node)) {
         (Node::Leaf(entries), Node::Leaf(others)) => entries.extend(others),
         (Node::Branch(children), Node::Branch(others)) => children.extend(others),
-        // Cannot happen: all leaves have the same depth.
+        // This case is impossible, because all leaves have the same depth.
         (Node::Leaf(_), Node::Branch(_)) | (Node::Branch(_), Node::Leaf(_)) => {}
     }
 }

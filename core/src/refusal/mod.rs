@@ -111,7 +111,7 @@ pub enum Refusal {
         subject: Subject,
         causes: Causes,
     },
-    /// The refusal of a webhook, a policy or a server behind this one, with its own reason and message.
+    /// The refusal of a webhook, a policy or a server behind this server, with its own reason and message.
     Ruled(Box<Ruling>),
     /// The log's disk is full. Reads continue; writes are refused until there is room. The text is the log's message.
     InsufficientStorage(String),

@@ -228,7 +228,7 @@ pub enum ContinueFault {
     UnknownApi(String),
     NoVersion,
     NoStart,
-    /// The key is not a clean path.
+    /// The start key has an empty part, `.` or `..`.
     OddStart(String),
 }
 
@@ -251,7 +251,7 @@ pub enum ForkFault {
     },
 }
 
-/// The user may not do this, or no user may.
+/// The request is forbidden to this user, or to all users.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Forbidden {
     /// No authorizer allows the request.
@@ -461,7 +461,7 @@ pub enum Timeout {
     Body {
         seconds: u64,
     },
-    /// A server behind this one did not answer in time.
+    /// A server behind this server did not answer in time.
     Backend,
 }
 
@@ -514,7 +514,7 @@ pub enum Internal {
     },
 }
 
-/// The refusal of a webhook, a policy or a server behind this one.
+/// The refusal of a webhook, a policy or a server behind this server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ruling {
     pub kind: RulingKind,
@@ -525,8 +525,9 @@ pub struct Ruling {
     pub details: holdfast_value::Value,
 }
 
-/// The kind of a ruling, of which a transport makes the code of its `Status`. The reason does not determine the code: a
-/// webhook chooses both, and a mutating policy that fails gives the reason `Invalid` to a request that is forbidden.
+/// The kind of a ruling, from which a transport determines the code of the `Status`. The reason does not determine the
+/// code: a webhook chooses both, and a mutating policy that fails gives the reason `Invalid` to a request that is
+/// forbidden.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RulingKind {
     BadRequest,
@@ -537,11 +538,11 @@ pub enum RulingKind {
     TooManyRequests,
     Internal,
     Unavailable,
-    /// The refusal is the `Status` of a webhook or of a server behind this one, which also chose the code.
+    /// The refusal is the `Status` of a webhook or of a server behind this server, which also chose the code.
     Given(GivenCode),
 }
 
-/// The `code` in a `Status` that a webhook or a server behind this one gave. The core only passes it on.
+/// The `code` in a `Status` that a webhook or a server behind this server gave. The core only passes it on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GivenCode(pub u16);
 

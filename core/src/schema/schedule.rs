@@ -111,7 +111,8 @@ impl Schedule {
 
     /// The first time after `after`; `None` if there is no such time within five years.
     ///
-    /// A local time that clocks skip when they go forward is skipped. A local time that occurs twice fires twice.
+    /// A local time that does not exist because clocks are set forward is skipped. A local time that occurs twice fires
+    /// twice.
     pub fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let [minutes, hours, days, months, weekdays] = match &self.times {
             Times::At(values) => values,

@@ -1,4 +1,4 @@
-//! Times in documents: RFC 3339 as Go's `time.Parse` reads it, and Go's errors.
+//! Checks times in documents. Times are in RFC 3339 as Go's `time.Parse` reads it, and errors have Go's text.
 
 use jiff::{
     SignedDuration,

@@ -34,7 +34,7 @@ impl FieldSelector {
             };
             requirements.push(FieldRequirement { field: field.to_owned(), value: unescape(value)?, equal });
         }
-        // Among the requirements on one field, those with `=` come first.
+        // Among the requirements on one field, requirements with `=` come first.
         requirements.sort_by(|one: &FieldRequirement, other| {
             let by_value = || (other.equal, &one.value).cmp(&(one.equal, &other.value));
             one.field.cmp(&other.field).then_with(by_value)

@@ -61,7 +61,7 @@ pub struct State {
 pub struct Definitions {
     /// The last event on a definition.
     pub offset: Offset,
-    /// Definitions that are terminating, and definitions whose names conflict with those of another definition.
+    /// Definitions that are terminating, and definitions whose names conflict with the names of another definition.
     pub unsettled: OrdSet<Arc<str>>,
 }
 

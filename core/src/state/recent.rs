@@ -58,7 +58,7 @@ impl Recent {
     pub fn find(&self, entry: &Arc<Entry>) -> Option<Value> {
         let kept = self.kept.get()?[place(entry)].lock();
         // The pointers are compared, not the offsets, because two forks have different objects at one offset. The weak
-        // pointer keeps the allocation alive, so no other entry can get its address.
+        // pointer keeps the allocation, so no other entry can get its address.
         kept.as_ref().filter(|kept| kept.entry.as_ptr() == Arc::as_ptr(entry)).map(|kept| kept.document.clone())
     }
 }

@@ -1,7 +1,7 @@
 //! JSONPath for the printer columns of custom resources.
 //!
-//! The dialect is Kubernetes': fields with `\.` for a dot, quoted keys, indexes and slices, wildcards, recursive
-//! descent, unions, and filters with one comparison. A path that finds nothing is not an error.
+//! The module implements Kubernetes' dialect: fields with `\.` for a dot, quoted keys, indexes and slices, wildcards,
+//! recursive descent, unions, and filters with one comparison. A path that finds nothing is not an error.
 
 use holdfast_value::{Number, Value};
 use std::cmp::Ordering;

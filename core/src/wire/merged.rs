@@ -1,4 +1,4 @@
-//! API documents of this server merged with those of other servers.
+//! Merges API documents of this server with the API documents of other servers.
 //!
 //! Each function takes this server's own document. The caller computes the result again only when the document or
 //! another server's part changes.

@@ -1,5 +1,5 @@
-//! Response formats other than stored objects: discovery, OpenAPI and tables. Also the Protobuf form of objects, which
-//! is both read and written.
+//! Response formats other than stored objects: discovery, OpenAPI and tables. This module also reads and writes the
+//! Protobuf form of objects.
 
 pub mod discovery;
 pub mod jsonpath;

@@ -274,7 +274,7 @@ fn write_status(world: &mut World, at: &str, has_status: bool, made: &Value, sta
     patched.unwrap_or_else(|refusal| panic!("{path} without: {}", words(&refusal)));
 }
 
-/// Two managers share a field, and then disagree about it.
+/// Two managers share a field, and then set it to different values.
 fn apply_by_two(world: &mut World, at: &str, object: &Value) {
     let mut whole = object.clone();
     whole.as_object_mut().expect("an object").remove("status");

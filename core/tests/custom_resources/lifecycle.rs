@@ -7,7 +7,7 @@ use holdfast_value::{Value, json};
 
 const GROUP: &str = "things.fixtures.example";
 
-/// A definition with these versions; the first one is the storage version.
+/// A definition with these versions; the first version is the storage version.
 pub fn definition(plural: &str, kind: &str, short_names: &[&str], versions: &[Value]) -> Value {
     let mut definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

@@ -333,7 +333,7 @@ proptest! {
             let again = world.update(&at, &made).map_err(|refusal| TestCaseError::fail(words(&refusal)))?;
             prop_assert_eq!((&again, world.events), (&made, 0));
         }
-        // Sends the same change as an update and as an apply. Neither must panic.
+        // Sends the same change as an update and as an apply. Neither request may panic.
         let mut world = DEFINED[which.index(DEFINED.len())].0.clone();
         let first = world.create(path, object).expect("a good object");
         let at = format!("{path}/{}", first["metadata"]["name"].as_str().expect("a name"));

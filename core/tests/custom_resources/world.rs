@@ -27,7 +27,7 @@ pub const OLD_DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1beta1/customreso
 pub struct World {
     pub state: State,
     pub settings: Settings,
-    /// How the users' permissions are decided.
+    /// The authorizers of the requests.
     pub chain: Arc<Chain>,
     /// The requesting user.
     pub user: Arc<User>,

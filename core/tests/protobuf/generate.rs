@@ -73,7 +73,7 @@ fn message(id: MessageId, choices: &mut Choices<'_>, depth: usize) -> Value {
     Value::Object(object)
 }
 
-/// The value of a field that is no list or map. `set`: false if the field is present only because it is always shown.
+/// The value of a field that is no list or map. `set` is false if the field is present only because it is always shown.
 fn single(owner: MessageId, field: &Field, set: bool, choices: &mut Choices<'_>, depth: usize) -> Value {
     let zero_shows = matches!(field.zero, Zero::Always | Zero::Kept);
     match field.ty {

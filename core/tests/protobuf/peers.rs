@@ -1,5 +1,5 @@
-//! Compares the codec with the generated types of k8s-pb. These types must read our bytes without loss, and we must
-//! read theirs.
+//! Compares the codec with the generated types of k8s-pb. These types must read the codec's bytes without loss, and the
+//! codec must read their bytes.
 
 use holdfast_core::{
     schema::{MessageId, schema},

@@ -17,8 +17,8 @@ use std::time::Duration;
 pub struct ImagePolicy {
     /// The kubeconfig of the webhook.
     pub kubeconfig: String,
-    /// How long an answer is cached: `allow_time` for an answer that allows the images, `deny_time` for one that denies
-    /// them.
+    /// How long an answer is cached: `allow_time` for an answer that allows the images, `deny_time` for an answer that
+    /// denies the images.
     pub allow_time: Duration,
     pub deny_time: Duration,
     /// The first wait before a retry; zero means no retries.

@@ -184,7 +184,8 @@ fn beyond(bound: &str, name: &str, sort: &str, amount: Amount, what: &str, found
     format!("{bound} {name} usage per {sort} is {amount}, but {what} is {found}")
 }
 
-/// The pod's total. Init containers run one after another; each runs beside the sidecars that started before it.
+/// The pod's total `requests` or `limits`, as selected by `part`. Init containers run one after another, each together
+/// with the sidecars that started before it.
 fn sum(pod: &Value, part: &str) -> Usage {
     let spec = &pod["spec"];
     let own = |container: &Value| Usage::of(&container["resources"][part]);

@@ -1,7 +1,7 @@
-//! The table of plug-ins. Each has its own file, except the smallest.
+//! The table of plug-ins. Each plug-in has its own file, except the smallest plug-ins.
 //!
-//! A plug-in is specific to certain kinds and finds them by [`known`](crate::kinds::known); no other code here names a
-//! kind.
+//! A plug-in is specific to certain kinds and finds them by [`known`](crate::kinds::known); no other code of this
+//! module names a kind.
 
 mod certificates;
 mod configuration;

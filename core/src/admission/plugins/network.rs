@@ -23,7 +23,7 @@ pub(super) fn default_ingress_class(attributes: &mut Attributes) -> Result<(), S
     Ok(())
 }
 
-/// DenyServiceExternalIPs: refuses new external IPs; existing ones may stay.
+/// DenyServiceExternalIPs: refuses new external IPs; existing external IPs may stay.
 pub(super) fn deny_external_addresses(attributes: &mut Attributes) -> Result<(), Stop> {
     if !(attributes.creates(SERVICE) || attributes.updates(SERVICE)) {
         return Ok(());

@@ -1,5 +1,5 @@
-//! PodNodeSelector and PodTolerationRestriction: which nodes a namespace's pods may use, and which taints they may
-//! tolerate.
+//! PodNodeSelector restricts the nodes that a namespace's pods may use. PodTolerationRestriction restricts the taints
+//! that they may tolerate.
 
 use super::pods::{annotation, list};
 use super::tolerations::{are_within, merged};
@@ -108,8 +108,8 @@ pub(super) fn configure_node_selectors(configuration: &mut Configuration, docume
     }
 }
 
-/// PodTolerationRestriction: adds the namespace's tolerations to its pods, and refuses tolerations that it does not
-/// allow.
+/// PodTolerationRestriction: adds the namespace's tolerations to its pods, and refuses tolerations that the namespace
+/// does not allow.
 pub(super) fn tolerate(attributes: &mut Attributes) -> Result<(), Stop> {
     let is_new = attributes.creates(POD);
     if !is_new && !attributes.updates(POD) {
@@ -167,8 +167,8 @@ fn said(attributes: &Attributes, key: &str) -> Result<Option<Value>, Stop> {
     }
 }
 
-/// Parses an annotation as a list of tolerations. Errors are those of Go's encoding/json, which Kubernetes uses here
-/// instead of its own decoder.
+/// Parses an annotation as a list of tolerations. Errors have the text of Go's encoding/json, which Kubernetes uses
+/// here instead of its own decoder.
 fn read_tolerations(text: &str) -> Result<Value, String> {
     let mut document = decode::json(text.as_bytes()).map_err(|fault| fault.to_string())?.value;
     match &mut document {

@@ -22,7 +22,7 @@ pub(super) fn volumes(pod: &Value) -> impl Iterator<Item = &Value> {
     list(&pod["spec"]["volumes"])
 }
 
-/// All containers of a pod's spec: init containers first, ephemeral ones last.
+/// All containers of a pod's spec: init containers first, ephemeral containers last.
 pub(super) fn containers(spec: &Value) -> impl Iterator<Item = &Value> {
     CONTAINERS.iter().flat_map(|field| list(&spec[*field]))
 }

@@ -1,8 +1,8 @@
 //! ResourceQuota: refuses writes that exceed a namespace's quotas.
 //!
 //! The usage of a write is added to the quotas' `status.used` by writes that are made together with it and require the
-//! versions read here. If two requests take the rest of a quota at once, the writer returns one as stale. It is judged
-//! again, and refused.
+//! versions read here. If two requests take the rest of a quota at once, the writer returns one of the decisions as
+//! stale. Its request is judged again, and refused.
 
 use crate::admission::plugins::Configuration;
 use crate::admission::{Attributes, Operation};

@@ -1,4 +1,4 @@
-//! Admission policies in CEL, activated by bindings: validating and mutating ones.
+//! Validating and mutating admission policies in CEL, which bindings activate.
 
 mod mutating;
 mod patches;
@@ -47,8 +47,8 @@ struct Parameter<'a> {
 const PARAMETER_COST: u64 = 1_000;
 
 impl Parameter<'_> {
-    /// Parsing takes time as expressions do, and the authors of parameters choose their size. Therefore each byte
-    /// counts as one unit of cost.
+    /// Parsing takes time, as evaluating expressions does, and the authors of parameters choose their size. Therefore
+    /// each byte counts as one unit of cost.
     fn document(&self, attributes: &Attributes) -> Result<Value, Stop> {
         attributes.spend(PARAMETER_COST.saturating_add(self.entry.size() as u64), &Budget::new(0))?;
         Ok(self.entry.document_in(self.kind, self.version))

@@ -17,7 +17,7 @@ pub(super) enum MutationOutcome {
     Changed(Value, Value),
     /// A `test` operation failed. With such an operation a patch can decide to change nothing.
     Same,
-    /// The failure policy decides.
+    /// The mutation failed. The failure policy decides whether the write is refused.
     Fault(String),
 }
 

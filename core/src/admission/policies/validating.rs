@@ -12,7 +12,7 @@ use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The maximum length of messages from message expressions, and of audit annotations; longer ones are cut.
+/// The maximum length of messages from message expressions, and of audit annotations; longer texts are cut.
 const MESSAGE_BYTES_MAX: usize = 5 << 10;
 const ANNOTATION_BYTES_MAX: usize = 10 << 10;
 

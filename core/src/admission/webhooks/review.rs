@@ -241,7 +241,7 @@ fn patch(bytes: Vec<u8>, kind: Option<&str>, is_newest: bool, is_mutating: bool)
     Ok(is_there.then(|| Patch { bytes, kind: kind.to_owned() }))
 }
 
-/// The code of a denial's `Status`: an error, whatever the webhook wrote there.
+/// The code of a denial's `Status`. A code outside 400 to 999 is replaced by 400.
 fn code_of(status: &Value) -> GivenCode {
     let code = status["code"].as_u64().and_then(|code| u16::try_from(code).ok());
     GivenCode(code.filter(|code| (400..=999).contains(code)).unwrap_or(400))

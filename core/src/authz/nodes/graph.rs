@@ -1,4 +1,4 @@
-//! Which objects a node's pods need.
+//! Finds the objects that a node's pods need.
 //!
 //! A pod leads to its node. The objects that the pod refers to, and the secrets for mounting its claims' volumes, lead
 //! to the node through the pod. The graph is stored flat: each node has an entry for an object, with the number of
@@ -153,7 +153,8 @@ impl NodeGraph {
         }
     }
 
-    /// Updates the graph for a change of an object; `before` is `None` for a new object, `after` for a deleted one.
+    /// Updates the graph for a change of an object; `before` is `None` for a new object, `after` is `None` for a
+    /// deleted object.
     pub fn note(&mut self, relation: Relation, key: &str, before: Option<&Value>, after: Option<&Value>) {
         let (namespace, name) = split_key(key);
         let namespace = namespace.unwrap_or("");
@@ -238,7 +239,7 @@ impl NodeGraph {
     }
 }
 
-/// The count plus one, or minus one.
+/// The count plus one if `is_there` is true, otherwise minus one.
 fn counted(before: Option<&u32>, is_there: bool) -> u32 {
     let before = before.copied().unwrap_or(0);
     if is_there { before.saturating_add(1) } else { before.saturating_sub(1) }

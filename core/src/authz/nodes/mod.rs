@@ -1,8 +1,8 @@
 //! The Node authorizer: a node may make only the requests that running its pods requires.
 //!
 //! `graph` records which objects lead to which node and follows every event, `references` finds the objects that a pod
-//! or volume refers to, and this module decides which requests on them a node may make. It never denies: another
-//! authorizer may allow more.
+//! or volume refers to, and this module decides which requests on them a node may make. This module never denies:
+//! another authorizer may allow more.
 
 mod graph;
 pub mod references;

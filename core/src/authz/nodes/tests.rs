@@ -1,5 +1,5 @@
-//! The Node authorizer: each row asks one question. The graph is compared with a naive twin that walks the whole
-//! cluster for each answer.
+//! Tests of the Node authorizer. Each row has one request and its expected decision. The graph is compared with a naive
+//! implementation that walks the whole cluster for each answer.
 
 use super::*;
 use crate::authz::Selected;

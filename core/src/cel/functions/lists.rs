@@ -38,7 +38,7 @@ pub static TABLE: &[Overload] = &[
 const ITEMS_MAX: usize = 2_000_000;
 /// The cost of a call that creates a list.
 const MAKING: u64 = 11;
-/// Each item is compared with each other item, twice. Comparing texts also costs their length.
+/// Each item is compared with every other item, twice. Comparing texts also costs their length.
 const COMPARED: f64 = 2.0;
 const TEXTS_COMPARED: f64 = 2.1;
 

@@ -37,7 +37,7 @@ pub struct Overload {
     pub signature: &'static str,
     pub run: Run,
     pub cost: Cost,
-    /// Whether arguments whose types the checker does not know are compared with the signature at run time.
+    /// Whether arguments of dynamic types are compared with the signature at run time.
     pub guarded: bool,
 }
 

@@ -48,7 +48,7 @@ fn of_non_zero<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     Ok(if is_zero { Value::Optional(None) } else { Value::some(arguments[0].clone()) })
 }
 
-/// The values that are present.
+/// The values of the optionals that have a value.
 fn unwrap<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let mut values = Vec::new();
     for item in arguments[0].items() {

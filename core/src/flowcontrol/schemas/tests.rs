@@ -69,7 +69,7 @@ fn paths_and_what_is_below_them() {
     }
 }
 
-/// The naive twin compares the request with all schemas in order.
+/// A naive implementation, which compares the request with all schemas in order.
 fn naively<'a>(schemas: &'a Schemas, user: &User, attributes: &Attributes<'_>) -> &'a str {
     let is_about = |subject: &Subject| match subject {
         Subject::User { user: named } => named.name == ANY || named.name == user.name,

@@ -48,7 +48,7 @@ fn param_kind() -> Column {
 fn parameters(reference: &Value) -> String {
     match (text(reference, "namespace"), text(reference, "name")) {
         (_, "") => at(reference, "selector").map_or_else(|| UNSET.into(), debug_selector),
-        // The policy does not say whether parameters are namespaced.
+        // The policy does not define whether its parameters are namespaced.
         ("", name) => format!("*/{name}"),
         (namespace, name) => format!("{namespace}/{name}"),
     }

@@ -1,8 +1,8 @@
-//! Which users may make a policy read objects as its parameters.
+//! Checks that a user who writes a policy or a binding may read the parameters of the policy.
 //!
 //! The values that expressions compute from parameters are shown to users whose writes the policy judges, and in the
 //! audit log. Without this check, users could write a policy of their own to read any object as a parameter. So the
-//! user who writes a policy or a binding needs permission to read its parameters.
+//! author of a policy or a binding needs permission to read the parameters.
 
 use crate::authz::ResourceTarget;
 use crate::authz::escalation::Grant;

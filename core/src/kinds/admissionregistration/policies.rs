@@ -173,7 +173,7 @@ fn common(spec: At, old: Option<&Value>, causes: &mut Causes) {
     }
 }
 
-/// The environment of a policy's expressions; this compiles its variables.
+/// Compiles a policy's variables. Returns the environment of the policy's expressions.
 fn seen(spec: At, causes: &mut Causes) -> Admission {
     let mut seen = Admission::new(spec.get("paramKind").is_set()).with_variables();
     for variable in spec.get("variables").items().take(VARIABLES_MAX) {

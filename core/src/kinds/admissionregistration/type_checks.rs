@@ -1,5 +1,5 @@
-//! Type checking of a policy's expressions against the kinds that the policy matches. The result is warnings in the
-//! policy's status, which forbid nothing.
+//! Type checking of a policy's expressions against the kinds that the policy matches. Faults become warnings in the
+//! policy's status; they refuse no write.
 
 use super::policies::VARIABLES_MAX;
 use crate::cel::Type;
@@ -104,7 +104,7 @@ fn kinds(constraints: &Value, registry: &Registry) -> Vec<(String, Type)> {
 type NamedKind = ((String, String, String), (KindId, usize));
 
 /// The kinds that one rule names, ordered by group, version and resource. A rule with a wildcard for group or version
-/// names none; wildcard resources and subresources are skipped.
+/// names no kinds; wildcard resources and subresources are skipped.
 fn kinds_of(rule: &Value, registry: &Registry, lookups: &mut usize) -> Vec<NamedKind> {
     let texts = |list: &str| -> Vec<&str> {
         let mut texts: Vec<&str> = rule[list].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -286,7 +286,7 @@ mod tests {
         assert!(found.text.contains(fault), "{found:?}");
     }
 
-    /// A variable's type is known only as far as CEL can name it.
+    /// Objects and authorizers in variables are dynamic, so their fields are not checked. Scalars keep their types.
     #[test]
     fn nothing_is_known_of_an_object_in_a_variable() {
         let mut policy =

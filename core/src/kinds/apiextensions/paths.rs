@@ -35,7 +35,7 @@ pub(super) fn columns(list: At, causes: &mut Causes) {
     }
 }
 
-/// Checks that a path begins with a dot, which is all that Kubernetes checks.
+/// Checks that a path begins with a dot. Kubernetes checks nothing else.
 fn simple_path(path: At, causes: &mut Causes) -> bool {
     let is_simple = path.text().starts_with('.');
     if !is_simple {
@@ -44,7 +44,7 @@ fn simple_path(path: At, causes: &mut Causes) -> bool {
     is_simple
 }
 
-/// Validates selectable fields, which are few and have scalar values.
+/// Validates selectable fields: their number is limited, and their values must be scalars.
 pub(super) fn selectable_fields(list: At, schema: &Value, causes: &mut Causes) {
     const FIELDS_MAX: usize = 8;
     if list.is_empty() {

@@ -1,4 +1,4 @@
-//! `apiregistration.k8s.io`: which server serves a group version.
+//! `apiregistration.k8s.io`: APIServices, each of which names the server of a group version.
 
 pub mod columns;
 pub mod defaults;

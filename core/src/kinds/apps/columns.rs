@@ -1,4 +1,4 @@
-//! Columns of the workload kinds: how many pods are wanted, and how many exist.
+//! Columns of the workload kinds, such as the numbers of desired and of existing pods.
 
 use crate::kinds::cells::{
     NONE, age_column, at, column, field, items, labels, name, number, selector_column, selector_text, template_columns,

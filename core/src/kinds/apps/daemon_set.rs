@@ -1,4 +1,4 @@
-//! DaemonSet: the template generation, which newer versions keep in an annotation.
+//! The template generation of a DaemonSet, which newer versions keep in an annotation.
 
 use crate::kinds::Asking;
 use crate::kinds::build::keep_old;

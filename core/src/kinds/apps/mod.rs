@@ -25,7 +25,7 @@ pub const API_GROUP: ApiGroup = ApiGroup {
     ..ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(17_800, &[("v1", 15), ("v1beta2", 9), ("v1beta1", 1)])
 };
 
-/// The gated field of a StatefulSet: how many of its pods may be unavailable during an update.
+/// The gated field of a StatefulSet: the number of its pods that may be unavailable during an update.
 const STATEFUL_SET_GATED: &[Gated] =
     &[Gated::fields("MaxUnavailableStatefulSet", &["spec.updateStrategy.rollingUpdate.maxUnavailable"])];
 

@@ -1,4 +1,4 @@
-//! Validation of workloads; above all, the selector must match the template.
+//! Validation of workloads. Among other rules, the selector must match the template.
 
 use crate::kinds::core::validate::{claim_spec, template};
 use crate::kinds::rules::{
@@ -286,7 +286,8 @@ fn not_all_and_more(at: At, causes: &mut Causes) {
     }
 }
 
-/// Validates the pods of a workload that runs forever, which must restart always.
+/// Validates the pod template of a workload that runs forever: its restart policy must be `Always`, and it must not
+/// have a deadline.
 fn made(spec: At, what: &str, causes: &mut Causes) {
     let template = spec.get("template");
     let pod = template.get("spec");

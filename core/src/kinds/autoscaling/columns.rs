@@ -33,7 +33,7 @@ pub fn of(kind: &str) -> Vec<Column> {
     }
 }
 
-/// The first two metrics, and how many more there are.
+/// The first two metrics, and the number of further metrics.
 fn targets(doc: &Value) -> String {
     const MOST: usize = 2;
     let specs = items(doc, "spec.metrics");

@@ -1,4 +1,4 @@
-//! Defaults of autoscalers: one replica at least, 80% of the requested CPU, and how fast to scale.
+//! Defaults of autoscalers: one replica at least, 80% of the requested CPU, and the speed of scaling.
 
 use crate::schema::defaults::{Rule, object, set_absent, set_empty};
 use holdfast_value::{Map, json};

@@ -1,4 +1,4 @@
-//! Job: the selector and labels that separate its pods from all others.
+//! The selector and labels that separate the pods of a Job from all other pods.
 
 use holdfast_value::{Map, Value};
 
@@ -9,7 +9,7 @@ pub const OLD_UID: &str = "controller-uid";
 pub const OLD_NAME: &str = "job-name";
 
 /// Sets labels and selector unless the client manages the selector itself. Existing values stay; validation reports
-/// wrong ones.
+/// wrong values.
 pub fn prepare_create(job: &mut Value) {
     let Some(fields) = job.as_object_mut() else { return };
     fields.remove("status");

@@ -5,7 +5,7 @@ use holdfast_value::json;
 
 pub fn rules() -> Vec<Rule> {
     vec![
-        // Kubelets set their signer; a request without one gets a signer name that no controller signs.
+        // Kubelets set the signer. A request without a signer gets a signer name for which no controller signs.
         Rule::of("api.certificates.v1beta1.CertificateSigningRequestSpec")
             .set("signerName", "kubernetes.io/legacy-unknown")
             .set("usages", json!(["digital signature", "key encipherment"])),

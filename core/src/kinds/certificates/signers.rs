@@ -1,4 +1,4 @@
-//! Permissions on signers: who may request, approve, sign and attest.
+//! Checks the permissions of users on signers: to request, approve, sign and attest.
 
 use super::{GROUP, pem};
 use crate::authz::escalation::Grant;

@@ -167,7 +167,7 @@ fn proxied(pod: &Value, leading: &Leading<'_>) -> Result<Destination, Refusal> {
     Ok(Destination::Server { is_secure, host, port })
 }
 
-/// Refuses to proxy to a pod on a simulated node: its address is invented, and may belong to another host.
+/// Refuses to proxy to a pod on a simulated node: the pod's address is invented, and may belong to another host.
 pub fn refuse_simulated(find: &dyn Fn(known::Known, &str) -> Option<Value>, pod: &Value) -> Result<(), Refusal> {
     let node = text(pod, "/spec/nodeName");
     let is_simulated = find(known::NODE, &node).is_some_and(|node| Machine::of(&node).is_simulated);

@@ -265,8 +265,8 @@ fn fill_from(target: &mut Map, values: Map) {
     }
 }
 
-/// Sets the label with a namespace's name, so that selectors can select the namespace. A generated name is not known
-/// yet; its label is set on create.
+/// Sets the label with a namespace's name, so that selectors can select the namespace. If the name is generated, the
+/// label is set later, on create.
 fn namespace(namespace: &mut Map) {
     let Some(metadata) = object(namespace, "metadata") else { return };
     let name = text(metadata, "name").to_owned();

@@ -1,4 +1,4 @@
-//! Event: one kind in two groups. Each group has its own names for the same fields.
+//! The kind Event, which two groups serve. Each group has its own names for the same fields.
 
 use super::columns;
 use crate::kinds::build::{text, text_or};

@@ -159,7 +159,7 @@ pub fn kinds() -> Vec<Kind> {
 mod tests {
     use super::*;
 
-    /// The subresources are the ones in Kubernetes' discovery documents.
+    /// The subresources equal the subresources in Kubernetes' discovery documents.
     #[test]
     fn subresources_are_those_of_discovery() {
         let mut shown = String::new();

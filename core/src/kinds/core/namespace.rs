@@ -1,4 +1,5 @@
-//! Namespace: a finalizer in its spec holds up its deletion, and is removed through a subresource of its own.
+//! The kind Namespace. A finalizer in the spec delays the deletion; clients remove it through the subresource
+//! `finalize`.
 
 use super::{PACKAGE, columns, validate};
 use crate::kinds::Kind;

@@ -1,4 +1,4 @@
-//! Node: kubelets create it together with its status. An older and a newer field both contain the networks of its pods.
+//! The kind Node. A kubelet creates its Node together with the status. `podCIDR` is the older form of `podCIDRs`.
 
 use super::{PACKAGE, columns, validate, warnings};
 use crate::kinds::build::drop_from_spec;

@@ -1,4 +1,4 @@
-//! Pod: many subresources, and a status that the server initializes.
+//! The kind Pod, with its many subresources. The server sets the status of a new pod.
 
 use super::service::{refuse_sctp, uses_sctp};
 use super::{PACKAGE, columns, connect, measure, validate, warnings};

@@ -1,4 +1,4 @@
-//! Secret: `stringData` is only a way to write `data`, and is never stored.
+//! The kind Secret. The field `stringData` is merged into `data` and never stored.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -82,8 +82,8 @@ fn drop_foreign_source(claim: &mut Value, old: &Value) {
     }
 }
 
-/// Fills `dataSource` and `dataSourceRef` from each other: older clients write only the first, and newer clients may
-/// write only the second. A reference to another namespace has no older form.
+/// Fills `dataSource` and `dataSourceRef` from each other: older clients write only `dataSource`, and newer clients may
+/// write only `dataSourceRef`. A reference to another namespace has no older form.
 fn fill_data_source(claim: &mut Value) {
     let Some(spec) = claim.get_mut("spec").and_then(Value::as_object_mut) else { return };
     let present = |value: Option<&Value>| value.filter(|v| !v.is_null()).cloned();

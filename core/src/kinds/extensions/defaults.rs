@@ -1,4 +1,4 @@
-//! Defaults of the group `extensions`, which first had workloads and network kinds.
+//! Defaults of `extensions`, the first group that had workloads and network kinds.
 
 use crate::kinds::apps::defaults::{rolling_update, select_template};
 use crate::kinds::networking::defaults::policy_types;

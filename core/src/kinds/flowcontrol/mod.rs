@@ -1,4 +1,4 @@
-//! `flowcontrol.apiserver.k8s.io`: how a busy server shares its capacity among users.
+//! `flowcontrol.apiserver.k8s.io`: the kinds by which a busy server shares its capacity among users.
 
 pub mod columns;
 mod convert;

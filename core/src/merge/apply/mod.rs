@@ -1,9 +1,9 @@
 //! Server-side apply: merges an applier's configuration into the live document and records which manager owns which
 //! field.
 //!
-//! The configuration contains all fields that the applier wants to set. A field that the applier applied before and
-//! omits now is removed, unless another manager owns it. If the configuration gives a field another value than the live
-//! one and another manager owns the field, this is a conflict, unless the apply is forced.
+//! The configuration contains all fields that the applier sets. A field that the applier applied before and omits now
+//! is removed, unless another manager owns it. If the configuration gives a field another value than the live object
+//! and another manager owns the field, this is a conflict, unless the apply is forced.
 
 mod kubectl;
 

@@ -255,7 +255,7 @@ impl Patched {
     }
 }
 
-/// The path of an operation. For some operations Kubernetes reports an invalid path as a missing one.
+/// The path of an operation. For some operations Kubernetes reports an invalid path as a missing path.
 fn path<'a>(item: &'a Value, operation: &str) -> Result<&'a str, Fault> {
     text(&item["path"], "operation missing path field: missing value").map_err(|why| {
         let why = if matches!(operation, "add" | "remove" | "copy") { "missing value" } else { &why };

@@ -150,7 +150,7 @@ fn elements_are_counted_as_in_go() {
     }
 }
 
-/// The messages are the same as those of Kubernetes' library.
+/// The messages equal the messages of Kubernetes' library.
 #[test]
 fn faults_are_told_in_the_words_of_kubernetes() {
     const BEYOND: &str = "Unable to access invalid index: 9: invalid index referenced";

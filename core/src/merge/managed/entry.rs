@@ -13,7 +13,7 @@ use holdfast_value::{CompactString, Map, Value};
 use super::Writer;
 use crate::merge::field_set::FieldSet;
 
-/// If there are more `Update` entries than this, the oldest are merged.
+/// If there are more `Update` entries than this, the oldest entries are merged.
 const UPDATE_ENTRIES_MAX: usize = 10;
 const ANCIENT: &str = "ancient-changes";
 

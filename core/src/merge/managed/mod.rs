@@ -144,7 +144,7 @@ pub fn keep_times(old: &Document, new: &mut Document) {
         rest(old) == rest(new)
             && new.iter().all(|(name, value)| apart.contains(&name.as_str()) || old.get(name) == Some(value))
     };
-    // Most writes change the object. The cheap comparisons that detect this come before the comparison of entries.
+    // Most writes change the object. Cheap comparisons that detect this are made before the comparison of entries.
     if same(old, new, &["metadata"])
         && same(old_meta, new_meta, &["managedFields", "resourceVersion"])
         && timeless(old_fields) == timeless(new_fields)

@@ -1,7 +1,7 @@
 //! The order of a merged list. The patch's elements follow the order in the patch, and the other elements follow the
 //! order of the live list.
 //!
-//! Each of the other elements goes before the first patched element that came after it in the live list.
+//! Each of the other elements is placed before the first patched element that follows it in the live list.
 
 use std::collections::BTreeMap;
 

@@ -251,7 +251,7 @@ proptest! {
         added in "[x-z]",
     ) {
         prop_assert_eq!(merged(old.clone(), naive_patch(&old, &new)).unwrap(), new.clone());
-        // A field that another client added in the meantime stays, as client-side apply promises.
+        // A field that another client added in the meantime stays, as in client-side apply.
         let mut live = old.clone();
         live["metadata"]["annotations"] = json!({"added": added});
         let mut expected = new.clone();

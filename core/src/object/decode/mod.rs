@@ -69,8 +69,8 @@ impl std::error::Error for DecodeError {}
 /// The memory that further values of one document may take.
 ///
 /// Values may be far larger than their text: an object with one key is six bytes of JSON, and takes more than six
-/// hundred bytes. The sizes are roughly those of `serde_json`. A document that needs too much memory is refused while
-/// it is parsed.
+/// hundred bytes. The sizes are roughly the sizes of the values of `serde_json`. A document that needs too much memory
+/// is refused while it is parsed.
 struct Room(usize);
 
 const MEMORY_MAX: usize = 64 << 20;

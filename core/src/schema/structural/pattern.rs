@@ -1,7 +1,8 @@
 //! Patterns: Go's regular expressions, run by the `regex` crate.
 //!
-//! The two dialects differ in details, without an error: Go's `\d` means ASCII digits only, and `[` inside a class is
-//! an ordinary character. Each pattern is rewritten once. A pattern that Go refuses is refused with Go's message.
+//! Some patterns have different meanings in the two dialects, without an error: Go's `\d` means ASCII digits only, and
+//! `[` inside a class is an ordinary character. Each pattern is rewritten once. A pattern that Go refuses is refused
+//! with Go's message.
 
 use regex::Regex;
 use regex_syntax::ast::{Ast, RepetitionKind, RepetitionRange};

@@ -170,7 +170,7 @@ pub struct SubresourceDiscovery {
     pub verbs: Vec<String>,
 }
 
-/// The kind of a response. Group and version are empty if they are the same as those of the enclosing version.
+/// The kind of a response. Group and version are empty if they equal the group and version of the enclosing version.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ResponseKind {

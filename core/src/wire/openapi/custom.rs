@@ -8,8 +8,8 @@ const DROPPED: &[&str] = &["default", "nullable", "oneOf", "anyOf", "not", "allO
 /// Weakens `schema` until version 2 can express it. All values that the schema allows stay allowed.
 ///
 /// kubectl reads version 2 in its own way: a schema with properties forbids all other properties, an object that
-/// preserves unknown fields counts as empty, and a list without items cannot be read. Such schemas lose their type, so
-/// that they allow anything.
+/// preserves unknown fields counts as empty, and a list without items cannot be read. The type of such schemas is
+/// removed, so that they allow anything.
 pub(super) fn to_v2(schema: &Value) -> Value {
     let Some(schema) = schema.as_object() else { return json!({}) };
     let is_true = |key: &str| schema.get(key) == Some(&Value::Bool(true));

@@ -122,7 +122,7 @@ impl<'a> Definitions<'a> {
         known
     }
 
-    /// Whether the name belongs to a requested custom resource or to the list of one.
+    /// Whether the name belongs to a requested custom resource or to the list of such a resource.
     pub(super) fn is_custom(&self, name: &str) -> bool {
         let resource = self.lists.get(name).map_or(name, |list| &list.item);
         self.custom.contains_key(resource)
@@ -498,7 +498,8 @@ fn version_info(form: Form) -> Value {
     json!({"type": "object", "properties": properties, "required": REQUIRED})
 }
 
-/// Collects the names that references name. Only a string is a reference, because a property may also be called `$ref`.
+/// Collects the definition names in references. Only a string is a reference, because a property may also be called
+/// `$ref`.
 fn collect_references(value: &Value, prefix: &str, found: &mut Vec<String>) {
     match value {
         Value::Object(map) => {

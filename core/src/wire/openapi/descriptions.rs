@@ -58,7 +58,7 @@ fn find(message: &str) -> Option<&'static Described> {
         return Some(described);
     }
     let (package, bare) = split(message);
-    // A type of the same group has precedence, and among these the newest version.
+    // A type of the same group has precedence. Among several such types, the newest version has precedence.
     let newest = NAMESAKES.get(bare)?.iter().min_by(|a, b| {
         let ((a_group, a_version), (b_group, b_version)) = (split(split(a).0), split(split(b).0));
         let group = split(package).0;

@@ -68,7 +68,7 @@ const USAGES: Values = &[
     "server auth", "signing", "timestamping",
 ];
 
-/// Rows of type, field and values, sorted. For a list or map, the values are those of its items.
+/// Rows of type, field and values, sorted. For a list or map, the values are the values of its items.
 #[rustfmt::skip]
 const VALUES: &[(&str, &str, Values)] = &[
     ("AppArmorProfile", "type", PROFILES),

@@ -1,4 +1,4 @@
-//! An API operation independent of the OpenAPI version, and how versions 2 and 3 write it.
+//! An API operation independent of the OpenAPI version, and its forms in versions 2 and 3.
 
 use holdfast_value::{Map, Value, json};
 use std::borrow::Cow;
@@ -169,7 +169,7 @@ impl Operation {
 }
 
 impl Body {
-    /// The body as a parameter, which it is in version 2.
+    /// The body as a parameter, the form of bodies in version 2.
     fn parameter(&self) -> Value {
         let mut parameter = json!({"in": "body", "name": "body", "schema": Form::V2.reference(&self.definition)});
         if self.required {

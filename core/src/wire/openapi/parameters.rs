@@ -29,7 +29,7 @@ const QUERY: &[Row] = &[
     ("watch", "boolean", "Sends changes after resourceVersion as they happen, instead of a list."),
 ];
 
-/// The options of logs and connections: name and description. The types come from the options' fields.
+/// The options of logs and connections: name and description. The types are the types of the options' fields.
 #[rustfmt::skip]
 const OPTIONS: &[(&str, &str)] = &[
     ("command", "The program to run and its arguments; repeat the parameter for each. No shell interprets them."),

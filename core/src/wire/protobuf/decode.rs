@@ -543,7 +543,7 @@ mod tests {
 
     #[test]
     fn a_body_of_kubectl_shows_as_json() {
-        // The bytes that client-go makes of a ConfigMap, with empty strings and an unset time.
+        // The bytes into which client-go encodes a ConfigMap with empty strings and an unset time.
         let raw = b"\x0a\x13\x0a\x01a\x12\x00\x1a\x00\x22\x00\x2a\x00\x32\x00\x38\x00\x42\x00\x5a\x00\
                     \x12\x06\x0a\x01k\x12\x01v\x1a\x06\x0a\x01b\x12\x01\xff\x20\x00";
         // The empty label is a map entry without key and value.

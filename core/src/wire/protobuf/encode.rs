@@ -1,5 +1,5 @@
-//! Encodes documents into messages as Kubernetes' own servers and clients do: fields in ascending order, values even if
-//! zero, pointers only if set.
+//! Encodes documents into messages as Kubernetes' own servers and clients do: fields are in ascending order, a value is
+//! written even if it is zero, and a pointer only if it is set.
 
 use base64::{
     Engine,
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn values_are_written_even_when_zero() {
-        // The bytes that client-go makes of a ConfigMap: every value is written, and no unset pointer.
+        // The bytes into which client-go encodes a ConfigMap. Every value is written; unset pointers are not written.
         let bytes = encode("v1", "ConfigMap", &json!({"metadata": {"name": "a"}, "data": {"k": "v"}}));
         let expected =
             b"\x0a\x11\x0a\x01a\x12\x00\x1a\x00\x22\x00\x2a\x00\x32\x00\x38\x00\x42\x00\x12\x06\x0a\x01k\x12\x01v";

@@ -43,8 +43,9 @@ impl<'s> Codec<'s> {
         Self { schema, layouts: schema.messages.iter().map(Layout::new).collect(), packages: names::packages(schema) }
     }
 
-    /// The message of a kind, by the names in documents and envelopes. It is found for every version in the schema,
-    /// even if the version is not served. For any group, it finds the kinds that all groups have (`DeleteOptions`).
+    /// The message of a kind, by the names in documents and envelopes. The message is found for every version in the
+    /// schema, even if the version is not served. The kinds that all groups have (`DeleteOptions`) are found for any
+    /// group.
     pub fn find(&self, api_version: &str, kind: &str) -> Option<MessageId> {
         names::find(self.schema, &self.packages, api_version, kind)
     }

@@ -79,7 +79,8 @@ fn pod(attributes: &mut Attributes) -> Result<(), Stop> {
     }
 }
 
-/// Templates are never refused, only warned about and audited: their pods are checked when they are created.
+/// A template is never refused, because its pods are checked when they are created. Its violations only cause warnings
+/// and audit annotations.
 fn template(attributes: &mut Attributes, at: &str) -> Result<(), Stop> {
     if is_exempt(attributes) {
         return Ok(());
@@ -97,7 +98,7 @@ fn template(attributes: &mut Attributes, at: &str) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Adds audit annotations and warnings. Returns why the pod is refused, if it is.
+/// Adds audit annotations and warnings. Returns the reason if the pod is refused.
 fn evaluate(
     attributes: &mut Attributes,
     policy: Policy,
@@ -292,8 +293,8 @@ fn told_of(broken: BTreeMap<String, (String, usize)>) -> Vec<String> {
 }
 
 /// The pods of a namespace to check, and the number of pods to report. Pods of exempt runtime classes are skipped. If
-/// there are too many, pods without a controller and one pod of each controller come first, because the pods of one
-/// controller are mostly alike.
+/// there are too many, pods without a controller and one pod of each controller are checked first, because the pods of
+/// one controller are mostly alike.
 fn looked_at(attributes: &Attributes, kind: KindId, namespace: &str) -> (Vec<Arc<Entry>>, usize) {
     let prefix = crate::state::prefix(Some(namespace));
     let all = attributes.state.scan(kind, &prefix, None).map(|(_, entry)| entry);

@@ -150,7 +150,8 @@ impl Policy {
         [self.enforce, self.audit, self.warn].iter().all(Standard::asks_nothing)
     }
 
-    /// Whether both policies require the same. The version of a privileged mode does not matter.
+    /// Whether both policies have the same requirements. A privileged mode requires nothing, so its version does not
+    /// matter.
     pub fn is_like(&self, other: &Policy) -> bool {
         let is_like = |a: Standard, b: Standard| a == b || (a.asks_nothing() && b.asks_nothing());
         is_like(self.enforce, other.enforce) && is_like(self.audit, other.audit) && is_like(self.warn, other.warn)

@@ -1,4 +1,5 @@
-//! IP addresses and networks: canonical form only, no zones, no IPv4-mapped IPv6.
+//! IP addresses and networks. Only the canonical form is accepted, without zones and without IPv4-mapped IPv6
+//! addresses.
 
 use super::{Cost, CustomCost, Overload, READS_TEXT, no_overload, own, quoted, text};
 use crate::cel::cost::{Arguments, CallEstimate, Range, STRING_FACTOR, scaled, traversal};

@@ -1,4 +1,4 @@
-//! Columns of events, in the order in which people read them: when, what, about which object.
+//! Columns of Events.
 
 use crate::kinds::Column;
 use crate::kinds::cells::{UNKNOWN, at, column, field, name, number, since, text};

@@ -95,7 +95,7 @@ fn replication_controller() -> Vec<Column> {
         age_column(),
         containers,
         images,
-        // The selector of a ReplicationController is a plain map of labels, unlike that of newer kinds.
+        // The selector of a ReplicationController is a plain map of labels, unlike the selectors of newer kinds.
         Column { cell: crate::kinds::Cell::Read(|doc, _| labels(doc, "spec.selector").into()), ..selector_column() },
     ]
 }

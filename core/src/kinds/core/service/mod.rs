@@ -1,5 +1,5 @@
-//! Service: addresses and ports are allocated from the cluster's ranges. When a service changes its type, the fields of
-//! the old type are removed.
+//! The kind Service. Its addresses and ports are allocated from the cluster's ranges. When a service changes its type,
+//! the fields of the old type are removed.
 
 mod allocate;
 mod proxied;

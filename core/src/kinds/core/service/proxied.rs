@@ -47,8 +47,8 @@ fn turned(all: &[Value], draw: u64) -> impl Iterator<Item = &Value> {
     all.iter().cycle().skip(first).take(all.len())
 }
 
-/// The address and its pod, if the address belongs to a pod of the same namespace. Users write other endpoints, which
-/// may point anywhere.
+/// The address and its pod, if the address belongs to a pod of the same namespace. Users can write endpoints with any
+/// other address, so the proxy does not use them.
 fn of_a_pod(address: &Value, namespace: &str, leading: &Leading<'_>) -> Option<(IpAddr, Value)> {
     let target = &address["targetRef"];
     if target["kind"] != "Pod" || target["namespace"] != namespace {

@@ -39,7 +39,7 @@ pub(super) fn update(root: At, old: &Value, causes: &mut Causes) {
     if !keeps_tolerations(tolerations.value, &old["tolerations"]) {
         causes.push(tolerations.forbidden("existing toleration can not be modified except its tolerationSeconds"));
     } else {
-        // The rules of a new pod have already run; as in Kubernetes, an update reports bad tolerations once more.
+        // The rules of a new pod have already run; as in Kubernetes, an update reports invalid tolerations once more.
         placement::tolerations(tolerations, causes);
     }
     only_fewer_gates(spec.get("schedulingGates"), &old["schedulingGates"], causes);

@@ -79,8 +79,8 @@ fn fitting(scope: &str) -> Option<&'static [&'static str]> {
 }
 
 /// The scopes of a list that have been reported. Every fault shows the whole list, so the size of the answer grows with
-/// the square of the list's length. For a short list each fault is reported. For a long list each known scope is
-/// reported once, and one unknown scope.
+/// the square of the list's length. For a short list each fault is reported. For a long list, each known scope is
+/// reported once, and only one unknown scope is reported.
 struct Told {
     is_short: bool,
     /// The scopes, as positions in `SCOPES`. `None` stands for all unknown scopes.

@@ -181,7 +181,8 @@ pub(in crate::kinds::core) fn is_extended(name: &str) -> bool {
 /// Validates the claims of a container, which refer to claims of the pod. A container may refer once to a whole claim,
 /// or once to each of the claim's requests.
 fn claim_names(list: At, claims: &BTreeSet<String>, causes: &mut Causes) {
-    // The known names in a fault; a long list is shortened to its length. The text is made only if there is a fault.
+    // The known names as a fault shows them. Of a long list, only the number of names is shown. The text is made only
+    // if there is a fault.
     let known = || match claims.len() {
         0 => " which is empty".to_owned(),
         1..=NAMES_SHOWN_MAX => format!(": {}", claims.iter().map(String::as_str).collect::<Vec<_>>().join(", ")),

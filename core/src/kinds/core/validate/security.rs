@@ -281,7 +281,8 @@ fn is_windows_domain(domain: &str) -> bool {
     net_bios || domain.split('.').all(|label| names::label(&label.to_ascii_lowercase()).is_empty())
 }
 
-/// Validates Windows host processes: if one container is a host process, all are, and the pod uses the host's network.
+/// Validates Windows host processes: if one container is a host process, all containers must be host processes, and the
+/// pod must use the host's network.
 pub(super) fn host_processes(spec: At, causes: &mut Causes) {
     let of = |at: At| at.value["securityContext"]["windowsOptions"]["hostProcess"].as_bool();
     let pod = of(spec);

@@ -67,7 +67,8 @@ pub(super) fn is_headless(spec: &Value) -> bool {
     spec["clusterIPs"] == json!(["None"]) || (spec["clusterIPs"].is_null() && spec["clusterIP"] == "None")
 }
 
-/// Whether the service needs a health check port, where the load balancer learns which nodes have pods of the service.
+/// Whether the service needs a health check port. At this port the load balancer checks which nodes have pods of the
+/// service.
 pub(super) fn needs_health_check(spec: &Value) -> bool {
     spec["type"] == "LoadBalancer" && spec["externalTrafficPolicy"] == "Local"
 }

@@ -8,7 +8,7 @@ use crate::refusal::Texts;
 use holdfast_value::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Warns about a pod only on create: later changes seldom come from people.
+/// Warns about a pod only on create, because people seldom make later changes.
 pub fn pod(_: &Kind, pod: &Document, old: Option<&Document>) -> Texts {
     if old.is_some() {
         return Texts::default();

@@ -150,7 +150,7 @@ fn files_of_volumes_that_are_in_the_way_of_others() {
     let expected = [(token, file), (bundle, file), (bundle, token)];
     let told = |(one, other): (&str, &str)| format!("volume \"v\" (Projected): overlapping paths: {one} with {other}");
     let mut expected = expected.map(told).to_vec();
-    // Warnings come in the order of the sources.
+    // Warnings are in the order of the sources.
     expected.push("volume \"v\" (Projected) has no sources provided".to_owned());
     assert_eq!(all(projected), expected);
 }

@@ -17,7 +17,7 @@ const MESSAGE_BYTES_MAX: usize = 5 << 10;
 
 impl Structural {
     /// The rules that the object violates. If an update leaves a value unchanged, a violation in it becomes a warning,
-    /// unless the rule is about the change.
+    /// unless the rule uses `oldSelf`.
     pub(in super::super) fn judge_by_rules(&self, object: &Value, old: Option<&Value>) -> Judged {
         let mut run = Run::new(Some(OBJECT_COST_MAX));
         run.object(self, object, old);
@@ -246,7 +246,7 @@ impl<'n> Node<'n, '_, '_, '_> {
         result.map_err(Stop::Error)
     }
 
-    /// Records a violation. It counts as old if the value is unchanged and the rule is not about the change.
+    /// Records a violation. It counts as old if the value is unchanged and the rule does not use `oldSelf`.
     fn tell(&mut self, compiled: &CompiledRule, cause: impl FnOnce(String) -> Cause) {
         let is_old = !compiled.uses_old_self && self.run.is_unchanged(self.place.kept);
         self.add(&compiled.field, is_old, cause);

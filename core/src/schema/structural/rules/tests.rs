@@ -239,7 +239,7 @@ fn costs_end() {
          rules will be run due to call cost exceeds limit for rule: {all}"
     );
     assert_eq!(found, expected);
-    // Each rule is within its limit, but all rules together exceed theirs.
+    // Each rule is within its limit, but all rules together exceed the limit for all rules.
     let pairs: Vec<Value> = (0..100).map(|_| json!({"rule": "self.all(a, self.all(b, a < 500 && b < 500))"})).collect();
     let found = causes(&with(numbers(json!(pairs))), &spec(json!(many)), None);
     let end = "validation failed due to running out of cost budget, no further validation rules will be run";

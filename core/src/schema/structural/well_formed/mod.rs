@@ -248,7 +248,7 @@ fn junctors(schema: At, skips: bool, is_top: bool, faults: &mut Faults) {
     }
 }
 
-/// Keywords that must not occur inside junctors, each with the word for its absence in the message.
+/// Keywords that must not occur inside junctors, each with the word that the message uses for an absent keyword.
 const NOT_WITHIN_JUNCTORS: &[(&str, &str)] = &[
     ("type", "empty"),
     ("additionalProperties", "undefined"),

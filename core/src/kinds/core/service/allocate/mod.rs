@@ -18,7 +18,7 @@ const RANDOM_TRIES: u64 = 32;
 /// The maximum number of addresses that are searched in a range, because an IPv6 range has too many for a full search.
 const SEARCHED_MAX: usize = 1 << 20;
 
-/// The random stream for second addresses. First addresses use stream 0, and ports use the streams after it.
+/// The random stream for second addresses. First addresses use stream 0, and ports use the streams from 1.
 const SECOND_ADDRESS: u64 = 1 << 20;
 
 /// The claims that a service holds.
@@ -143,8 +143,8 @@ fn family_of(address: IpAddr) -> &'static str {
     if address.is_ipv4() { "IPv4" } else { "IPv6" }
 }
 
-/// Makes `clusterIP` and `clusterIPs` agree, because older clients write only the first. A field that a client left out
-/// is filled from the old service or from the other field.
+/// Makes `clusterIP` and `clusterIPs` agree, because older clients write only `clusterIP`. A field that a client left
+/// out is filled from the old service or from the other field.
 fn link(spec: &mut Document, old: &Value) {
     let had_single = old["clusterIP"].as_str().unwrap_or_default().to_owned();
     let had = old["clusterIPs"].as_array().filter(|list| !list.is_empty());
@@ -336,8 +336,8 @@ impl Allocation<'_> {
         spec.insert("clusterIPs", taken.into());
     }
 
-    /// The ranges to allocate from, in the order in which they are tried: the ranges of the option, then those of
-    /// ServiceCIDRs. A range that several ServiceCIDRs list is ready if one of these is ready.
+    /// The ranges to allocate from, in the order in which they are tried: first the ranges of the option, then the
+    /// ranges of ServiceCIDRs. A range that several ServiceCIDRs list is ready if one of these is ready.
     fn ranges(&self) -> Vec<ServiceRange> {
         let (mut ready, mut unready) = (Vec::new(), BTreeSet::new());
         for service_cidr in (self.0.service_cidrs)() {
@@ -350,7 +350,7 @@ impl Allocation<'_> {
         }
         ready.iter().for_each(|range| _ = unready.remove(range));
         // Without controllers, no ServiceCIDR lists the option's ranges, so they count as ready. If a ServiceCIDR lists
-        // one, its readiness counts.
+        // such a range, the readiness of the ServiceCIDR counts.
         let own = self.0.service_ranges.iter().copied().filter(|range| !unready.contains(range));
         let mut seen = BTreeSet::new();
         own.chain(ready).filter(|range| seen.insert(*range)).collect()

@@ -396,7 +396,7 @@ fn a_node_port_stays_with_the_name_of_its_port() {
     let renamed = two(json!({"name": "c", "port": 80}), json!({"name": "b", "port": 81}));
     assert_ne!(renamed[0], 32001);
     assert_eq!(renamed[1], 32002);
-    // If one port requests a number, the other port loses it.
+    // If one port requests the number of another port, the other port gets a new number.
     let asked = two(json!({"name": "a", "port": 80}), json!({"name": "b", "port": 81, "nodePort": 32001}));
     assert_ne!(asked[0], 32001);
     assert_eq!(asked[1], 32001);
