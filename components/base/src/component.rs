@@ -34,7 +34,7 @@ const BACKLOG: u32 = 1024;
 pub struct ComponentKind {
     /// The component's name, such as `kube-scheduler`.
     pub name: &'static str,
-    /// `v1.35.0`.
+    /// The version that the component reports, such as `v1.35.0`.
     pub version: &'static str,
     pub secure_port: u16,
     /// Whether the component starts without the published authorities by default. Options override this.

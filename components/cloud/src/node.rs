@@ -237,8 +237,8 @@ fn addresses(node: Viewed<'_, Node>, instance: &Instance) -> Result<Vec<NodeAddr
         addresses.extend(node.view.status.addresses.iter().find(|address| address.kind == "Hostname").cloned());
     }
     let provided = node.meta().annotation(PROVIDED_IP).unwrap_or_default();
-    // Each address is moved before all other addresses of its type. The first of a pair must come first, so it is moved
-    // last.
+    // Each address of the annotation is moved in front of all other addresses of its type. The addresses are moved in
+    // reverse order, so that the annotation's first address comes first.
     for ip in provided.split(',').map(str::trim).filter(|ip| !ip.is_empty()).rev() {
         let place = addresses.iter().position(|address| address.address == ip);
         let place = place.ok_or_else(|| {

@@ -1,5 +1,5 @@
-//! Bootstrap tokens, by which machines join the cluster: signs the cluster's connection data with each token, and
-//! deletes expired tokens.
+//! Signs the cluster's connection data with each bootstrap token, by which machines join the cluster, and deletes
+//! expired tokens.
 
 use crate::encoded::decode;
 use crate::subject::Subject;

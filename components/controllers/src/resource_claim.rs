@@ -16,7 +16,7 @@ const POD_CLAIM: &str = "resource.kubernetes.io/pod-claim-name";
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 /// The field manager for the claims in a pod's status.
 const MANAGER: &str = "ResourceClaimController";
-/// The prefix of keys that are claims; other keys are pods.
+/// The prefix of keys that name claims; all other keys name pods.
 const CLAIM: &str = "claim:";
 /// The longest prefix of a generated name that keeps the whole name a valid label.
 const BASE_MAX: usize = 57;

@@ -340,7 +340,7 @@ impl Containers {
         let pod = match self.cluster.pod(text(&meta["namespace"]), text(&meta["name"])).await {
             Ok(Some(pod)) => pod,
             Ok(None) => return false,
-            // The API server does not answer, so assume that it runs.
+            // The API server does not answer, so the container is assumed to run.
             Err(_) => return true,
         };
         let status = status(&pod, text(&container.spec["name"]));

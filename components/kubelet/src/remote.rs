@@ -43,7 +43,7 @@ impl Default for Sessions {
 }
 
 impl Sessions {
-    /// A permit for a session; if there is none, answer [`full`].
+    /// A permit for a session; `None` if there are too many sessions, which the caller answers with [`full`].
     pub fn enter(&self) -> Option<OwnedSemaphorePermit> {
         self.0.clone().try_acquire_owned().ok()
     }

@@ -1,4 +1,4 @@
-//! Simulated nodes: their Node objects.
+//! The Node objects of simulated nodes.
 
 use crate::behaviour::BehaviourSettings;
 use holdfast_core::object::yaml;
@@ -30,7 +30,7 @@ pub struct Template {
     pub annotations: BTreeMap<String, String>,
     pub taints: Vec<Taint>,
     pub capacity: BTreeMap<String, Amount>,
-    /// By default the capacity.
+    /// The allocatable resources. By default they equal the capacity.
     pub allocatable: BTreeMap<String, Amount>,
     /// Nodes are distributed over these zones in turn.
     pub zones: Vec<String>,

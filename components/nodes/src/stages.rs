@@ -118,7 +118,8 @@ impl Script {
         self.parts.remove(key);
     }
 
-    /// Plans an object by its Stages. `begun` says whether the object's life has already begun.
+    /// Plans an object by its Stages. `begun` is whether the object's status was already set, by Stages or without
+    /// them.
     pub fn decide(
         &mut self,
         seen: &StagedObject,

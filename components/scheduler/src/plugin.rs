@@ -188,8 +188,8 @@ pub trait Filter: Send {
     fn clone_box(&self) -> Box<dyn Filter>;
 }
 
-/// A group of nodes with equal marks: one of its nodes, and their count. Plug-ins that look at more than one node do
-/// not distinguish these nodes.
+/// A group of nodes with equal marks: one node of the group, and the number of its nodes. Plug-ins that look at more
+/// than one node do not distinguish these nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EqualNodes {
     pub node: NodeId,

@@ -35,7 +35,7 @@ pub struct Selector(Arc<Compiled>);
 /// A parsed selector, ready to be tested.
 struct Compiled {
     selector: LabelSelector,
-    /// Why the selector cannot be parsed; `None` if it can.
+    /// Why the selector cannot be parsed; `None` if it was parsed.
     fault: Option<String>,
     /// The tests of a long selector, by label; empty for a short selector, whose requirements are tested
     /// directly.

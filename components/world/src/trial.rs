@@ -268,7 +268,7 @@ impl Trial {
         );
     }
 
-    /// Carries out steps up to the first with a refused action; returns the refused actions.
+    /// Carries out steps up to the first step with a refused action; returns the refused actions.
     fn carry_out(&mut self, index: usize, plan: Plan) -> Vec<Refused> {
         let member = &self.members[index];
         let (component, actor) = (member.driver.controller(0).component(), member.actor.clone());

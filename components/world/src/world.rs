@@ -122,7 +122,8 @@ impl World {
         self.track_resource(V::resource());
     }
 
-    /// Like [`World::track`], for a resource: with its view, or with the metadata alone if it has none.
+    /// Like [`World::track`], for a resource. Its objects have their view, or only their metadata if the resource has
+    /// no view.
     pub fn track_resource(&mut self, resource: &Resource) {
         if let Some(decode) = resource.decode() {
             self.decoders.insert(resource.clone(), decode);

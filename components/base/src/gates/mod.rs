@@ -476,7 +476,7 @@ mod tests {
         ] {
             assert_eq!(gates_of(&[], release).unwrap().enabled(name), expected, "{name} of 1.{release}");
         }
-        // A server that emulates 1.18 has its defaults for gates that can be switched.
+        // A server that emulates 1.18 has the defaults of 1.18 for gates that can be switched.
         for gate in GATES.iter().filter(|gate| matches!(gate.effect, Switch(..)) && gate.then.is_some()) {
             assert_eq!(gate.value(OLDEST), gate.then.is_some_and(|(_, on)| on), "{}", gate.name);
         }

@@ -1,4 +1,4 @@
-//! Services of type LoadBalancer: creates, updates and deletes the cloud's balancer of each.
+//! Creates, updates and deletes the cloud's balancer for each Service of type LoadBalancer.
 //!
 //! A Service gets its finalizer before the balancer is created, and loses it only when the cloud has confirmed the
 //! deletion. So no balancer is left behind, whichever process crashes in between. The controller remembers its last

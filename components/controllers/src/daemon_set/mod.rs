@@ -1,4 +1,4 @@
-//! DaemonSets: run a pod on every node where it may run.
+//! The controller of DaemonSets, which run one pod on every node where the pod may run.
 
 mod node;
 mod rolling;

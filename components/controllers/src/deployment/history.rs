@@ -1,4 +1,5 @@
-//! Revisions: each template of a Deployment has a number, and keeps its ReplicaSet until there are too many newer ones.
+//! The revisions of a Deployment. Each template has a number, and its ReplicaSet is kept until there are too many newer
+//! ReplicaSets.
 
 use super::set::{DESIRED, MAX, Set, TEMPLATE_HASH};
 use super::status::{PROGRESSING, has_deadline};

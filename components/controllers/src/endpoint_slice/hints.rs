@@ -153,8 +153,9 @@ fn share(world: &World, endpoints: &mut [&mut Endpoint]) -> Result<(), String> {
     Ok(())
 }
 
-/// The zone that each endpoint serves: its own, unless another zone lacks endpoints. The first endpoints that are moved
-/// to such a zone are endpoints of zones without nodes, then endpoints of the zone with the largest surplus.
+/// The zone that each endpoint serves: the zone that it is in, unless another zone lacks endpoints. The first endpoints
+/// that are moved to such a zone are endpoints of zones without nodes, then endpoints of the zone with the largest
+/// surplus.
 fn help_out(least: &BTreeMap<String, usize>, own: Vec<Option<String>>) -> Vec<Option<String>> {
     let mut free = Vec::new();
     let mut served: BTreeMap<&str, Vec<usize>> = least.keys().map(|zone| (zone.as_str(), Vec::new())).collect();

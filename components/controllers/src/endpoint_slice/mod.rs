@@ -1,4 +1,5 @@
-//! EndpointSlices: the endpoints of each Service, at most a hundred in an object by default.
+//! The controller of EndpointSlices, which list the endpoints of each Service, by default at most a hundred in an
+//! object.
 
 mod hints;
 pub mod mirroring;

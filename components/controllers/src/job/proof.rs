@@ -102,12 +102,13 @@ mod tests {
         let counted = json!({"succeeded": 1, "uncountedTerminatedPods": {}});
         let waits = json!({"uncountedTerminatedPods": {"succeeded": ["p"]}});
         for (pods_at, in_world, status, on_server, asks, succeeded, uncounted) in [
-            // The pods are newer than the Job: the world is right.
+            // The world's pods are newer than the Job, so the server is not asked.
             (11, true, &counted, true, false, 1, 1),
             // Another manager has counted the pod already.
             (9, true, &counted, false, true, 1, 0),
             (9, true, &counted, true, true, 1, 1),
-            // At the server the pod's finalizer is removed, so the pod may be counted; or it is not removed yet.
+            // First the server's pod has lost its finalizer, so the pod may be counted; then it still has the
+            // finalizer.
             (9, true, &waits, false, true, 1, 0),
             (9, false, &waits, true, true, 0, 1),
         ] {

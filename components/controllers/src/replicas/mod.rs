@@ -1,4 +1,4 @@
-//! ReplicaSets and ReplicationControllers: keep a number of pods of one template.
+//! The controllers of ReplicaSets and ReplicationControllers, which keep a number of pods of one template.
 
 mod rank;
 #[cfg(test)]

@@ -24,7 +24,7 @@ const BY_VOLUME: &str = "attachment-volume";
 /// On a node that is not ready, an unused volume is detached only after this time, unless the node reports earlier that
 /// the volume is not in use.
 const UNMOUNT_SECONDS: i64 = 360;
-/// The taint of a node that is known to be off and so uses no volumes.
+/// The taint of a node that is known to be shut down and so uses no volumes.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// Each plan is for one node.

@@ -14,7 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const RECURSIVE: &str = "Recursive";
 const MOUNT_OPTION: &str = "MountOption";
-/// Indexes: volumes, and pods with inline volumes, by the location of the data; and volumes by their driver.
+/// The index of volumes, and of pods with inline volumes, by the location of the data, and the index of volumes by
+/// their driver.
 const SOURCE: &str = "selinux-source";
 const DRIVER: &str = "selinux-driver";
 
@@ -153,7 +154,7 @@ fn conflict(one: &str, other: &str) -> bool {
     one.splitn(4, ':').zip(other.splitn(4, ':')).any(differ)
 }
 
-/// The message for a pod about another pod.
+/// The message for a pod about its conflict with another pod.
 fn conflict_message(pod: Viewed<'_, Pod>, other: Viewed<'_, Pod>, what: &str, own: &str, others: &str) -> String {
     const END: &str = "If both pods land on the same node, only one of them may access the volume.";
     match pod.meta().namespace == other.meta().namespace {

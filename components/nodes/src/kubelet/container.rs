@@ -1,4 +1,4 @@
-//! The life of one container: its current state from the pod's status, and its next state.
+//! Computes the next state of one container from its current state in the pod's status.
 
 use super::Notice;
 use crate::behaviour::{Behaviour, Pull, Span};
@@ -76,7 +76,7 @@ pub struct Container<'a> {
     shown: String,
 }
 
-/// The external conditions on which a container's life depends.
+/// The external conditions on which a container's next state depends.
 pub struct LifeConditions {
     pub now: Time,
     /// The earliest time at which the container could start.

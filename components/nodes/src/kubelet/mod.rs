@@ -246,7 +246,8 @@ impl<'a> Kubelet<'a> {
         let meta = &self.pod["metadata"];
         let grace = meta["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
         if grace == 0 {
-            // The grace period is over, so the deletion does not wait for its containers. Finalizers may keep the pod.
+            // The grace period is over, so the deletion does not wait for the pod's containers. Finalizers may keep the
+            // pod.
             return Life::default();
         }
         if is_finished(self.pod) {

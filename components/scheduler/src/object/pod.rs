@@ -1,4 +1,5 @@
-//! Pods: the part that all pods of one template share, and the part that each pod has for itself.
+//! The fields of pods that the scheduler reads, in two parts: the template, which several pods may share, and the
+//! fields of one pod.
 
 use super::extended::{self, Container};
 use super::labels::Labels;
@@ -97,7 +98,8 @@ pub struct Pod {
     pub version: Option<u64>,
     pub generation: i64,
     pub template: Arc<Template>,
-    /// The number of the shared template: equal for equal templates, as long as the snapshot knows one of them.
+    /// The number of the shared template: equal for equal templates, as long as the snapshot contains a pod with the
+    /// template.
     pub template_id: u64,
     pub node_name: Option<Text>,
     pub nominated: Option<Text>,

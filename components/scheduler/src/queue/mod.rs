@@ -125,7 +125,8 @@ struct QueuedPodInfo {
     rejectors: Arc<[&'static str]>,
     template: u64,
     scheduler_name: Text,
-    /// The number of the first event that must be checked if the pod's attempt fails; `u64::MAX`: none.
+    /// The number of the first event that must be checked if the pod's attempt fails; `u64::MAX` if no event must be
+    /// checked.
     first_event: u64,
     /// Whether the pod is tried because it has waited for too long.
     flushed: bool,
@@ -171,7 +172,7 @@ pub struct Queue {
     backoff: Backoff,
     entries: HashMap<Key, QueuedPodInfo>,
     active: BTreeSet<QueueRank>,
-    /// How many active pods each namespace has. A pod counts as often as its weight says.
+    /// How many active pods each namespace has. A pod with a weight above 1 counts as that many pods.
     active_by_namespace: HashMap<Text, usize>,
     unschedulable: UnschedulablePods,
     /// Events since the oldest pod in flight was popped, each with its number.
@@ -199,7 +200,7 @@ pub struct PendingPods {
     pub in_flight: usize,
 }
 
-/// The properties of a popped pod that the queue knows.
+/// The queue's data about a popped pod.
 #[derive(Debug, Clone, Copy)]
 pub struct AttemptInfo {
     pub attempts: u32,

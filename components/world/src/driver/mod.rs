@@ -3,7 +3,7 @@
 //!
 //! Namespaces take turns: the next key is from the namespace for which all controllers together have done the least
 //! work. Work is counted ([`crate::work`]), so that a namespace with few cheap keys never waits behind a namespace with
-//! many or expensive ones.
+//! many or expensive keys.
 //!
 //! The work of a plan is bounded. If a key's last plan was expensive, the caller may make the key's next plan in the
 //! background, on a copy of the world. Meanwhile a placeholder replaces the controller; when the plan is made, the
@@ -131,7 +131,7 @@ impl Driver {
         self.watchers.keys()
     }
 
-    /// The kinds that the world must contain in addition to these resources.
+    /// The kinds that the world must contain in addition to the resources of [`Driver::resources`].
     pub fn extra_kinds(&self) -> ExtraKinds {
         let extra_watchers = self.extra_watchers.iter().map(|index| {
             let managed = &self.controllers[*index];
