@@ -2,8 +2,8 @@
 //! component.
 //!
 //! `kube`'s own client uses HTTP/1.1, which needs a connection for each request in progress, and a system call for each
-//! request and each response. The layers around the connection (address, credentials, headers, retries) are still those
-//! of `kube`.
+//! request and each response. The layers around the connection (address, credentials, headers, retries) are still the
+//! layers of `kube`.
 
 use anyhow::{Context, Result, anyhow};
 use http::{Request, Response};

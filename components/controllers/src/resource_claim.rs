@@ -121,7 +121,7 @@ fn plan_pod(world: &World, pod: Viewed<'_, Pod>, read: PlanInput<'_>, plan: &mut
     let mut names: BTreeMap<&str, &str> =
         told.filter_map(|status| Some((&*status.name, status.resource_claim_name.as_deref()?))).collect();
     let mut is_news = false;
-    // If two statuses have the same name, the first one counts.
+    // If two statuses have the same name, the first status counts.
     let told = pod.view.status.resource_claim_statuses.iter().rev();
     let told: HashMap<&str, &Option<String>> =
         told.map(|status| (&*status.name, &status.resource_claim_name)).collect();
@@ -219,8 +219,8 @@ fn from_template(world: &World, pod: Viewed<'_, Pod>, claim: &PodClaim, template
     Ok(Action::new(resource, Key::new(namespace, ""), Verb::Create(body)))
 }
 
-/// The prefix of a generated name. If it is too long, both names are shortened in proportion, so that a part of each is
-/// left. A shortened prefix has no hyphen before the generated suffix.
+/// The prefix of a generated name. If it is too long, the names of the pod and of the claim are shortened in
+/// proportion, so that a part of each name is left. A shortened prefix has no hyphen before the generated suffix.
 fn base_of(pod: &str, claim: &str) -> String {
     let whole = format!("{pod}-{claim}-");
     if whole.len() <= BASE_MAX {

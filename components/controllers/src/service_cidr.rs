@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
 const MANAGER: &str = "service-cidr-controller";
-/// The time after which all allocators of addresses know that a range is being deleted.
+/// The time within which all allocators of addresses receive the change that a range is being deleted.
 const GRACE_SECONDS: i64 = 10;
 
 /// Each plan is for one range.

@@ -130,7 +130,7 @@ fn of_all(pod: &Value) -> Volumes {
     environment::volumes(pod, &all)
 }
 
-/// The containers that run and share volumes with this one.
+/// The running containers that share volumes with this container.
 fn sharing<'p>(pod: &'p Value, spec: &'p Value) -> impl Iterator<Item = &'p Value> {
     let own = environment::volumes(pod, &[spec]);
     let others = environment::containers(pod).map(|(_, other)| other).filter(move |other| {

@@ -83,7 +83,7 @@ async fn find(containers: &Containers, pod: &Value, target: &ContainerTarget) ->
     })
 }
 
-/// The streams that a query asks for; `None` if none.
+/// The streams that a query requests; `None` if it requests no stream.
 fn requested_streams(query: &Query) -> Option<CommandStreams> {
     let wanted = CommandStreams {
         stdin: query.is_set("input") || query.is_set("stdin"),

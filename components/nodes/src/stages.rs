@@ -295,7 +295,7 @@ impl Script {
         std::mem::take(&mut self.notes)
     }
 
-    /// No Stage matches: an object that Stages have controlled stays as it is.
+    /// The decision if no Stage matches. An object that Stages have controlled stays as it is.
     fn nobody(&mut self, seen: &StagedObject, begun: bool) -> StageDecision {
         let led = match self.parts.get_mut(&seen.key) {
             Some(part) => {

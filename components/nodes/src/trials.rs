@@ -152,7 +152,7 @@ fn stages_tell_the_life_of_pods() {
     trial.delete("pods", "a");
     trial.run_for(2);
     assert_eq!(trial.names("pods"), ["b"]);
-    // A restarted controller still knows that Stages control the pod.
+    // After a restart of the controller Stages still control the pod.
     trial.restart(Pods::new(Arc::new(Template::default())));
     trial.run_for(10);
     assert!(trial.get("pods", "b")["status"]["containerStatuses"][0].get("containerID").is_none());

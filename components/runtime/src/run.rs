@@ -403,7 +403,8 @@ impl RunningTasks {
     }
 }
 
-/// Logs writes that a controller has no permission for. A person who waits for them would otherwise not learn of it.
+/// Logs writes that a controller has no permission for. Otherwise an operator could not find out why the writes are
+/// missing.
 fn log_forbidden(
     controller: &str,
     member: usize,

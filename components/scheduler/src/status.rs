@@ -14,7 +14,7 @@ pub enum Code {
     Unschedulable,
     /// Rejected even if pods are evicted.
     UnschedulableAndUnresolvable,
-    /// A missing object is about to appear. Once it does, the pod is tried again without a back-off.
+    /// A missing object is about to appear. Once the object appears, the pod is tried again without a back-off.
     Pending,
     /// The check failed.
     Error,

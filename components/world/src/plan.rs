@@ -145,7 +145,7 @@ pub struct Refused {
 /// The server's refusal. The default stands for a request that got no usable answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Refusal {
-    /// A reason that Kubernetes knows, such as `NotFound`, or `Unknown`; empty if there was no usable answer.
+    /// A reason of Kubernetes' API, such as `NotFound`, or `Unknown`; empty if there was no usable answer.
     pub reason: String,
     pub message: String,
     /// The reasons of the causes in the status details.

@@ -125,7 +125,7 @@ impl Elector {
         &self.identity
     }
 
-    /// The leader in the last record read; empty for none.
+    /// The leader in the last record read; empty if there is none.
     pub fn leader(&self) -> &str {
         &self.observed.holder
     }

@@ -93,7 +93,7 @@ impl Run {
         run
     }
 
-    /// Adds a second manager without leader election: both work at once.
+    /// Adds a second manager without leader election, so that both managers work at once.
     fn add(&mut self) {
         let settings = settings();
         self.trial.add(Box::new(CloudNodes::new(&settings)));

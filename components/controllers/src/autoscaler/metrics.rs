@@ -25,7 +25,7 @@ pub struct MetricProposal {
     pub status: Value,
 }
 
-/// The reason why a metric cannot be read: for the condition, and for the Event.
+/// Why a metric cannot be read, with a message for the condition and a message for the Event.
 pub struct Fault {
     pub reason: &'static str,
     pub condition: String,

@@ -31,7 +31,7 @@ fn is_shared(service: &Object) -> bool {
 /// The maximum number of processors of a node, in billionths. No real node has as many.
 const PROCESSORS_MAX: i128 = 1 << 60;
 
-/// A changed node may change the shares of all zones.
+/// Adds all Services whose endpoints are allocated to zones, because a changed node may change the shares of all zones.
 pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
     let [before, after] = [change.before::<Node>(), change.after::<Node>()].map(|node| node.and_then(processors));
     if before != after {

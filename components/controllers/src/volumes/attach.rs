@@ -285,7 +285,7 @@ fn wanted<'a>(world: &'a World, node: &str) -> BTreeMap<String, Viewed<'a, Persi
     attachable.collect()
 }
 
-/// The name of an attachment. For one volume, driver and node it is the same in every implementation.
+/// The name of an attachment. For one volume, driver and node every implementation uses the same name.
 fn attachment_name(handle: &str, driver: &str, node: &str) -> String {
     let digest = Sha256::digest(format!("{handle}{driver}{node}"));
     let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -1,4 +1,4 @@
-//! Warns of pods that would mount one volume with different SELinux labels: on the same node, one of them could not
+//! Warns of pods that would mount one volume with different SELinux labels: on the same node, one of the pods could not
 //! start.
 //!
 //! The defaults of nodes are unknown to this controller, so labels are compared only in the parts that pods specify: an
@@ -25,8 +25,8 @@ pub struct SelinuxWarnings;
 /// The location of a volume's data, for the kinds of volumes that can be mounted with a label.
 struct DataLocation {
     name: String,
-    /// The driver, whose CSIDriver says whether it mounts with labels; `None` means that this kind of volume is always
-    /// mounted with a label.
+    /// The driver, whose CSIDriver object specifies whether the driver mounts with labels; `None` means that this kind
+    /// of volume is always mounted with a label.
     driver: Option<String>,
 }
 

@@ -58,7 +58,8 @@ pub struct Notice {
     pub part: String,
 }
 
-/// Computes the next step of a pod at the time `now`. `address` returns an address for the pod, the same each time.
+/// Computes the next step of a pod at the time `now`. `address` returns an address for the pod, the same address at
+/// each call.
 pub fn live(pod: &Value, place: &NodeSide, now: Time, address: &mut dyn FnMut() -> String) -> Life {
     // Times in statuses are whole seconds.
     let now = Time::from_second(now.seconds());

@@ -129,7 +129,7 @@ impl Planner {
         cached.unwrap_or_else(|| self.plan_uncached(snapshot, (number, profile), pod))
     }
 
-    /// Calls `use_cache` with the up-to-date cache for pods like this one.
+    /// Calls `use_cache` with the up-to-date cache for the [`CacheKey`] of this pod.
     fn with_cache<T>(
         &mut self,
         cycle: SchedulingCycle<'_>,

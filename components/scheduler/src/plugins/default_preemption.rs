@@ -298,7 +298,7 @@ impl Preemption {
         Preemption { message: message.into(), ..Preemption::default() }
     }
 
-    /// The candidates with the same rank as the best.
+    /// The candidates with the same rank as the best candidate.
     pub fn best(&self) -> Vec<&Text> {
         let Some(best) = best(&self.candidates) else { return Vec::new() };
         self.candidates.iter().filter(|one| one.rank() == best.rank()).map(|one| &one.node).collect()

@@ -513,8 +513,8 @@ impl Queue {
         }
     }
 
-    /// A pod that was popped earlier is tried now, on the present state, so earlier events need not be kept for it.
-    /// Returns `false` if the pod is no longer in flight.
+    /// Records that a pod that was popped earlier is tried now, on the present state, so earlier events need not be
+    /// kept for it. Returns `false` if the pod is no longer in flight.
     pub fn restart_in_flight(&mut self, key: &Key) -> bool {
         let next_event = self.next_event;
         let is_taken = self.entries.get(key).is_some_and(|entry| entry.part == QueuePart::InFlight);

@@ -543,7 +543,7 @@ impl Scheduler {
         }
     }
 
-    /// A pod of higher priority preempts this pod before this pod's binding was requested.
+    /// Ends the binding cycle of a pod that a pod of higher priority preempts before the binding was requested.
     pub(super) fn preempt_binding_cycle(&mut self, key: &Key, why: &str, now: Time) {
         self.fail_binding_cycle(key, BindingFailure::rejected(crate::plugins::default_preemption::NAME, why), now);
     }

@@ -247,7 +247,7 @@ impl Scheduler {
         }
     }
 
-    /// The preemption stage is over.
+    /// Ends the preemption stage.
     fn finish_preemption_stage(&mut self, mut calls: ExtenderCalls, now: Time) {
         let ExtenderStage::Preempt { candidates, .. } = calls.stage else { return };
         calls.results.candidates = Some(candidates);

@@ -302,7 +302,8 @@ impl Scheduler {
         }
     }
 
-    /// No node is feasible: the pod waits, its status and an Event say why, and victims may be evicted for it.
+    /// Handles an attempt that found no feasible node: the pod waits, its status and an Event show the reason, and
+    /// victims may be evicted for it.
     fn fail_attempt(&mut self, attempt: Attempt, why: Unschedulable, now: Time) {
         let Attempt { pod, profile, began, .. } = attempt;
         self.observe_attempt(

@@ -1,4 +1,4 @@
-//! A cluster of recorded objects, completed as the API server completes them before a scheduler sees them.
+//! A cluster of recorded objects, completed as the API server completes them before a scheduler reads them.
 
 use holdfast_scheduler::{ClusterEvent, Key, Kind, Snapshot};
 use holdfast_value::{Map, Value, json};

@@ -10,7 +10,7 @@
 //! controller is notified of the changes that it missed.
 //!
 //! After the actions for a key were carried out, the key is planned again only once the world has reached the versions
-//! of these writes. So no controller has to remember its own writes.
+//! of these writes. So no controller has to keep track of its own writes.
 
 mod background;
 mod managed;
@@ -152,7 +152,7 @@ impl Driver {
         changes.into_iter().for_each(|change| self.notify(change, now));
     }
 
-    /// A resource is no longer served, and its objects no longer exist.
+    /// Records that a resource is no longer served, and that its objects no longer exist.
     pub fn drop_resource(&mut self, resource: &Resource, now: Time) {
         self.replace(resource, Vec::new(), 0, now);
         if !self.watchers.contains_key(resource) {
@@ -165,17 +165,18 @@ impl Driver {
         self.world.set_served(served);
     }
 
-    /// The world contains all changes of the resource up to this version.
+    /// Records that the world contains all changes of the resource up to this version.
     pub fn reach(&mut self, resource: &Resource, version: u64) {
         self.world.reach(resource, version);
     }
 
-    /// The world contains all changes up to this version, whatever the resource.
+    /// Records that the world contains all changes up to this version, whatever the resource.
     pub fn reach_all(&mut self, version: u64) {
         self.world.reach_all(version);
     }
 
-    /// The world is complete: planning starts. Keys of existing objects that may wait for more changes do not wait.
+    /// Records that the world is complete, and starts planning. Keys of existing objects that may wait for more changes
+    /// do not wait.
     pub fn complete(&mut self) {
         let Some(early) = self.early_changes.take() else { return };
         early.into_iter().for_each(|change| self.notify(change, START));

@@ -78,7 +78,7 @@ fn a_key_waits_until_the_world_shows_what_was_written_for_it() {
     assert_eq!(take(&mut driver, now()).as_deref(), Some("one"));
 }
 
-/// A controller that reads as many objects for each key as the key's name says.
+/// A controller that reads as many objects for each key as the number in the key's name.
 struct Expensive;
 
 impl Controller for Expensive {
