@@ -20,7 +20,6 @@ const INFO: (&str, &str) = ("kube-public", "cluster-info");
 const KUBECONFIG: &str = "kubeconfig";
 const SIGNATURE: &str = "jws-kubeconfig-";
 
-/// A bootstrap token.
 struct BootstrapToken {
     id: String,
     secret: String,

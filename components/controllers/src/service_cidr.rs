@@ -31,7 +31,8 @@ impl Controller for ServiceRanges {
 
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         if change.is_of::<ServiceCIDR>() {
-            // A new range may allow the deletion of other ranges, and the deletion of a range may prevent it.
+            // A new range may allow the deletion of other ranges, and the deletion of a range may prevent the deletion
+            // of other ranges.
             keys.add(change.key.clone());
         } else if change.before.is_some() == change.after.is_some() {
             return;

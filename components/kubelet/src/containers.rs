@@ -500,7 +500,7 @@ impl ContainerRun {
         taken
     }
 
-    /// Closes the input.
+    /// Closes the input of a command.
     pub fn end_input(&self, pid: Pid) {
         self.lock().machine.end_input(pid);
         self.nudge();

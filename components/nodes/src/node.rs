@@ -35,7 +35,8 @@ pub struct Template {
     /// Nodes are distributed over these zones in turn.
     pub zones: Vec<String>,
     pub region: Option<String>,
-    /// Whether all Events of containers and nodes are written. By default they are if there are few nodes.
+    /// Whether all Events of containers and nodes are written. By default all Events are written if there are few
+    /// nodes.
     pub events: Option<bool>,
     /// The behaviour of pods on these nodes, unless the pods' annotations specify another behaviour.
     pub pods: BehaviourSettings,

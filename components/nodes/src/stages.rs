@@ -302,8 +302,8 @@ impl Script {
                 part.next = None;
                 part.played.is_some()
             }
-            // After a restart it is unknown whether Stages controlled the object before. They may have controlled it if
-            // one of them can match it.
+            // After a restart it is unknown whether Stages controlled the object before. Stages may have controlled the
+            // object if a Stage can match it.
             None => begun,
         };
         if led { StageDecision::Stages(Plan::default()) } else { StageDecision::Nobodys }

@@ -4,7 +4,7 @@ use crate::object::Text;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// The name under which extenders reject nodes. Every event may help pods that they rejected.
+/// The name under which extenders reject nodes. Every event may help pods that extenders rejected.
 pub const EXTENDER: &str = "Extender";
 
 /// How final a rejection is.

@@ -100,7 +100,7 @@ impl Machine {
         }
     }
 
-    /// Closes the input.
+    /// Closes the input of a command.
     pub fn end_input(&mut self, pid: Pid) {
         if let Some(ends) = self.ends.get_mut(&pid) {
             ends.input = None;

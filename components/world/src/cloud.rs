@@ -199,7 +199,7 @@ pub struct IngressPort {
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
     pub name: String,
-    /// The cluster to which the route belongs. The cluster's name is empty if it is unknown.
+    /// The cluster to which the route belongs. The cluster's name is empty if the cluster is unknown.
     pub cluster: ClusterRef,
     pub node: String,
     pub destination: String,

@@ -594,7 +594,8 @@ mod tests {
     use crate::views::Pod;
     use crate::{Change, Keys, View, World};
 
-    /// Keeps one twin pod for each pod labelled `twin: wanted`, and marks the pods it has seen.
+    /// Creates one twin pod for each pod labelled `twin: wanted`, and annotates such a pod 60 seconds after its
+    /// creation.
     struct Twins;
 
     impl Controller for Twins {

@@ -277,8 +277,8 @@ impl World {
         self.reached = self.reached.max(version);
     }
 
-    /// Records that the world contains all changes of the resource up to this version. The version may be the version of
-    /// a change of another resource.
+    /// Records that the world contains all changes of the resource up to this version. The version may belong to a
+    /// change of another resource.
     pub fn reach(&mut self, resource: &Resource, version: u64) {
         let collection = self.collection(resource);
         collection.version = collection.version.max(version);

@@ -352,10 +352,10 @@ impl Gate {
 /// The effect of a gate in this server.
 enum Effect {
     /// The gate switches the named feature. If the emulated release has at least this minor version, the gate's default
-    /// is that of 1.35, or on if 1.35 has no such gate. Otherwise it is that of 1.18.
+    /// is the default of 1.35, or on if 1.35 has no such gate. Otherwise the gate's default is the default of 1.18.
     Switch(u32, &'static str),
-    /// Like `Switch`, for a feature that is on by default in the release after 1.35, which may be the first that has
-    /// the gate. It is on here, too, because clients of that release rely on it.
+    /// Like `Switch`, for a feature that is on by default in the release after 1.35, which may be the first release
+    /// that has the gate. The feature is on in Holdfast, too, because clients of that release rely on it.
     Ahead(&'static str),
     /// The gate switches these resources, as `--runtime-config` does. They are on by default.
     Kinds(&'static [&'static str]),

@@ -45,7 +45,7 @@ fn logged(options: &[&str], work: impl FnOnce()) -> String {
     stderr.text()
 }
 
-/// Only the messages.
+/// The messages of log lines, without the headers of the lines.
 fn messages(lines: &str) -> Vec<&str> {
     lines.lines().filter_map(|line| line.split_once("] ")).map(|(_, message)| message).collect()
 }

@@ -23,7 +23,6 @@ pub struct PageRequest<'a> {
     pub body: &'a [u8],
 }
 
-/// The response.
 pub struct PageResponse {
     pub code: StatusCode,
     pub content_type: &'static str,

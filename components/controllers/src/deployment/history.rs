@@ -179,7 +179,7 @@ fn with_former(history: &str, former: &str) -> String {
     all.join(",")
 }
 
-/// Reports a refused creation of a ReplicaSet. If the set exists already, the next plan sees it and handles it.
+/// Reports a refused creation of a ReplicaSet. If the set exists already, the next plan handles the existing set.
 pub fn cannot_create(mut sync: Sync<'_>, creation: &Refused) -> Plan {
     sync.plan = Plan::default();
     if creation.refusal.is("AlreadyExists") || pods::is_expected(creation) {

@@ -171,8 +171,8 @@ fn total(member: &JobPod<'_>) -> i64 {
     counted.saturating_add(ignored)
 }
 
-/// The time from which the Job may create its next pod. One failure since the last success delays it by ten seconds;
-/// each further failure doubles the delay, up to ten minutes.
+/// The time from which the Job may create its next pod. One failure since the last success delays the next pod by ten
+/// seconds; each further failure doubles the delay, up to ten minutes.
 pub fn backoff_end(members: &[JobPod<'_>]) -> Option<Time> {
     let success = members.iter().filter(|member| member.is_succeeded).map(JobPod::finished).max();
     let failures = members.iter().filter(|member| member.is_failed && !member.is_released).map(JobPod::finished);

@@ -1,10 +1,10 @@
 //! Decides which pods are not counted yet, also in cases that the world alone cannot decide.
 //!
 //! The status of a Job and the finalizers of its pods together show which pods are counted, but the world updates each
-//! resource separately: pods in it may be older than the Job. A pod with the finalizer in the world may have been
-//! released and counted by another manager; a pod that the world does not have yet may still have its finalizer. If the
-//! world's pods are older than the Job, the server is asked. Its answer may be used only for a status that replaces
-//! this version of the Job's status.
+//! resource separately: the world's pods may be older than the world's Job. A pod with the finalizer in the world may
+//! have been released and counted by another manager; a pod that the world does not have yet may still have its
+//! finalizer. If the world's pods are older than the Job, the server is asked. Its answer may be used only for a status
+//! that replaces this version of the Job's status.
 
 use super::job_pods::{JobPod, TRACKING};
 use crate::get_answers::{NeedsGet, PlanInput, pods_path};

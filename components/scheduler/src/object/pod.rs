@@ -114,8 +114,8 @@ pub struct Pod {
     pub started: Option<i128>,
     /// Whether the pod is being deleted because the scheduler preempted it.
     pub preempted: bool,
-    /// The requests that count on the pod's node, if they differ from its template's because the pod is being resized:
-    /// first the requests that filters count, then the requests that scores count.
+    /// The requests that count on the pod's node, if they differ from the requests of its template because the pod is
+    /// being resized: first the requests that filters count, then the requests that scores count.
     pub resized: Option<Box<(Resources, Resources)>>,
     /// The names of the ResourceClaims that were generated for the pod, by the names in its spec.
     pub generated_claims: Vec<(Text, Option<Text>)>,

@@ -106,8 +106,8 @@ enum QueuePart {
 struct QueuedPodInfo {
     part: QueuePart,
     priority: i64,
-    /// When the pod was added, or returned to the queue after a failed attempt. Waiting does not change it, so a pod
-    /// that waits longer is tried before pods that were added later.
+    /// When the pod was added, or returned to the queue after a failed attempt. Waiting does not change this time, so a
+    /// pod that waits longer is tried before pods that were added later.
     timestamp: Time,
     /// The number in the order of arrival, for pods that were added at the same time.
     arrival: u64,

@@ -109,7 +109,7 @@ impl BindingFailure {
 /// One in this many passed extension points is reported to metrics.
 const POINTS_PER_SAMPLE: u64 = 10;
 
-/// The pods in their binding cycle: a node was chosen, and their own events do not show it yet.
+/// The pods in their binding cycle: a node was chosen for each pod, and the pod's own events do not show the node yet.
 #[derive(Default)]
 pub(super) struct BindingCycles {
     by_pod: HashMap<Key, BindingCycle>,

@@ -37,7 +37,6 @@ struct Eviction {
     began: Time,
 }
 
-/// A victim.
 #[derive(Debug)]
 struct EvictedVictim {
     pod: Arc<Pod>,

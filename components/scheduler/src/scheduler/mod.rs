@@ -71,7 +71,7 @@ pub enum MetricSample {
     /// A pod was bound. `first_active` is when the pod could first be tried, and `flushed` is whether it was tried
     /// because it had waited too long without an event.
     Bound { attempts: u32, first_active: Time, flushed: bool, at: Time },
-    /// A point of a binding cycle was passed, successfully or not. Only one in ten is reported.
+    /// A point of a binding cycle was passed, successfully or not. One in ten passed points is reported.
     ExtensionPoint { profile: Text, point: &'static str, plugin: &'static str, success: bool, began: Time, ended: Time },
     /// Preemption looked for victims for a pod.
     PreemptionAttempted,

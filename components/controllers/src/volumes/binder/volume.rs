@@ -41,7 +41,7 @@ impl Binder {
 }
 
 /// The document of a provisioned volume with the annotation of the driver that replaces its plug-in, and with the
-/// finalizer that keeps it until its storage is deleted; `None` if nothing changes.
+/// finalizer that keeps the volume until its storage is deleted; `None` if nothing changes.
 fn marked(volume: VolumeView<'_>) -> Option<Value> {
     let meta = volume.meta();
     let provisioner = meta.annotation(PROVISIONED_BY)?;
