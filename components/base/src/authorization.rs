@@ -37,7 +37,7 @@ struct Question {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum About {
     Path(String),
-    /// A subresource of an object. Kubelets ask about subresources of their own node.
+    /// A subresource of an object. A kubelet authorizes a request by subresources of its own Node.
     Object {
         of: Known,
         name: String,
@@ -86,7 +86,7 @@ impl Authorizer {
         Authorizer { api, open, allowed_time, refused_time, answers: Cache::default() }
     }
 
-    /// Whether `user` may do this; an error if that could not be found out.
+    /// Whether `user` may use `verb` on `path`. Returns an error if the API server did not review the access.
     pub async fn allows(&self, user: &User, verb: &str, path: &str) -> Result<bool, ApiError> {
         if self.open.iter().any(|open| open.covers(path)) {
             return Ok(true);

@@ -1,4 +1,4 @@
-//! A component: its endpoints, and its work while it leads.
+//! Runs a component: serves its endpoints, and does its work while it leads.
 
 use crate::api::{Api, ApiServer};
 use crate::authentication::{self, Authenticator, NeededTrust};
@@ -25,7 +25,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// How fast a component may ask for reviews of tokens and access.
+/// How fast a component may request reviews of tokens and access.
 const REVIEW_RATE: Rate = Rate { qps: 200.0, burst: 400 };
 /// The maximum number of connections that wait to be accepted.
 const BACKLOG: u32 = 1024;
@@ -34,7 +34,7 @@ const BACKLOG: u32 = 1024;
 pub struct ComponentKind {
     /// The component's name, such as `kube-scheduler`.
     pub name: &'static str,
-    /// `v1.35.0`.
+    /// The version that the component reports, such as `v1.35.0`.
     pub version: &'static str,
     pub secure_port: u16,
     /// Whether the component starts without the published authorities by default. Options override this.

@@ -2,8 +2,8 @@
 //! component.
 //!
 //! `kube`'s own client uses HTTP/1.1, which needs a connection for each request in progress, and a system call for each
-//! request and each response. The layers around the connection (address, credentials, headers, retries) are still those
-//! of `kube`.
+//! request and each response. The layers around the connection (address, credentials, headers, retries) are still the
+//! layers of `kube`.
 
 use anyhow::{Context, Result, anyhow};
 use http::{Request, Response};
@@ -19,7 +19,7 @@ use tower::retry::RetryLayer;
 use tower::util::BoxService;
 use tower::{BoxError, ServiceBuilder, ServiceExt};
 
-/// How often the server is pinged, and how long it may take to answer: the values of Go's client.
+/// The interval of pings to the server, and how long each answer may take. Go's client has the same values.
 const PING_PERIOD: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(15);
 
@@ -28,7 +28,7 @@ pub type Stack = BoxService<Request<Body>, Response<Incoming>, BoxError>;
 
 /// The client stack for a configuration.
 pub fn builder(config: kube::Config) -> Result<ClientBuilder<Stack>> {
-    // The same error message as that of the crate `kube`. No proxy of any kind is supported.
+    // The error message is the same as in the crate `kube`. No proxy of any kind is supported.
     if let Some(proxy) = &config.proxy_url {
         return Err(anyhow!("proxy-url {proxy} is not supported"));
     }

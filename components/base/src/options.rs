@@ -101,7 +101,7 @@ pub struct InsecureArgs {
 }
 
 impl InsecureArgs {
-    /// The address and port without TLS, if the options ask for one.
+    /// The address and port without TLS; `None` if the options name none.
     pub fn address(&self, usual_port: u16) -> Option<(IpAddr, u16)> {
         let asked = self.address.is_some() || self.port.is_some();
         let place = (self.address.unwrap_or(Ipv4Addr::UNSPECIFIED.into()), self.port.unwrap_or(usual_port));

@@ -41,7 +41,6 @@ impl MeasuredCloud {
         MeasuredCloud { cloud, took, failed: Family::default() }
     }
 
-    /// Registers the metrics.
     pub fn register(&self, registry: &mut impl Register) {
         let help = "How long the cloud took to answer";
         registry.register("cloudprovider_api_request_duration_seconds", help, self.took.clone());

@@ -1,5 +1,5 @@
-//! The simulated cloud in real time: its answers take as long as its description says, and the description is reloaded
-//! when it changes.
+//! The simulated cloud in real time: its answers take the time that its description specifies, and the description is
+//! reloaded when it changes.
 
 use async_trait::async_trait;
 use holdfast_cloud::simulated::{Answered, Backends, Description, NAME, Simulated};

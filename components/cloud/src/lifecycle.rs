@@ -1,8 +1,8 @@
 //! Handles nodes whose instances are shut down or gone.
 //!
 //! While a node is ready, its kubelet answers, and the cloud is not asked. While it is not ready, the cloud is asked
-//! every `--node-monitor-period`. The node is deleted only after the cloud has said twice, a period apart, that the
-//! instance does not exist: some clouds show new instances with a delay.
+//! every `--node-monitor-period`. The node is deleted only after the cloud has answered twice, a period apart, that the
+//! instance does not exist, because some clouds show new instances with a delay.
 
 use crate::planted::{Bug, planted};
 use crate::{NAMESPACES, Settings, cluster, is_of_provider, names};
@@ -151,7 +151,7 @@ impl Controller for Lifecycle {
 }
 
 impl Lifecycle {
-    /// Why the cloud cannot tell whether a node's instance is gone.
+    /// Why this controller makes no call about a node's instance; `None` if it makes calls.
     fn doubt(&self, node: Viewed<'_, Node>) -> Option<String> {
         let (name, id) = (&node.meta().name, &node.view.spec.provider_id);
         if node.meta().is_deleting() {

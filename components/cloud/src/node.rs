@@ -105,7 +105,7 @@ impl Controller for CloudNodes {
             return plan;
         }
         next.into_iter().for_each(|next| plan.requeue_at(next));
-        // The cloud knows no such instance, so only the deprecated labels are updated.
+        // The cloud has no instance for the node, so only the deprecated labels are updated.
         let Some(instance) = &known.instance else {
             plan.together(labelled(node, Map::new()).into_iter().collect());
             return plan;
@@ -157,8 +157,8 @@ impl Controller for CloudNodes {
 }
 
 impl CloudNodes {
-    /// Reports that the cloud did not answer. An initialized node waits until the next comparison. If the cloud does
-    /// not know the node at all, the node may belong to another cloud, and nothing is reported.
+    /// Reports that the cloud did not answer. An initialized node waits until the next comparison. If the cloud has no
+    /// instance for the node, the node may belong to another cloud, and nothing is reported.
     fn failed(&self, node: Viewed<'_, Node>, is_new: bool, fault: &Fault, next: Option<Time>) -> Plan {
         let mut plan = Plan::default();
         plan.skipped.push(format!("node {}: {fault}", node.meta().name));
@@ -237,8 +237,8 @@ fn addresses(node: Viewed<'_, Node>, instance: &Instance) -> Result<Vec<NodeAddr
         addresses.extend(node.view.status.addresses.iter().find(|address| address.kind == "Hostname").cloned());
     }
     let provided = node.meta().annotation(PROVIDED_IP).unwrap_or_default();
-    // Each address is moved before all other addresses of its type. The first of a pair must come first, so it is moved
-    // last.
+    // Each address of the annotation is moved in front of all other addresses of its type. The addresses are moved in
+    // reverse order, so that the annotation's first address comes first.
     for ip in provided.split(',').map(str::trim).filter(|ip| !ip.is_empty()).rev() {
         let place = addresses.iter().position(|address| address.address == ip);
         let place = place.ok_or_else(|| {

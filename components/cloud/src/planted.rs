@@ -1,8 +1,8 @@
 //! Planted bugs of these controllers, one at a time, to prove that the simulation finds each. Normal builds do not
 //! contain these bugs.
 //!
-//! As in the controllers' own `planted`, a bug is active in the thread that planted it; without the feature `planted`
-//! no code of it remains.
+//! As in the module `planted` of `holdfast-controllers`, a bug is active in the thread that planted it; without the
+//! feature `planted` no code of the bug remains.
 
 holdfast_planted::bugs! {
     /// A planted bug.

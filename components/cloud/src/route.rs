@@ -1,4 +1,4 @@
-//! Routes: one for each pod CIDR of a node, leading to that node.
+//! Creates and deletes the cloud's routes. Each pod CIDR of a node has one route, which leads to that node.
 //!
 //! All routes are planned under one key. The cloud lists them every `--route-reconciliation-period`, and when pod CIDRs
 //! of nodes change. Missing routes are created, and routes without a node are deleted, a limited number at once. Only
@@ -251,8 +251,8 @@ fn creation(cluster: &ClusterRef, want: &WantedRoute<'_>, stamp: Stamp) -> Cloud
     CloudCall::CreateRoute { cluster: cluster.clone(), route }
 }
 
-/// The pod CIDRs of all nodes. A CIDR that overlaps one of an older node gets no route, because its destination would
-/// be ambiguous.
+/// The pod CIDRs of all nodes. A CIDR that overlaps a CIDR of an older node gets no route, because the route's
+/// destination would be ambiguous.
 fn wanted<'a>(world: &'a World, ranges: &[Range]) -> Vec<WantedRoute<'a>> {
     let mut nodes: Vec<Viewed<'a, Node>> = world.all::<Node>().filter(|node| !node.meta().is_deleting()).collect();
     nodes.sort_by_key(|node| (node.meta().creation_timestamp, node.meta().name.as_str()));

@@ -1,5 +1,5 @@
-//! Bootstrap tokens, by which machines join the cluster: signs the cluster's connection data with each token, and
-//! deletes expired tokens.
+//! Signs the cluster's connection data with each bootstrap token, by which machines join the cluster, and deletes
+//! expired tokens.
 
 use crate::encoded::decode;
 use crate::subject::Subject;
@@ -20,7 +20,6 @@ const INFO: (&str, &str) = ("kube-public", "cluster-info");
 const KUBECONFIG: &str = "kubeconfig";
 const SIGNATURE: &str = "jws-kubeconfig-";
 
-/// A bootstrap token.
 struct BootstrapToken {
     id: String,
     secret: String,

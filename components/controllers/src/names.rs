@@ -1,6 +1,6 @@
 //! The names of controllers, and which of them run: the option `--controllers` of Kubernetes' controller manager.
 
-/// A controller's name, and its name before 1.27, which is still accepted; empty if it had none.
+/// A controller's name, and its name before 1.27, which is still accepted; empty if the controller had no other name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ControllerName {
     pub name: &'static str,
@@ -100,7 +100,8 @@ pub struct Choice {
     all: &'static [ControllerName],
     /// The entries in the order of the option, with current names instead of aliases.
     entries: Vec<(bool, &'static str)>,
-    /// Whether controllers without an entry run: `true` with `*`, `false` with `-*` or without either of these two.
+    /// Whether controllers without an entry run: `true` with `*`, and `false` with `-*` or if the option has neither.
+    /// The first of these two entries decides.
     others: bool,
 }
 

@@ -18,10 +18,10 @@ pub struct NodeRanges {
     given: BTreeMap<Key, Vec<Range>>,
 }
 
-/// The cluster's range of one family.
+/// The cluster's range of one family. It consists of parts of equal size; a node gets one part.
 struct FamilyRange {
     range: Range,
-    /// The prefix length of a node's part.
+    /// The prefix length of a part.
     bits: u32,
     doublings: u32,
     /// The indexes of parts that nodes have.
@@ -58,7 +58,7 @@ impl NodeRanges {
 }
 
 impl FamilyRange {
-    /// The parts that overlap a range: the index of the first part, and the index after the last one.
+    /// The parts that overlap a range: the index of the first part, and the index after the last part.
     fn parts(&self, range: &Range) -> Option<(u128, u128)> {
         if !self.range.overlaps(range) {
             return None;

@@ -1,19 +1,19 @@
 //! Limits how fast an owner creates pods that disappear at once.
 //!
 //! If pods are deleted as soon as they are created (by a NoExecute taint, by a user), no failed pods are left to count,
-//! and the owner would create pods for ever as fast as they can be written. So each owner has a budget of pods, here
-//! called its purse, large enough for two rollouts, one directly after the other.
+//! and the owner would create pods for ever as fast as they can be written. So each owner has a budget of pods, which
+//! is large enough for two rollouts, one directly after the other.
 
 use holdfast_world::Time;
 use std::collections::HashMap;
 
-/// The size of a purse, as a multiple of the owner's number of pods.
+/// The size of a budget, as a multiple of the owner's number of pods.
 const AT_ONCE_TIMES: i64 = 8;
-/// The minimum size of a purse, in pods.
+/// The minimum size of a budget, in pods.
 const AT_ONCE_MIN: i64 = 20;
-/// A purse refills by the owner's number of pods in this many seconds.
+/// A budget refills by the owner's number of pods in this many seconds.
 const SECONDS_A_TIME: i64 = 5;
-/// How often an owner with an empty purse is planned.
+/// The interval at which an owner with an empty budget is planned.
 const LOOK_MILLIS: i64 = 1_000;
 /// Pods are counted in thousandths, like the milliseconds of the refill.
 const POD: i64 = 1_000;

@@ -7,7 +7,7 @@
 holdfast_planted::bugs! {
     /// A planted bug.
     pub enum Bug {
-        /// A ReplicaSet scaled down deletes its best pods first.
+        /// A ReplicaSet that is scaled down deletes its pods in the reverse order: it keeps pods that are not ready.
         KeepsTheWorst,
         /// A ReplicaSet counts pods that have ended or are being deleted as running.
         CountsTheLeaving,
@@ -35,7 +35,7 @@ holdfast_planted::bugs! {
         ParallelismIgnored,
         /// A Job continues however often its pods fail.
         LimitIgnored,
-        /// An object with several owners is deleted with the first of them.
+        /// An object with several owners is deleted as soon as one owner is deleted.
         OneOwnerIsEnough,
         /// In foreground deletion an owner does not wait for its dependents.
         OwnersGoFirst,

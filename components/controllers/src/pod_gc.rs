@@ -175,7 +175,7 @@ pub fn pods_on<'a>(world: &'a World, node: &str) -> impl Iterator<Item = Viewed<
     world.indexed::<Pod>(BY_NODE, node)
 }
 
-/// The pod becomes Failed before it is deleted, so that watchers learn of its failure.
+/// Sets the pod's phase to Failed before deleting the pod, so that watches show the failure.
 fn fail_and_remove(pod: Viewed<'_, Pod>, disruption: Option<&str>, stamp: Stamp, plan: &mut Plan) {
     if !pod.is_finished() {
         plan.together(pod_status(pod, stamp.time, Some("Failed"), disruption.map(|why| ("DeletionByPodGC", why))));

@@ -38,8 +38,8 @@ struct QuotaSums {
     used: Usage,
     /// The bytes of all objects of the namespace, if the quota limits them.
     bytes: usize,
-    /// For each object that is being deleted: the time at which usage stops counting even if the object still exists,
-    /// and that usage.
+    /// For each object that is being deleted, the usage that stops counting at a given time even if the object still
+    /// exists, and that time.
     leaving: BTreeMap<ObjectId, (Time, Usage)>,
 }
 
@@ -184,7 +184,7 @@ impl QuotaSums {
 
     fn subtract(&mut self, counted: &Counted, place: &ObjectId, object: &Object) {
         let counted_once = || {
-            // After its end an object counts with its remaining usage, at any later time.
+            // An object that should have been removed by now has only its remaining usage.
             let end = ends_at(object).map_or_else(String::new, |end| end.to_string());
             self.quota.usage(counted, &counted_document(counted, object), &end)
         };

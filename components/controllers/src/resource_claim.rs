@@ -16,7 +16,7 @@ const POD_CLAIM: &str = "resource.kubernetes.io/pod-claim-name";
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 /// The field manager for the claims in a pod's status.
 const MANAGER: &str = "ResourceClaimController";
-/// The prefix of keys that are claims; other keys are pods.
+/// The prefix of keys that name claims; all other keys name pods.
 const CLAIM: &str = "claim:";
 /// The longest prefix of a generated name that keeps the whole name a valid label.
 const BASE_MAX: usize = 57;
@@ -121,7 +121,7 @@ fn plan_pod(world: &World, pod: Viewed<'_, Pod>, read: PlanInput<'_>, plan: &mut
     let mut names: BTreeMap<&str, &str> =
         told.filter_map(|status| Some((&*status.name, status.resource_claim_name.as_deref()?))).collect();
     let mut is_news = false;
-    // If two statuses have the same name, the first one counts.
+    // If two statuses have the same name, the first status counts.
     let told = pod.view.status.resource_claim_statuses.iter().rev();
     let told: HashMap<&str, &Option<String>> =
         told.map(|status| (&*status.name, &status.resource_claim_name)).collect();
@@ -219,8 +219,8 @@ fn from_template(world: &World, pod: Viewed<'_, Pod>, claim: &PodClaim, template
     Ok(Action::new(resource, Key::new(namespace, ""), Verb::Create(body)))
 }
 
-/// The prefix of a generated name. If it is too long, both names are shortened in proportion, so that a part of each is
-/// left. A shortened prefix has no hyphen before the generated suffix.
+/// The prefix of a generated name. If it is too long, the names of the pod and of the claim are shortened in
+/// proportion, so that a part of each name is left. A shortened prefix has no hyphen before the generated suffix.
 fn base_of(pod: &str, claim: &str) -> String {
     let whole = format!("{pod}-{claim}-");
     if whole.len() <= BASE_MAX {

@@ -39,7 +39,7 @@ impl PresentRevision<'_> {
         }
     }
 
-    /// The revision's hash: from its label, or the end of its name.
+    /// The revision's hash, from its label or from the end of its name.
     pub fn label(&self, hash_label: &str) -> &str {
         let known = match self {
             PresentRevision::Known(seen) => seen.meta().label(hash_label),
@@ -49,8 +49,8 @@ impl PresentRevision<'_> {
     }
 }
 
-/// Finds or creates the revision of the owner's template, and gives it the highest number. `hash_label`: the label of a
-/// revision with its hash.
+/// Finds or creates the revision of the owner's template, and gives it the highest number. `hash_label` is the name of
+/// the label that contains a revision's hash.
 pub fn find_or_create<'w>(
     world: &'w World,
     owner: Subject<'w>,

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
 const MANAGER: &str = "service-cidr-controller";
-/// The time after which all allocators of addresses know that a range is being deleted.
+/// The time within which all allocators of addresses receive the change that a range is being deleted.
 const GRACE_SECONDS: i64 = 10;
 
 /// Each plan is for one range.
@@ -31,7 +31,8 @@ impl Controller for ServiceRanges {
 
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         if change.is_of::<ServiceCIDR>() {
-            // A new range may allow the deletion of other ranges; a deleted range may prevent it.
+            // A new range may allow the deletion of other ranges, and the deletion of a range may prevent the deletion
+            // of other ranges.
             keys.add(change.key.clone());
         } else if change.before.is_some() == change.after.is_some() {
             return;

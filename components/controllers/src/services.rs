@@ -155,7 +155,7 @@ pub fn offers<'w>(
 }
 
 /// The Service's ports whose target is a named port of a pod, each with the number of that port. If two ports of the
-/// pod have the same name, the first one counts.
+/// pod have the same name, the first port counts.
 fn named_ports(pod: Viewed<'_, Pod>, named: &HashMap<(&str, &str), Vec<usize>>) -> Vec<(usize, i64)> {
     let stays = |container: &&Container| container.restart_policy == "Always";
     let containers = pod.view.spec.containers.iter().chain(pod.view.spec.init_containers.iter().filter(stays));

@@ -77,7 +77,7 @@ impl Default for Settings {
 }
 
 /// How many addresses an object holds, and how long a change of pods may wait for further changes, so that one write
-/// covers several.
+/// covers several changes.
 #[derive(Debug, Clone, Copy)]
 pub struct ServiceSettings {
     /// `--max-endpoints-per-slice`
@@ -140,7 +140,7 @@ pub struct NodeSettings {
     pub startup_grace_seconds: i64,
     /// `--node-eviction-rate`: nodes a second whose pods are evicted.
     pub eviction_rate: f64,
-    /// `--secondary-node-eviction-rate`: the same in a zone where many nodes are lost.
+    /// `--secondary-node-eviction-rate`: nodes a second whose pods are evicted in a zone where many nodes are lost.
     pub secondary_eviction_rate: f64,
     /// `--large-cluster-size-threshold`: a zone where many nodes are lost and that has at most this many nodes loses no
     /// pods by eviction.

@@ -1,4 +1,4 @@
-//! StorageVersions: removes the entries of API servers that no longer exist.
+//! Removes the entries of API servers that no longer exist from StorageVersions.
 //!
 //! An API server exists as long as its lease exists. The world may lack a lease that exists, so the server is asked.
 

@@ -57,7 +57,7 @@ impl Subject<'_> {
         })
     }
 
-    /// The write of a changed status; `None`: `change` changes nothing.
+    /// The write of a changed status; `None` if `change` changes nothing.
     pub fn status(&self, change: impl FnOnce(&mut Map)) -> Option<Action> {
         let old = part(self.object, &["status"]);
         let mut new = old.as_object().cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Deliberate bugs of workload controllers. Each bug breaks a promise that the controllers otherwise keep.
+//! Deliberate bugs of workload controllers. Each bug breaks a rule that the controllers otherwise keep.
 
 use holdfast_controllers::daemon_set::DaemonSets;
 use holdfast_controllers::deployment::Deployments;
@@ -28,7 +28,7 @@ fn every_planted_mistake_is_found() {
     assert_eq!(broken(None), [""; 0]);
 }
 
-/// The promises that are broken with this bug.
+/// The rules that the controllers break with this bug.
 fn broken(bug: Option<Bug>) -> Vec<&'static str> {
     plant(bug);
     let promises: [(&str, fn() -> bool); 6] = [

@@ -130,7 +130,7 @@ fn of_all(pod: &Value) -> Volumes {
     environment::volumes(pod, &all)
 }
 
-/// The containers that run and share volumes with this one.
+/// The running containers that share volumes with this container.
 fn sharing<'p>(pod: &'p Value, spec: &'p Value) -> impl Iterator<Item = &'p Value> {
     let own = environment::volumes(pod, &[spec]);
     let others = environment::containers(pod).map(|(_, other)| other).filter(move |other| {
@@ -340,7 +340,7 @@ impl Containers {
         let pod = match self.cluster.pod(text(&meta["namespace"]), text(&meta["name"])).await {
             Ok(Some(pod)) => pod,
             Ok(None) => return false,
-            // The API server does not answer, so assume that it runs.
+            // The API server does not answer, so the container is assumed to run.
             Err(_) => return true,
         };
         let status = status(&pod, text(&container.spec["name"]));
@@ -500,7 +500,7 @@ impl ContainerRun {
         taken
     }
 
-    /// Closes the input.
+    /// Closes the input of a command.
     pub fn end_input(&self, pid: Pid) {
         self.lock().machine.end_input(pid);
         self.nudge();

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 /// The maximum number of bytes of lines that are kept.
 const BYTES_MAX: usize = 1 << 20;
-/// The longest line; a longer one is split.
+/// The longest line; longer lines are split.
 const LINE_BYTES_MAX: usize = 16 << 10;
 /// How much recent output is kept for attached clients.
 const RECENT_BYTES_MAX: usize = 256 << 10;

@@ -105,7 +105,7 @@ struct LogWriter {
 }
 
 impl LogWriter {
-    /// Returns whether the reader wants more lines.
+    /// Returns whether more lines may follow: the reader still reads, and the byte limit is not reached.
     async fn write(&mut self, lines: impl IntoIterator<Item = LogLine>) -> bool {
         let mut piece = Vec::new();
         let only = self.only_errors;
@@ -377,7 +377,7 @@ mod tests {
     #[tokio::test]
     async fn a_template_without_end_is_an_answer_with_an_end() {
         let behaviour = Behaviour { log: Some("{n}".into()), log_every: Span::Millis(1), ..Behaviour::default() };
-        // A line each millisecond since 1970.
+        // The template has written one line each millisecond since 1970.
         let template = LogTemplate::of(&behaviour, &Value::Null, "c", 0, None).expect("a template");
         let (to, mut pieces) = mpsc::channel(PIECES_MAX);
         let writer = LogWriter { to, timestamps: false, left: None, only_errors: None };

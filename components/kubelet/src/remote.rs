@@ -43,7 +43,7 @@ impl Default for Sessions {
 }
 
 impl Sessions {
-    /// A permit for a session; if there is none, answer [`full`].
+    /// A permit for a session; `None` if there are too many sessions, which the caller answers with [`full`].
     pub fn enter(&self) -> Option<OwnedSemaphorePermit> {
         self.0.clone().try_acquire_owned().ok()
     }
@@ -83,7 +83,7 @@ async fn find(containers: &Containers, pod: &Value, target: &ContainerTarget) ->
     })
 }
 
-/// The streams that a query asks for; `None` if none.
+/// The streams that a query requests; `None` if it requests no stream.
 fn requested_streams(query: &Query) -> Option<CommandStreams> {
     let wanted = CommandStreams {
         stdin: query.is_set("input") || query.is_set("stdin"),

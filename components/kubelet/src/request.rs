@@ -33,7 +33,7 @@ pub struct ContainerTarget {
 }
 
 impl NodePage {
-    /// Parses a path; `None` for an unknown one.
+    /// Parses a path; `None` if the path is unknown.
     pub fn of(path: &str) -> Option<NodePage> {
         let parts: Vec<String> = path.trim_matches('/').split('/').map(decoded).collect();
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();

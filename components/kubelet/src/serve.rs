@@ -110,7 +110,7 @@ impl NodeServer {
         self.allowed(asked, node, request).await
     }
 
-    /// The refusal, unless the user is allowed one of the subresources.
+    /// The refusal of a request; `None` if the user may access one of the subresources.
     async fn refusal(
         &self,
         user: &User,

@@ -36,7 +36,7 @@ impl Addresses {
         address.map_or_else(String::new, |address| Ipv4Addr::from_bits(address).to_string())
     }
 
-    /// The next free address; the first and the last of a range are not used.
+    /// The next free address; the first and the last address of a range are not used.
     fn free(&mut self, (base, bits): (u32, u32), uid: &str) -> Option<u32> {
         let size = 1u32.checked_shl(32 - bits).filter(|size| *size > 2)?;
         let next = self.next.entry((base, bits)).or_insert(1);

@@ -179,7 +179,7 @@ impl BehaviourSettings {
         // The settings are looked up by name, because a pod may have thousands of annotations and containers.
         for name in NAMES {
             let own = self.0.get(&format!("{name}.{container}"));
-            // The container's own setting overrides the general one.
+            // The setting for this container overrides the setting for all containers.
             for value in self.0.get(*name).into_iter().chain(own) {
                 behaviour.apply_setting(name, value);
             }

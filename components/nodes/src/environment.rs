@@ -320,7 +320,7 @@ pub fn hostname(pod: &Value) -> &str {
     }
 }
 
-/// The words of a container's command; empty if only the image knows them.
+/// The words of a container's command; empty if only the image defines them.
 pub fn words(container: &Value, environment: &BTreeMap<String, String>) -> Vec<String> {
     let fields = ["command", "args"].into_iter().flat_map(|field| items(&container[field]));
     fields.filter_map(Value::as_str).map(|word| filled(word, environment)).collect()

@@ -1,4 +1,4 @@
-//! Simulated nodes: their Node objects.
+//! The Node objects of simulated nodes.
 
 use crate::behaviour::BehaviourSettings;
 use holdfast_core::object::yaml;
@@ -30,12 +30,13 @@ pub struct Template {
     pub annotations: BTreeMap<String, String>,
     pub taints: Vec<Taint>,
     pub capacity: BTreeMap<String, Amount>,
-    /// By default the capacity.
+    /// The allocatable resources. By default they equal the capacity.
     pub allocatable: BTreeMap<String, Amount>,
     /// Nodes are distributed over these zones in turn.
     pub zones: Vec<String>,
     pub region: Option<String>,
-    /// Whether all Events of containers and nodes are written. By default they are if there are few nodes.
+    /// Whether all Events of containers and nodes are written. By default all Events are written if there are few
+    /// nodes.
     pub events: Option<bool>,
     /// The behaviour of pods on these nodes, unless the pods' annotations specify another behaviour.
     pub pods: BehaviourSettings,

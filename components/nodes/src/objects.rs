@@ -9,7 +9,8 @@ const ROLE: &str = "holdfast:simulated-nodes";
 /// The label of the ClusterRoles that are aggregated to the role.
 const PART: &str = "simulate.holdfast.dev/aggregate-to-nodes";
 
-/// The actions that create what nodes need, whatever their account. Existing objects are not changed.
+/// The actions that create the objects that nodes need, whatever account the nodes use. Existing objects are not
+/// changed.
 pub fn needed() -> Vec<Action> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-node-lease"}});
     let definitions = "customresourcedefinitions";
@@ -78,11 +79,11 @@ fn of_kubelets() -> Value {
         rule("coordination.k8s.io", &["leases"], &["create", "get", "list", "patch", "watch"]),
         rule(stage::GROUP, &["stages"], &["get", "list", "watch"]),
         rule(stage::GROUP, &["stages/status"], &["patch"]),
-        // The objects of pods' files and variables. They are read when a client uses a container.
+        // Pods' files and variables come from these objects. They are read when a client uses a container.
         rule("", &["configmaps", "secrets"], &["get"]),
         rule("", &["services"], &["list"]),
         rule("", &["serviceaccounts/token"], &["create"]),
-        // Authentication and authorization of the nodes' clients.
+        // With these reviews nodes authenticate and authorize their clients.
         rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
         rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
         // These rights let nodes check whether the objects that they need exist.

@@ -37,9 +37,9 @@ pub struct Pods {
 /// One pod of a node.
 #[derive(Clone)]
 enum Bound {
-    /// The pod's kubelet has not admitted it yet.
+    /// The node has not admitted the pod yet.
     New,
-    /// Admitted, with the node's resources that the pod uses; `None` if they were not needed yet.
+    /// The node has admitted the pod, which uses these resources of the node; `None` if they were not needed yet.
     Taken(Option<Interned<PodUsage>>),
     /// The pod has ended and uses no resources.
     Over,
@@ -254,7 +254,7 @@ impl Pods {
             stamp,
         };
         match self.script.decide(&seen, pod.status.start_time.is_some(), stamp, &around) {
-            // A pod that is being deleted ends even if no Stage says so.
+            // A pod that is being deleted ends even if no Stage ends it.
             StageDecision::Stages(plan) if !deleting || !plan.is_empty() || plan.requeue_at.is_some() => return plan,
             _ => {}
         }

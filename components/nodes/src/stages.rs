@@ -118,7 +118,8 @@ impl Script {
         self.parts.remove(key);
     }
 
-    /// Plans an object by its Stages. `begun` says whether the object's life has already begun.
+    /// Plans an object by its Stages. `begun` is whether the object's status was already set, by Stages or without
+    /// them.
     pub fn decide(
         &mut self,
         seen: &StagedObject,
@@ -294,15 +295,15 @@ impl Script {
         std::mem::take(&mut self.notes)
     }
 
-    /// No Stage matches: an object that Stages have controlled stays as it is.
+    /// The decision if no Stage matches. An object that Stages have controlled stays as it is.
     fn nobody(&mut self, seen: &StagedObject, begun: bool) -> StageDecision {
         let led = match self.parts.get_mut(&seen.key) {
             Some(part) => {
                 part.next = None;
                 part.played.is_some()
             }
-            // After a restart it is unknown whether Stages controlled the object before. They may have controlled it if
-            // one of them can match it.
+            // After a restart it is unknown whether Stages controlled the object before. Stages may have controlled the
+            // object if a Stage can match it.
             None => begun,
         };
         if led { StageDecision::Stages(Plan::default()) } else { StageDecision::Nobodys }

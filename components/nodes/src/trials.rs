@@ -152,7 +152,7 @@ fn stages_tell_the_life_of_pods() {
     trial.delete("pods", "a");
     trial.run_for(2);
     assert_eq!(trial.names("pods"), ["b"]);
-    // A restarted controller still knows that Stages control the pod.
+    // After a restart of the controller Stages still control the pod.
     trial.restart(Pods::new(Arc::new(Template::default())));
     trial.run_for(10);
     assert!(trial.get("pods", "b")["status"]["containerStatuses"][0].get("containerID").is_none());
@@ -326,7 +326,7 @@ fn nodes_that_have_just_shown_signs_of_life_need_none_after_a_restart() {
     let after = versions(&trial);
     let renewed = before.iter().zip(&after).filter(|(before, after)| before != after).count();
     assert!(renewed <= 3, "{renewed} of {}", before.len());
-    // After that, leases are renewed as usual.
+    // Ten seconds later all leases are renewed again.
     trial.run_for(10);
     assert!(after[20..].iter().zip(&versions(&trial)[20..]).all(|(before, after)| before != after));
 }

@@ -6,7 +6,7 @@ use holdfast_world::cloud::{CloudAnswer, CloudCall, Fault, Offers};
 /// A provider of machines, load balancers and routes for a cluster.
 #[async_trait]
 pub trait Cloud: Send + Sync + 'static {
-    /// The cloud's name in messages. The ids of its machines begin with it.
+    /// The cloud's name in messages. The ids of its machines begin with this name.
     fn name(&self) -> &str;
 
     /// The parts that the cloud offers.

@@ -3,7 +3,7 @@
 //!
 //! Writes for a namespace do not wait if little was written for it recently. If more was written than [`Rates`] allow,
 //! the next write for the namespace waits until the rate has caught up; writes for other namespaces continue. [`Rates`]
-//! also know whether any other namespace is active.
+//! also record which namespaces are active.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -36,7 +36,7 @@ struct Accounts {
     /// For each namespace, the time at which its rate has caught up with all bytes written so far, in nanoseconds since
     /// the start.
     paid: HashMap<String, u64>,
-    /// At this number of accounts, accounts without recent writes are dropped.
+    /// At this number of entries of `paid`, entries of namespaces without recent writes are dropped.
     most: usize,
 }
 
@@ -99,8 +99,8 @@ impl Rates {
         if namespace.is_empty() {
             return Duration::ZERO;
         }
-        // A write waits only if its account lies beyond `now`, which is ahead of the time by the cost of
-        // `BYTES_AT_ONCE`. So this many bytes may be written without a wait.
+        // A write waits only if the namespace's time in `paid` is later than `now`, which is ahead of the real time by
+        // the cost of `BYTES_AT_ONCE`. So this many bytes may be written without a wait.
         let ahead = self.nanos(BYTES_AT_ONCE);
         let now = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).saturating_add(ahead);
         let rested = now.saturating_sub(ahead);

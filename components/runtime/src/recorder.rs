@@ -1,5 +1,6 @@
 //! Decides which Events are written for planned Events, like client-go's recorder: equal Events are counted, many
-//! similar Events are combined, and floods are cut off. Pure: it returns the write for a planned Event.
+//! similar Events are combined, and Events beyond a rate are dropped. The recorder is pure: it returns the write for a
+//! planned Event.
 
 use holdfast_value::{Value, json};
 use holdfast_world::{PlannedEvent, Time};

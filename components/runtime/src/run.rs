@@ -72,7 +72,7 @@ struct Pace {
     metrics: Arc<Metrics>,
 }
 
-/// The names and the user of a controller: in metrics, as an actor, in Events.
+/// The names of a controller in metrics and in Events, and the actor as which it makes requests.
 struct ControllerIdentity {
     name: &'static str,
     queue: &'static str,
@@ -403,7 +403,8 @@ impl RunningTasks {
     }
 }
 
-/// Logs writes that a controller has no permission for. A person who waits for them would otherwise not learn of it.
+/// Logs writes that a controller has no permission for. Otherwise an operator could not find out why the writes are
+/// missing.
 fn log_forbidden(
     controller: &str,
     member: usize,
@@ -425,7 +426,7 @@ fn log_forbidden(
     }
 }
 
-/// Carries out steps one after the other, up to the first with a refused action.
+/// Carries out steps one after the other, up to the first step with a refused action.
 async fn carry_out(
     (act, cloud): (Arc<dyn Act>, Arc<dyn Cloud>),
     actor: Actor,

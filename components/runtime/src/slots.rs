@@ -2,7 +2,7 @@
 //!
 //! Concurrent actions slow each other down, because they share processors and the disk. While only one namespace is
 //! active, it may have many slots. While other namespaces are active, too, it has few slots, so that the actions of all
-//! are quick.
+//! namespaces are quick.
 
 use crate::Rates;
 use holdfast_world::Text;
@@ -17,7 +17,7 @@ const FEW: usize = 16;
 /// so that a further namespace finds a slot.
 pub(crate) struct Slots {
     state: Mutex<SlotState>,
-    /// Knows whether other namespaces are active.
+    /// Records which namespaces are active.
     rates: Arc<Rates>,
 }
 

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 const LANES: usize = 8;
 /// How many Events of all namespaces may wait.
 const WAITING_MAX: usize = 1024;
-/// How often a write is tried if the server could not handle it, and the pause before each further try.
+/// How many times a write is tried if the server cannot handle it, and the pause before each further try.
 const TRIES_MAX: usize = 12;
 const TRY_AGAIN: Duration = Duration::from_secs(10);
 

@@ -1,4 +1,5 @@
-//! The planner's cost for a pod: `cargo bench -p holdfast-scheduler`, with the number of nodes as an argument.
+//! Measures the planner's cost for a pod. Run it with `cargo bench -p holdfast-scheduler`; an argument sets the number
+//! of nodes.
 //!
 //! The benchmark measures the processor time of decoding, planning and placing, by the thread's own clock: wall time
 //! varies with the load of a shared machine.

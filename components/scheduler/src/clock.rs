@@ -20,7 +20,7 @@ impl Clock {
         self.0.map_or(Duration::ZERO, |now| now())
     }
 
-    /// Whether the clock is a real one.
+    /// Whether this is a real clock.
     pub fn goes(&self) -> bool {
         self.0.is_some()
     }

@@ -10,7 +10,7 @@ use crate::snapshot::Snapshot;
 /// Where a pod would be scheduled in one state of the cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explained {
-    /// The nodes: feasible ones before rejected ones, and higher scores first.
+    /// The nodes in order: feasible nodes come before rejected nodes, and nodes with higher scores come first.
     pub nodes: Vec<Node>,
     /// The message of the condition `PodScheduled` if no node is feasible.
     pub message: Option<String>,
@@ -35,7 +35,7 @@ pub enum Verdict {
     /// The node is feasible. `total` is the weighted sum of its scores. `scores` has each plug-in, its score from 0 to
     /// 100, and the score's weight.
     Fits { total: i64, scores: Vec<(&'static str, i64, i64)> },
-    /// This plug-in rejected the node. `preemption_may_help` says whether evicting pods might help.
+    /// This plug-in rejected the node. `preemption_may_help` is whether evicting pods might help.
     Rejected { plugin: &'static str, reasons: Vec<String>, preemption_may_help: bool },
 }
 

@@ -22,7 +22,7 @@ pub struct Plan {
 
 #[derive(Debug, Clone)]
 pub enum PlanOutcome {
-    /// The pod is to be bound to a node. `reservation`: the volumes and devices that were chosen with the node.
+    /// The pod is to be bound to a node. `reservation` contains the volumes and devices that were chosen with the node.
     Bind { node: Text, reservation: Reservation },
     /// No node is feasible now.
     Unschedulable(Unschedulable),
@@ -218,7 +218,7 @@ impl<'a> NodeSearch<'a> {
         }
     }
 
-    /// Records why the nodes outside of `self.only` are infeasible. `by`: the plug-ins that named nodes.
+    /// Records why the nodes outside of `self.only` are infeasible. `by` contains the plug-ins that named nodes.
     fn restrict_nodes(&mut self, by: &BTreeSet<&'static str>) {
         let Some(only) = &self.only else { return };
         let names: Vec<_> = by.iter().copied().collect();

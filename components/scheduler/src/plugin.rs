@@ -61,7 +61,7 @@ pub enum PreFilterResult {
     Skip,
     /// No node is feasible.
     Reject(Rejection),
-    /// The filter that checks nodes, and, if the plug-in knows them, the only nodes that may be feasible.
+    /// The filter that checks nodes, and, if the plug-in can name them, the only nodes that may be feasible.
     Filter(Box<dyn Filter>, Option<BTreeSet<Text>>),
 }
 
@@ -93,7 +93,8 @@ pub trait Plugin: Debug + Send + Sync {
         None
     }
 
-    /// Whether the filter and the score that were made for pods like this one may be wrong after this object changed.
+    /// Whether the filter and the score that were made for pods of this pod's template may be wrong after this object
+    /// changed.
     fn depends_on(&self, _: SchedulingCycle<'_>, _: Kind, _: &Key) -> bool {
         false
     }
@@ -156,9 +157,10 @@ pub trait Filter: Send {
 
     fn remove_pod(&mut self, _: SchedulingCycle<'_>, _: &Pod, _: NodeId) {}
 
-    /// A node was added or removed, or its labels or taints changed; `add_pod` and `remove_pod` were already called for
-    /// all pods that were added to the node or removed from it. Counts the node's present pods in its new topology
-    /// domains, and adds other nodes whose marks change to `touched`. Returns `false` if the filter must be rebuilt.
+    /// Called after a node was added or removed, or its labels or taints changed, and after `add_pod` and `remove_pod`
+    /// were called for all pods that were added to the node or removed from it. Counts the node's present pods in its
+    /// new topology domains, and adds other nodes whose marks change to `touched`. Returns `false` if the filter must
+    /// be rebuilt.
     fn update_topology(&mut self, _: SchedulingCycle<'_>, _: NodeId, _touched: &mut Vec<NodeId>) -> bool {
         true
     }
@@ -188,8 +190,8 @@ pub trait Filter: Send {
     fn clone_box(&self) -> Box<dyn Filter>;
 }
 
-/// A group of nodes with equal marks: one of its nodes, and their count. Plug-ins that look at more than one node do
-/// not distinguish these nodes.
+/// A group of nodes with equal marks: one node of the group, and the number of its nodes. Plug-ins that look at more
+/// than one node do not distinguish these nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EqualNodes {
     pub node: NodeId,

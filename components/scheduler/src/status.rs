@@ -4,7 +4,7 @@ use crate::object::Text;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// The name under which extenders reject nodes. Every event may help pods that they rejected.
+/// The name under which extenders reject nodes. Every event may help pods that extenders rejected.
 pub const EXTENDER: &str = "Extender";
 
 /// How final a rejection is.
@@ -14,7 +14,7 @@ pub enum Code {
     Unschedulable,
     /// Rejected even if pods are evicted.
     UnschedulableAndUnresolvable,
-    /// A missing object is about to appear. Once it does, the pod is tried again without a back-off.
+    /// A missing object is about to appear. Once the object appears, the pod is tried again without a back-off.
     Pending,
     /// The check failed.
     Error,
@@ -84,7 +84,7 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
-    /// The plug-ins that rejected.
+    /// The plug-ins that rejected the pod on some node or on all nodes.
     pub fn rejectors(&self) -> Vec<&'static str> {
         let absent = self.absent.iter().map(|rejection| rejection.plugin);
         let mut names: Vec<_> = self.rejected.iter().map(|(_, rejection)| rejection.plugin).chain(absent).collect();
@@ -103,7 +103,8 @@ impl Diagnosis {
         rejected.or(absent).unwrap_or(Code::UnschedulableAndUnresolvable)
     }
 
-    /// The message of the pod's condition and Event. `after`: the reasons of the plug-ins of the point `postFilter`.
+    /// The message of the pod's condition and Event. `after` contains the reasons of the plug-ins of the point
+    /// `postFilter`.
     pub fn message(&self, after: &str) -> String {
         if let Some(before) = &self.pre_filter_message {
             return text(self.nodes, &format!(" {before}."), after);

@@ -1,5 +1,5 @@
 //! The planner and the plain search must agree: the node that the planner picks has the highest score in the plain
-//! search, and if one finds no node, neither does the other.
+//! search, and the planner finds no node exactly if the plain search finds no node.
 
 use holdfast_scheduler::object::Text;
 use holdfast_scheduler::object::pod::Pod;
@@ -11,7 +11,7 @@ use holdfast_value::{Value, json};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// A step in the life of a cluster.
+/// A change of the cluster, or the planning of pods.
 #[derive(Debug, Clone)]
 enum Step {
     /// A node is added or changed.

@@ -310,7 +310,7 @@ impl Shell {
 /// Removes a prefix or suffix that matches a pattern.
 fn cut<'v>(value: &'v str, sign: char, is_long: bool, pattern: &str) -> &'v str {
     let mut places: Vec<usize> = value.char_indices().map(|(at, _)| at).chain([value.len()]).collect();
-    // Candidates from the shortest to the longest.
+    // Candidates are tried from the shortest to the longest, or with `is_long` from the longest to the shortest.
     if (sign == '%') != is_long {
         places.reverse();
     }

@@ -21,7 +21,8 @@ pub struct FileSystem {
     volumes: Vec<Mounted>,
     /// Folders in which the container cannot write.
     read_only: Vec<String>,
-    /// If the container can write only in mounted volumes and one file: the path of that file.
+    /// The path of the only file outside of mounted volumes that the container can write; `None` if the root file
+    /// system is writable.
     closed: Option<String>,
 }
 
@@ -154,7 +155,7 @@ impl FileSystem {
             None => self.own.below(folder).map(str::to_owned).collect(),
         };
         let mut all: Vec<String> = all;
-        // Volumes mounted further below.
+        // Adds the paths of volumes that are mounted below the folder.
         let inside = |mounted: &&Mounted| {
             let rest = mounted.path.strip_prefix(if folder == "/" { "" } else { folder });
             mounted.path != folder && rest.is_some_and(|rest| rest.starts_with('/'))

@@ -25,7 +25,8 @@ struct Ends {
 pub enum RunResult {
     /// Further steps can run at once.
     More,
-    /// No step can run before that time, unless input is written or output is read.
+    /// No step can run before `until_ms`, unless input is written or output is read. `None` means that no process waits
+    /// for a time.
     Idle { until_ms: Option<i64> },
 }
 
@@ -99,7 +100,7 @@ impl Machine {
         }
     }
 
-    /// Closes the input.
+    /// Closes the input of a command.
     pub fn end_input(&mut self, pid: Pid) {
         if let Some(ends) = self.ends.get_mut(&pid) {
             ends.input = None;

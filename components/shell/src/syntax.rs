@@ -87,7 +87,7 @@ pub enum WordPart {
 pub enum Change {
     None,
     Length,
-    /// `-`, `=`, `?`, `+`; `or_empty` if a colon precedes it.
+    /// `-`, `=`, `?`, `+`; `or_empty` is true if a colon precedes the sign.
     Default {
         sign: char,
         or_empty: bool,
@@ -112,7 +112,7 @@ pub enum RedirectionTarget {
     Read(Word),
     Write(Word),
     Append(Word),
-    /// Duplicates another number; `-` closes.
+    /// Duplicates the open file with the number in the word, or closes this number if the word is `-`.
     Same(Word),
     Text(Word),
 }

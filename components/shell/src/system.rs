@@ -165,7 +165,7 @@ impl SharedSystem {
         Some(code)
     }
 
-    /// Whether calling an unknown program fails with an error. It does not in the container's own command: the
+    /// Whether calling an unknown program fails with an error. In the container's own command it does not fail: the
     /// behaviour of the program is unknown, so the process sleeps forever.
     pub fn fails_unknown(&self, pid: Pid, program: &str) -> bool {
         let mut system = self.lock();

@@ -127,7 +127,7 @@ pub struct NodeAddress {
     pub address: String,
 }
 
-/// A load balancer as a Service wants it.
+/// The load balancer that a Service requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BalancerSpec {
     /// The load balancer's name in the cloud.
@@ -135,7 +135,7 @@ pub struct BalancerSpec {
     pub service: ServiceRef,
     pub annotations: BTreeMap<String, String>,
     pub ports: Vec<Port>,
-    /// The addresses that may send to the load balancer, as ranges. If there is no range, all addresses may.
+    /// The addresses that may send to the load balancer, as ranges. If there is no range, all addresses may send to it.
     pub source_ranges: Vec<String>,
     /// The requested address, if any.
     pub address: String,
@@ -146,7 +146,7 @@ pub struct BalancerSpec {
     pub health_check_port: u16,
     /// For how many seconds a client stays with one backend; 0 for no affinity.
     pub affinity_seconds: u32,
-    /// The IP families: `IPv4`, `IPv6`, or both with the preferred one first.
+    /// The IP families: `IPv4`, `IPv6`, or both with the preferred family first.
     pub families: Vec<String>,
 }
 
@@ -199,7 +199,7 @@ pub struct IngressPort {
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
     pub name: String,
-    /// The cluster to which the route belongs. The cluster's name is empty if it is unknown.
+    /// The cluster to which the route belongs. The cluster's name is empty if the cluster is unknown.
     pub cluster: ClusterRef,
     pub node: String,
     pub destination: String,
@@ -212,13 +212,13 @@ pub struct Route {
 pub struct Fault {
     pub reason: FaultReason,
     pub message: String,
-    /// The time after which the cloud wants the call to be repeated.
+    /// The time after which the call is to be repeated, if the cloud has named one.
     pub retry_millis: Option<i64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultReason {
-    /// The object does not exist, and the cloud is sure of it.
+    /// The cloud has determined that the object does not exist.
     NotFound,
     /// The cloud does not offer this part.
     NotOffered,

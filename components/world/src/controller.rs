@@ -117,10 +117,10 @@ pub trait Controller: Send {
     /// Adds the indexes that the controller needs to the world. Called before the world has any objects.
     fn indexes(&self, _world: &mut World) {}
 
-    /// The objects that the controller needs in addition to these resources. For resources that no controller has in
-    /// [`resources`](Self::resources), the world has only the metadata, without labels and annotations. The kinds may
-    /// change after each change of which the controller is notified. The controller may also be notified of objects of
-    /// other kinds.
+    /// The objects that the controller needs in addition to the objects of its [`resources`](Self::resources). For
+    /// resources that no controller has in [`resources`](Self::resources), the world has only the metadata, without
+    /// labels and annotations. The kinds may change after each change of which the controller is notified. The
+    /// controller may also be notified of objects of other kinds.
     fn extra_kinds(&self) -> ExtraKinds {
         ExtraKinds::None
     }

@@ -22,7 +22,7 @@ pub struct Interned<T>(Arc<T>);
 pub type InternedList<T> = Interned<Box<[T]>>;
 
 /// The number of values that each thread keeps for later objects. A new value replaces the value with the same index,
-/// so this table never keeps more values alive.
+/// so this table never holds more values than this.
 const SLOTS: usize = 1 << 12;
 
 /// The maximum length of remembered texts. A longer text is parsed again each time.

@@ -125,7 +125,7 @@ pub fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(dese
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// One version of an object, with its view, whose type only the resource knows.
+/// One version of an object, with its view, whose type the resource determines.
 #[derive(Debug)]
 pub struct Object {
     pub meta: Meta,

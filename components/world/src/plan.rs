@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// A controller's plan for one key. Once it is carried out, the next plan is empty.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Plan {
-    /// The steps are carried out one after the other, up to the first with a refused action.
+    /// The steps are carried out one after the other, up to the first step with a refused action.
     pub steps: Vec<ParallelActions>,
     /// Events for people. They are written even if there are no actions.
     pub events: Vec<PlannedEvent>,
@@ -131,7 +131,7 @@ pub struct PlannedEvent {
     pub message: String,
     /// The part of the object that the Event is about: `spec.containers{web}`; empty for the whole object.
     pub part: String,
-    /// The node that reports the Event; empty if no node does.
+    /// The node that reports the Event; empty if no node reports it.
     pub host: String,
 }
 
@@ -145,7 +145,7 @@ pub struct Refused {
 /// The server's refusal. The default stands for a request that got no usable answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Refusal {
-    /// A reason that Kubernetes knows, such as `NotFound`, or `Unknown`; empty if there was no usable answer.
+    /// A reason of Kubernetes' API, such as `NotFound`, or `Unknown`; empty if there was no usable answer.
     pub reason: String,
     pub message: String,
     /// The reasons of the causes in the status details.
@@ -154,8 +154,7 @@ pub struct Refusal {
 
 impl Refusal {
     /// A refusal with the reason and the code of a `Status`. As in Kubernetes' clients, the code counts only if the
-    /// reason is not a known one: answers of other programs have no reason, and webhooks may write any text as the
-    /// reason.
+    /// reason is not known: answers of other programs have no reason, and webhooks may write any text as the reason.
     pub fn of_status(reason: &str, code: u16, message: String, causes: Vec<String>) -> Refusal {
         let reason = if REASONS.contains(&reason) { reason } else { reason_of_code(code) };
         Refusal { reason: reason.to_owned(), message, causes }

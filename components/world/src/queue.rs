@@ -122,8 +122,9 @@ impl WorkQueue {
         self.timers.insert((time, key));
     }
 
-    /// The key failed: it is planned again, after a wait that grows each time. If something was refused, the key also
-    /// waits for its namespace's limit of retries. Returns how many failures in a row preceded this one.
+    /// Records that a key failed. The key is planned again, after a wait that grows each time. If something was
+    /// refused, the key also waits for its namespace's limit of retries. Returns how many failures in a row preceded
+    /// this failure.
     pub fn fail(&mut self, key: Key, now: Time, was_refused: bool) -> u32 {
         self.retries += 1;
         let failures = self.failures.entry(key.clone()).or_default();
@@ -137,7 +138,7 @@ impl WorkQueue {
         before
     }
 
-    /// The key succeeded: the count of its failures starts at 0 again.
+    /// Records that a key succeeded. The count of its failures starts at 0 again.
     pub fn forget(&mut self, key: &Key) {
         self.failures.remove(key);
     }
@@ -174,7 +175,7 @@ impl WorkQueue {
         self.ready.get(namespace)?.front()
     }
 
-    /// The key is no longer busy.
+    /// Marks a key as no longer busy.
     pub fn done(&mut self, key: &Key) {
         if self.busy.remove(key) == Some(true) {
             self.add(key.clone());
@@ -337,7 +338,7 @@ mod tests {
 
     #[test]
     fn refusals_of_many_keys_are_met_at_a_pace() {
-        // The first try of each key, then a hundred retries, then ten a second.
+        // Each key is tried once; then a hundred retries are made at once, and then ten retries a second.
         assert!((1600..=1700).contains(&tries_in_a_minute(1000, true)), "{}", tries_in_a_minute(1000, true));
         assert_eq!(tries_in_a_minute(1, true), tries_in_a_minute(1, false), "one key has only its own back-off");
         assert_eq!(

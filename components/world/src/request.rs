@@ -130,7 +130,7 @@ impl Propagation {
 impl From<&holdfast_core::Refusal> for Refusal {
     fn from(refusal: &holdfast_core::Refusal) -> Refusal {
         let causes = refusal.causes().iter().map(|cause| cause.reason.as_str().to_owned()).collect();
-        // These refusals need not have a reason that Kubernetes knows.
+        // These refusals need not have a reason of Kubernetes' API.
         let reason = match refusal {
             holdfast_core::Refusal::Ruled(ruling) => match ruling.kind {
                 RulingKind::Given(GivenCode(code)) => {

@@ -35,7 +35,7 @@ pub struct Selector(Arc<Compiled>);
 /// A parsed selector, ready to be tested.
 struct Compiled {
     selector: LabelSelector,
-    /// Why the selector cannot be parsed; `None` if it can.
+    /// Why the selector cannot be parsed; `None` if it was parsed.
     fault: Option<String>,
     /// The tests of a long selector, by label; empty for a short selector, whose requirements are tested
     /// directly.
@@ -393,7 +393,7 @@ mod tests {
         serde_json::from_str(&json!({"name": "a", "namespace": "n", "labels": labels}).to_string()).expect("metadata")
     }
 
-    /// Compares long selectors with short ones, for all combinations of a few labels, values and requirements.
+    /// Compares long selectors with short selectors, for all combinations of a few labels, values and requirements.
     #[test]
     fn long_selectors_select_as_short_ones_do() {
         let (labels, values) = (["a", "b", "c"], ["1", "2", "x"]);

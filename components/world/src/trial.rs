@@ -2,9 +2,9 @@
 //! and controllers run until none has anything left to do.
 //!
 //! Every controller has a world of its own with only the resources that its [`Controller::resources`] names, so that a
-//! controller that forgets a resource fails its test. When no controller has anything left to do, every key that was
-//! ever planned is planned once more, and the plan must have no steps: a plan that was carried out leaves nothing to
-//! do.
+//! controller that does not name a resource that it needs fails its test. When no controller has anything left to do,
+//! every key that was ever planned is planned once more, and the plan must have no steps: a plan that was carried out
+//! leaves nothing to do.
 
 use crate::cloud::{CloudAnswer, CloudCall, Fault};
 use crate::request::{self, Actor};
@@ -105,7 +105,7 @@ impl Trial {
         trial
     }
 
-    /// The cluster with one more controller, which sees the existing objects.
+    /// The cluster with one more controller, whose world contains the existing objects.
     pub fn with(mut self, controller: impl Controller + 'static) -> Trial {
         self.add(Box::new(controller));
         self
@@ -268,7 +268,7 @@ impl Trial {
         );
     }
 
-    /// Carries out steps up to the first with a refused action; returns the refused actions.
+    /// Carries out steps up to the first step with a refused action; returns the refused actions.
     fn carry_out(&mut self, index: usize, plan: Plan) -> Vec<Refused> {
         let member = &self.members[index];
         let (component, actor) = (member.driver.controller(0).component(), member.actor.clone());
@@ -594,7 +594,8 @@ mod tests {
     use crate::views::Pod;
     use crate::{Change, Keys, View, World};
 
-    /// Keeps one twin pod for each pod labelled `twin: wanted`, and marks the pods it has seen.
+    /// Creates one twin pod for each pod labelled `twin: wanted`, and annotates such a pod 60 seconds after its
+    /// creation.
     struct Twins;
 
     impl Controller for Twins {
@@ -695,7 +696,7 @@ mod tests {
         assert_eq!(trial.list("pods").len(), 2);
     }
 
-    /// Writes again whenever it sees its own write.
+    /// A controller that writes again after each of its own writes.
     struct Restless;
 
     impl Controller for Restless {

@@ -122,7 +122,8 @@ impl World {
         self.track_resource(V::resource());
     }
 
-    /// Like [`World::track`], for a resource: with its view, or with the metadata alone if it has none.
+    /// Like [`World::track`], for a resource. Its objects have their view, or only their metadata if the resource has
+    /// no view.
     pub fn track_resource(&mut self, resource: &Resource) {
         if let Some(decode) = resource.decode() {
             self.decoders.insert(resource.clone(), decode);
@@ -271,13 +272,13 @@ impl World {
         self.collections.get(resource).map_or(0, |collection| collection.version).max(self.reached)
     }
 
-    /// The world contains all changes up to this version, whatever the resource.
+    /// Records that the world contains all changes up to this version, whatever the resource.
     pub fn reach_all(&mut self, version: u64) {
         self.reached = self.reached.max(version);
     }
 
-    /// The world contains all changes of the resource up to this version. The version may be that of a change of
-    /// another resource.
+    /// Records that the world contains all changes of the resource up to this version. The version may belong to a
+    /// change of another resource.
     pub fn reach(&mut self, resource: &Resource, version: u64) {
         let collection = self.collection(resource);
         collection.version = collection.version.max(version);

@@ -125,7 +125,7 @@ impl Elector {
         &self.identity
     }
 
-    /// The leader in the last record read; empty for none.
+    /// The leader in the last record read; empty if there is none.
     pub fn leader(&self) -> &str {
         &self.observed.holder
     }
@@ -150,7 +150,7 @@ impl Elector {
         i64::try_from(self.terms.lease.as_secs()).unwrap_or(i64::MAX)
     }
 
-    /// The next step. The first answer is [`StepResult::Waited`].
+    /// The next step. `answer` is the result of the previous step; in the first call it is [`StepResult::Waited`].
     pub fn step(&mut self, now: Now, answer: StepResult) -> ElectionStep {
         match (self.at, answer) {
             (ElectorState::Waiting, StepResult::Waited) => self.begin(now),

@@ -54,7 +54,7 @@ impl Standing {
         self.lock().is_some()
     }
 
-    /// The check `leaderElection`: fails for a leader whose lease expired long ago.
+    /// The check `leaderElection`, which fails for a leader whose lease expired long ago.
     pub fn check(&self) -> Result<(), String> {
         match self.lock().as_ref() {
             Some(Lead { renewed, lease, name }) if renewed.elapsed() > *lease + OVERDUE_MAX => {
@@ -74,7 +74,7 @@ pub fn host() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
-/// A unique name: the machine's name, and a random UUID.
+/// A unique name, which consists of the machine's name and a random UUID.
 pub fn identity() -> String {
     let host = host();
     let bits: u128 = rand::random();

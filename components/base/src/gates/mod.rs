@@ -352,10 +352,10 @@ impl Gate {
 /// The effect of a gate in this server.
 enum Effect {
     /// The gate switches the named feature. If the emulated release has at least this minor version, the gate's default
-    /// is that of 1.35, or on if 1.35 has no such gate. Otherwise it is that of 1.18.
+    /// is the default of 1.35, or on if 1.35 has no such gate. Otherwise the gate's default is the default of 1.18.
     Switch(u32, &'static str),
-    /// Like `Switch`, for a feature that is on by default in the release after 1.35, which may be the first that has
-    /// the gate. It is on here, too, because clients of that release rely on it.
+    /// Like `Switch`, for a feature that is on by default in the release after 1.35, which may be the first release
+    /// that has the gate. The feature is on in Holdfast, too, because clients of that release rely on it.
     Ahead(&'static str),
     /// The gate switches these resources, as `--runtime-config` does. They are on by default.
     Kinds(&'static [&'static str]),
@@ -476,7 +476,7 @@ mod tests {
         ] {
             assert_eq!(gates_of(&[], release).unwrap().enabled(name), expected, "{name} of 1.{release}");
         }
-        // A server that emulates 1.18 has its defaults for gates that can be switched.
+        // A server that emulates 1.18 has the defaults of 1.18 for gates that can be switched.
         for gate in GATES.iter().filter(|gate| matches!(gate.effect, Switch(..)) && gate.then.is_some()) {
             assert_eq!(gate.value(OLDEST), gate.then.is_some_and(|(_, on)| on), "{}", gate.name);
         }

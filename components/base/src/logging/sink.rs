@@ -133,8 +133,8 @@ impl LogFiles {
         Ok(())
     }
 
-    /// Opens a new file for a severity. With `first`, the lines of an earlier process are kept; later, the lines of
-    /// this process are replaced.
+    /// Opens a new file for a severity. With `first`, the lines of an earlier process in an existing file are kept.
+    /// Without `first`, an existing file is emptied.
     fn open(&mut self, severity: Severity, now: &Zoned, first: bool) -> Result<(), String> {
         if let Some(mut file) = self.open[severity as usize].take() {
             _ = file.writer.flush();

@@ -45,7 +45,7 @@ fn logged(options: &[&str], work: impl FnOnce()) -> String {
     stderr.text()
 }
 
-/// Only the messages.
+/// The messages of log lines, without the headers of the lines.
 fn messages(lines: &str) -> Vec<&str> {
     lines.lines().filter_map(|line| line.split_once("] ")).map(|(_, message)| message).collect()
 }
@@ -138,7 +138,8 @@ fn a_trace_of_the_stack_follows_the_line_that_is_asked_for() {
     let work = || tracing::info!("here");
     let here = format!("--log-backtrace-at=tests.rs:{line}");
     let with = logged(&[&here], work);
-    // Without debug information an inlined function has no frame; this one calls the function that it is given.
+    // Without debug information an inlined function has no frame. `logged` calls a function argument, so it has a
+    // frame.
     let own_frame = "logging::tests::logged";
     assert!(with.lines().count() > 5 && with.contains(own_frame), "{with}");
     assert_eq!(logged(&["--log-backtrace-at=tests.rs:1"], work).lines().count(), 1);
@@ -237,7 +238,8 @@ fn a_file_that_got_too_large_starts_anew() {
         }
     };
     let firsts = |text: &str| messages(text).iter().map(|message| message[..1].to_owned()).collect::<Vec<_>>();
-    // Two of these lines are a little more than a megabyte: each empties the file for the next line.
+    // Two of these lines are a little more than a megabyte, so with a limit of one megabyte the file is emptied before
+    // the third line.
     for (option, expected) in [
         ("--log-file-max-size=1", vec!["2"]),
         ("--log-file-max-size=2", vec!["0", "1", "2"]),

@@ -132,7 +132,7 @@ impl SocketHandler {
         Ok(response)
     }
 
-    /// The refusal of a request whose user is unknown or may not make it; `None` if the request is allowed.
+    /// The refusal of a request whose user is unknown or may not make the request; `None` if the request is allowed.
     async fn refusal<B>(&self, request: &Request<B>, peer: &Peer) -> Option<PageResponse> {
         let (_, guard) = self.secured.as_ref()?;
         let Some(user) = guard.authenticator.authenticate(peer, request.headers()).await else {

@@ -23,7 +23,6 @@ pub struct PageRequest<'a> {
     pub body: &'a [u8],
 }
 
-/// The response.
 pub struct PageResponse {
     pub code: StatusCode,
     pub content_type: &'static str,
@@ -44,11 +43,11 @@ impl PageResponse {
 pub type PageHandler = Arc<dyn Fn() -> PageResponse + Send + Sync>;
 
 pub struct Paths {
-    /// `kube-scheduler` or another.
+    /// The component's name, such as `kube-scheduler`.
     pub name: &'static str,
-    /// `v1.35.0`.
+    /// The component's version, such as `v1.35.0`.
     pub version: String,
-    /// The emulated release, if it is another release: `1.18`.
+    /// The emulated release, such as `1.18`, if it differs from the component's own release.
     pub emulated: Option<String>,
     pub started: Timestamp,
     pub health: Arc<Health>,

@@ -25,12 +25,12 @@ pub const VERSION: &str = "v1";
 const SERVICE: &str = "/holdfast.cloud.v1.Cloud/";
 /// The longest answer that is read.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
-/// How often a call is tried while the provider is unreachable, and the wait after the first try.
+/// How many times a call is tried while the provider is unreachable, and the wait after the first try.
 const TRIES: u32 = 4;
 const WAIT: Duration = Duration::from_millis(100);
 /// The timeout of connecting.
 const CONNECT: Duration = Duration::from_secs(5);
-/// The longest retry delay that a provider may ask for when it refuses calls for their number.
+/// The longest retry delay that a provider may request when it refuses a call because there are too many calls.
 const RETRY_MILLIS_MAX: i64 = 3_600_000;
 
 /// A connected provider.

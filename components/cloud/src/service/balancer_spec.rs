@@ -1,4 +1,4 @@
-//! The balancer that a Service asks for, and the Events about changes of it.
+//! The balancer that a Service requests, and the Events about changes of this request.
 
 use holdfast_controllers::addresses::Range;
 use holdfast_controllers::subject::{Subject, part};
@@ -14,7 +14,7 @@ const AFFINITY_SECONDS: u32 = 10_800;
 /// The longest name of a balancer.
 const NAME_MAX: usize = 32;
 
-/// The balancer that a Service asks for, or why its spec is invalid.
+/// The balancer that a Service requests, or why the Service's spec is invalid.
 pub fn of(service: Viewed<'_, Service>, spec: &Value) -> Result<BalancerSpec, String> {
     let text = |field: &str| spec[field].as_str().unwrap_or_default().to_owned();
     let affinity = match text("sessionAffinity").as_str() {

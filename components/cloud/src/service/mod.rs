@@ -1,8 +1,8 @@
-//! Services of type LoadBalancer: creates, updates and deletes the cloud's balancer of each.
+//! Creates, updates and deletes the cloud's balancer for each Service of type LoadBalancer.
 //!
 //! A Service gets its finalizer before the balancer is created, and loses it only when the cloud has confirmed the
-//! deletion. So no balancer is left behind, whichever process crashes in between. The controller remembers its last
-//! request for each balancer, and sends only changes. After a restart it sends everything once more, which changes
+//! deletion. So no balancer is left behind, whichever process crashes in between. The controller keeps its last request
+//! for each balancer in memory, and sends only changes. After a restart it sends everything once more, which changes
 //! nothing in the cloud.
 
 mod balancer_spec;

@@ -1,6 +1,6 @@
-//! A simulated cloud: described by a file, reproducible by its seed, and as unreliable as described.
+//! A simulated cloud. A file describes it and how often its calls fail; runs with the same seed are equal.
 //!
-//! It uses no clock and no threads: its caller passes the time of each call, and waits as long as the answer says.
+//! It uses no clock and no threads: its caller passes the time of each call, and waits for the time in the answer.
 
 mod balancers;
 mod description;

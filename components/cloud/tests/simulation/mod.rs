@@ -93,7 +93,7 @@ impl Run {
         run
     }
 
-    /// Adds a second manager without leader election: both work at once.
+    /// Adds a second manager without leader election, so that both managers work at once.
     fn add(&mut self) {
         let settings = settings();
         self.trial.add(Box::new(CloudNodes::new(&settings)));
@@ -221,7 +221,7 @@ impl Run {
         let names: BTreeSet<String> =
             nodes.iter().map(|node| node["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect();
         let alive: BTreeSet<String> = self.alive.iter().map(|name| (*name).to_owned()).collect();
-        // A node without a provider ID may stay, because it is unknown which instance it was.
+        // A node without a provider ID may stay, because it is unknown which instance the node was.
         let doubtful = |node: &&Value| node["spec"]["providerID"].is_null();
         let doubtful: BTreeSet<String> = nodes
             .iter()

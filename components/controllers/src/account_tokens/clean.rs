@@ -11,7 +11,7 @@ use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Stamp, Text,
 const DAY_SECONDS: i64 = 24 * 3_600;
 const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
-/// The ConfigMap that says since when the API server records the use of tokens.
+/// The ConfigMap with the date since which the API server records the use of tokens.
 const TRACKING: (&str, &str) = ("kube-system", "kube-apiserver-legacy-service-account-token-tracking");
 /// An index of pods by the Secrets that they mount.
 const MOUNTED: &str = "mounted";

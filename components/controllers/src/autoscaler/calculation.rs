@@ -127,7 +127,7 @@ impl PodUsage<'_> {
         Ok(groups)
     }
 
-    /// Pods without a sample are assumed to have the usage that changes the size least.
+    /// The proposed size. Pods without a sample are assumed to have the usage that changes the size least.
     fn size(
         mut self,
         groups: &Groups,

@@ -4,7 +4,7 @@ use holdfast_core::schema::quantity;
 use holdfast_world::Time;
 use holdfast_world::views::autoscaler::{AutoscalerSpec, Behavior, Policy, Rules};
 
-/// Without a scale-up policy a size may at most double, or become this size if this is larger.
+/// Without a scale-up policy a size may grow to twice the size or to this size, whichever is larger.
 const SMALL: i64 = 4;
 /// The longest stabilization window, and the longest period of a policy, that the API allows.
 const MEMORY_SECONDS: i64 = 3600;

@@ -25,7 +25,7 @@ pub struct MetricProposal {
     pub status: Value,
 }
 
-/// The reason why a metric cannot be read: for the condition, and for the Event.
+/// Why a metric cannot be read, with a message for the condition and a message for the Event.
 pub struct Fault {
     pub reason: &'static str,
     pub condition: String,
@@ -132,7 +132,7 @@ impl MetricInputs<'_> {
         })
     }
 
-    /// The usage of each pod: of all its containers, or of the named one.
+    /// The usage of each pod, summed over all its containers or over the named container alone.
     fn resource_samples(&self, of: &ResourceMetric) -> StepResult<Samples> {
         let path = format!(
             "/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods?labelSelector={}",

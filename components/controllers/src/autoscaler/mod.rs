@@ -1,4 +1,4 @@
-//! HorizontalPodAutoscalers: scale a target to the number of pods that its usage needs.
+//! The controller of HorizontalPodAutoscalers, which scale a target to the number of pods that its usage needs.
 //!
 //! Each autoscaler is evaluated every fifteen seconds. Its target's scale and its metrics are read with GETs. Past
 //! recommendations and changes are kept in memory; after a restart the memory starts with the present size.

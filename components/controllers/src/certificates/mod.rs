@@ -1,4 +1,4 @@
-//! Certificate signing requests: approves the requests of kubelets, signs approved requests, and deletes old requests.
+//! Approves kubelets' certificate signing requests, signs approved requests, and deletes old requests.
 
 pub mod approve;
 pub mod clean;

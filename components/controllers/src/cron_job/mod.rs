@@ -1,4 +1,4 @@
-//! CronJobs: create a Job at each time of a schedule.
+//! The controller of CronJobs, which create a Job at each time of a schedule.
 
 mod times;
 

@@ -31,7 +31,8 @@ impl Missed {
         }
         let count = (now.seconds() - first.seconds()) / interval + 1;
         let passed = |time: Time| next(time).filter(|time| *time <= now);
-        // If the times are evenly spaced, this is the time before the newest one; otherwise it may be after the newest.
+        // If the times are evenly spaced, this is the time before the newest time; otherwise it may be after the newest
+        // time.
         let mut since = first.plus_seconds((count - 2).saturating_mul(interval));
         if passed(since).is_none() {
             since = last_before(first, since, |time| passed(time).is_some());

@@ -1,4 +1,4 @@
-//! DaemonSets: run a pod on every node where it may run.
+//! The controller of DaemonSets, which run one pod on every node where the pod may run.
 
 mod node;
 mod rolling;
@@ -20,7 +20,7 @@ use node::Placement;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The maximum number of pods that one plan creates, and the maximum number that it deletes.
+/// The maximum number of pods that one plan creates, and the maximum number of pods that it deletes.
 const BURST: usize = 250;
 /// The annotation with the template's generation, which old clients use.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
@@ -165,7 +165,7 @@ impl<'w> Sync<'w> {
         for pods in pods.values_mut() {
             pods.sort_by_key(|pod| {
                 let meta = &pod.object.meta;
-                // If two pods were created in the same second, the pod of another revision counts as the older one.
+                // If two pods were created in the same second, the pod of another revision counts as the older pod.
                 let is_updated = meta.label(POD_REVISION) == Some(&hash);
                 (Reverse(!pod.spec.node_name.is_empty()), meta.creation_timestamp, is_updated, &meta.name)
             });

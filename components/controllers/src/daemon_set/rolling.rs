@@ -81,8 +81,8 @@ impl<'w> Sync<'w> {
     }
 
     /// Creates new pods beside old pods: up to the allowed number beside available old pods, and in any case beside
-    /// unavailable ones. An old pod is deleted once the new pod is available. On nodes where the set should no longer
-    /// run, an old pod is deleted while enough other pods are available, and at once if it is not available.
+    /// unavailable old pods. An old pod is deleted once the new pod is available. On nodes where the set should no
+    /// longer run, an old pod is deleted while enough other pods are available, and at once if it is not available.
     fn surge(&mut self, pairs: &[Pair<'w>], desired: usize, allowed: usize) {
         let (mut surging, mut available) = (0, 0);
         let (mut urgent, mut candidates, mut strays) = (Vec::new(), Vec::new(), Vec::new());

@@ -1,4 +1,5 @@
-//! Revisions: each template of a Deployment has a number, and keeps its ReplicaSet until there are too many newer ones.
+//! The revisions of a Deployment. Each template has a number, and its ReplicaSet is kept until there are too many newer
+//! ReplicaSets.
 
 use super::set::{DESIRED, MAX, Set, TEMPLATE_HASH};
 use super::status::{PROGRESSING, has_deadline};
@@ -178,7 +179,7 @@ fn with_former(history: &str, former: &str) -> String {
     all.join(",")
 }
 
-/// Reports a refused creation of a ReplicaSet. If the set exists already, the next plan sees it and handles it.
+/// Reports a refused creation of a ReplicaSet. If the set exists already, the next plan handles the existing set.
 pub fn cannot_create(mut sync: Sync<'_>, creation: &Refused) -> Plan {
     sync.plan = Plan::default();
     if creation.refusal.is("AlreadyExists") || pods::is_expected(creation) {

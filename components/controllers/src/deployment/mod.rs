@@ -1,4 +1,5 @@
-//! Deployments: one ReplicaSet for each template, with rollouts between them.
+//! The controller of Deployments, which have one ReplicaSet for each template, and roll out from one ReplicaSet to the
+//! next.
 
 mod history;
 mod recreate;

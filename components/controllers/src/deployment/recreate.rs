@@ -1,4 +1,4 @@
-//! The strategy Recreate: all old pods end before the first new one is created.
+//! The strategy Recreate, in which all old pods end before the first new pod is created.
 
 use super::{Flow, GO_ON, STOP, Sync};
 use crate::claim;

@@ -1,4 +1,4 @@
-//! The strategy RollingUpdate: scales the new set up and the old sets down in steps.
+//! The strategy RollingUpdate, which scales the new set up and the old sets down in steps.
 
 use super::{Flow, GO_ON, STOP, Sync};
 use crate::planted::{Bug, planted};

@@ -89,7 +89,7 @@ impl Sync<'_> {
         let change = allowed - self.asked();
         let mut all: Vec<(bool, Set<'_>)> = self.old.drain(..).map(|set| (false, set)).collect();
         all.extend(self.new.take().map(|set| (true, set)));
-        // The largest set first. Among equally large sets, the newest grows first, and the oldest shrinks first.
+        // The largest set comes first. Among equally large sets, the newest grows first, and the oldest shrinks first.
         all.sort_by(|(_, one), (_, other)| {
             let by_age = if change > 0 { other.age().cmp(&one.age()) } else { one.age().cmp(&other.age()) };
             Reverse(one.replicas).cmp(&Reverse(other.replicas)).then(by_age)

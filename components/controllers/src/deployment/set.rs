@@ -68,7 +68,7 @@ impl<'w> Set<'w> {
     }
 }
 
-/// Removes the hash label. Labels that are empty without it are removed, too.
+/// Removes the hash label. If the template has no other label, the field `labels` is removed, too.
 fn without_hash(mut template: Value) -> Value {
     if let Some(metadata) = template["metadata"].as_object_mut()
         && let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut)

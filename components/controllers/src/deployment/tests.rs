@@ -293,7 +293,7 @@ fn a_name_that_is_taken_leads_to_another() {
     trial.delete_as(KIND, "d", Some(holdfast_world::Propagation::Orphan), None);
     let name = set["metadata"]["name"].as_str().unwrap_or_default();
     trial.patch(KIND, "d", json!({"metadata": {"finalizers": null}}));
-    // Another template's set has the name.
+    // A ReplicaSet without an owner has the name that the new Deployment's ReplicaSet would get.
     trial.patch(SETS, name, json!({"metadata": {"ownerReferences": null, "labels": {"app": "b"}}}));
     trial.create(wanted);
     trial.run();

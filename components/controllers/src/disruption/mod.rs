@@ -79,7 +79,7 @@ impl Controller for Disruption {
             let Some(pod) = change.newest().and_then(Viewed::<Pod>::of) else { return };
             let covering: Vec<_> = budgets(world, pod).collect();
             covering.iter().for_each(|budget| keys.add(budget.object.key()));
-            // If the pod's labels did not change, the same budgets select it as before the change.
+            // If the pod's labels did not change, the budgets that select the pod are the same as before the change.
             let moved = change.before::<Pod>().filter(|before| before.meta().labels != pod.meta().labels);
             let left = moved.into_iter().flat_map(|before| budgets(world, before));
             left.for_each(|budget| keys.add(budget.object.key()));

@@ -31,7 +31,7 @@ fn is_shared(service: &Object) -> bool {
 /// The maximum number of processors of a node, in billionths. No real node has as many.
 const PROCESSORS_MAX: i128 = 1 << 60;
 
-/// A changed node may change the shares of all zones.
+/// Adds all Services whose endpoints are allocated to zones, because a changed node may change the shares of all zones.
 pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
     let [before, after] = [change.before::<Node>(), change.after::<Node>()].map(|node| node.and_then(processors));
     if before != after {
@@ -153,8 +153,9 @@ fn share(world: &World, endpoints: &mut [&mut Endpoint]) -> Result<(), String> {
     Ok(())
 }
 
-/// The zone that each endpoint serves: its own, unless another zone lacks endpoints. The first endpoints that are moved
-/// to such a zone are endpoints of zones without nodes, then endpoints of the zone with the largest surplus.
+/// The zone that each endpoint serves: the zone that it is in, unless another zone lacks endpoints. The first endpoints
+/// that are moved to such a zone are endpoints of zones without nodes, then endpoints of the zone with the largest
+/// surplus.
 fn help_out(least: &BTreeMap<String, usize>, own: Vec<Option<String>>) -> Vec<Option<String>> {
     let mut free = Vec::new();
     let mut served: BTreeMap<&str, Vec<usize>> = least.keys().map(|zone| (zone.as_str(), Vec::new())).collect();

@@ -1,4 +1,5 @@
-//! EndpointSlices: the endpoints of each Service, at most a hundred in an object by default.
+//! The controller of EndpointSlices, which list the endpoints of each Service, by default at most a hundred in an
+//! object.
 
 mod hints;
 pub mod mirroring;
@@ -310,7 +311,7 @@ fn endpoint(
     }
 }
 
-/// Each family has at least one slice, even an empty one.
+/// Ensures that each family has at least one slice, even if the Service has no endpoints.
 fn keep_one(packing: &Packing<'_>, packed: &mut Packed<'_>) {
     if !packed.created.is_empty() || !packed.updated.is_empty() || !packed.unchanged.is_empty() {
         return;

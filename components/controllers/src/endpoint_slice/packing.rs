@@ -112,7 +112,7 @@ impl<'a> Packing<'a> {
             }
         }
         let mut left = left.into_values().collect::<std::collections::VecDeque<_>>();
-        // The fullest slice first.
+        // The fullest slice comes first, so it is filled up first.
         changed.sort_by_key(|slice| std::cmp::Reverse(slice.endpoints.len()));
         for slice in &mut changed {
             self.fill(slice, &mut left);

@@ -1,4 +1,4 @@
-//! Endpoints: the addresses of each Service, in one object with the Service's name.
+//! The controller of Endpoints, which list the addresses of each Service in one object with the Service's name.
 
 use crate::services::{self, TRIGGER, Triggers};
 use crate::settings::Settings;

@@ -1,5 +1,5 @@
-//! The garbage collector: deletes objects whose owners no longer exist, and finishes the deletion of owners that wait
-//! for their dependents.
+//! The garbage collector, which deletes objects whose owners no longer exist, and finishes the deletion of owners that
+//! wait for their dependents.
 //!
 //! A key is the uid of an object of any kind. The world's index of owners has the dependents of an object, so there is
 //! no separate graph. An owner counts as absent only if the server does not find it either: the feed of one resource of

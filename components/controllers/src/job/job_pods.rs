@@ -68,7 +68,7 @@ impl<'w> JobPod<'w> {
         self.verdict(job) != FailureAction::Ignored
     }
 
-    /// How often earlier pods of the same index failed: the counted failures, and the ignored failures.
+    /// How many times earlier pods of the same index failed: the counted failures, and the ignored failures.
     fn failures(&self) -> (i64, i64) {
         (number(self.pod, FAILURES).unwrap_or(0).max(0), number(self.pod, IGNORED_FAILURES).unwrap_or(0).max(0))
     }
@@ -148,7 +148,7 @@ pub fn surplus<'w>(active: &[JobPod<'w>], count: usize, completions: Option<i64>
 }
 
 /// For each index that is to be retried, the pod that failed last. It keeps its finalizer until it is replaced, because
-/// only its annotations show how often the index has failed.
+/// only its annotations show how many times the index has failed.
 pub fn to_replace<'w>(job: &Job, members: &[JobPod<'w>], done: &Indexes) -> BTreeMap<i64, JobPod<'w>> {
     let completions = job.spec.completions.unwrap_or(0);
     let active: BTreeSet<i64> = members.iter().filter(|pod| pod.is_active).filter_map(|pod| pod.index).collect();
@@ -171,8 +171,8 @@ fn total(member: &JobPod<'_>) -> i64 {
     counted.saturating_add(ignored)
 }
 
-/// The time from which the Job may create its next pod. One failure since the last success delays it by ten seconds;
-/// each further failure doubles the delay, up to ten minutes.
+/// The time from which the Job may create its next pod. One failure since the last success delays the next pod by ten
+/// seconds; each further failure doubles the delay, up to ten minutes.
 pub fn backoff_end(members: &[JobPod<'_>]) -> Option<Time> {
     let success = members.iter().filter(|member| member.is_succeeded).map(JobPod::finished).max();
     let failures = members.iter().filter(|member| member.is_failed && !member.is_released).map(JobPod::finished);
@@ -236,7 +236,7 @@ impl<'a> PodSource<'a> {
     }
 }
 
-/// How often an index has failed, including this pod.
+/// How many times an index has failed, including this pod: the counted failures, and the ignored failures.
 fn failures_after(job: &Job, failed: Option<&JobPod<'_>>) -> (i64, i64) {
     let Some(failed) = failed else { return (0, 0) };
     let (counted, ignored) = failed.failures();

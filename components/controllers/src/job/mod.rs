@@ -1,4 +1,4 @@
-//! Jobs: run pods until the wanted number of them has succeeded.
+//! The controller of Jobs, which run pods until the wanted number of pods has succeeded.
 //!
 //! Each pod has a finalizer until it is counted. Counting has a fixed order, so that no pod is lost or counted twice if
 //! the process ends at any point: the pod's uid is written into the status, then the finalizer is removed, then the uid

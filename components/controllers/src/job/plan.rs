@@ -12,8 +12,8 @@ use holdfast_world::views::{Job, Pod};
 use holdfast_world::{Action, Plan, Time, Verb, Viewed, World};
 use std::collections::BTreeSet;
 
-/// The plan. `let_go`: the uids of pods that the Job released and that still exist; the uids of the pods that this plan
-/// releases are added.
+/// The plan for a Job. `let_go` contains the uids of pods that the Job released and that still exist. This function
+/// adds the uids of the pods that the plan releases.
 pub fn plan(
     world: &World,
     job: Viewed<'_, Job>,
@@ -50,7 +50,7 @@ pub fn plan(
     Ok(Tracking::finish(sync))
 }
 
-/// An adopted pod gets the finalizer, a released one loses it.
+/// An adopted pod gets the finalizer, and a released pod loses it.
 fn tracked(mut action: Action) -> Action {
     if let Verb::StrategicPatch(patch) = &mut action.verb {
         match patch["metadata"]["ownerReferences"][0]["controller"] == true {

@@ -16,7 +16,7 @@ pub enum FailureAction {
     FailsJob(String),
 }
 
-/// The first matching rule decides; a pod that no rule matches counts as a failure.
+/// The consequence of a failed pod. The first matching rule decides; a pod that no rule matches counts as a failure.
 pub fn judge(policy: Option<&FailurePolicy>, pod: Viewed<'_, Pod>) -> FailureAction {
     for (index, rule) in policy.iter().flat_map(|policy| &policy.rules).enumerate() {
         let Some(matched) = matching(rule, pod) else { continue };

@@ -1,10 +1,10 @@
 //! Decides which pods are not counted yet, also in cases that the world alone cannot decide.
 //!
 //! The status of a Job and the finalizers of its pods together show which pods are counted, but the world updates each
-//! resource separately: pods in it may be older than the Job. A pod with the finalizer in the world may have been
-//! released and counted by another manager; a pod that the world does not have yet may still have its finalizer. If the
-//! world's pods are older than the Job, the server is asked. Its answer may be used only for a status that replaces
-//! this version of the Job's status.
+//! resource separately: the world's pods may be older than the world's Job. A pod with the finalizer in the world may
+//! have been released and counted by another manager; a pod that the world does not have yet may still have its
+//! finalizer. If the world's pods are older than the Job, the server is asked. Its answer may be used only for a status
+//! that replaces this version of the Job's status.
 
 use super::job_pods::{JobPod, TRACKING};
 use crate::get_answers::{NeedsGet, PlanInput, pods_path};
@@ -102,12 +102,13 @@ mod tests {
         let counted = json!({"succeeded": 1, "uncountedTerminatedPods": {}});
         let waits = json!({"uncountedTerminatedPods": {"succeeded": ["p"]}});
         for (pods_at, in_world, status, on_server, asks, succeeded, uncounted) in [
-            // The pods are newer than the Job: the world is right.
+            // The world's pods are newer than the Job, so the server is not asked.
             (11, true, &counted, true, false, 1, 1),
             // Another manager has counted the pod already.
             (9, true, &counted, false, true, 1, 0),
             (9, true, &counted, true, true, 1, 1),
-            // At the server the pod's finalizer is removed, so the pod may be counted; or it is not removed yet.
+            // First the server's pod has lost its finalizer, so the pod may be counted; then it still has the
+            // finalizer.
             (9, true, &waits, false, true, 1, 0),
             (9, false, &waits, true, true, 0, 1),
         ] {

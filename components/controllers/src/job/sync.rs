@@ -216,7 +216,7 @@ impl<'w> Sync<'w> {
         is_over.then(|| JobEnd::fails("FailedIndexes", "Job has failed indexes"))
     }
 
-    /// How often containers of the Job's pods were restarted.
+    /// How many times containers of the Job's pods were restarted.
     fn restarts(&self) -> i64 {
         let pods = self.members.iter().map(|member| &member.pod.view.status);
         let running = pods.filter(|status| matches!(status.phase.as_str(), "Running" | "Pending"));

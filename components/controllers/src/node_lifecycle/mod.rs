@@ -1,7 +1,7 @@
 //! Detects lost nodes, and keeps the taints of nodes in line with their conditions.
 //!
-//! A node is alive while its lease is renewed or its Ready condition has new heartbeats. Deadlines count from the time
-//! at which this controller received the last renewal or heartbeat. After too long without either, the node's
+//! A node counts as healthy while its lease is renewed or its Ready condition has new heartbeats. Deadlines count from
+//! the time at which this controller received the last renewal or heartbeat. After too long without either, the node's
 //! conditions become Unknown, and its pods become not ready. NoSchedule taints follow the conditions at once; NoExecute
 //! taints, which evict pods, are added slowly, zone by zone.
 
@@ -41,7 +41,7 @@ pub struct NodeLifecycle {
 /// The known health of a node.
 struct Health {
     uid: String,
-    /// When the node was last seen alive.
+    /// The time from which the wait for the node's next heartbeat or lease renewal counts.
     seen: Time,
     /// When a renewal of the node's lease was last received.
     renewed: Option<Time>,
@@ -111,7 +111,8 @@ impl Controller for NodeLifecycle {
         if let zones::Effect::Recovered = effect
             && let Some(now) = change.newest().map(|node| node.received_at)
         {
-            // While all nodes were cut off, this controller could not know which were alive, so all waits start again.
+            // While this controller was cut off from all nodes, it could not know which nodes were healthy, so all
+            // waits start again.
             self.health.values_mut().for_each(|health| health.seen = health.seen.max(now));
         }
         if effect != zones::Effect::None {
@@ -186,7 +187,8 @@ impl NodeLifecycle {
         let seen = health.map_or(node.object.received_at, |health| health.seen);
         match Condition::find(&node.status.conditions, "Ready") {
             Some(_) => seen.plus_seconds(self.settings.monitor_grace_seconds),
-            // A node without a status is alive since its creation, and while its lease is renewed.
+            // For a node without the Ready condition the wait starts at its creation, and again at each renewal of its
+            // lease.
             None => {
                 let renewed = health.and_then(|health| health.renewed);
                 let alive = node.meta().creation_timestamp.unwrap_or(seen).max(renewed.unwrap_or(Time::from_second(0)));
@@ -196,10 +198,10 @@ impl NodeLifecycle {
     }
 }
 
-/// The part of the Ready condition that changes while a node is alive.
+/// The part of the Ready condition that changes with the node's heartbeats.
 fn heartbeat(node: Viewed<'_, Node>) -> Option<(String, Option<Time>)> {
     let ready = Condition::find(&node.view.status.conditions, "Ready")?;
-    // This controller itself sets the status Unknown, so that status is no sign of life.
+    // This controller itself sets the status Unknown, so that status is no heartbeat.
     (ready.status != "Unknown").then(|| (ready.status.clone(), ready.last_heartbeat_time))
 }
 

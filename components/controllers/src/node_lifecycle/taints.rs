@@ -70,7 +70,7 @@ fn rewritten(
     Some(taints)
 }
 
-/// The NoExecute taint, if the node is lost and its turn has come.
+/// The NoExecute taint, if the node is lost and may get the taint now.
 fn driving_out(node: Viewed<'_, Node>, now: Time, zones: &mut Zones, plan: &mut Plan) -> Option<&'static str> {
     let name = &node.meta().name;
     let wanted = match Condition::find(&node.status.conditions, "Ready")?.status.as_str() {

@@ -16,7 +16,7 @@ pub struct Zones {
     zones: BTreeMap<String, ZoneHealth>,
     /// The zone of each counted node, and whether the node is ready.
     nodes: BTreeMap<String, (String, bool)>,
-    /// Nodes whose turn has come and whose taint was not seen yet.
+    /// Nodes that may get the taint now, and whose taint was not seen yet.
     due: BTreeSet<String>,
     is_cut_off: bool,
 }
@@ -25,7 +25,7 @@ pub struct Zones {
 struct ZoneHealth {
     ready: usize,
     lost: usize,
-    /// No other node of the zone has its turn before this time.
+    /// No other node of the zone gets the taint before this time.
     next: Option<Time>,
 }
 
@@ -42,7 +42,7 @@ pub enum Effect {
     None,
     /// The rate of a zone has changed.
     Changed,
-    /// Nodes are alive again after all were lost.
+    /// A node is ready again after all nodes of all zones were lost.
     Recovered,
 }
 
@@ -120,7 +120,8 @@ impl Zones {
         }
     }
 
-    /// When a lost node's turn comes. A node that has one of the two taints may always get the other instead.
+    /// When a lost node may get the taint. A node that has one of the two NoExecute taints may always get the other
+    /// taint instead.
     pub fn taint_turn(&mut self, name: &str, has_any: bool, now: Time) -> TaintTurn {
         if self.is_cut_off {
             return TaintTurn::Never;

@@ -1,4 +1,4 @@
-//! ReplicaSets and ReplicationControllers: keep a number of pods of one template.
+//! The controllers of ReplicaSets and ReplicationControllers, which keep a number of pods of one template.
 
 mod rank;
 #[cfg(test)]
@@ -26,8 +26,9 @@ const BURST: usize = 500;
 const AT_ONCE: usize = 3;
 const FIRST_MILLIS: i64 = 1_000;
 const MAX_MILLIS: i64 = 5 * 60 * 1_000;
-/// Ended pods count if they were created at most this time before the newest of them. The time is much longer than the
-/// longest wait, so that pods which keep failing do not drop out of the count, which would make the waits short again.
+/// Ended pods count if they were created at most this time before the newest ended pod. The time is much longer than
+/// the longest wait, so that pods which keep failing do not drop out of the count, which would make the waits short
+/// again.
 const COUNTED_MILLIS: i64 = 2 * 60 * 60 * 1_000;
 pub const REPLICA_FAILURE: &str = "ReplicaFailure";
 
@@ -193,8 +194,8 @@ impl<'w> Pods<'w> {
         }
     }
 
-    /// The time until which no more pods are created for `wanted` replicas. Without a wait, a node that rejects all of
-    /// them would cause pods to be created for ever, as fast as they can be written. Failures are counted in rounds, so
+    /// The time until which no more pods are created for `wanted` replicas. Without a wait, a node that rejects all new
+    /// pods would cause pods to be created for ever, as fast as they can be written. Failures are counted in rounds, so
     /// that a few failures do not delay a set with many pods: one round is `wanted` failures, and at most [`BURST`]. A
     /// pod that ran for longer than the longest wait is replaced at once.
     fn held_until(&self, wanted: usize) -> Option<Time> {

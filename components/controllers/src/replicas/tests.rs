@@ -273,7 +273,7 @@ fn a_thousand_pods_are_made_in_growing_steps() {
     assert_eq!(all(&trial, "replicasets.apps", "/status/replicas"), [json!(1000)]);
 }
 
-/// Pods of its own set do not count as related pods on its node; only pods of the rollout's other sets do.
+/// A set without an owner has no related pods: not even the set's own pods on a node count.
 #[test]
 fn of_a_set_without_an_owner_the_youngest_goes_wherever_it_is() {
     let mut trial = trial();

@@ -15,7 +15,7 @@ pub fn templates(set: Viewed<'_, StatefulSet>) -> Vec<Value> {
     }
 }
 
-/// Adds the sets that a change of a claim concerns: it was created or deleted, or its owners changed.
+/// Adds the sets that a change of a claim concerns: the claim was created or deleted, or its owners changed.
 pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
     let owners = |object: &Option<_>| {
         object.as_ref().map(|object: &std::sync::Arc<holdfast_world::Object>| object.meta.owner_references.clone())

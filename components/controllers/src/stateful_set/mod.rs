@@ -1,4 +1,5 @@
-//! StatefulSets: pods with names and claims of their own, created and replaced in order.
+//! The controller of StatefulSets, whose pods have names and claims of their own, and are created and replaced in
+//! order.
 
 mod claims;
 mod identity;

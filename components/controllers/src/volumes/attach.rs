@@ -24,7 +24,7 @@ const BY_VOLUME: &str = "attachment-volume";
 /// On a node that is not ready, an unused volume is detached only after this time, unless the node reports earlier that
 /// the volume is not in use.
 const UNMOUNT_SECONDS: i64 = 360;
-/// The taint of a node that is known to be off and so uses no volumes.
+/// The taint of a node that is known to be shut down and so uses no volumes.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// Each plan is for one node.
@@ -285,7 +285,7 @@ fn wanted<'a>(world: &'a World, node: &str) -> BTreeMap<String, Viewed<'a, Persi
     attachable.collect()
 }
 
-/// The name of an attachment. For one volume, driver and node it is the same in every implementation.
+/// The name of an attachment. For one volume, driver and node every implementation uses the same name.
 fn attachment_name(handle: &str, driver: &str, node: &str) -> String {
     let digest = Sha256::digest(format!("{handle}{driver}{node}"));
     let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();

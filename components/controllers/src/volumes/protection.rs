@@ -19,7 +19,7 @@ use serde::Deserialize;
 const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
 const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
 const CLASS_FINALIZER: &str = "kubernetes.io/vac-protection";
-/// An index of claims and volumes by the VolumeAttributesClasses that they have or want.
+/// An index of claims and volumes by their present and their requested VolumeAttributesClasses.
 const BY_CLASS: &str = "attributes";
 
 /// Adds the finalizer, or removes it.

@@ -1,4 +1,4 @@
-//! Warns of pods that would mount one volume with different SELinux labels: on the same node, one of them could not
+//! Warns of pods that would mount one volume with different SELinux labels: on the same node, one of the pods could not
 //! start.
 //!
 //! The defaults of nodes are unknown to this controller, so labels are compared only in the parts that pods specify: an
@@ -14,7 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const RECURSIVE: &str = "Recursive";
 const MOUNT_OPTION: &str = "MountOption";
-/// Indexes: volumes, and pods with inline volumes, by the location of the data; and volumes by their driver.
+/// The index of volumes, and of pods with inline volumes, by the location of the data, and the index of volumes by
+/// their driver.
 const SOURCE: &str = "selinux-source";
 const DRIVER: &str = "selinux-driver";
 
@@ -24,8 +25,8 @@ pub struct SelinuxWarnings;
 /// The location of a volume's data, for the kinds of volumes that can be mounted with a label.
 struct DataLocation {
     name: String,
-    /// The driver, whose CSIDriver says whether it mounts with labels; `None` means that this kind of volume is always
-    /// mounted with a label.
+    /// The driver, whose CSIDriver object specifies whether the driver mounts with labels; `None` means that this kind
+    /// of volume is always mounted with a label.
     driver: Option<String>,
 }
 
@@ -153,7 +154,7 @@ fn conflict(one: &str, other: &str) -> bool {
     one.splitn(4, ':').zip(other.splitn(4, ':')).any(differ)
 }
 
-/// The message for a pod about another pod.
+/// The message for a pod about its conflict with another pod.
 fn conflict_message(pod: Viewed<'_, Pod>, other: Viewed<'_, Pod>, what: &str, own: &str, others: &str) -> String {
     const END: &str = "If both pods land on the same node, only one of them may access the volume.";
     match pod.meta().namespace == other.meta().namespace {

@@ -151,8 +151,8 @@ impl Courses {
         let mut found =
             RunningContainer { container, words: &words, begin_ms, grace_ms, is_known }.run_container(setup, probes);
         // The objects that files and variables come from are read only when a client uses the container, and the course
-        // does not wait for files of other containers. So a command that fails without them may succeed with them, and
-        // its failure is ignored.
+        // does not wait for files of other containers. So a command that fails without these objects may succeed with
+        // them, and its failure is ignored.
         let fails = matches!(&found.course, Course::Ends(ending) if ending.code != 0);
         let mut missing = shares.shared_paths.clone();
         if !is_filled {

@@ -1,4 +1,4 @@
-//! Computes how a container stops: after its `preStop` hook, by its own trap.
+//! Computes how a container stops: first its `preStop` hook runs, then its command may handle the signal with `trap`.
 
 use super::{Ending, STEPS_MAX, message, runnable};
 use crate::environment::{self, Sources};

@@ -1,4 +1,4 @@
-//! The life of one container: its current state from the pod's status, and its next state.
+//! Computes the next state of one container from its current state in the pod's status.
 
 use super::Notice;
 use crate::behaviour::{Behaviour, Pull, Span};
@@ -76,7 +76,7 @@ pub struct Container<'a> {
     shown: String,
 }
 
-/// The external conditions on which a container's life depends.
+/// The external conditions on which a container's next state depends.
 pub struct LifeConditions {
     pub now: Time,
     /// The earliest time at which the container could start.
@@ -248,7 +248,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// A waiting container starts when its image is pulled, or when its back-off ends.
+    /// The next state of a waiting container, which starts when its image is pulled, or when its back-off ends.
     fn start_if_due(&mut self, clock: &mut LifeConditions) -> Option<ContainerState> {
         if let Some(last) = self.last.clone() {
             return self.restart(last, clock);
@@ -323,7 +323,8 @@ impl<'a> Container<'a> {
         };
     }
 
-    /// When a container stops if it is asked to stop at `told`; `None` if only the end of the grace period stops it.
+    /// When a container stops if it gets the request to stop at `told`; `None` if only the end of the grace period
+    /// stops it.
     pub fn stopped_at(&self, told: Time) -> Option<Time> {
         match (&self.state, self.behaviour.stop_for) {
             (ContainerState::Running { .. }, Span::Forever) => None,

@@ -58,7 +58,8 @@ pub struct Notice {
     pub part: String,
 }
 
-/// Computes the next step of a pod at the time `now`. `address` returns an address for the pod, the same each time.
+/// Computes the next step of a pod at the time `now`. `address` returns an address for the pod, the same address at
+/// each call.
 pub fn live(pod: &Value, place: &NodeSide, now: Time, address: &mut dyn FnMut() -> String) -> Life {
     // Times in statuses are whole seconds.
     let now = Time::from_second(now.seconds());
@@ -246,7 +247,8 @@ impl<'a> Kubelet<'a> {
         let meta = &self.pod["metadata"];
         let grace = meta["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
         if grace == 0 {
-            // The grace period is over, so the deletion does not wait for its containers. Finalizers may keep the pod.
+            // The grace period is over, so the deletion does not wait for the pod's containers. Finalizers may keep the
+            // pod.
             return Life::default();
         }
         if is_finished(self.pod) {

@@ -96,7 +96,7 @@ enum StageStep {
         form: PatchType,
         template: Template,
     },
-    /// Creates another object, which the template gives whole.
+    /// Applies another object, whose whole content is rendered from the template.
     Apply(Template),
 }
 

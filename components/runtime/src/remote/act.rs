@@ -96,7 +96,7 @@ impl RemoteAct {
         Ok(get(&client, &object(resource, key), JSON).await.is_ok())
     }
 
-    /// Drops a token that the server no longer accepts, so that the next action requests a new one.
+    /// Drops a token that the server no longer accepts, so that the next action requests a new token.
     async fn forget(&self, actor: &Actor) {
         if self.own_credentials {
             self.clients.lock().await.remove(agent(actor));

@@ -1,4 +1,4 @@
-//! The changes of a remote cluster: a watch for each resource.
+//! Follows the changes of a remote cluster with one watch for each resource.
 //!
 //! If kinds in addition to the named resources are needed, discovery finds the existing resources. It runs again when a
 //! CustomResourceDefinition or an APIService has changed, not periodically.

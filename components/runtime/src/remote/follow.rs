@@ -75,7 +75,7 @@ impl Follower {
             if let Some(refusal) = failed {
                 from = from.filter(|_| !refusal.is_expired());
                 if (refusal.is_not_found() || refusal.is("MethodNotAllowed")) && from.is_none() {
-                    // The resource is not served, or cannot be listed: it has no objects.
+                    // The resource is not served, or cannot be listed, so it counts as having no objects.
                     let none = News::Replaced { resource: self.resource.clone(), objects: Vec::new(), version: 0 };
                     if self.news.send(none).await.is_err() {
                         return;
@@ -147,7 +147,7 @@ impl Follower {
         loop {
             let line = match lines.next().await {
                 Ok(Some(line)) => line,
-                // A broken connection counts as an ended one.
+                // A broken connection counts as the end of the watch.
                 Ok(None) | Err(_) => return Ok(WatchEnd::Here(version)),
             };
             let event: WatchEvent = serde_json::from_slice(&line).map_err(fault)?;

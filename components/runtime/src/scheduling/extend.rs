@@ -46,7 +46,7 @@ impl Extenders {
             }
             let body = Limited::new(response.into_body(), most).collect().await;
             let body = body.map_err(|error| error.to_string())?.to_bytes();
-            // A large answer is parsed on another thread, so as not to delay other tasks of this one.
+            // A large answer is parsed on another thread, so as not to delay other tasks of this thread.
             let read = tokio::task::spawn_blocking(move || answer::read(&body)).await;
             let read = read.map_err(|error| error.to_string())?;
             read.map_err(|error| format!("answer of \"{url}\": {error}"))

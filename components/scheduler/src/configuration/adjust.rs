@@ -8,7 +8,7 @@ use crate::plugin::POINTS;
 use crate::plugins::{self, gang_scheduling, inter_pod_affinity, legacy};
 use crate::profile::{EnabledPlugin, MULTI_POINT, PluginSet, Profile};
 
-/// The feature gates that the scheduler knows.
+/// The feature gates that change the scheduler's configuration.
 const GANG_SCHEDULING: &str = "GangScheduling";
 const RESOURCE_LIMITS: &str = "ResourceLimitsPriorityFunction";
 const EXTENDED_RESOURCES: &str = "DRAExtendedResource";

@@ -68,7 +68,8 @@ pub fn configure(profile: &mut Profile, arguments: Arguments) {
     profile.document.arguments.extend(arguments.documents);
 }
 
-/// Makes NodeResourcesFit ignore resources that extenders manage. The names replace those in the profiles' arguments.
+/// Makes NodeResourcesFit ignore resources that extenders manage. These names replace the names in the profiles'
+/// arguments.
 pub fn ignore_resources(profiles: &mut [Profile], names: &[Text]) {
     if names.is_empty() {
         return;

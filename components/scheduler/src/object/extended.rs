@@ -9,10 +9,10 @@ use holdfast_value::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The prefix of the implicit extended resource of a DeviceClass: this prefix and the class's name. A class satisfies
-/// it in addition to the resource that its spec names.
+/// The name of a DeviceClass's implicit extended resource consists of this prefix and the class's name. A class
+/// satisfies it in addition to the resource that its spec names.
 pub const CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
-/// Larger counts are reduced to this one. No claim can have so many devices, so larger counts need not be
+/// Larger counts are reduced to this count. No claim can have so many devices, so larger counts need not be
 /// distinguished.
 const COUNT_MAX: i64 = 1 << 20;
 

@@ -1,4 +1,5 @@
-//! Pods: the part that all pods of one template share, and the part that each pod has for itself.
+//! The fields of pods that the scheduler reads, in two parts: the template, which several pods may share, and the
+//! fields of one pod.
 
 use super::extended::{self, Container};
 use super::labels::Labels;
@@ -97,7 +98,8 @@ pub struct Pod {
     pub version: Option<u64>,
     pub generation: i64,
     pub template: Arc<Template>,
-    /// The number of the shared template: equal for equal templates, as long as the snapshot knows one of them.
+    /// The number of the shared template: equal for equal templates, as long as the snapshot contains a pod with the
+    /// template.
     pub template_id: u64,
     pub node_name: Option<Text>,
     pub nominated: Option<Text>,
@@ -112,8 +114,8 @@ pub struct Pod {
     pub started: Option<i128>,
     /// Whether the pod is being deleted because the scheduler preempted it.
     pub preempted: bool,
-    /// The requests that count on the pod's node, if they differ from its template's because the pod is being resized:
-    /// first the requests that filters count, then the requests that scores count.
+    /// The requests that count on the pod's node, if they differ from the requests of its template because the pod is
+    /// being resized: first the requests that filters count, then the requests that scores count.
     pub resized: Option<Box<(Resources, Resources)>>,
     /// The names of the ResourceClaims that were generated for the pod, by the names in its spec.
     pub generated_claims: Vec<(Text, Option<Text>)>,

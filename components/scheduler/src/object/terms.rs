@@ -231,7 +231,7 @@ impl Taint {
         items(value).map(|taint| Taint::decode(pool, taint)).collect()
     }
 
-    /// Whether pods that do not tolerate it must stay away.
+    /// Whether the taint keeps pods away that do not tolerate the taint.
     pub fn repels(&self) -> bool {
         matches!(&*self.effect, "NoSchedule" | "NoExecute")
     }
@@ -244,7 +244,7 @@ pub struct Toleration {
     pub effect: Text,
     /// Whether the operator is `Exists`: any value matches.
     pub exists: bool,
-    /// Whether the operator is a known one.
+    /// Whether the operator is known.
     pub known: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Counts how often plug-ins are called.
+//! Counts the calls of plug-ins.
 
 use crate::plan::Plan;
 use crate::plugin::ExtensionPoint;
@@ -6,7 +6,7 @@ use crate::profile::Profile;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-/// How often each plug-in was called at a point, by the number of the profile.
+/// How many times each plug-in was called at a point, by the number of the profile.
 pub(super) type Evaluations = BTreeMap<(usize, ExtensionPoint, &'static str), u64>;
 
 /// The counts for the pods of one template.
@@ -16,7 +16,7 @@ pub(super) struct EvaluationTally {
     pub plans: u64,
     /// Plug-ins that are called once for each planned pod, with the point.
     each: Vec<(ExtensionPoint, &'static str)>,
-    /// Each filter, with how often it checked a node.
+    /// Each filter, with how many times it checked a node.
     filters: Vec<(&'static str, Cell<u64>)>,
     /// The counts from before the plug-ins changed.
     before: Vec<((ExtensionPoint, &'static str), u64)>,

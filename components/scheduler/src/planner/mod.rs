@@ -1,10 +1,10 @@
 //! Makes the decisions of [`crate::plan::plan`] with a cache, which serves one pod after another.
 //!
-//! Pods of one template get equal answers: which nodes are feasible, and how well each scores, is computed once and
-//! updated by the changes since. The answers of local plug-ins, which look at a node and the pod alone, are cached for
-//! each node, so an event on one node costs the work of one node. Plug-ins that count pods over many nodes keep counts
-//! by topology domain; these are adjusted when a node is added, removed or relabelled, and evaluated once for each
-//! group of nodes with equal marks.
+//! Pods of one template get equal answers, so the feasible nodes and their scores are computed once, and updated by
+//! later changes. The answers of local plug-ins, which look at a node and the pod alone, are cached for each node, so
+//! an event on one node costs the work of one node. Plug-ins that count pods over many nodes keep counts by topology
+//! domain; these are adjusted when a node is added, removed or relabelled, and evaluated once for each group of nodes
+//! with equal marks.
 
 mod evaluations;
 mod groups;
@@ -53,7 +53,7 @@ pub type CachedResults = (Vec<(NodeId, Rejection)>, Vec<Vec<i64>>);
 pub struct Planner {
     caches: HashMap<CacheKey, TemplateCache>,
     plans_made: u64,
-    /// How often all nodes were checked for a template.
+    /// How many times all nodes were checked for a template.
     full_evaluations: u64,
     /// How many groups of nodes were compared.
     groups_compared: u64,
@@ -129,7 +129,7 @@ impl Planner {
         cached.unwrap_or_else(|| self.plan_uncached(snapshot, (number, profile), pod))
     }
 
-    /// Calls `use_cache` with the up-to-date cache for pods like this one.
+    /// Calls `use_cache` with the up-to-date cache for the [`CacheKey`] of this pod.
     fn with_cache<T>(
         &mut self,
         cycle: SchedulingCycle<'_>,
@@ -155,8 +155,8 @@ impl Planner {
         plan
     }
 
-    /// How often each plug-in was called at a point, by the number of the profile. Filters are called once for each
-    /// changed node, or once for a group of nodes; all other plug-ins once for each pod.
+    /// How many times each plug-in was called at a point, by the number of the profile. Filters are called once for
+    /// each changed node, or once for a group of nodes; all other plug-ins once for each pod.
     pub fn evaluations(&mut self) -> &BTreeMap<(usize, ExtensionPoint, &'static str), u64> {
         for (key, cache) in &mut self.caches {
             cache.tally.flush_into(key.profile, &mut self.evaluations);
@@ -186,8 +186,8 @@ impl Planner {
             && self.caches.values().map(TemplateCache::weight).sum::<usize>() > most
     }
 
-    /// How often all nodes and their pods were checked for a template: once for each template, and again after each
-    /// change that cannot be applied step by step.
+    /// How many times all nodes and their pods were checked for a template: once for each template, and again after
+    /// each change that cannot be applied step by step.
     pub fn full_evaluations(&self) -> u64 {
         self.full_evaluations
     }

@@ -18,7 +18,7 @@ use std::cmp::Reverse;
 pub(super) struct TemplateCache {
     /// The number of the plan that last used the cache.
     pub last_used: u64,
-    /// How often the cache was rebuilt since this field was last read.
+    /// How many times the cache was rebuilt since this field was last read.
     pub rebuilds: u64,
     /// How many groups of nodes were compared since this field was last read.
     pub groups_compared: u64,
@@ -57,8 +57,9 @@ impl CachedScore {
         CachedScore { score, weight, normalization, local }
     }
 
-    /// Whether a node's raw score is one of its marks. It is if the score is normalized: the final score then depends
-    /// on the highest raw score among the feasible nodes, so it cannot be added to the node's sum in advance.
+    /// Whether a node's raw score is one of the node's marks. This is so if the score is normalized: the final score
+    /// then depends on the highest raw score among the feasible nodes, so it cannot be added to the node's sum in
+    /// advance.
     fn is_scaled(&self) -> bool {
         self.local && self.normalization != Normalization::None
     }

@@ -156,7 +156,7 @@ fn ineligible(search: &FailedSearch<'_>) -> Option<&'static str> {
     ineligible_reason(search.cycle, nominated.map(|node| search.diagnosis.code(node)))
 }
 
-/// Like [`ineligible`]; `rejection`: how the pod's nominated node was rejected.
+/// Like [`ineligible`]; `rejection` is the code with which the pod's nominated node was rejected.
 pub(crate) fn ineligible_reason(cycle: SchedulingCycle<'_>, rejection: Option<Code>) -> Option<&'static str> {
     let pod = cycle.pod;
     if pod.never_preempts {
@@ -193,7 +193,7 @@ impl DryRun<'_> {
         self.filters.check(self.cycle, &self.node)
     }
 
-    /// Puts a pod back if the node stays feasible with it; returns whether it does.
+    /// Puts a pod back if the node stays feasible with it; returns whether the pod was put back.
     fn reprieve(&mut self, pod: &Arc<Pod>) -> bool {
         self.add(pod);
         let stays = self.check().is_ok();
@@ -298,7 +298,7 @@ impl Preemption {
         Preemption { message: message.into(), ..Preemption::default() }
     }
 
-    /// The candidates with the same rank as the best.
+    /// The candidates with the same rank as the best candidate.
     pub fn best(&self) -> Vec<&Text> {
         let Some(best) = best(&self.candidates) else { return Vec::new() };
         self.candidates.iter().filter(|one| one.rank() == best.rank()).map(|one| &one.node).collect()

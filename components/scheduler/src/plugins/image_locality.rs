@@ -35,7 +35,7 @@ fn with_tag(image: &Text) -> Text {
 struct ImageScore(Vec<Text>);
 
 impl ImageScore {
-    /// How much each image counts on a node that has it; `None` if no node has any of them.
+    /// How much each image of the pod counts on a node that has it; `None` if no node has any of the pod's images.
     fn image_scores(&self, cycle: SchedulingCycle<'_>) -> Option<Vec<i64>> {
         let nodes = cycle.snapshot.node_count() as f64;
         let image_score = |image: &Text| {

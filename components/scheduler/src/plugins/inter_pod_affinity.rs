@@ -376,7 +376,7 @@ impl DomainCounters {
     }
 }
 
-/// The mark of a node that shares its domain with no other.
+/// The mark of a node that shares its domain with no other node.
 const SINGLE_NODE: i64 = 0;
 
 impl DomainCounter {
@@ -558,8 +558,8 @@ impl Filter for RequiredTerms {
         let pod_counts = self.totals(cycle.snapshot, pods.iter().copied());
         for (which, (counters, totals)) in (0..).zip(self.counters().into_iter().zip(&pod_counts)) {
             for (key, total) in totals {
-                // No pod was counted for this key yet; once one is, the number of marks changes, and the marks of all
-                // nodes are recomputed.
+                // No pod was counted for this key yet. Once a pod is counted, the number of marks changes, and the
+                // marks of all nodes are recomputed.
                 let number = counters.numbers.get(key).map_or_else(|| unique_mark(node.id), |number| *number as i64);
                 marks.extend([which, number, *total]);
             }

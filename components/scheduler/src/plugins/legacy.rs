@@ -156,7 +156,8 @@ impl Score for NodeLabel {
 
 pub const RESOURCE_LIMITS: &str = "NodeResourceLimits";
 
-/// Gives one point to nodes whose allocatable CPU covers the pod's CPU limit, or whose memory covers its memory limit.
+/// Gives one point to nodes whose allocatable CPU covers the pod's CPU limit, or whose allocatable memory covers the
+/// pod's memory limit.
 #[derive(Debug)]
 pub struct ResourceLimits;
 

@@ -1,4 +1,4 @@
-//! The plug-ins of Kubernetes, a file each, and the table of them.
+//! The plug-ins of Kubernetes, each in its own file, and the table of all plug-ins.
 
 pub mod allocation;
 pub mod balanced_allocation;

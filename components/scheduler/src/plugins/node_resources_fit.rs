@@ -109,7 +109,7 @@ fn allocatable_grew(template: &Template, before: &Resources, after: &Resources) 
         || template.requests.names().any(|name| template.requests.get(name) > 0 && after.get(name) > before.get(name))
 }
 
-/// The resources that a node lacks, and whether it would lack any even if it were empty.
+/// The reasons why a node lacks resources for the pod, and whether it would lack any resource even without other pods.
 fn insufficient_resources(
     ignored: &IgnoredResources,
     cycle: SchedulingCycle<'_>,

@@ -28,7 +28,7 @@ pub struct PodTopologySpread {
     pub system: bool,
 }
 
-/// The system defaults: spread over hosts and zones, both preferred.
+/// The system defaults: two preferred constraints, which spread pods over hosts and over zones.
 pub fn system_defaults() -> Vec<SpreadConstraint> {
     let soft = |key: &str, max_skew| default_constraint(key.into(), max_skew, false);
     vec![soft(HOSTNAME, 3), soft(ZONE, 5)]

@@ -74,7 +74,7 @@ impl Plugin for ServiceAffinity {
 fn service_of(cycle: SchedulingCycle<'_>) -> Option<&Labels> {
     let Template { namespace, labels, .. } = &*cycle.pod.template;
     let mut selectors = cycle.snapshot.selectors().services(namespace).filter_map(|service| service.labels.as_ref());
-    // An empty selector reaches Kubernetes' scheduler as an absent one, and selects nothing.
+    // An empty selector reaches Kubernetes' scheduler as an absent selector, and selects nothing.
     selectors.find(|selector| !selector.is_empty() && selector.is_subset_of(labels))
 }
 

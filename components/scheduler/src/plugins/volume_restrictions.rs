@@ -104,7 +104,7 @@ struct VolumeConflicts {
     restricted: bool,
     /// Claims that no other pod may use.
     exclusive: Vec<Key>,
-    /// How often other pods use one of these claims.
+    /// The number of uses of these claims by other pods: one for each pod and claim.
     users: usize,
 }
 

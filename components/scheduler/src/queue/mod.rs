@@ -106,8 +106,8 @@ enum QueuePart {
 struct QueuedPodInfo {
     part: QueuePart,
     priority: i64,
-    /// When the pod was added, or returned to the queue after a failed attempt. Waiting does not change it, so a pod
-    /// that waits longer is tried before pods that were added later.
+    /// When the pod was added, or returned to the queue after a failed attempt. Waiting does not change this time, so a
+    /// pod that waits longer is tried before pods that were added later.
     timestamp: Time,
     /// The number in the order of arrival, for pods that were added at the same time.
     arrival: u64,
@@ -125,7 +125,8 @@ struct QueuedPodInfo {
     rejectors: Arc<[&'static str]>,
     template: u64,
     scheduler_name: Text,
-    /// The number of the first event that must be checked if the pod's attempt fails; `u64::MAX`: none.
+    /// The number of the first event that must be checked if the pod's attempt fails; `u64::MAX` if no event must be
+    /// checked.
     first_event: u64,
     /// Whether the pod is tried because it has waited for too long.
     flushed: bool,
@@ -171,7 +172,7 @@ pub struct Queue {
     backoff: Backoff,
     entries: HashMap<Key, QueuedPodInfo>,
     active: BTreeSet<QueueRank>,
-    /// How many active pods each namespace has. A pod counts as often as its weight says.
+    /// How many active pods each namespace has. A pod with a weight above 1 counts as that many pods.
     active_by_namespace: HashMap<Text, usize>,
     unschedulable: UnschedulablePods,
     /// Events since the oldest pod in flight was popped, each with its number.
@@ -199,7 +200,7 @@ pub struct PendingPods {
     pub in_flight: usize,
 }
 
-/// The properties of a popped pod that the queue knows.
+/// The queue's data about a popped pod.
 #[derive(Debug, Clone, Copy)]
 pub struct AttemptInfo {
     pub attempts: u32,
@@ -512,8 +513,8 @@ impl Queue {
         }
     }
 
-    /// A pod that was popped earlier is tried now, on the present state, so earlier events need not be kept for it.
-    /// Returns `false` if the pod is no longer in flight.
+    /// Records that a pod that was popped earlier is tried now, on the present state, so earlier events need not be
+    /// kept for it. Returns `false` if the pod is no longer in flight.
     pub fn restart_in_flight(&mut self, key: &Key) -> bool {
         let next_event = self.next_event;
         let is_taken = self.entries.get(key).is_some_and(|entry| entry.part == QueuePart::InFlight);

@@ -109,7 +109,7 @@ impl BindingFailure {
 /// One in this many passed extension points is reported to metrics.
 const POINTS_PER_SAMPLE: u64 = 10;
 
-/// The pods in their binding cycle: a node was chosen, and their own events do not show it yet.
+/// The pods in their binding cycle: a node was chosen for each pod, and the pod's own events do not show the node yet.
 #[derive(Default)]
 pub(super) struct BindingCycles {
     by_pod: HashMap<Key, BindingCycle>,
@@ -453,8 +453,8 @@ impl Scheduler {
 
     pub(super) fn handle_binding_cycle_outcome(&mut self, key: &Key, number: u64, refusal: Option<Refusal>, now: Time) {
         let Some(binding) = self.binding_cycles.get_mut(key) else { return };
-        // A binding cycle creates its claim before the step `WriteAllocations`. While that step is still the next one,
-        // the outcome belongs to the claim's creation.
+        // A binding cycle creates its claim before the step `WriteAllocations`. While `WriteAllocations` is still the
+        // next step, the outcome belongs to the claim's creation.
         let creates_claim = binding.reservation.new_claim.is_some()
             && matches!(binding.pre_bind_steps.front(), Some(PreBindStep::WriteAllocations));
         if creates_claim && matches!(&binding.stage, BindingStage::PreBinding(open) if open.contains(&number)) {
@@ -543,7 +543,7 @@ impl Scheduler {
         }
     }
 
-    /// A pod of higher priority preempts this one before its binding was requested.
+    /// Ends the binding cycle of a pod that a pod of higher priority preempts before the binding was requested.
     pub(super) fn preempt_binding_cycle(&mut self, key: &Key, why: &str, now: Time) {
         self.fail_binding_cycle(key, BindingFailure::rejected(crate::plugins::default_preemption::NAME, why), now);
     }

@@ -37,7 +37,6 @@ struct Eviction {
     began: Time,
 }
 
-/// A victim.
 #[derive(Debug)]
 struct EvictedVictim {
     pod: Arc<Pod>,
@@ -65,7 +64,7 @@ pub(super) struct Evictions {
 }
 
 impl Evictions {
-    /// A pod changed: if its own events show that it is gone or being deleted, removes its eviction.
+    /// Removes the eviction of a changed pod, if the pod's own events show that it is gone or being deleted.
     pub fn forget_gone_victim(&mut self, snapshot: &Snapshot, before: &Pod) {
         let Some(evicted) = self.victims.get(&before.uid).filter(|evicted| evicted.step == VictimStep::Deleted) else {
             return;

@@ -84,8 +84,8 @@ pub(super) fn score_result(extender: &Extender, body: &Value, extender_results: 
     }
 }
 
-/// The candidates in an extender's answer, each with the victims that the extender names. It may name any nodes, and
-/// any pods on them.
+/// The candidates in an extender's answer, each with the victims that the extender names. An extender may name any
+/// nodes, and any pods on these nodes.
 pub(super) fn preempt_result(extender: &Extender, snapshot: &Snapshot, body: &Value) -> Result<Vec<Candidate>, String> {
     let body = fields(body, "ExtenderPreemptionResult")?;
     let mut result = Vec::new();

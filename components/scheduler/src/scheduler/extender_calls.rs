@@ -100,8 +100,8 @@ impl Scheduler {
         all.any(|one| is_called(one) && one.is_interested_in(pod))
     }
 
-    /// The first extender that binds the pod. `after`: an extender that failed to bind the pod; only later extenders
-    /// count.
+    /// The first extender that binds the pod. If an extender failed to bind the pod, `after` is that extender, and only
+    /// later extenders count.
     pub(super) fn binding_extender(&self, pod: &Pod, after: Option<usize>) -> Option<usize> {
         self.extenders_for(pod, |one| &one.bind_verb).into_iter().find(|number| Some(*number) > after)
     }
@@ -247,7 +247,7 @@ impl Scheduler {
         }
     }
 
-    /// The preemption stage is over.
+    /// Ends the preemption stage.
     fn finish_preemption_stage(&mut self, mut calls: ExtenderCalls, now: Time) {
         let ExtenderStage::Preempt { candidates, .. } = calls.stage else { return };
         calls.results.candidates = Some(candidates);

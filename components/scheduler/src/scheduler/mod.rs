@@ -68,10 +68,10 @@ pub struct Scheduler {
 pub enum MetricSample {
     /// An attempt ended: `scheduled`, `unschedulable` or `error`.
     Attempt { profile: Text, result: &'static str, began: Time, ended: Time },
-    /// A pod was bound. `first_active`: when it could first be tried; `flushed`: whether it was tried because it had
-    /// waited too long without an event.
+    /// A pod was bound. `first_active` is when the pod could first be tried, and `flushed` is whether it was tried
+    /// because it had waited too long without an event.
     Bound { attempts: u32, first_active: Time, flushed: bool, at: Time },
-    /// A point of a binding cycle was passed, successfully or not. Only one in ten is reported.
+    /// A point of a binding cycle was passed, successfully or not. One in ten passed points is reported.
     ExtensionPoint { profile: Text, point: &'static str, plugin: &'static str, success: bool, began: Time, ended: Time },
     /// Preemption looked for victims for a pod.
     PreemptionAttempted,
@@ -238,7 +238,7 @@ impl Scheduler {
         self.queue.unschedulable_pods()
     }
 
-    /// How often each plug-in was called at a point, by scheduler name.
+    /// How many times each plug-in was called at a point, by scheduler name.
     pub fn evaluations(&mut self) -> impl Iterator<Item = (&Text, &'static str, &'static str, u64)> {
         let profiles = &self.configuration.profiles;
         let point = |point: ExtensionPoint| POINTS.iter().find(|row| row.0 == point).map_or("", |row| row.2);
@@ -302,7 +302,8 @@ impl Scheduler {
         }
     }
 
-    /// No node is feasible: the pod waits, its status and an Event say why, and victims may be evicted for it.
+    /// Handles an attempt that found no feasible node: the pod waits, its status and an Event show the reason, and
+    /// victims may be evicted for it.
     fn fail_attempt(&mut self, attempt: Attempt, why: Unschedulable, now: Time) {
         let Attempt { pod, profile, began, .. } = attempt;
         self.observe_attempt(
@@ -337,7 +338,8 @@ impl Scheduler {
         self.samples.push(MetricSample::Attempt { profile, result, began, ended });
     }
 
-    /// Nominates the pod as its pending status says: the nomination in the pod's present status may be older.
+    /// Restores the nomination from the pod's pending status, because the nomination in the pod's present status may be
+    /// older.
     fn restore_nomination(&mut self, key: &Key) {
         if let Some(nomination) = self.statuses.nomination(key) {
             self.snapshot.nominate(key, nomination);

@@ -81,7 +81,7 @@ impl Scheduler {
         }
     }
 
-    /// Other pods of the gang did not get nodes in time.
+    /// Fails the binding cycle of a pod, because other pods of its gang did not get nodes in time.
     pub(super) fn permit_timed_out(&mut self, key: &Key, began: Time, timeout: Time, now: Time) {
         self.samples.push(MetricSample::PermitWait { result: "Unschedulable", began, ended: now });
         let timeout = duration::text(i64::try_from(timeout).unwrap_or(i64::MAX));

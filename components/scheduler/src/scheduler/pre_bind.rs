@@ -33,8 +33,8 @@ pub(super) enum PreBindStep {
     /// Writes the allocations into the claims, once all claims exist.
     WriteAllocations,
     /// Adds the finalizer to claims that have devices now, so that the claims stay until the devices are released. This
-    /// step follows the allocation: the controller that removes the finalizer from claims without devices would remove
-    /// it at once.
+    /// step follows the allocation: otherwise the controller that removes the finalizer from claims without devices
+    /// would remove the finalizer at once.
     AddFinalizers,
 }
 

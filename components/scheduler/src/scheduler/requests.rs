@@ -20,14 +20,14 @@ pub struct OutgoingRequest {
 pub enum RequestContent {
     /// A request to the API server.
     Api(Action),
-    /// To one of the configured extenders: the body is posted to the path of the verb.
+    /// A request to one of the configured extenders. The body is posted to the path of the verb.
     Extender { extender: usize, verb: String, body: Value },
 }
 
 /// The outcome of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RequestOutcome {
-    /// The request succeeded, with the body of an extender's answer; a request to the API server has none.
+    /// The request succeeded, with the body of an extender's answer; for a request to the API server the body is null.
     Succeeded(Value),
     /// The API server refused the request.
     Refused(Refusal),
@@ -85,7 +85,7 @@ pub(super) fn binding_action(key: &Key, uid: &Text, node: &Text) -> Action {
     Action::new(&PODS, key.clone(), Verb::Create(binding)).subresource("binding")
 }
 
-/// Changes a part of a pod's status. The uid makes the API server refuse if another pod has the name by now.
+/// Changes a part of a pod's status. The uid makes the API server refuse the patch if another pod has the name by now.
 pub(super) fn status_patch(key: &Key, uid: &Text, status: Value) -> Action {
     let patch = json!({"metadata": {"uid": &**uid}, "status": status});
     Action::new(&PODS, key.clone(), Verb::StrategicPatch(patch)).subresource("status")

@@ -1,6 +1,6 @@
 //! Writes pods' statuses: the condition `PodScheduled` and the nominated node.
 //!
-//! At most one write of a pod's status is pending at a time, so an older write never overtakes a newer one. A pod is
+//! At most one write of a pod's status is pending at a time, so an older write never overtakes a newer write. A pod is
 //! bound only while no write of its status is pending.
 //!
 //! The write of the status of a pod with victims may be delayed by up to `DELAY_MAX`: after the evictions the pod may
@@ -155,8 +155,8 @@ impl Scheduler {
         }
     }
 
-    /// A write succeeded or was refused. A refused write is not repeated: the next change compares the pod's status
-    /// with the new status.
+    /// Handles the end of a write, which succeeded or was refused. A refused write is not repeated: the next change
+    /// compares the pod's status with the new status.
     pub(super) fn handle_status_outcome(&mut self, key: &Key, number: u64, now: Time) {
         let Some(pending) = self.statuses.pending.get_mut(key).filter(|pending| pending.request == Some(number)) else {
             return;

@@ -12,8 +12,8 @@ use holdfast_value::Value;
 use std::sync::Arc;
 
 impl Snapshot {
-    /// Applies the new state of an object; `object` is `None` if it was deleted. Returns the object before and after,
-    /// unless it is absent in both.
+    /// Applies the new state of an object; `object` is `None` if it was deleted. Returns the object before and after
+    /// the change; `None` if the object is absent before and after.
     pub fn apply(&mut self, kind: Kind, key: &Key, object: Option<&Value>) -> Option<ClusterEvent> {
         let change = match kind {
             Kind::Pod => {
@@ -93,7 +93,7 @@ impl Snapshot {
         let mut before = self.put_pod(key, after.map(Arc::new));
         if is_confirmed && let Some(placed) = &mut before {
             // When this pod was assumed, no event was made, so this event must wake the pods that wait for the pod.
-            // Therefore the event says that the pod had no node before.
+            // Therefore the event shows the pod without a node before the change.
             Arc::make_mut(placed).node_name = None;
         }
         ObjectChange::Pod(before, self.pods.get(key).cloned())

@@ -1,6 +1,6 @@
 //! The state on which decisions are based: nodes with their pods, and all other objects that plug-ins read, with the
-//! indexes that they need. [`Snapshot::apply`] updates it by one object at a time, from the log in the same process or
-//! from lists and watches.
+//! indexes that they need. [`Snapshot::apply`] updates the state by one object at a time, from the log in the same
+//! process or from lists and watches.
 //!
 //! Each part of the snapshot has its own file, and only the code in this file changes the part's tables and indexes. A
 //! plug-in reads only the parts that it needs, for example [`Volumes`] or [`Devices`].

@@ -1,4 +1,4 @@
-//! A cluster of recorded objects, completed as the API server completes them before a scheduler sees them.
+//! A cluster of recorded objects, completed as the API server completes them before a scheduler reads them.
 
 use holdfast_scheduler::{ClusterEvent, Key, Kind, Snapshot};
 use holdfast_value::{Map, Value, json};
@@ -64,7 +64,7 @@ impl Cluster {
     fn apply(&mut self, kind: &str, key: &Key) -> Vec<ClusterEvent> {
         let object = self.objects.get(&(kind.to_owned(), key.clone()));
         let Some(kind) = Kind::named(kind) else { return Vec::new() };
-        // Only the fields that the scheduler reads.
+        // The snapshot gets only the fields that the scheduler reads.
         let seen = object.map(|object| kind.glance().look(object.to_string().as_bytes()).document);
         self.snapshot.apply(kind, key, seen.as_ref()).into_iter().collect()
     }

@@ -281,7 +281,7 @@ pub async fn exec(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     Err(Stop::Exit(status))
 }
 
-/// `command NAME …` runs it; `command -v NAME`, `type` and `which` describe it.
+/// `command NAME …` runs the command `NAME`. `command -v NAME`, `type NAME` and `which NAME` describe the command.
 pub async fn command(shell: &mut Shell, name: &str, words: &[String]) -> ShellResult<i32> {
     let asks = name != "command" || words.first().is_some_and(|word| word == "-v" || word == "-V");
     if !asks {

@@ -104,8 +104,8 @@ pub struct Shell {
     pub hostname: Arc<str>,
     pub user: u32,
     pub group: u32,
-    /// For each running function, the outer values of the variables that it has made local. They are restored when it
-    /// ends.
+    /// For each running function, the outer values of the variables that it has made local. They are restored when the
+    /// function ends.
     hidden: Vec<Vec<(String, Option<Variable>)>>,
 }
 

@@ -86,7 +86,7 @@ impl Shell {
         Ok(taken)
     }
 
-    /// Reads one line with its line break, or the rest.
+    /// Reads one line with its line break. The last line may lack its line break.
     pub async fn line(&mut self, from: &Open) -> ShellResult<Option<Vec<u8>>> {
         let mut line: Vec<u8> = Vec::new();
         while let Some(more) = self.take(from, true).await? {

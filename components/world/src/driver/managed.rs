@@ -9,7 +9,8 @@ pub(super) struct ManagedController {
     pub(super) controller: Box<dyn Controller>,
     /// The kinds that the controller needs in addition to its resources.
     pub(super) extra_kinds: ExtraKinds,
-    /// Whether the controller is making a plan in the background. Until the plan is made, a placeholder replaces it.
+    /// Whether the controller is making a plan in the background. Until the plan is made, a placeholder replaces the
+    /// controller.
     pub(super) is_in_background: bool,
     /// The changes since the plan in the background was begun.
     pub(super) missed_changes: Vec<Change>,

@@ -3,14 +3,14 @@
 //!
 //! Namespaces take turns: the next key is from the namespace for which all controllers together have done the least
 //! work. Work is counted ([`crate::work`]), so that a namespace with few cheap keys never waits behind a namespace with
-//! many or expensive ones.
+//! many or expensive keys.
 //!
 //! The work of a plan is bounded. If a key's last plan was expensive, the caller may make the key's next plan in the
 //! background, on a copy of the world. Meanwhile a placeholder replaces the controller; when the plan is made, the
 //! controller is notified of the changes that it missed.
 //!
 //! After the actions for a key were carried out, the key is planned again only once the world has reached the versions
-//! of these writes. So no controller has to remember its own writes.
+//! of these writes. So no controller has to keep track of its own writes.
 
 mod background;
 mod managed;
@@ -131,7 +131,7 @@ impl Driver {
         self.watchers.keys()
     }
 
-    /// The kinds that the world must contain in addition to these resources.
+    /// The kinds that the world must contain in addition to the resources of [`Driver::resources`].
     pub fn extra_kinds(&self) -> ExtraKinds {
         let extra_watchers = self.extra_watchers.iter().map(|index| {
             let managed = &self.controllers[*index];
@@ -152,7 +152,7 @@ impl Driver {
         changes.into_iter().for_each(|change| self.notify(change, now));
     }
 
-    /// A resource is no longer served, and its objects no longer exist.
+    /// Records that a resource is no longer served, and that its objects no longer exist.
     pub fn drop_resource(&mut self, resource: &Resource, now: Time) {
         self.replace(resource, Vec::new(), 0, now);
         if !self.watchers.contains_key(resource) {
@@ -165,17 +165,18 @@ impl Driver {
         self.world.set_served(served);
     }
 
-    /// The world contains all changes of the resource up to this version.
+    /// Records that the world contains all changes of the resource up to this version.
     pub fn reach(&mut self, resource: &Resource, version: u64) {
         self.world.reach(resource, version);
     }
 
-    /// The world contains all changes up to this version, whatever the resource.
+    /// Records that the world contains all changes up to this version, whatever the resource.
     pub fn reach_all(&mut self, version: u64) {
         self.world.reach_all(version);
     }
 
-    /// The world is complete: planning starts. Keys of existing objects that may wait for more changes do not wait.
+    /// Records that the world is complete, and starts planning. Keys of existing objects that may wait for more changes
+    /// do not wait.
     pub fn complete(&mut self) {
         let Some(early) = self.early_changes.take() else { return };
         early.into_iter().for_each(|change| self.notify(change, START));

@@ -50,7 +50,7 @@ pub enum WriteResult {
 
 impl ActionResult {
     /// Whether the world contains the write. A world without the resource never gets the write, so the write counts as
-    /// contained and nobody waits for it.
+    /// contained and no key waits for it.
     pub(super) fn is_in(&self, world: &World) -> bool {
         if !world.tracks(&self.resource) {
             return true;

@@ -3,7 +3,7 @@ use crate::views::Pod;
 use crate::{Action, Verb, View};
 use holdfast_value::json;
 
-/// A controller that wants one pod, and panics if a pod is called `bad`.
+/// A controller that creates a pod if there is none, and panics if a pod is called `bad`.
 struct One;
 
 impl Controller for One {
@@ -78,7 +78,7 @@ fn a_key_waits_until_the_world_shows_what_was_written_for_it() {
     assert_eq!(take(&mut driver, now()).as_deref(), Some("one"));
 }
 
-/// A controller that reads as many objects for each key as the key's name says.
+/// A controller that reads as many objects for each key as the number in the key's name.
 struct Expensive;
 
 impl Controller for Expensive {
@@ -150,7 +150,8 @@ fn an_expensive_plan_is_made_in_the_background_and_its_controller_misses_no_chan
         }
     };
     show(&mut driver, "a", "100000", 1);
-    // The driver does not know yet that the key is expensive.
+    // The first plan of the key is made in the foreground, because the driver records only after it that the key is
+    // expensive.
     rest(&mut driver);
     show(&mut driver, "a", "100000", 2);
     assert!(!driver.has_next(0, now()) && driver.has_next(1, now()));

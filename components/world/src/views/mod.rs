@@ -1,4 +1,4 @@
-//! The views, a file for each kind or for a few related ones.
+//! The views. Each kind, or each group of a few related kinds, has its own file.
 
 pub mod account;
 pub mod autoscaler;

@@ -129,7 +129,7 @@ impl super::Pod {
     pub fn claim_names(&self) -> impl Iterator<Item = &str> {
         let made: HashMap<&str, Option<&str>> = match self.spec.resource_claims.is_empty() {
             true => HashMap::new(),
-            // If two statuses have the same name, the first one counts.
+            // If two statuses have the same name, the first status counts.
             false => {
                 let statuses = self.status.resource_claim_statuses.iter().rev();
                 statuses.map(|status| (&*status.name, status.resource_claim_name.as_deref())).collect()

@@ -277,7 +277,7 @@ fn a_default_class_is_given_to_claims_that_name_none() {
     assert!(trial.list("persistentvolumes").is_empty(), "it is deleted with its claim");
 }
 
-/// A claim may be deleted at any step of its binding, even before it names its volume.
+/// A claim may be deleted at any step of its binding, even before the claim names its volume.
 #[test]
 fn no_volume_outlives_the_claim_that_it_was_made_for() {
     for steps in 0..12 {

@@ -41,7 +41,7 @@ impl Binder {
 }
 
 /// The document of a provisioned volume with the annotation of the driver that replaces its plug-in, and with the
-/// finalizer that keeps it until its storage is deleted; `None` if nothing changes.
+/// finalizer that keeps the volume until its storage is deleted; `None` if nothing changes.
 fn marked(volume: VolumeView<'_>) -> Option<Value> {
     let meta = volume.meta();
     let provisioner = meta.annotation(PROVISIONED_BY)?;
@@ -73,7 +73,8 @@ fn report_modes(volume: VolumeView<'_>, claim: Viewed<'_, PersistentVolumeClaim>
     plan.events.push(Subject::from(claim).warning("VolumeMismatch", of_claim));
 }
 
-/// The claim is bound to another volume. Frees this volume, or reserves it again, by name, for the claim that it named.
+/// Ends the binding of a volume whose claim is bound to another volume. If this controller bound the volume, the volume
+/// becomes free; otherwise it stays reserved for a claim of the same name.
 fn unbind(volume: VolumeView<'_>, plan: &mut Plan) {
     let mut document = volume.object.document();
     if volume.meta().annotation(BOUND_BY_CONTROLLER).is_some() {

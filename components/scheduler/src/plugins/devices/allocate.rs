@@ -673,8 +673,8 @@ fn consumption(device: &Device, sub_request: &SubRequest) -> Option<Vec<(Text, i
     consumed.collect()
 }
 
-/// The amount of a capacity that a request gets: the smallest that the policy allows; `None` if it allows none that is
-/// large enough.
+/// The amount of a capacity that a request gets: the smallest sufficient amount that the policy allows; `None` if the
+/// policy allows no sufficient amount.
 fn granted_amount(capacity: &Capacity, requested: Option<i128>) -> Option<i128> {
     let all = capacity_of(capacity);
     let Some(policy) = &capacity.policy else { return Some(all) };

@@ -75,7 +75,7 @@ impl Expressions {
         self.cached(expression, slice, device).or_else(|| self.evaluate(expression, slice, device).0.ok())
     }
 
-    /// How often expressions were evaluated for devices.
+    /// How many times expressions were evaluated for devices.
     pub fn evaluated(&self) -> u64 {
         self.evaluated.load(Ordering::Relaxed)
     }
@@ -104,7 +104,7 @@ pub struct Expression {
 /// The results of an expression by device.
 #[derive(Debug, Default)]
 struct ResultCache {
-    /// By the slice's address. The `Weak` keeps the memory from being used for another slice.
+    /// The results by the slice's address. The `Weak` keeps the memory from being used for another slice.
     by_slice: HashMap<usize, (Weak<Slice>, Vec<Option<bool>>)>,
     sweep_at: usize,
 }

@@ -2,7 +2,7 @@
 //! itself.
 //!
 //! Nodes differ in the resources that they have themselves, so the claim differs from node to node. It is created when
-//! a node is chosen for the pod; until then only the scheduler knows it.
+//! a node is chosen for the pod; until then it exists only in the scheduler.
 
 use super::allocate::{Allocator, AllocatorError};
 use crate::object::device_claim::{Claim, Request};
@@ -16,7 +16,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The name of the claim in messages before it has one.
+/// The name of the claim in messages before the claim has a name.
 const UNNAMED: &str = "<extended-resources>";
 /// How many characters of a generated name come from its base.
 const BASE_MAX: usize = 58;
@@ -47,7 +47,7 @@ pub struct ClaimDraft {
 }
 
 impl NodeAllocators {
-    /// `claims`: the claims without devices. The pod's extended resources are added.
+    /// `claims` contains the pod's claims without devices. The claim for the pod's extended resources is added.
     pub fn new(
         cycle: SchedulingCycle<'_>,
         claims: Vec<Arc<Claim>>,

@@ -131,7 +131,7 @@ impl SearchCost {
         if took <= limits.timeout { Ok(()) } else { Err(LimitExceeded::Timeout) }
     }
 
-    /// The search backtracks.
+    /// Records that the search backtracks.
     pub fn backtrack(&mut self) {
         self.has_backtracked = true;
     }

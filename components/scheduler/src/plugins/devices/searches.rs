@@ -12,13 +12,13 @@ pub struct SharedSearchState {
 }
 
 impl SharedSearchState {
-    /// How often expressions were evaluated for devices: once for each expression and version of a slice, while both
-    /// are cached.
+    /// How many times expressions were evaluated for devices: once for each expression and version of a slice, while
+    /// both are cached.
     pub fn evaluated(&self) -> u64 {
         self.expressions.evaluated()
     }
 
-    /// How often devices were tried for requests.
+    /// How many times devices were tried for requests.
     pub fn tries(&self) -> u64 {
         self.tries.load(Ordering::Relaxed)
     }

@@ -3,7 +3,8 @@
 use super::super::event_recorder::WAITING_BYTES_MAX;
 use super::*;
 
-/// A scheduler that has requested the bindings of these pods; one of the requests is answered, the others are pending.
+/// A scheduler that has requested the bindings of these pods; one of the requests is answered, and the other requests
+/// are pending.
 fn busy(pods: usize) -> Scene {
     let mut scene = Scene::new();
     for number in 0..pods.div_ceil(10) {

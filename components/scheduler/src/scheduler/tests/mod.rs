@@ -353,7 +353,7 @@ fn victims_are_evicted_before_the_preemptor_is_tried_again() {
     scene.run();
     let nominated = scene.done("patch pods/urgent/status");
     assert_eq!(body(&nominated)["status"]["nominatedNodeName"], "n");
-    // One victim is evicted first, and the other victim once the first is being deleted.
+    // One victim is evicted first, and the other victim once the first victim is being deleted.
     let victims: Vec<String> =
         scene.shown().into_iter().filter(|request| request.contains("DisruptionTarget")).collect();
     assert_eq!(victims.len(), 1, "{victims:#?}");

@@ -58,7 +58,7 @@ impl Devices {
         &self.in_use
     }
 
-    /// How often the slices of a pool were scanned.
+    /// How many times the slices of a pool were scanned.
     pub fn pool_scans(&self) -> u64 {
         self.pools.scans()
     }

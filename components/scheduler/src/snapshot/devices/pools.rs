@@ -80,7 +80,7 @@ impl Pools {
         })
     }
 
-    /// How often the slices of a pool were scanned: once for each version of a pool that a node needed.
+    /// How many times the slices of a pool were scanned: once for each version of a pool that a node needed.
     pub fn scans(&self) -> u64 {
         self.scans.load(Ordering::Relaxed)
     }
