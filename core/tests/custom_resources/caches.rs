@@ -1,14 +1,10 @@
 //! Cached values change no result: the same requests have the same outcomes in a cluster whose caches are full and in a
 //! cluster whose caches are empty before each request.
 
-#[path = "custom_resources/world.rs"]
-#[allow(dead_code)]
-mod world;
-
+use super::world::{DEFINITIONS, World, words};
 use holdfast_core::refusal::Refusal;
 use holdfast_value::{Value, json};
 use proptest::prelude::*;
-use world::{DEFINITIONS, World, words};
 
 const SCALERS: &str = "/apis/autoscaling/v1/namespaces/shop/horizontalpodautoscalers";
 /// The autoscalers in another version.
