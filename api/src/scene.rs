@@ -109,7 +109,7 @@ impl Scene {
         }
     }
 
-    /// A state with the wanted objects. It may have no other objects.
+    /// A state with at least the wanted objects. A state of the past contains no other objects.
     pub(crate) async fn part(
         &self,
         engine: &Arc<Engine>,

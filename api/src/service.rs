@@ -252,7 +252,8 @@ impl Service {
         self.auditor.as_ref()
     }
 
-    /// Calls `judge` with an authorizer for the roles of this state, and asks the webhooks that it needs.
+    /// Calls `judge` with an authorizer for the roles of this state, and calls the webhooks whose answers `judge`
+    /// needs.
     pub async fn judged<T>(&self, state: &State, judge: impl Fn(&Authorizer<'_>) -> T) -> T {
         let mut opinions = Opinions::new();
         loop {

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 /// The length of a window, in bytes that all namespaces write. The present window and the one before it count as
 /// recent.
 const WINDOW_BYTES: u64 = 64 << 20;
-/// The bytes that each write counts in addition to its own, so that a window has a bounded number of writes and
+/// The bytes that each write counts in addition to its own bytes, so that a window has a bounded number of writes and
 /// namespaces.
 const WRITE_BYTES: u64 = 4096;
 /// The share of the recent bytes that a namespace may have while all of the room is left is 1/`MOST_PART`. The share
@@ -48,8 +48,8 @@ impl Fill {
     }
 
     /// If the namespace wrote too large a share, returns the bytes that it wrote and the bytes that all namespaces
-    /// wrote. `left` is that of [`Lack::Soon`](crate::log::Lack::Soon): the less room is left, the smaller is the share
-    /// that counts as too large.
+    /// wrote. `left` is the field of [`Lack::Soon`](crate::log::Lack::Soon). The less room is left, the smaller is the
+    /// share that counts as too large.
     pub fn too_much(&self, namespace: &str, left: u64) -> Option<(u64, u64)> {
         if namespace.is_empty() || OWN.contains(&namespace) {
             return None;

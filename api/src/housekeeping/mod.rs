@@ -52,7 +52,7 @@ pub async fn run(service: Arc<Service>) {
     };
     let mut work = Work { emptying: Emptying::after(grace), clearing: Clearing::default() };
     loop {
-        // Registered before the work starts, so that a commit during the work causes another round.
+        // The notification is registered before the work starts, so that a commit during the work causes another round.
         let committed = hub.committed().notified();
         tokio::pin!(committed);
         committed.as_mut().enable();

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 pub struct Authorization;
 
-/// In an authorization question: all groups, all kinds or all objects.
+/// The value in an authorization question that stands for all groups, all kinds or all objects.
 const ALL: &str = "*";
 /// The verbs that a user needs on all objects to read the log.
 const READS: [&str; 3] = ["get", "list", "watch"];

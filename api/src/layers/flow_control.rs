@@ -58,7 +58,7 @@ pub enum RequestSlot {
 /// The kind of place that a call needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Needs {
-    /// No place: the call lasts as long as its client wants.
+    /// The call needs no place, because its client decides how long the call lasts.
     Nothing,
     Reading,
     Mutating,

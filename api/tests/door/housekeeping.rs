@@ -1,4 +1,4 @@
-//! The work that the server does by itself, under user names that RBAC knows.
+//! The work that the server does by itself, under user names to which RBAC grants permissions.
 
 use crate::people::{ask, cluster, has, map, must, until};
 use holdfast_core::Refusal;

@@ -414,7 +414,7 @@ impl Drop for Trail {
         }
         let ended = self.stage_event(Stage::ResponseComplete);
         let auditor = self.auditor.clone();
-        // A runtime that has ended has no more connections, and the events are lost.
+        // If the tokio runtime has ended, there are no more connections, and the events are lost.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 for event in begun.into_iter().chain(ended) {

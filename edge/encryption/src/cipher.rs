@@ -121,7 +121,8 @@ fn mac(key: &[u8], parts: &[&[u8]]) -> Hmac<Sha256> {
     mac
 }
 
-/// The length of the place comes first, so that no other split of place and value gives the same bytes.
+/// The MAC of an encrypted value and its place. The length of the place is hashed first, so that no other split of
+/// place and value gives the same bytes.
 fn bound(key: &[u8], sealed: &[u8], place: &[u8]) -> Hmac<Sha256> {
     let key = expand(key, b"holdfast: the place of a value");
     mac(&key, &[&(place.len() as u64).to_be_bytes(), place, sealed])

@@ -12,8 +12,8 @@ pub struct Bounds {
     pub connections_max: usize,
     /// How many connections are reserved for clients without a known user: new clients, the debug page, and probes.
     pub reserve: usize,
-    /// The maximum number of connections without a known user from one address. Above it, the newest replaces the
-    /// oldest.
+    /// The maximum number of connections without a known user from one address. Above this number, the newest
+    /// connection replaces the oldest.
     pub strangers_of_one_max: usize,
     /// The maximum number of connections of one user.
     pub connections_of_user_max: usize,

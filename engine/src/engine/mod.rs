@@ -69,8 +69,8 @@ pub trait Clock: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct Options {
     pub settings: Settings,
-    /// How requests are authorized. A reload of the configuration file replaces the chain; each judgement gets the
-    /// chain of its time.
+    /// How requests are authorized. A reload of the configuration file replaces the chain; each judgement uses the
+    /// chain that is current at that time.
     pub authorization: Arc<ArcSwap<Chain>>,
     pub clock: Arc<dyn Clock>,
     /// Encrypts the values of the log's events; `None` if they are stored unencrypted.
@@ -355,8 +355,8 @@ impl Engine {
         self.options.clock.as_ref()
     }
 
-    /// Runs `work` for a user; its time grows with `bytes`. If `bytes` is small, the work runs on the calling worker.
-    /// Otherwise it waits for the user's turn and runs on a thread of its own.
+    /// Runs `work`, whose duration grows with `bytes`, for a user. If `bytes` is small, the work runs on the calling
+    /// worker. Otherwise it waits for the user's turn and runs on a thread of its own.
     pub async fn by_size<T: Send>(&self, user: &str, bytes: usize, work: impl FnOnce() -> T + Send) -> T {
         match self.large.turn(user, bytes).await {
             Some(_place) => run_low_priority(work),

@@ -2,10 +2,10 @@
 //!
 //! Watchers with equal selections form a group, so that a selection is stored once, and evaluated once for each event.
 //! The hub finds the groups for an event by the fixed value in their selections: one object, one value of an indexed
-//! field, one namespace, or none. Among groups with the same fixed value, it finds them by a label that must have one
-//! of a few values. Each watcher has a bounded queue. If the queue is full, or if evaluating the selection would take
-//! more work than one event may cost, the hub drops the watcher. The watcher then reads further events from the log,
-//! and joins again.
+//! field, one namespace, or none. Among groups with the same fixed value, the hub finds the groups whose selections
+//! require one of a few values of a label by that label. Each watcher has a bounded queue. If the queue is full, or if
+//! evaluating the selection would take more work than one event may cost, the hub drops the watcher. The watcher then
+//! reads further events from the log, and joins again.
 
 use crate::planted::{Bug, planted};
 use crate::read_memory::Charge;

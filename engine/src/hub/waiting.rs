@@ -7,11 +7,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The maximum number of bytes of objects in the events that wait for one watcher.
 pub(super) const BYTES_MAX: usize = 4 << 20;
-/// Fewer waiting bytes are not counted: counting takes a lock, and a watcher that reads promptly seldom has more bytes
-/// waiting.
+/// Waiting bytes are not counted below this number, because counting takes a lock, and a watcher that reads promptly
+/// seldom has more waiting bytes.
 const UNCOUNTED_BYTES: usize = 16 << 10;
 
-/// The watcher and the hub share this; the hub fills the watcher's queue.
+/// The count of waiting bytes. The watcher shares it with the hub, which fills the watcher's queue.
 #[derive(Default)]
 pub(super) struct WaitingBytes {
     bytes: AtomicUsize,

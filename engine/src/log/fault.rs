@@ -2,7 +2,8 @@
 
 use holdfast_core::event::{Damage, Offset};
 
-/// An error of one kind of log, or of a wrapper. Callers that know the kind of log know the error's type.
+/// An error of one kind of log, or of a wrapper. A caller that uses only one kind of log can downcast the error to its
+/// type.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// The log failed.

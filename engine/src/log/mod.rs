@@ -390,8 +390,8 @@ pub struct Size {
 /// A log's name among all logs, and its origin.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// A random UUID that is created with the log. A log of an earlier release has none until a server of this release
-    /// opens it.
+    /// A random UUID that is created with the log. A log of an earlier release has no UUID until a server of this
+    /// release opens it.
     pub id: Option<String>,
     /// The log and the version from which this log was forked.
     pub origin: Option<Origin>,

@@ -51,7 +51,7 @@ struct BufferedLines {
     lines: Vec<u8>,
     /// The number of the last buffered line.
     number: u64,
-    /// The number of bytes that are being written. If the write fails, these bytes go back into the buffer.
+    /// The number of bytes that are being written. If the write fails, these bytes are put back into the buffer.
     taken: usize,
 }
 
@@ -101,8 +101,8 @@ impl File {
             writing.through = number;
             lines.clear();
         }
-        // Lines that were not written go back into the buffer before the `writing` lock is released. Otherwise another
-        // writer would count them as written. The buffer is reused, unless an event made it large.
+        // Lines that were not written are put back into the buffer before the `writing` lock is released. Otherwise
+        // another writer would count them as written. The buffer is reused, unless an event made it large.
         lines.truncate(end);
         lines.shrink_to(HELD_BYTES_MAX);
         let mut held = self.held();
@@ -430,7 +430,7 @@ mod tests {
         assert_eq!(file.buffer(&large), Some(1));
         assert_eq!(file.buffer(&large), None);
         assert_eq!(file.buffer(&event("small")), Some(2));
-        // Lines that are being written may have to go back into the buffer.
+        // The size of lines that are being written counts, because these lines may be put back into the buffer.
         let before = std::mem::replace(&mut file.held().taken, HELD_BYTES_MAX / 2);
         assert_eq!((before, file.buffer(&event("small"))), (0, None));
         file.write(file.writing(), &[event(&"x".repeat(4 * HELD_BYTES_MAX))]).expect("written");

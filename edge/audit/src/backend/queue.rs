@@ -22,7 +22,7 @@ pub struct Batches {
     pub throttle: Option<Throttle>,
 }
 
-/// The maximum number of batches a second, and the burst beyond that.
+/// The maximum number of batches per second, and the number of batches that may exceed this rate at once.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Throttle {
     pub qps: f32,

@@ -240,8 +240,8 @@ impl FrontProxies {
 #[derive(Debug)]
 struct Authorities {
     certificates: Vec<CertificateDer<'static>>,
-    /// May be used only while all authorities are valid, because the verifier does not check when the certificate of an
-    /// authority expires.
+    /// The verifier may be used only while all authorities are valid, because it does not check when the certificate of
+    /// an authority expires.
     verifier: Arc<dyn ClientCertVerifier>,
 }
 
@@ -259,8 +259,8 @@ impl Authorities {
         self.certificates.iter().map(end)
     }
 
-    /// Checks that a valid authority signed the chain and that no certificate of it has expired. The error says why
-    /// not.
+    /// Checks that a valid authority signed the chain and that no certificate of it has expired. The error says why the
+    /// check failed.
     fn vouch_for(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), String> {
         let [certificate, intermediates @ ..] = chain else { return Err("there is no certificate".into()) };
         if is_version_1(certificate) {
@@ -277,8 +277,8 @@ impl Authorities {
     }
 }
 
-/// The last second in which a certificate is valid. If the certificate cannot be parsed here, the largest number,
-/// because the verifier judges it.
+/// The last second in which a certificate is valid. Returns the largest number if the certificate cannot be parsed
+/// here, because then only the verifier judges the certificate.
 fn end(certificate: &CertificateDer<'_>) -> u64 {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return u64::MAX };
     u64::try_from(parsed.validity().not_after.timestamp()).unwrap_or(0)
@@ -473,7 +473,7 @@ mod tests {
         ] {
             assert_eq!((peer(&chain, seconds).as_str(), verifier.lock().len()), (expected, known), "{seconds}");
         }
-        // Several certificates of one client, each different.
+        // One client has several different certificates.
         for _ in 0..5 {
             assert_eq!(peer(&[authority.client("jane", 30)], 1), "jane");
         }
@@ -483,7 +483,7 @@ mod tests {
     #[test]
     fn of_several_common_names_the_last_one_counts() {
         let mut params = params("first", 30);
-        // A second common name after the first.
+        // The subject has a second common name after the first.
         params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 3]), "last");
         let certificate = params.self_signed(&KeyPair::generate().expect("a key")).expect("a certificate");
         assert_eq!(certificate_user(certificate.der(), false).expect("a user").name, "last");
