@@ -46,7 +46,7 @@ pub struct Ahead {
 /// A read in progress.
 pub type Reading = Pin<Box<dyn Future<Output = Result<Missed, Fault>> + Send>>;
 
-/// Asks for the next events after `began`, up to `until`.
+/// A request for the next events after `began`, up to `until`.
 pub struct Ask {
     pub selection: Selection,
     /// The state whose kinds decode the records.

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 /// Asks a log for its last offset. Requests that arrive while a question is in progress wait for the next question,
-/// because the answer may be older than they are.
+/// because the answer may be older than these requests.
 #[derive(Default)]
 pub(crate) struct Newest(Mutex<Waiting>);
 

@@ -216,8 +216,8 @@ impl View {
         }
     }
 
-    /// The object that this event wrote; the event is the object's newest up to this version. Objects that only this
-    /// read keeps in memory are counted.
+    /// The object that this event wrote. The event is the object's newest event up to this version. Objects that only
+    /// this read keeps in memory are counted.
     fn entry(
         &self,
         past: &Past,
@@ -301,7 +301,8 @@ impl View {
 /// The part of a past state that a read needs.
 pub enum Wanted {
     All,
-    /// The objects that determine access in one namespace: its roles and bindings, and those of the cluster.
+    /// The objects that determine access in one namespace: the roles and role bindings of the namespace, and all
+    /// cluster roles and cluster role bindings.
     Roles {
         namespace: String,
     },
@@ -347,7 +348,7 @@ impl Past {
 }
 
 impl Engine {
-    /// The version for a moment (a version, a time, a duration back). The log must still have it.
+    /// The version for a moment (a version, a time, a duration back). The log must still have the version.
     pub async fn moment(&self, text: &str) -> Result<Offset, Refusal> {
         self.moment_for(text, &Reader::SERVER).await
     }
@@ -380,7 +381,7 @@ impl Engine {
         self.reads().run_for(reader, Length::Short, found).await.map_err(Refusal::fault)
     }
 
-    /// The view that a list reads. `from` is the continue token of the page before.
+    /// The view that a list reads. `from` is the continue token of the previous page.
     pub async fn view_for(self: &Arc<Self>, freshness: Freshness, from: Option<&Continue>) -> Result<View, Refusal> {
         self.view_by(&Reader::SERVER, freshness, from).await
     }

@@ -69,7 +69,7 @@ holdfast_planted::bugs! {
         PastOffByOne,
         /// Past versions are shown with the current definitions.
         PastKindsOfNow,
-        /// A request that was authorized in one namespace acts on another.
+        /// A request that was authorized in one namespace acts on another namespace.
         AuthorizedElsewhere,
         /// The new owner of a namespace can see the past of a deleted namespace with that name.
         PastOfOthers,

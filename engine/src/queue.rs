@@ -52,7 +52,7 @@ impl Ended {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Health {
     Well,
-    /// The writer lives, but the log accepts no writes.
+    /// The writer runs, but the log accepts no writes.
     ReadOnly(String),
     /// The writer has panicked, or does not answer.
     Dead(String),
@@ -170,7 +170,7 @@ impl Queue {
         loop {
             match self.hand_over(question) {
                 Ok(()) => break,
-                // If the writer lives, it receives inputs from the queue, so the question is sent again.
+                // If the writer still runs, it receives inputs from the queue, so the question is sent again.
                 Err(Unsent::Full(again)) => question = *again,
                 Err(Unsent::Gone(why)) => return Health::Dead(why),
             }

@@ -2,11 +2,11 @@
 //! queue behind the request.
 //!
 //! A decision that another write overtook is made again. Under a steady stream of faster writers this could repeat
-//! forever. So after a few lost races a request takes a turn on the objects and claims for which it lost. Each of them
-//! has a queue (a line), first in, first out. While the queue exists, each request that is about to write the same
-//! object or claim joins it, and is judged again when its turn comes. No other request writes during a turn, so the
-//! next attempt of the turn's owner succeeds. If no queue exists, which is almost always so, this costs one load of a
-//! counter.
+//! forever. So after a few lost races a request takes a turn on the objects and claims for which it lost. Each of these
+//! objects and claims has a queue (a line), first in, first out. While the queue exists, each request that is about to
+//! write the same object or claim joins it, and is judged again when its turn comes. No other request writes during a
+//! turn, so the next attempt of the turn's owner succeeds. If no queue exists, which is almost always so, this costs
+//! one load of a counter.
 //!
 //! A turn ends when it is dropped: at the end of the attempt, by a panic, or when the client disconnects. The owner
 //! limits the duration of its turn, so that a slow webhook delays only writers of the same object, and only for a short

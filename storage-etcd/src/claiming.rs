@@ -20,7 +20,7 @@ impl EtcdLog {
         for decision in going.iter_mut() {
             decision.taking = taking(decision, records);
         }
-        // Addresses come first, because kube-apiserver reads the address as soon as it receives the Service.
+        // Addresses are reserved first, because kube-apiserver reads the address as soon as it receives the Service.
         let mut wanted = Vec::new();
         for (nth, decision) in going.iter().enumerate().filter(|(_, decision)| decision.receipt.is_none()) {
             let Some(taking) = &decision.taking else { continue };

@@ -36,6 +36,6 @@ fn clients_of_two_servers_see_one_history() {
         assert_eq!(outcome, Ok(()), "seed {seed}");
         all.add(&seen);
     }
-    // Every kind of fault must happen, or the test does not test it.
+    // Every kind of fault must happen, otherwise the test does not cover it.
     assert!(all.least() > 20, "{all:?}");
 }

@@ -127,7 +127,7 @@ impl Follower {
     /// Records the kinds that the log will have after the next [`fill`](Self::fill).
     fn have_kinds(&mut self, kinds: String) {
         if self.source.kinds != kinds {
-            // A marker until the fill knows the revision.
+            // This value is a marker until `fill` sets the revision.
             self.source.same_kinds_after = u64::MAX;
         }
         self.source.kinds = kinds;

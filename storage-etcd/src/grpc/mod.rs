@@ -1,7 +1,7 @@
 //! An etcd cluster over gRPC.
 //!
-//! Calls go to one member until it fails, then to the next one. Each watch has a separate connection, so that a large
-//! read does not delay events.
+//! Calls are sent to one member until it fails, then to the next member. Each watch has a separate connection, so that
+//! a large read does not delay events.
 
 mod connect;
 mod faults;
