@@ -7,7 +7,7 @@ use holdfast_files::folder;
 pub use holdfast_files::folder::close;
 use std::path::Path;
 
-/// Makes a private folder, or checks that the existing one can be trusted with secrets.
+/// Makes a private folder, or checks that an existing folder can be trusted with secrets.
 pub fn make_private(folder: &Path) -> Result<(), Fault> {
     folder::make_private(folder).map_err(|error| refused("make the data folder", error))
 }

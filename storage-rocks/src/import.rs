@@ -1,4 +1,5 @@
-//! A log that is being written from an export: marked until it is complete, and resumable.
+//! A log that is being written from an export. Its folder is marked until the log is complete, and an interrupted
+//! import can be resumed.
 
 use crate::fault::FolderFault;
 use crate::folder::make_private;

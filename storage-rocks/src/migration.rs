@@ -1,4 +1,5 @@
-//! A log that a migration fills with the objects of another store: marked until it is complete, and resumable.
+//! A log that a migration fills with the objects of another store. Its folder is marked until the log is complete, and
+//! an interrupted migration can be resumed.
 
 use crate::fault::{FolderFault, fault};
 use crate::folder::make_private;

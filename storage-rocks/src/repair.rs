@@ -57,7 +57,7 @@ impl std::fmt::Display for Repair {
     }
 }
 
-/// The number of versions that the repaired log skips after the last readable one, so that lost versions are not
+/// The number of versions that the repaired log skips after the last readable version, so that lost versions are not
 /// assigned again.
 const GAP: u64 = 1000;
 /// The number of records that are written at a time.

@@ -43,7 +43,7 @@ pub trait Source: Sync {
     /// version is no longer available.
     fn read_at(&mut self, version: u64) -> Result<(), Stopped>;
 
-    /// Visits the objects after the place `after`, or all objects if it is empty.
+    /// Visits the objects after the place `after`, or all objects if `after` is empty.
     fn each(&self, after: &str, visit: &mut dyn FnMut(SourceObject) -> Result<(), Stopped>) -> Result<(), Stopped>;
 
     /// Refuses a source if it was written to while it was read.

@@ -23,7 +23,7 @@ use store::Store;
 pub enum Fate {
     #[default]
     Answered,
-    /// The call does not reach etcd, and the caller receives an error that proves it.
+    /// The call does not reach etcd, and the caller receives an error that proves this.
     Unreachable,
     /// The call is carried out, and its answer is lost.
     DoneUnanswered,

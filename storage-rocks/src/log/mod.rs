@@ -29,7 +29,7 @@ const RECOVERY_PROBE_BYTES: usize = 4 << 20;
 
 pub struct RocksLog {
     folder: PathBuf,
-    /// The folder that faults name: this folder, or the folder from which this one is being copied.
+    /// The folder that faults name. It is the folder of this log, or the folder from which this log is being copied.
     reported_path: PathBuf,
     /// The store; `None` only while it is closed and opened again.
     db: RwLock<Option<DB>>,
@@ -255,7 +255,7 @@ impl std::ops::Deref for Guard<'_> {
     }
 }
 
-/// Opens the store. If this needs the whole reserve, uses it.
+/// Opens the store. If there is too little room otherwise, opening uses the whole reserve.
 fn open_with_reserve(folder: &Path, told_as: &Path, room: &DiskReserve, compacts: bool) -> Result<DB, Fault> {
     match open(folder, told_as, compacts) {
         Err(fault) if fault.is_full() && room.standing().reserve_bytes > 0 => {

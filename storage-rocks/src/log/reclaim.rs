@@ -1,9 +1,9 @@
 //! Frees the disk space of forgotten events, on a disk with little free space.
 //!
-//! A compaction writes the remaining events of tables before it removes the tables, and may need as much room as all of
-//! them. So the steps that need no room come first. Memory is flushed to tables, which removes write-ahead logs, and
-//! tables without remaining events are dropped. Then tables with few remaining events are rewritten, a few at a time.
-//! Last, all tables are compacted, range by range, as far as there is room for the remaining events of a range.
+//! A compaction writes the remaining events of tables before it removes the tables, and may need as much room as all
+//! tables. So the steps that need no room are carried out first. Memory is flushed to tables, which removes write-ahead
+//! logs, and tables without remaining events are dropped. Then tables with few remaining events are rewritten, a few at
+//! a time. Last, all tables are compacted, range by range, as far as there is room for the remaining events of a range.
 
 use super::RocksLog;
 use crate::fault::fault;
@@ -58,7 +58,7 @@ pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
 
 /// Compacts all old events, one range after another, until the disk is no longer short of room. The remaining events of
 /// a range are written before its old tables are removed. The reserve may provide the room, and grows again when the
-/// tables are gone.
+/// tables are removed.
 fn compact_piecewise(log: &RocksLog) -> Result<(), Fault> {
     let mut from = Vec::new();
     let through = log.with(|db, _| oldest(db))?.next();
@@ -285,7 +285,7 @@ mod tests {
     const BYTES: usize = 200_000;
 
     fn record(offset: u64, key: u64, replaces: u64, bytes: usize) -> Record {
-        // Bytes that compression cannot shrink.
+        // The noise consists of bytes that compression cannot shrink.
         let mut seed = offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let noise = std::iter::repeat_with(|| {
             seed ^= seed << 13;

@@ -226,7 +226,7 @@ fn upgrading(mut request: Request<OutBody>, protocol: HeaderValue) -> Request<Ou
     request
 }
 
-/// Connects both connections, if the server has agreed to the upgrade.
+/// Joins the connections of client and server, if the server has agreed to the upgrade.
 fn upgraded(
     lifecycle: &Lifecycle,
     mut response: http::Response<Incoming>,

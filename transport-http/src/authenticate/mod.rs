@@ -57,7 +57,7 @@ impl Anonymous {
 
 impl Authenticator {
     /// The authenticator of a fork whose log has the name `cluster`: it accepts the tokens of the original cluster, and
-    /// its own.
+    /// the tokens of the fork.
     pub fn beside(&self, cluster: String) -> Authenticator {
         let service_accounts = self.service_accounts.as_ref().map(|tokens| Arc::new(tokens.beside(cluster)));
         Authenticator {
@@ -103,8 +103,8 @@ impl Authenticator {
         }
     }
 
-    /// The user of a token that is valid for one of these audiences, or for one of the server's own if none is given;
-    /// an error if there is no such user.
+    /// The user of a token that is valid for one of these audiences, or for one of the server's own audiences if no
+    /// audience is given; an error if there is no such user.
     async fn find(
         &self,
         state: &State,
