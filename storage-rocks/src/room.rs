@@ -154,9 +154,8 @@ impl DiskReserve {
         self.is_little.load(Ordering::Relaxed) || self.left_for_others(free).is_some()
     }
 
-    /// The room that is left above the mark while only writes to the namespaces that fill the disk are refused, in
-    /// thousandths of this room when the refusals begin. Returns `None` if there is more room, so that no write is
-    /// refused.
+    /// The free room above the mark, in thousandths of the room in which only writes to the namespaces that fill the
+    /// disk are refused. Returns `None` if there is more free room, so that no write is refused.
     fn left_for_others(&self, free: u64) -> Option<u64> {
         let part = self.mark / SOON_PART;
         let left = free.saturating_sub(self.mark);

@@ -121,7 +121,7 @@ pub(crate) struct Checks<'a> {
     lifecycle: &'a Lifecycle,
     /// Whether the server has priority and fairness.
     is_fair: bool,
-    /// The checks in addition to those of every server.
+    /// The checks in addition to the checks of every server.
     others: &'a [Arc<dyn HealthCheck>],
 }
 

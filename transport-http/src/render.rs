@@ -89,7 +89,7 @@ fn count(value: &Value, bytes: &mut usize) -> bool {
         }
 }
 
-/// How many bytes of objects are written in another form than the stored one.
+/// How many bytes of objects are written in another form than the stored form.
 fn made_bytes(kind: &Kind, version: usize, entries: &[Arc<Entry>], shape: Shape) -> usize {
     let stored = |entry: &Entry| version == 0 && !kind.is_stale(entry.offset);
     let as_it_is = shape.is_raw() && shape.form == Form::Object && !shape.links;

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 /// Warnings are sent in full while all of them together have at most this many characters.
 const CHARACTERS_MAX: usize = 4 << 10;
-/// If there are more, each warning is cut to this many characters, and warnings are sent until [`CHARACTERS_MAX`] is
-/// reached.
+/// If the warnings have more characters, each warning is cut to this many characters, and warnings are sent until
+/// [`CHARACTERS_MAX`] is reached.
 const CHARACTERS_CUT: usize = 256;
 
 /// Adds the warnings to the response.

@@ -71,8 +71,9 @@ impl Authenticator {
         }
     }
 
-    /// The user of a request; `None` if it has no credential and needs one, an error if a credential is wrong. `told`
-    /// receives the warnings for the client and the audit annotations, whether the credential is valid or not.
+    /// The user of a request. Returns `None` if the request has no credential and the path does not accept anonymous
+    /// users, and an error if a credential is wrong. `told` receives the warnings for the client and the audit
+    /// annotations, whether the credential is valid or not.
     pub async fn authenticate(
         &self,
         state: &State,

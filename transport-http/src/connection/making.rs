@@ -1,8 +1,8 @@
 //! Response bodies: where the next piece is made, and the tasks that make pieces.
 //!
 //! A short body is made where it is sent. A long body may take much work, so a separate task makes one batch of pieces
-//! at a time. A body that has waited once is a watch, and its connection polls it from then on. When an event comes,
-//! all watches of the connection get it at the same time, and their frames are written together.
+//! at a time. A body that has waited once is a watch, and its connection polls it from then on. When an event is
+//! delivered, all watches of the connection get it at the same time, and their frames are written together.
 
 use crate::connection::wakes::{Cause, Wakes};
 use bytes::Bytes;

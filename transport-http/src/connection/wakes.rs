@@ -1,4 +1,4 @@
-//! The causes that have woken a connection's task, so that the task handles only these.
+//! The causes that have woken a connection's task, so that the task handles only these causes.
 //!
 //! Each stream has a waker of its own that marks the stream. Marking wakes the task, unless the task runs or is about
 //! to run. The task finds marks that are made while it runs, because it checks them before it rests.
@@ -85,8 +85,8 @@ impl Wakes {
         self.marks.iter().any(|word| word.load(Ordering::SeqCst) != 0)
     }
 
-    /// Clears the marks, and calls `look` with each cause that they may have. Several of the `slots` stream slots share
-    /// one mark, so `look` is called for all of them.
+    /// Clears the marks, and calls `look` with each cause for which a mark may have been set. Several of the `slots`
+    /// stream slots share one mark, so `look` is called for all of them.
     pub fn take(&self, slots: usize, mut look: impl FnMut(Cause)) {
         for (place, word) in self.marks.iter().enumerate() {
             if word.load(Ordering::Relaxed) == 0 {

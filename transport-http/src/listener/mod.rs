@@ -85,7 +85,7 @@ where
                 accepted = listener.accept() => match accepted {
                     Ok(accepted) => accepted,
                     Err(error) => {
-                        // Probably no file descriptors are left: wait until a connection ends.
+                        // Probably no file descriptors are left, so the listener waits until a connection ends.
                         if UNACCEPTED.line().is_some() {
                             tracing::warn!(%error, "a connection could not be accepted");
                         }
@@ -217,8 +217,8 @@ where
     }
 }
 
-/// Reads on for a moment after the last response: closing a socket with unread bytes resets the connection, and the
-/// client might lose the response.
+/// Reads on for a moment after the last response, because closing a socket with unread bytes resets the connection, and
+/// the client might lose the response.
 async fn linger(mut wire: impl AsyncRead + Unpin) {
     let mut buffer = [0; 4 << 10];
     let mut left = LINGER_BYTES_MAX;
@@ -234,7 +234,7 @@ async fn linger(mut wire: impl AsyncRead + Unpin) {
 }
 
 async fn stopped(stopping: &mut signal::Receiver<bool>) {
-    // A dropped sender means that the server has stopped, too.
+    // The server has also stopped if the sender was dropped.
     let _ = stopping.wait_for(|stopping| *stopping).await;
 }
 

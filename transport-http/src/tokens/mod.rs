@@ -27,8 +27,9 @@ const EXTENDED_SECONDS: i64 = 365 * 24 * 3600;
 pub struct ServiceAccountTokens {
     keys: Arc<Keys>,
     pub audiences: Vec<String>,
-    /// For a fork: the name of its log, after the names of the forks from which it was made. A token that is signed in
-    /// a fork is valid only in that fork and its forks, although all have the same keys.
+    /// The names of the forks from which this server's fork was made, followed by the name of its own log; empty if
+    /// this server is no fork. A token that is signed in a fork is valid only in that fork and its forks, although all
+    /// forks have the same keys.
     forks: Vec<String>,
     remembered: Remembered,
     /// The counts of the server and all its forks.

@@ -16,7 +16,7 @@ pub struct LifecycleSettings {
     pub livez_grace: Duration,
     /// The period over which watches end when the server stops.
     pub watch_grace: Duration,
-    /// While the server shuts down, clients get a response with `Retry-After` instead of a closed socket.
+    /// Whether clients get a response with `Retry-After` instead of a closed socket while the server shuts down.
     pub send_retry_after: bool,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Lifecycle {
     watches_begun: AtomicU64,
     /// Requests in progress that are not long-running.
     requests: TaskTracker,
-    /// Upgraded connections: the server waits for them when it stops.
+    /// Upgraded connections. When the server stops, it waits for their end.
     upgraded: TaskTracker,
 }
 
@@ -124,13 +124,14 @@ impl Lifecycle {
         }
     }
 
-    /// Counts a request that is not long-running until the result is dropped: the server waits for it when it stops.
+    /// Counts a request that is not long-running until the result is dropped. When the server stops, it waits for these
+    /// requests.
     pub fn track_request(&self) -> TaskTrackerToken {
         self.requests.token()
     }
 
-    /// Waits until the requests in progress have their responses, at most as long as a request may take; zero for no
-    /// limit.
+    /// Waits until the requests in progress have their responses. `longest` is the longest time of a request, after
+    /// which the wait ends; zero for no limit.
     pub async fn wait_for_requests(&self, longest: Duration) {
         self.requests.close();
         match longest {
@@ -139,12 +140,12 @@ impl Lifecycle {
         }
     }
 
-    /// Runs work on an upgraded connection: the server waits for its end when it stops.
+    /// Runs work on an upgraded connection. When the server stops, it waits for the end of the work.
     pub fn spawn_upgraded(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.upgraded.spawn(work);
     }
 
-    /// Waits until all upgraded connections have ended. No more of them may begin.
+    /// Waits until all upgraded connections have ended. No more upgraded connections may begin.
     pub async fn wait_for_upgraded(&self) {
         self.upgraded.close();
         self.upgraded.wait().await;

@@ -116,7 +116,7 @@ impl Transport {
         let service = &self.service;
         self.aggregator().prime(service.engine());
         self.other_servers.follow(service, WatchStart::Now, tasks);
-        // Both run at the same time, so that all writes share a few fsyncs.
+        // The two futures run at the same time, so that all writes share a few fsyncs.
         let flow_control = async {
             if let Some(fairness) = service.fairness() {
                 housekeeping::flow_control::ensure(service, fairness).await;
