@@ -13,7 +13,7 @@ use holdfast_core::state::State;
 use holdfast_engine::{Engine, Reader, View, Wanted};
 use std::sync::Arc;
 
-/// The state that a call sees.
+/// The state that a call reads.
 #[derive(Clone)]
 pub enum Scene {
     Present(Arc<State>),

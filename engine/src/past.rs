@@ -60,7 +60,7 @@ impl View {
         View { reader: reader.clone(), ..self }
     }
 
-    /// The same view; `named` says whether the client named the version.
+    /// The same view; `named` is true if the client named the version.
     pub(crate) fn named(self, named: bool) -> View {
         View { named, ..self }
     }
@@ -479,7 +479,7 @@ impl Engine {
         Ok(View { state, past: Some(Past { engine: self.clone(), newest }), named: true, reader: Reader::SERVER })
     }
 
-    /// The whole state at a version, for reads that do not know in advance which objects they need.
+    /// The whole state at a version, for reads that cannot tell in advance which objects they need.
     pub async fn state_at(self: &Arc<Self>, at: Offset) -> Result<Arc<State>, Refusal> {
         self.state_for(at, &Reader::SERVER).await
     }

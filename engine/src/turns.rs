@@ -4,7 +4,7 @@
 //! A decision that another write overtook is made again. Under a steady stream of faster writers this could repeat
 //! forever. So after a few lost races a request takes a turn on the objects and claims for which it lost. Each of these
 //! objects and claims has a queue (a line), first in, first out. While the queue exists, each request that is about to
-//! write the same object or claim joins it, and is judged again when its turn comes. No other request writes during a
+//! write the same object or claim joins it, and is judged again when it has its turn. No other request writes during a
 //! turn, so the next attempt of the turn's owner succeeds. If no queue exists, which is almost always so, this costs
 //! one load of a counter.
 //!

@@ -72,7 +72,7 @@ impl OptionComparison {
         let found = self.etcd.range(&Range::of(self.all.clone()))?.found;
         let mut differences = Vec::new();
         for other in found.iter().filter(|other| other.key != self.key) {
-            // A value that is not JSON comes from another release and is not compared.
+            // A value that is not JSON was written by another release and is not compared.
             let Ok(told) = serde_json::from_slice::<Value>(&other.value) else { continue };
             let address = shown(&told["address"]);
             for (name, own) in &self.options {

@@ -65,8 +65,8 @@ pub struct ObjectWrite<'a> {
 }
 
 impl ObjectWrite<'_> {
-    /// One transaction of etcd, which writes nothing if a comparison fails. `written` says which records of the
-    /// decision are already written.
+    /// One transaction of etcd, which writes nothing if a comparison fails. `written` contains the records of the
+    /// decision that are already written.
     pub fn transaction(
         self,
         decision: &Decision,

@@ -17,7 +17,7 @@ pub fn check_entries(folder: &Path) -> Result<(), Fault> {
     folder::check_entries(folder).map_err(|error| refused("look into the data folder", error))
 }
 
-/// Refuses a folder that belongs to another user, or whose path goes through another user's link.
+/// Refuses a folder that belongs to another user, or whose path contains another user's symbolic link.
 pub fn check_owner(folder: &Path) -> Result<(), Fault> {
     holdfast_files::check_owner(folder).map_err(|error| refused("find the data folder", error))
 }
@@ -30,7 +30,7 @@ pub fn warning(folder: &Path) -> Option<String> {
 fn refused(operation: &'static str, error: std::io::Error) -> Fault {
     match error.raw_os_error() {
         Some(_) => Fault::io(operation, error),
-        // The text of the error says what to do.
+        // The text of the error contains advice to the operator.
         None => Fault::Unreadable { what: error.to_string() },
     }
 }

@@ -132,7 +132,7 @@ impl Drop for Fork {
             return;
         }
         self.log = None;
-        // If not all of the fork can be removed, the mark stays, and its text says what to do.
+        // If not all of the fork can be removed, the mark stays, and its text contains advice to the operator.
         let _ = match &self.made {
             Some(made) => remove(&self.folder, made),
             None => empty(&self.folder),

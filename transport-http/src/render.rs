@@ -100,7 +100,8 @@ fn plain(shape: Shape) -> Shape {
     Shape { form: Form::Object, ..shape }
 }
 
-/// The fields of a custom resource have no Protobuf numbers, even if the kind is of the past.
+/// The shape in which objects of this kind are sent. Custom resources, including kinds of the past, are sent as JSON
+/// instead of Protobuf, because their fields have no Protobuf numbers.
 fn fitting(kind: &Kind, shape: Shape) -> Shape {
     match shape.encoding {
         Encoding::Protobuf if kind.custom.is_some() => Shape { encoding: Encoding::Json, ..shape },

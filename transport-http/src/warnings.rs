@@ -36,7 +36,7 @@ fn told(warnings: &[String]) -> Vec<&str> {
     };
     let (last, more) = (told.last().copied(), |text: &&str| text.starts_with("and ") && text.ends_with(" more"));
     let mut told: Vec<&str> = told.into_iter().map(cut).take_while(fits).collect();
-    // If many warnings were left out, the last warning says how many. It is always sent.
+    // If many warnings were left out, the last warning contains their number. It is always sent.
     told.extend(last.filter(|last| more(last) && !told.contains(last)));
     told
 }

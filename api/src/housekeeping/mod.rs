@@ -3,7 +3,7 @@
 //! [`registrar`], [`flow_control`]).
 //!
 //! The core makes the plans. These loops send the planned requests whenever a commit may have changed an object that
-//! matters, or a planned time has come. The requests pass the service under the names of controllers' users, and RBAC
+//! matters, or a planned time is reached. The requests pass the service under the names of controllers' users, and RBAC
 //! roles restrict them.
 
 pub mod bootstrap;

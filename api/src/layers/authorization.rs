@@ -204,7 +204,7 @@ fn of_request<'a>(
 }
 
 /// The refusal if the judgement does not allow the request. If an authorizer failed, the refusal reports the error,
-/// because the judgement says nothing about the user's permissions.
+/// because then the judgement does not show the user's permissions.
 fn may(user: &User, attributes: &Attributes<'_>, judged: &Judged) -> Result<(), Refusal> {
     if judged.is_allowed() {
         return Ok(());

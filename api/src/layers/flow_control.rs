@@ -66,7 +66,7 @@ enum Needs {
 }
 
 impl FlowControl {
-    /// `seed` comes from the engine's clock, so that a simulation stays reproducible.
+    /// The caller takes `seed` from the engine's clock, so that a simulation stays reproducible.
     pub fn new(limits: Limits, fairness: Option<Arc<Fairness>>, metrics: Arc<Metrics>, seed: u64) -> FlowControl {
         let way = match fairness {
             Some(fairness) => Way::Fairness(fairness),

@@ -408,8 +408,8 @@ impl Engine {
         receiver.await.unwrap_or_else(stopped)
     }
 
-    /// Fetches the encryption keys that the writes need. This happens before the writes go to the writer, because the
-    /// writer must not wait.
+    /// Fetches the encryption keys that the writes need. The keys are fetched before the writes are sent to the writer,
+    /// because the writer must not wait.
     async fn prepare_values(&self, sealing: &dyn Sealing, writes: &[Write]) -> Result<(), Rejection> {
         let prepared: Vec<Prepared> = {
             let state = self.own_snapshot();

@@ -159,7 +159,7 @@ pub struct AsOf<'a> {
     pub resource: &'a str,
     /// The prefix of the objects' keys.
     pub prefix: &'a str,
-    /// Only objects whose keys come after this key.
+    /// Selects only objects whose keys are after this key.
     pub after: Option<&'a str>,
     pub at: Offset,
 }

@@ -1,4 +1,4 @@
-//! Reads of the past: exact versions, and pages of one snapshot while writes go on.
+//! Reads of the past at exact versions, and reads of the pages of one snapshot while objects are written.
 
 use super::stage::{Stage, at_once, config_map, create, delete, everything, patch, selection, set};
 use holdfast_core::Refusal;

@@ -1,4 +1,4 @@
-//! Several engines on one log that numbers events itself: the clients of all engines see one history.
+//! Checks that the clients of several engines on one log, which numbers events itself, see one history.
 
 mod model;
 #[expect(dead_code, reason = "other tests use the rest of it")]

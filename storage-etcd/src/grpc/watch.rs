@@ -91,7 +91,7 @@ impl Watch for Stream {
 
     fn ask_progress(&mut self) -> Result<(), Fault> {
         let progress = wire::WatchUnion::Progress(wire::WatchProgressRequest {});
-        // If the channel is full, requests for progress have already been sent, so an answer will come.
+        // If the channel is full, requests for progress have already been sent, so an answer will arrive.
         let _ = self.asking.try_send(wire::WatchRequest { request_union: Some(progress) });
         Ok(())
     }

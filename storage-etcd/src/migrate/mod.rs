@@ -182,7 +182,7 @@ pub enum Stopped {
     Refused(String),
     #[error("an object cannot be moved (--dry-run shows all that cannot, --skip-unreadable leaves them out)")]
     Unreadable(#[source] Unmovable),
-    /// The writing thread has stopped; its result says why.
+    /// The writing thread has stopped; its result contains the reason.
     #[error("the thread that writes to the target has stopped")]
     Ended,
 }

@@ -31,7 +31,7 @@ pub enum Fate {
     DoneLater(u32),
     /// The call is lost, and the caller cannot tell whether it was carried out.
     LostUnanswered,
-    /// The call is carried out although the quota is used up, and the answer says that it was not.
+    /// The call is carried out although the quota is used up, and the answer reports that it was not carried out.
     DoneThoughFull,
 }
 
@@ -262,7 +262,7 @@ impl State {
         }
     }
 
-    /// Counts one more call, and carries out the delayed calls whose time has come.
+    /// Counts one more call, and carries out the delayed calls that are due.
     fn pass(&mut self) {
         let mut due = Vec::new();
         for (calls, late) in std::mem::take(&mut self.late) {

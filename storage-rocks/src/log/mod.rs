@@ -215,7 +215,8 @@ impl RocksLog {
         db.write_opt(batch, &synced()).map_err(|error| fault("note its beginning", error))
     }
 
-    /// The last value of [`keep_source_as`](Self::keep_source_as): the source of events that come from another log.
+    /// The last value of [`keep_source_as`](Self::keep_source_as): the source of events that were copied from another
+    /// log.
     pub fn source_kept(&self) -> Result<Option<Vec<u8>>, Fault> {
         let db = self.db()?;
         db.get_cf(family(&db, META)?, META_SOURCE).map_err(|error| fault("read where its events come from", error))

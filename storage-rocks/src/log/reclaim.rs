@@ -135,8 +135,8 @@ fn taken(db: &DB) -> Result<u64, Fault> {
     Ok(bytes)
 }
 
-/// A table of old events whose range overlaps no other table below the newest level. When its file is deleted, its
-/// events are completely gone.
+/// A table of old events whose range overlaps no other table below the newest level. Deleting the file of such a table
+/// removes its events completely.
 struct OldTable {
     start: Vec<u8>,
     end: Vec<u8>,

@@ -1,5 +1,5 @@
-//! Joins the client's connection with a connection to a server. If both speak the same protocol, bytes are copied
-//! unchanged; otherwise [`translate`](super::translate) converts them.
+//! Joins the client's connection with a connection to a server. If client and server speak the same protocol, bytes are
+//! copied unchanged; otherwise [`translate`](super::translate) converts them.
 
 use super::client::upgraded;
 use super::relay::relay;

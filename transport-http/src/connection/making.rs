@@ -178,8 +178,8 @@ impl<B> Mailbox<B> {
     }
 }
 
-/// Lets a task send one letter. When it is dropped unused, it sends a letter without a result, so that the connection
-/// notices a panic.
+/// Lets a task send one letter. If the pen is dropped unused, it sends a letter without a result, so that the
+/// connection detects a panic.
 pub struct Pen<B> {
     mailbox: Arc<Mailbox<B>>,
     stream: StreamId,

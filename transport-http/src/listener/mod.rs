@@ -185,8 +185,8 @@ where
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).header_read_timeout(bounds.head).max_buf_size(bounds.head_bytes_max as usize);
         let wire = Wire::new(stream, bounds.unread, Some(place));
-        // If a client is answered before it has sent its whole body, the response says that the rest is not read.
-        // (HTTP/2 resets the stream.)
+        // If a client is answered before it has sent its whole body, a header of the response states that the rest is
+        // not read. (HTTP/2 resets the stream.)
         let unread = Arc::new(AtomicBool::new(false));
         let seen = unread.clone();
         let service = service.map_request(|request: Request<Incoming>| request.map(Received::Http1));

@@ -221,7 +221,7 @@ struct FrontProxies {
 }
 
 impl FrontProxies {
-    /// Checks that a chain belongs to a proxy. The error says why it does not.
+    /// Checks that a chain belongs to a proxy. The error contains the reason why the chain does not belong to a proxy.
     fn include(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), String> {
         self.authorities.vouch_for(chain, now)?;
         if self.allowed_names.is_empty() {
@@ -259,8 +259,8 @@ impl Authorities {
         self.certificates.iter().map(end)
     }
 
-    /// Checks that a valid authority signed the chain and that no certificate of it has expired. The error says why the
-    /// check failed.
+    /// Checks that a valid authority signed the chain and that no certificate of it has expired. The error contains the
+    /// reason why the check failed.
     fn vouch_for(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), String> {
         let [certificate, intermediates @ ..] = chain else { return Err("there is no certificate".into()) };
         if is_version_1(certificate) {
@@ -311,8 +311,8 @@ fn uid_of(certificate: &X509Certificate<'_>) -> Result<String, String> {
 pub fn certificate_user(der: &[u8], uids: bool) -> Result<User, String> {
     let (_, certificate) = X509Certificate::from_der(der).map_err(|error| error.to_string())?;
     let subject = certificate.subject();
-    // If there are several common names, the last one counts, as in Go. The approver of a certificate request sees the
-    // last one, so the certificate must not represent another user.
+    // If there are several common names, the last one counts, as in Go. The approver of a certificate request is shown
+    // the last common name, so the certificate must not represent another user.
     let name = subject.iter_common_name().filter_map(|name| name.as_str().ok()).last().unwrap_or("");
     if name.is_empty() {
         return Err("the certificate has no common name".into());

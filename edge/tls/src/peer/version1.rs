@@ -13,7 +13,8 @@ const INTERMEDIATES_MAX: usize = 8;
 /// The maximum number of signatures that are checked for one client.
 const SIGNATURES_MAX: usize = 32;
 
-/// Verifies that a chain leads from the certificate to an authority. The error says why there is no such chain.
+/// Verifies that a chain leads from the certificate to an authority. The error contains the reason why there is no such
+/// chain.
 pub fn verify(
     chain: &[CertificateDer<'_>],
     authorities: &[CertificateDer<'_>],
