@@ -85,7 +85,7 @@ impl Scene {
         matches!(self, Scene::Past(_))
     }
 
-    /// Whether the kinds of the scene are the current ones.
+    /// Whether the kinds of the scene are the current kinds.
     pub fn has_kinds_of_now(&self) -> bool {
         match self {
             Scene::Past(view) => view.has_kinds_of_now(),

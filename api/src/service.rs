@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The service. A server has one, which all transports and all callers in the process share.
+/// The service. A server has one service, which all transports and all callers in the process share.
 pub struct Service {
     engine: Arc<Engine>,
     layers: Box<dyn Layers<Received>>,

@@ -22,7 +22,7 @@ struct Decided {
     command: Command,
     /// The offsets of the decision's events; `None` if the outcome of the write is unknown.
     at: Option<Vec<Offset>>,
-    /// The written objects. Each is `None` until the tail has shown its event.
+    /// The written objects. Each entry is `None` until the tail has shown its event.
     entries: Vec<Option<Arc<Entry>>>,
 }
 

@@ -15,16 +15,16 @@ const WRITE_BYTES: u64 = 4096;
 /// The share of the recent bytes that a namespace may have while all of the room is left is 1/`MOST_PART`. The share
 /// falls with the room.
 const MOST_PART: u64 = 2;
-/// The namespaces of the cluster's own components. Their writes, and those of cluster-scoped objects, are refused only
-/// when all writes are refused. Names are compared as a whole, because a tenant may create a namespace with any other
-/// name.
+/// The namespaces of the cluster's own components. Their writes, and the writes of cluster-scoped objects, are refused
+/// only when all writes are refused. Names are compared as a whole, because a tenant may create a namespace with any
+/// other name.
 const OWN: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
 
 /// The bytes written recently, by namespace.
 #[derive(Debug, Default)]
 pub struct Fill {
     now: Written,
-    /// The window before the present one.
+    /// The window before the present window.
     before: Written,
 }
 

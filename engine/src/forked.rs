@@ -142,7 +142,7 @@ impl ForkedLog {
         Ok(found)
     }
 
-    /// The shared events (those up to the fork) that are no longer current at `through`, because an event up to
+    /// The shared events (the events up to the fork) that are no longer current at `through`, because an event up to
     /// `through` has replaced or deleted their object. Events that were already removed are not included.
     fn replaced(&self, through: Offset) -> Result<Vec<Record>, Fault> {
         let begin = self.oldest()?;

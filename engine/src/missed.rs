@@ -39,7 +39,7 @@ pub struct Missed {
 #[derive(Debug, Default)]
 pub struct Ahead {
     offsets: VecDeque<Offset>,
-    /// All offsets up to this one were looked up.
+    /// All offsets up to this offset were looked up.
     through: Offset,
 }
 

@@ -116,8 +116,8 @@ impl Question {
 
 impl Drop for Question {
     fn drop(&mut self) {
-        // The log dropped the question. All requests fail, including those that arrived later. The next request asks a
-        // new question.
+        // The log dropped the question. All requests fail, including the requests that arrived later. The next request
+        // asks a new question.
         if let Some(NextQuestion { newest, .. }) = &self.next {
             *newest.lock() = Waiting::default();
         }

@@ -79,7 +79,7 @@ impl View {
         self.past.is_none()
     }
 
-    /// Whether the view's kinds are the current ones. A whole state had the current kinds when it was taken.
+    /// Whether the view's kinds are the current kinds. A whole state had the current kinds when it was taken.
     pub fn has_kinds_of_now(&self) -> bool {
         self.past.as_ref().is_none_or(|past| Arc::ptr_eq(&self.state.registry, &past.newest.registry))
     }

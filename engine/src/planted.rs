@@ -85,7 +85,7 @@ holdfast_planted::bugs! {
         UnknownTakenForDone,
         /// A decision is acknowledged when the log has stored it, before the earlier events of other servers are read.
         ReceiptAnswered,
-        /// The writer uses its own numbers instead of those of the log.
+        /// The writer uses its own numbers instead of the numbers of the log.
         NumbersOfOwn,
         /// A read of the newest version does not ask the log whether other servers have written.
         OthersUnread,

@@ -243,7 +243,7 @@ impl Book {
         own == 0 || own + bytes <= share(others, bytes_max)
     }
 
-    /// The reader with the most memory among those that have a charge which can be released.
+    /// The reader with the most memory among the readers that have a releasable charge.
     fn largest(&self) -> Option<Name> {
         let yielding = self.holders.iter().filter(|(_, holder)| !holder.yielding.is_empty());
         yielding.max_by_key(|(_, holder)| holder.bytes).map(|(name, _)| name.clone())

@@ -1,7 +1,7 @@
 //! Turns: a request that lost several races for an object queues for the right to write the object, and other writers
 //! queue behind the request.
 //!
-//! A decision that another write overtook is made again. Under a steady stream of faster writers this could repeat
+//! A decision that another write overtook is made again. Under a steady stream of other writers this could repeat
 //! forever. So after a few lost races a request takes a turn on the objects and claims for which it lost. Each of these
 //! objects and claims has a queue (a line), first in, first out. While the queue exists, each request that is about to
 //! write the same object or claim joins it, and is judged again when it has its turn. No other request writes during a

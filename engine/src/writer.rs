@@ -51,7 +51,7 @@ pub enum Input {
     Tail,
     /// Asks why writes are refused. The answer is `None` if they are not refused.
     Ask(oneshot::Sender<Option<String>>),
-    /// Ends the writer after the inputs before this one.
+    /// Ends the writer after the inputs before this input.
     Stop,
 }
 

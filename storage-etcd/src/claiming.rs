@@ -71,8 +71,9 @@ impl EtcdLog {
         through
     }
 
-    /// Releases addresses and node ports that Services no longer have, and those reserved for Services that were not
-    /// written. If a release fails, the repair of addresses and node ports releases them later.
+    /// Releases addresses and node ports that Services no longer have, and addresses and node ports that were reserved
+    /// for Services that were not written. If a release fails, the repair of addresses and node ports releases them
+    /// later.
     pub(crate) fn release_shares(&self, going: &[PendingDecision], records: &[Record]) -> u64 {
         let (mut addresses, mut ports) = (Vec::new(), BTreeSet::new());
         for decision in going {

@@ -331,7 +331,7 @@ impl EtcdLog {
                 let header = client::Header { revision: mod_revision, ..answer.header };
                 Ok(Decided { header, held: true, found: Vec::new() })
             }
-            // The key was written or deleted after the request, by this write or by another one.
+            // The key was written or deleted after the request, by this write or by another write.
             _ => Err(client::Fault::Unknown(why)),
         }
     }

@@ -66,8 +66,8 @@ impl OptionComparison {
         Ok(value.to_string().into())
     }
 
-    /// The options that differ from those of a running server, each with that server and its value, and the resources
-    /// that one of the two servers encrypts with a key that the other does not have.
+    /// The options that differ from the options of a running server, each with that server and its value, and the
+    /// resources that one of the two servers encrypts with a key that the other server does not have.
     pub fn differences(&self) -> Result<Vec<String>, Fault> {
         let found = self.etcd.range(&Range::of(self.all.clone()))?.found;
         let mut differences = Vec::new();

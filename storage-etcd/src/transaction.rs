@@ -65,8 +65,8 @@ pub struct ObjectWrite<'a> {
 }
 
 impl ObjectWrite<'_> {
-    /// One transaction of etcd, which writes nothing if a comparison fails. `written` contains the records of the
-    /// decision that are already written.
+    /// One transaction of etcd, which writes nothing if a comparison fails. `written` returns whether the decision's
+    /// record of an object (its resource and key) is already written.
     pub fn transaction(
         self,
         decision: &Decision,

@@ -92,7 +92,7 @@ impl Fork {
         let made = to.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists()).last();
         let made = made.map(Path::to_owned);
         make_private(to)?;
-        // If two forks begin at the same time, the lock refuses one before it changes the files of the other.
+        // If two forks begin at the same time, the lock refuses one fork before it changes the files of the other fork.
         let lock = FolderLock::take(to)?;
         let mut fork = Fork { folder: to.to_owned(), log: None, made, finished: false };
         Making::Fork.mark(to)?;
@@ -159,8 +159,8 @@ fn empty(folder: &Path) -> std::io::Result<()> {
 }
 
 /// Copies the files of a store between two of its changes. RocksDB never deletes or replaces a file without changing
-/// the manifest or the names in the folder. If both are the same before and after, the copy equals the files after a
-/// crash at that moment. Returns false if no attempt fell between two changes.
+/// the manifest or the names in the folder. If the manifest and the names are the same before and after the copy, the
+/// copy equals the files after a crash at that moment. Returns false if no attempt fell between two changes.
 fn link_between_changes(from: &Path, to: &Path) -> std::io::Result<bool> {
     for _ in 0..TRIES_MAX {
         std::fs::create_dir_all(to)?;

@@ -31,7 +31,7 @@ impl Import {
             check_new(folder)?;
         }
         make_private(folder)?;
-        // If two imports begin at the same time, the lock refuses one.
+        // If two imports begin at the same time, the lock refuses one import.
         Making::Import.mark(folder)?;
         let log = RocksLog::open_unnamed(folder, folder, FolderLock::take(folder)?)?;
         let begun = log.identity()?;

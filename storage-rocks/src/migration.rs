@@ -35,7 +35,7 @@ impl Migration {
     pub fn open(folder: &Path) -> Result<Migration, FolderFault> {
         Migration::has_begun(folder)?;
         make_private(folder)?;
-        // If two migrations begin at the same time, the lock refuses one.
+        // If two migrations begin at the same time, the lock refuses one migration.
         Making::Migration.mark(folder)?;
         let log = RocksLog::open_unnamed(folder, folder, FolderLock::take(folder)?)?;
         Ok(Migration { folder: folder.to_owned(), log })

@@ -1,8 +1,8 @@
-//! Repairs a damaged log: a new store is made from everything that can still be read of the old one.
+//! Repairs a damaged log: a new store is made from everything that can still be read of the old store.
 //!
 //! Every record has a checksum, so the repair need not trust any other part of the old store: damaged records are
 //! omitted. If the newest event of an object is damaged, the object's last intact version is written again as a new
-//! event at the end of the log, so that caches notice the change. The old store stays beside the new one.
+//! event at the end of the log, so that caches notice the change. The old store stays beside the new store.
 
 use crate::fault::{FolderFault, fault, record};
 use crate::folder::{close, make_private};
@@ -119,7 +119,7 @@ impl StoreDamage {
         let repaired = repaired.max(crate::store::oldest(db).unwrap_or(Offset::ZERO));
         each(db, EVENTS, |offset, bytes| {
             let Some(offset) = key::parse_offset(offset).filter(|offset| *offset > last) else { return Ok(()) };
-            // Offsets have no gaps, except those that an earlier repair left.
+            // Offsets have no gaps, except the gaps that an earlier repair left.
             if offset > repaired {
                 damaged.extend((last.max(repaired).0 + 1..offset.0).map(|missing| (Offset(missing), None)));
             }

@@ -224,7 +224,7 @@ fn options_body(body: &Body) -> Result<Option<Value>, Refusal> {
     Ok(Some(body))
 }
 
-/// `DeleteOptions` in a body take precedence over those in the query.
+/// `DeleteOptions` in a body take precedence over the options in the query.
 fn parse(body: &Value, query: &DeleteOptions) -> Result<(DeleteOptions, bool), Refusal> {
     let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let asked = body["dryRun"].as_array().map(Vec::as_slice).unwrap_or_default();

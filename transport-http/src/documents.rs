@@ -86,8 +86,8 @@ fn lock(past: &Past) -> std::sync::MutexGuard<'_, VecDeque<(Arc<Registry>, Arc<D
     past.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Documents that describe the API. Each is made at its first request, and made again only when the part of the API
-/// that it describes has changed.
+/// Documents that describe the API. Each document is made at its first request, and made again only when the part of
+/// the API that it describes has changed.
 pub struct Documents {
     /// The address at which clients reach the server: `10.0.0.1:6443`.
     pub(crate) server_address: String,

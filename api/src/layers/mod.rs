@@ -120,7 +120,7 @@ impl Layers<Infallible> for End {
     }
 }
 
-/// The layers after the current one.
+/// The layers after the current layer.
 pub(crate) struct Next<'a, Stage> {
     service: &'a Arc<Service>,
     rest: &'a dyn Layers<Stage>,

@@ -407,8 +407,8 @@ impl Drop for Trail {
                     }
                 };
                 self.answer(ended);
-                // A long-running request must have as many started events as ended ones, because monitoring counts
-                // both.
+                // A long-running request must have as many started events as ended events, because monitoring counts
+                // both kinds.
                 begun = if self.lasts { self.stage_event(Stage::ResponseStarted) } else { None };
             }
         }

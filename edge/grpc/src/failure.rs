@@ -93,7 +93,7 @@ fn innermost<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) 
     deepest
 }
 
-/// An error's text, followed by those of its sources.
+/// An error's text, followed by the texts of its sources.
 pub fn causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

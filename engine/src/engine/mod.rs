@@ -50,8 +50,8 @@ use apart::Family;
 
 /// The maximum number of decisions that wait for the writer. If there are more, the server answers that it is busy.
 const QUEUE_COMMANDS_MAX: usize = 4096;
-/// The same limit for a fork. A fork does not wait for a disk, and a process may have hundreds of forks with a queue
-/// each.
+/// The maximum number of waiting decisions of a fork. A fork does not wait for a disk, and a process may have hundreds
+/// of forks with a queue each.
 const FORK_COMMANDS_MAX: usize = 1024;
 /// How long a read waits for a version that is not written yet.
 const FUTURE_VERSION_WAIT: Duration = Duration::from_secs(3);
@@ -426,7 +426,7 @@ impl Engine {
         &self.options.settings.token_key
     }
 
-    /// The state of this version, if it is the newest or a pinned one.
+    /// The state of this version, if it is the newest version or a pinned version.
     pub(crate) fn kept(&self, offset: Offset) -> Option<Arc<State>> {
         let newest = self.own_snapshot();
         if newest.offset == offset { Some(newest) } else { self.pins.get(offset) }

@@ -40,7 +40,8 @@ impl WaitingBytes {
         let before = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         if before == bytes && self.counted.load(Ordering::Relaxed) > 0 {
             let mut charge = self.charge();
-            // An event may have arrived in between. Its bytes then stay counted, or are counted with the next event.
+            // An event may have arrived between these two operations. Its bytes then stay counted, or are counted with
+            // the next event.
             if self.bytes.load(Ordering::Relaxed) == 0 {
                 self.counted.store(0, Ordering::Relaxed);
                 if let Some(charge) = charge.as_mut() {

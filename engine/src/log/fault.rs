@@ -50,7 +50,7 @@ impl Fault {
     }
 }
 
-/// An event whose bytes differ from the written ones.
+/// An event whose bytes differ from the bytes that were written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the log's event {offset} is damaged: {damage}")]
 pub struct DamagedEvent {

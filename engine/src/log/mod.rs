@@ -1,8 +1,8 @@
 //! The engine's interface to the log. All other state is a projection of the log.
 //!
 //! [`LogRead`] has the reads of every log; [`Log`] adds the operations of this process's single writer. Other processes
-//! may append to the same log. An append may then return [`Append::Behind`], and [`Log::tail`] returns the others'
-//! events.
+//! may append to the same log. An append may then return [`Append::Behind`], and [`Log::tail`] returns the events of
+//! the other processes.
 
 mod fault;
 mod proposal;
@@ -137,7 +137,7 @@ pub trait LogRead: Send + Sync + 'static {
         }
     }
 
-    /// The log's name; empty for a log without one.
+    /// The log's name; empty for a log without a name.
     fn identity(&self) -> Result<Identity, Fault> {
         Ok(Identity::default())
     }

@@ -20,7 +20,7 @@ pub struct Decision {
     /// The indexes of the decision's records in the proposal. Each record requires that the event it
     /// [replaces](Record::replaces) is the newest event of its object, or that no such object exists.
     pub records: Range<usize>,
-    /// The versions that the decision requires in addition to those that its records replace.
+    /// The versions that the decision requires in addition to the versions that its records replace.
     pub expects: Vec<Expected>,
     /// Claims that no other object may hold, each with the index of the record whose object claims it.
     pub claims: Vec<(usize, Arc<str>)>,

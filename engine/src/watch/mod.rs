@@ -380,7 +380,8 @@ impl Watch {
         Some(delivery)
     }
 
-    /// Joins the hub again after the hub dropped this watcher. The log has the events in between.
+    /// Joins the hub again after the hub dropped this watcher. The watcher reads the events that it missed from the
+    /// log.
     fn rejoin(&mut self) {
         let before = self.engine.own_snapshot();
         self.source = Source::join(&self.engine, &self.selection, &before).0;

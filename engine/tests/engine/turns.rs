@@ -230,7 +230,8 @@ fn writers_with_a_slow_webhook_all_get_through() {
         let engine = with_a_thing(Arc::new(SlowWebhook::default())).await;
         let mut writers = JoinSet::new();
         for writer in 0..WRITERS {
-            // Writes in the stored version need no webhook, so they are always faster.
+            // Writes in the stored version need no webhook, so they always overtake the request that waits for the
+            // webhook.
             let version = if writer % 2 == 0 { "v1" } else { "v2" };
             let engine = engine.clone();
             let field = format!("w{writer}");

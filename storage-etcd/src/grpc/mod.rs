@@ -147,7 +147,7 @@ impl Members {
         }
     }
 
-    /// Makes later calls try another member before this one.
+    /// Makes later calls try another member before this member.
     fn leave(&self, member: &Member) {
         let at = self.asked.load(Ordering::Relaxed);
         if std::ptr::eq(&raw const self.members[at % self.members.len()], member) {

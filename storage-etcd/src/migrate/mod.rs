@@ -234,7 +234,7 @@ fn move_all<T: Destination>(
 ) -> Result<(), Stopped> {
     let after = note.after.clone();
     std::thread::scope(|scope| {
-        // One batch is written while the next one is read.
+        // One batch is written while the next batch is read.
         let (sender, batches) = sync_channel(1);
         let reading = scope.spawn(move || read(source, target, &after, &sender));
         let mut done = Ok(());

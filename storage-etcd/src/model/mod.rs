@@ -186,7 +186,7 @@ impl Model {
         self.0.moved.notify_all();
     }
 
-    /// A new cluster with the current content of this one, as from a backup. Delayed calls do not reach it.
+    /// A new cluster with the current content of this cluster, as from a backup. Delayed calls do not reach it.
     pub fn backup(&self) -> Model {
         let state = self.0.lock();
         let backup = Model::default();

@@ -34,7 +34,7 @@ pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
         log.with(flush)?;
         log.room().wake_waiters();
     }
-    // Rewritten events stay in the newest level until the old tables are dropped. A compaction in between could move
+    // Rewritten events stay in the newest level until the old tables are dropped. A compaction before that could move
     // these events into a table that is then dropped.
     log.let_compact(false)?;
     if log.failed_in_background() {

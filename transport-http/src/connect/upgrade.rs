@@ -89,8 +89,8 @@ async fn refused(response: http::Response<Incoming>) -> Result<Answered, Refusal
     Ok(Answered::now(Response::from_parts(parts, words.into())))
 }
 
-/// Joins both connections. As in Kubernetes, both connections end when the first side has ended and its last bytes are
-/// delivered.
+/// Joins the connections of client and server. As in Kubernetes, both connections end when the first side has ended and
+/// its last bytes are delivered.
 fn joined(
     outing: &Outing<'_>,
     mut response: http::Response<Incoming>,

@@ -22,7 +22,7 @@ pub enum Cause {
 
 const WORDS: usize = 8;
 const MARKS: usize = WORDS * 64;
-/// The number of marks before those of streams.
+/// The number of marks before the marks of streams.
 const FIRST_STREAM: usize = 3;
 
 impl Cause {

@@ -199,10 +199,10 @@ impl ServiceAccountTokens {
         Some(jwt::sign(*algorithm, id, key, claims))
     }
 
-    /// The user of a token, and those of the given audiences for which the token is valid. The token must be signed by
-    /// this issuer, be current, and be for one of the audiences, and its account must still exist. Returns `None` if
-    /// another issuer signed the token, and an error if the token is no longer valid. `told` receives the warnings for
-    /// the client and the audit annotations.
+    /// The user of a token, and the given audiences for which the token is valid. The token must be signed by this
+    /// issuer, be current, and be for one of the audiences, and its account must still exist. Returns `None` if another
+    /// issuer signed the token, and an error if the token is no longer valid. `told` receives the warnings for the
+    /// client and the audit annotations.
     pub fn verify(
         &self,
         state: &State,

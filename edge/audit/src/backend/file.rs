@@ -174,7 +174,7 @@ fn whole(file: &fs::File, lines: &[u8], mut write: impl FnMut(&[u8]) -> io::Resu
     Ok(())
 }
 
-/// Renames the file to a name with the current time, and opens a new one.
+/// Renames the file to a name with the current time, and opens a new file.
 fn rotate(path: &Path, rotation: Rotation) -> io::Result<fs::File> {
     // The time is increased until the name is free, so that no old file is overwritten if files are rotated within a
     // millisecond.

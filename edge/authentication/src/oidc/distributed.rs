@@ -40,7 +40,7 @@ impl Issuer {
         Ok(())
     }
 
-    /// The issuer of a URL, with the same authority, audiences and algorithms as this one.
+    /// The issuer of a URL, with the same authority, audiences and algorithms as this issuer.
     fn other(&self, url: &str) -> Arc<Issuer> {
         if let Some(known) = self.others.lock().unwrap_or_else(PoisonError::into_inner).get(url) {
             return known.clone();

@@ -418,7 +418,7 @@ impl Kms {
         }
     }
 
-    /// Whether a value of this plug-in, without its prefix, has another key id than the current one.
+    /// Whether a value of this plug-in, without its prefix, has another key id than the current key id.
     pub fn is_outdated(&self, sealed: &[u8]) -> bool {
         let Some(current) = self.current.load_full().filter(|_| self.version == Version::V2) else { return false };
         v2::EncryptedObject::decode(sealed)
