@@ -1,4 +1,4 @@
-//! Reads of the past: the cluster at any version that the log still has.
+//! Reads the cluster at any past version that the log still has.
 //!
 //! The cost depends on the objects that are read, but neither on the number of later events nor on the size of the
 //! cluster. The log's index of versions gives the newest event of each object at the version. For most objects this is

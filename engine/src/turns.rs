@@ -1,5 +1,5 @@
-//! Turns: a request that lost several races for an object queues for the right to write the object, and other writers
-//! queue behind the request.
+//! Turns. A request that lost several races for an object queues for the right to write the object alone, and other
+//! writers queue behind the request.
 //!
 //! A decision that another write overtook is made again. Under a steady stream of other writers this could repeat
 //! forever. So after a few lost races a request takes a turn on the objects and claims for which it lost. Each of these

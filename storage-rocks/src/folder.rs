@@ -1,4 +1,4 @@
-//! Access to a data folder: only its owner may read or change its content.
+//! Restricts access to a data folder. Only the folder's owner may read or change its content.
 //!
 //! The log contains every Secret, and the folder also contains keys.
 

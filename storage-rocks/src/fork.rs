@@ -1,5 +1,5 @@
-//! Forks of a log: a new log that begins with the events of another log up to a version. The time to make a fork does
-//! not grow with the log.
+//! Makes forks of a log. A fork is a new log that begins with the events of another log up to a version. The time to
+//! make a fork does not grow with the log.
 //!
 //! Tables never change, so both logs share them as hard links. Data younger than the tables is copied. Then the events
 //! after the version are removed, at a cost that depends only on these events. The folder is marked until the whole new

@@ -24,13 +24,13 @@ use std::path::{Path, PathBuf};
 pub enum Repair {
     /// The object again has the content of version `intact`.
     PutBack { object: String, damaged: Offset, intact: Offset },
-    /// No version of the object could be read: the object is lost.
+    /// No version of the object could be read, so the object is lost.
     Lost { object: String, damaged: Offset },
     /// An old version of an object, or a version of a deleted object, is lost.
     Forgotten { object: String, damaged: Offset },
     /// The event could not be read, and its object is unknown.
     Unknown { damaged: Offset },
-    /// The end of the store could not be read: later events, if there were any, are lost.
+    /// The end of the store could not be read, so later events, if there were any, are lost.
     End { after: Offset },
     /// The folder of the old store.
     Kept { folder: PathBuf },

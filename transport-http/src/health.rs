@@ -67,7 +67,7 @@ const WRITER_PATIENCE: Duration = Duration::from_secs(10);
 struct Looked {
     writer: Health,
     readable: Result<(), String>,
-    /// The failed checks: name and reason.
+    /// The failed checks, each with its name and the reason.
     failed: Vec<(String, String)>,
 }
 
@@ -75,7 +75,8 @@ impl Looked {
     /// Gets the health values that the wanted checks of a path need.
     async fn look(checks: &Checks<'_>, path: &str, wanted: impl Fn(&str) -> bool) -> Looked {
         let readable = match path {
-            // Liveness does not depend on this check: a restart would not help against many reads or a slow disk.
+            // Liveness does not depend on this check, because a restart would not help against many reads or a slow
+            // disk.
             "livez" => Ok(()),
             _ => {
                 let log = checks.engine.log().clone();

@@ -38,7 +38,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Limits log lines about invalid credentials: any client can send many credentials of any length.
+/// Limits log lines about invalid credentials, because any client can send many credentials of any length.
 static UNKNOWN: Sparing = Sparing::new();
 /// The maximum number of bytes of the reason in such a log line.
 const WHY_BYTES_MAX: usize = 1 << 10;

@@ -1,4 +1,4 @@
-//! A watch over a WebSocket: one message for each event, text for JSON and binary for Protobuf.
+//! Sends a watch over a WebSocket, as one message for each event. A message is text for JSON and binary for Protobuf.
 
 use crate::respond::Response;
 use crate::transport::lifecycle::Lifecycle;

@@ -1,5 +1,5 @@
-//! Audit: describes every request for metrics, and records it as the audit policy requires. The transport that writes
-//! the answer records the end of the request by the [`Trail`] in the answer.
+//! The audit layer describes every request for metrics, and records it as the audit policy requires. The transport that
+//! writes the answer records the end of the request by the [`Trail`] in the answer.
 
 use super::stages::{Audited, CallParts, Received};
 use super::{Layer, Next, Outcome, RequestContext};

@@ -1,4 +1,5 @@
-//! Authorization: decides whether this user may make this request, by the chain of authorizers and the current roles.
+//! The authorization layer decides whether the user may make the request, by the chain of authorizers and the current
+//! roles.
 
 use super::stages::{Authorized, CallParts, Dispatched};
 use super::{Layer, Next, Outcome, RequestContext, audit, refused};

@@ -1,4 +1,4 @@
-//! Flow control: limits the requests in progress, so that one user cannot block the others.
+//! The flow control layer limits the requests in progress, so that one user cannot block the other users.
 //!
 //! With priority and fairness, requests wait for their turn. Without it, a request over the limit is refused.
 //! Long-running requests hold no place; a watch holds a place only while it begins. A read that waits for a future

@@ -95,7 +95,7 @@ impl Elsewhere for Agnostic {
     }
 }
 
-/// The cache key of a token and its audiences: a digest, so that the cache contains no tokens.
+/// The cache key of a token and its audiences. The key is a digest, so that the cache contains no tokens.
 pub(crate) fn key(token: &str, audiences: &[String]) -> [u8; 32] {
     let mut digest = Sha256::new();
     for text in [token].into_iter().chain(audiences.iter().map(String::as_str)) {

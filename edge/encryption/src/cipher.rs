@@ -109,7 +109,7 @@ pub fn random<const N: usize>() -> Result<[u8; N], Unsealed> {
     Ok(bytes)
 }
 
-/// HKDF-Expand with SHA-256 for one block: derives a key for one purpose.
+/// Derives a key for one purpose, by HKDF-Expand with SHA-256 for one block.
 pub fn expand(key: &[u8], purpose: &[u8]) -> [u8; 32] {
     mac(key, &[purpose, &[1]]).finalize().into_bytes().into()
 }

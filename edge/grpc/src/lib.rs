@@ -1,4 +1,4 @@
-//! Calls over gRPC: channels on connections that the caller opens, and the text of a failed call.
+//! Makes calls over gRPC, by channels on connections that the caller opens, and gives the text of a failed call.
 //!
 //! A channel connects at its first call, and again after the connection was lost. The callers set the deadlines,
 //! because each caller reports a late answer with another text.

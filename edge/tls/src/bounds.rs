@@ -42,8 +42,8 @@ pub struct Bounds {
 /// The default number of requests in progress on one HTTP/2 connection.
 pub const STREAMS_MAX: u32 = 250;
 
-/// The maximum number of handshakes in progress: enough to use all cores, and few enough that other work does not wait
-/// for them.
+/// The maximum number of handshakes in progress. The number is large enough to use all cores, and small enough that
+/// other work does not wait for handshakes.
 pub const HANDSHAKES_MAX: usize = 32;
 /// The maximum memory of one connection before its first request has identified the user.
 const CONNECTION_BYTES: u64 = 64 << 10;

@@ -321,7 +321,7 @@ fn keep_suites(provider: &mut CryptoProvider, names: &[String]) -> Vec<String> {
     let unknown = names.iter().filter(|name| !suites::exists(name));
     let faults = unknown.map(|name| format!("Cipher suite {name} not supported or doesn't exist")).collect();
     if !names.is_empty() {
-        // As in Go, the list applies only to TLS 1.2: the suites of 1.3 are not configurable.
+        // As in Go, the list applies only to TLS 1.2, because the suites of TLS 1.3 are not configurable.
         let is_wanted = |suite: CipherSuite| names.iter().any(|name| suites::is(suite, name));
         provider.cipher_suites.retain(|suite| suite.tls13().is_some() || is_wanted(suite.suite()));
     }

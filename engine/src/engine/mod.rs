@@ -240,10 +240,10 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Forks the cluster: another cluster in memory that begins with this cluster's present state, or with the state at
-    /// a version that the log still has. The fork shares the events up to that version; the events that it writes count
-    /// against `room`. Forking the newest version takes almost no time; an older version must first be folded from the
-    /// log.
+    /// Forks the cluster. The fork is another cluster in memory that begins with this cluster's present state, or with
+    /// the state at a version that the log still has. The fork shares the events up to that version; the events that it
+    /// writes count against `room`. Forking the newest version takes almost no time; an older version must first be
+    /// folded from the log.
     pub async fn fork(self: &Arc<Self>, at: Option<Offset>, room: &Room) -> Result<Arc<Engine>, Fault> {
         let newest = self.own_snapshot();
         let at = at.filter(|at| *at != newest.offset);
@@ -507,7 +507,8 @@ impl Engine {
     }
 }
 
-/// The refusal if the log's last offset cannot be read: the state may be old, so requests are not answered from it.
+/// The refusal if the log's last offset cannot be read. The state may then be old, so requests are not answered from
+/// it.
 fn unreachable(fault: Fault) -> Refusal {
     Refusal::Unavailable(Unavailable::Log(fault.to_string()))
 }

@@ -16,7 +16,7 @@ pub enum Fault {
     Damaged(Cause),
     #[error("too old resource version: {asked} ({oldest})")]
     Forgotten { asked: Offset, oldest: Offset },
-    /// This fault is no error: the kind was redefined or deleted, so watches must begin again.
+    /// This fault is no error. The kind was redefined or deleted, so watches must begin again.
     #[error("the kind was redefined or deleted")]
     Redefined,
     #[error("{what}")]

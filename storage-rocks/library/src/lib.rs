@@ -1,4 +1,4 @@
-//! RocksDB, compiled quickly. This crate has no code: crates that depend on it are linked with the library that
+//! RocksDB, compiled quickly. This crate has no code. Crates that depend on it are linked with the library that
 //! `build.rs` makes.
 //!
 //! `librocksdb-sys` compiles each of RocksDB's 343 files separately, and most of that time is spent parsing the same

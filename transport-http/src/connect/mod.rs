@@ -165,7 +165,7 @@ fn unreached(why: Unreached) -> Refusal {
     }
 }
 
-/// The answer to an impossible upgrade: plain text, as the libraries of Kubernetes' server send it.
+/// The answer to an impossible upgrade. It is plain text, as the libraries of Kubernetes' server send it.
 fn not_upgraded(refusal: NotUpgraded) -> Response {
     let (parts, text) = refusal.into_response().into_parts();
     Response::from_parts(parts, text.into())

@@ -116,7 +116,7 @@ where
     }
 }
 
-/// Begins a body that is long or of unknown length: its head is sent with the first pieces.
+/// Begins a body that is long or of unknown length. The head is sent with the first pieces of the body.
 pub async fn begin<B: Body<Data = Bytes> + Unpin>(head: Parts, body: B, pen: Pen<B>) {
     let made = make(body).await;
     pen.send(Content::Begun(head, made));

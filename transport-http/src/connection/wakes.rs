@@ -68,8 +68,8 @@ impl Wakes {
         self.is_awake.store(true, Ordering::SeqCst);
     }
 
-    /// Called when the task is about to rest. Returns false if a cause was marked in the meantime: then the task must
-    /// run again.
+    /// Called when the task is about to rest. Returns false if a cause was marked in the meantime, because then the
+    /// task must run again.
     pub fn rest(&self, task: &Waker) -> bool {
         // The flag is lowered before the marks are read. A waker sets its mark before it reads the flag: so either the
         // waker wakes the task, or the mark is seen here.

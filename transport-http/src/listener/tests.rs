@@ -367,7 +367,7 @@ async fn who_is_answered_before_the_body_was_read_is_told_and_gets_the_answer() 
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("fine"), "{answer}");
     assert!(answer.contains("connection: close\r\n"), "{answer}");
 
-    // HTTP/2 has no such header: the stream is reset after the response, and the connection continues.
+    // HTTP/2 has no such header. Instead the stream is reset after the response, and the connection continues.
     let mut connection = server.begin(65_535).await;
     const POST: &[u8] = b"\x83\x87\x44\x08/refused\x41\x01a";
     connection.write_all(&frame(HEADERS, END_HEADERS, 1, POST)).await.unwrap();

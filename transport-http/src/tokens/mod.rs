@@ -1,4 +1,4 @@
-//! Service account tokens: signed and verified here, and valid only while the objects that they are bound to exist.
+//! Signs and verifies service account tokens, which are valid only while the objects that they are bound to exist.
 
 mod bound;
 mod keys;

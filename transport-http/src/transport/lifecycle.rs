@@ -1,4 +1,5 @@
-//! How a server starts and stops: when it is ready, which requests are in progress, and in which order it ends them.
+//! The start and the stop of a server. This module determines when the server is ready, counts the requests in
+//! progress, and ends them in order.
 //!
 //! When a server stops, it becomes unready first, and still serves as before. Then it may refuse new requests, it ends
 //! watches, and in the end it accepts no more connections.
@@ -59,7 +60,7 @@ impl Lifecycle {
         }
     }
 
-    /// Marks the server as ready: all objects exist on which clients rely.
+    /// Marks the server as ready. The caller has created all objects on which clients rely.
     pub fn set_ready(&self) {
         self.ready.send_replace(true);
     }

@@ -73,7 +73,7 @@ impl Transport {
         self.service.engine()
     }
 
-    /// Marks the server as ready: all objects exist on which clients rely.
+    /// Marks the server as ready. The caller has created all objects on which clients rely.
     pub fn set_ready(&self) {
         self.lifecycle.set_ready();
     }
@@ -157,7 +157,7 @@ impl Transport {
         }
     }
 
-    /// The transport over the engine of a fork: it authenticates the same users, and shares the bounds of requests.
+    /// The transport over the engine of a fork. It authenticates the same users, and shares the bounds of requests.
     pub(crate) fn beside(&self, engine: Arc<Engine>, identity: ForkIdentity) -> Result<Arc<Transport>, Fault> {
         let cluster = engine.log().identity()?.id.unwrap_or_default();
         let authenticator = Arc::new(self.authenticator.beside(cluster));

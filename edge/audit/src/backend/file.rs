@@ -343,7 +343,7 @@ mod tests {
         place.write(b"line 1\n").expect("written");
         fs::remove_file(&path).expect("taken away");
         place.write(b"line 2\n").expect("written");
-        // The folder is replaced by a file: no new log file can be opened in it.
+        // The folder is replaced by a file, so no new log file can be opened in it.
         fs::rename(folder.path().join("logs"), folder.path().join("elsewhere")).expect("moved");
         fs::write(folder.path().join("logs"), "").expect("a file");
         place.write(b"line 3\n").expect_err("no folder");

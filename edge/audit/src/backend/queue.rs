@@ -121,7 +121,7 @@ async fn drain(feed: Feed, mut events: mpsc::Receiver<Event>, batches: Batches) 
     sent.join_all().await;
 }
 
-/// The next batch: a full one, or the events that arrived within `wait_max`.
+/// The next batch, which is a full batch or the events that arrived within `wait_max`.
 async fn gather(events: &mut mpsc::Receiver<Event>, batches: Batches) -> Option<Vec<Event>> {
     let mut batch = vec![events.recv().await?];
     let end = Instant::now() + batches.wait_max;

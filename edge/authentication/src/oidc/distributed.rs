@@ -1,4 +1,5 @@
-//! Distributed claims: a token names another server that has the claim. That server answers with a token of its own.
+//! Fetches distributed claims. For such a claim, a token names another server, which answers with a token that has the
+//! claim.
 
 use super::claims::{Mapping, Rules, TextSource};
 use super::{Issuer, Settings};

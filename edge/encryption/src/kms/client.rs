@@ -1,4 +1,4 @@
-//! Calls to a KMS plug-in: unary gRPC on a Unix socket.
+//! Calls a KMS plug-in by unary gRPC on a Unix socket.
 //!
 //! Calls run on a separate thread. So both async and blocking code can wait for a call, and a plug-in that does not
 //! answer blocks no worker and no writer.

@@ -1,4 +1,4 @@
-//! Envelope encryption with a KMS plug-in: values are encrypted here, with keys that only the plug-in can decrypt.
+//! Envelope encryption with a KMS plug-in. Values are encrypted here, with keys that only the plug-in can decrypt.
 //!
 //! A key is made before it is needed, because [`Kms::seal`], which the log calls while it writes, must not call a
 //! plug-in. Version 1 makes a key for each write. Version 2 has one seed for as long as the plug-in reports the same

@@ -1,4 +1,4 @@
-//! Counts connections, and queues handshakes: each address has a queue, and addresses take turns.
+//! Counts connections, and queues handshakes. Each address has a queue, and addresses take turns.
 
 use super::GiveWay;
 use crate::bounds::Bounds;

@@ -172,7 +172,8 @@ impl PeerVerifier {
             return JudgedPeer { peer: Peer::Certificate(user), until };
         }
         let judged = self.judge_anew(chain, now);
-        // Only trusted chains are cached: another chain may become trusted later, when a certificate becomes valid.
+        // Only trusted chains are cached, because another chain may become trusted later, when a certificate becomes
+        // valid.
         if let Peer::Certificate(user) = &judged.peer {
             let mut known = self.lock();
             if known.len() >= KNOWN_MAX {
