@@ -319,8 +319,8 @@ impl Service {
         text
     }
 
-    /// The duration of a watch whose client names none. Durations are spread, so that clients do not all reconnect at
-    /// once.
+    /// The duration of a watch whose client names no duration. Durations are spread, so that clients do not all
+    /// reconnect at once.
     pub(crate) fn watch_time(&self) -> Duration {
         let least = self.watch_min.as_secs();
         Duration::from_secs(least + self.engine.stamp().seed % least.max(1))

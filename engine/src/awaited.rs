@@ -56,7 +56,7 @@ impl Awaited {
             .find_map(|(place, decided)| Some((place, decided.nth(state, record)?)))?;
         let command = &mut self.decisions[place].command;
         let write = command.writes.get_mut(nth)?;
-        // The index is cloned and stays in the write, because after a fault the same event may be read again.
+        // The index is cloned, so that the write keeps it: after a fault the same event may be read again.
         let index = write.index.clone();
         let (_, change) = change_at(write, record.offset(), record.time_ms);
         write.index = index;

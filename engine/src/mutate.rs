@@ -418,7 +418,7 @@ impl Engine {
         }
     }
 
-    /// Calls webhooks concurrently. Returns the answer of each, or the reason why there is none.
+    /// Calls webhooks concurrently. Returns the answer of each webhook, or the reason why there is no answer.
     async fn review(&self, calls: Vec<Call>) -> Vec<(Call, Reviewed)> {
         if planted(Bug::WebhookUnasked) {
             let agreed = |call: &Call| {

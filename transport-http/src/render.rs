@@ -20,7 +20,7 @@ use holdfast_service::{Listed, Reply, RequestSlot, Shown};
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// Writes a reply in the form that the client accepts. The call keeps its place until that is done.
+/// Writes a reply in the form that the client accepts. The call keeps its place until the reply is written.
 pub async fn reply(
     transport: &Arc<Transport>,
     reply: Reply,

@@ -1,9 +1,9 @@
 //! The ciphers, each bound to the place of the value that it encrypts.
 //!
 //! AES-GCM authenticates the place together with the value. Secretbox cannot authenticate additional data, and AES-CBC
-//! authenticates nothing. So in Holdfast's logs the output of these two ends with a MAC over the output and the place,
-//! with a key derived from the cipher's key. In etcd, where kube-apiserver must be able to read the value, there is no
-//! MAC.
+//! authenticates nothing. So in Holdfast's logs the output of these two ciphers ends with a MAC over the output and the
+//! place, with a key derived from the cipher's key. In etcd, where kube-apiserver must be able to read the value, there
+//! is no MAC.
 
 use aes_gcm::aead::consts::U12;
 use aes_gcm::aead::{Aead, Payload};

@@ -46,7 +46,7 @@ pub struct RocksLog {
 pub enum Durability {
     /// The events are on the disk: acknowledged events survive a power cut.
     Synced,
-    /// The operating system has the events. This is enough for a folder that is removed with its process.
+    /// The operating system has received the events. This is enough for a folder that is removed with its process.
     Unsynced,
 }
 

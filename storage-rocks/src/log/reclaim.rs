@@ -323,7 +323,8 @@ mod tests {
         for batch in made.chunks(10) {
             log.append(batch).expect("appended");
         }
-        // All objects of the first third are deleted, two in three of the second third, and none of the last.
+        // All objects of the first third are deleted, two of three objects of the second third, and no object of the
+        // last third.
         let third = OBJECTS / 3;
         let gone = (1..=third).chain((third + 1..2 * third).filter(|key| key % 3 > 0));
         let deleted: Vec<Record> = gone.zip(OBJECTS + 1..).map(|(key, offset)| record(offset, key, key, 100)).collect();

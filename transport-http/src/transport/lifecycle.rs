@@ -103,7 +103,7 @@ impl Lifecycle {
     /// Resolves when long-running requests are to end.
     pub fn stopped(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
         let mut stopping = self.stopping.subscribe();
-        // A dropped sender means that the server has ended.
+        // The server has also ended if the sender was dropped.
         async move { drop(stopping.wait_for(|stopping| *stopping).await) }
     }
 
