@@ -1,10 +1,10 @@
 //! Decisions that are or may be in the log, but whose events the log's tail has not shown yet.
 //!
-//! A log that numbers its events itself reports the offsets of a decision. Or it gives no answer, so that the outcome
-//! is unknown. In both cases the client is answered only after the decision's events were folded into the state, and
-//! after all events that other servers appended before them. Readers of this server then see the outcome that the
-//! client got. A decision's events are recognized by the offsets that the log reported. Without offsets they are
-//! recognized by their time and their actor, which includes the id of the request.
+//! A log that numbers its events itself reports the offsets of a decision. Or the log gives no answer, so that the
+//! outcome is unknown. In both cases the client is answered only after the decision's events were folded into the
+//! state, and after all events that other servers appended before them. Readers of this server then see the outcome
+//! that the client got. A decision's events are recognized by the offsets that the log reported. Without offsets they
+//! are recognized by their time and their actor, which includes the id of the request.
 
 use crate::commit::{Command, Rejection};
 use crate::numbering::change_at;

@@ -173,8 +173,8 @@ mod tests {
         let held = poll(pin!(turns.take(&one))).expect("nobody else is there");
         let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(turns.take(&one))).collect();
         waiting.iter_mut().for_each(|waiting| assert!(poll(waiting.as_mut()).is_none()));
-        // One request is cancelled while it waits, and another just after it got its turn. The last request still gets
-        // its turn.
+        // One request is cancelled while it waits, and another request just after it got its turn. The last request
+        // still gets its turn.
         let mut last = waiting.pop().expect("three");
         let served = waiting.pop().expect("two");
         drop(waiting);

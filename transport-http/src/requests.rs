@@ -137,7 +137,8 @@ impl Transport {
                 // The answer is boxed, because each future around it would contain it twice and move it.
                 let answer = Box::pin(self.answer(head, understood, (user, acting_as, told), &id, source, body));
                 let answer = trace::within(following.as_ref().map(Following::context), answer);
-                // The service catches panics in its layers; this catches panics in parsing and rendering.
+                // The service catches panics in its layers; this call of `caught` catches panics in parsing and
+                // rendering.
                 match within(patience, holdfast_service::caught(answer)).await.and_then(|answered| answered) {
                     Ok(answered) => answered,
                     Err(refusal) => {

@@ -41,7 +41,7 @@ impl VerifierChain {
 
     async fn find(&self, token: &str, audiences: &[String]) -> Result<Option<Reviewed>, String> {
         let _asking = self.metrics.asking();
-        // After an error of one verifier, the next one may still verify the token.
+        // After an error of one verifier, the next verifier may still verify the token.
         let mut errors = Vec::new();
         for one in &self.all {
             match one.review(token, audiences).await {

@@ -36,7 +36,7 @@ fn shaking_and_waiting(guests: &Guests) -> (usize, usize) {
     (count.shaking, count.waiting)
 }
 
-/// Counts how many of these connections are replaced by others.
+/// Counts how many of these connections are replaced by other connections.
 fn given_away(places: &[ConnectionSlot]) -> Arc<AtomicUsize> {
     let count = Arc::new(AtomicUsize::new(0));
     for place in places {
