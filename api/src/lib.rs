@@ -4,9 +4,9 @@
 //! and renders the [`Reply`]. A caller in the same process makes the call itself, without parsing or rendering. In both
 //! cases the call passes the same layers, which have one file each; [`layers::all`](layers) lists them in order.
 //!
-//! This crate has no HTTP: replies and refusals are data. The transport converts them to codes and `Status` documents
-//! for its answers. Through [`Statuses`], the service uses the same conversion for metrics and audit events. The
-//! server's own work is in [`housekeeping`]; the requests of this work pass the same layers.
+//! This crate does not use HTTP, so replies and refusals are data. The transport converts them to codes and `Status`
+//! documents for its answers. Through [`Statuses`], the service uses the same conversion for metrics and audit events.
+//! The server's own work is in [`housekeeping`]; the requests of this work pass the same layers.
 
 mod authorities;
 mod call;

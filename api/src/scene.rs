@@ -13,7 +13,7 @@ use holdfast_core::state::State;
 use holdfast_engine::{Engine, Reader, View, Wanted};
 use std::sync::Arc;
 
-/// The state that a call sees.
+/// The state that a call reads.
 #[derive(Clone)]
 pub enum Scene {
     Present(Arc<State>),
@@ -85,7 +85,7 @@ impl Scene {
         matches!(self, Scene::Past(_))
     }
 
-    /// Whether the kinds of the scene are the current ones.
+    /// Whether the kinds of the scene are the current kinds.
     pub fn has_kinds_of_now(&self) -> bool {
         match self {
             Scene::Past(view) => view.has_kinds_of_now(),
@@ -109,7 +109,7 @@ impl Scene {
         }
     }
 
-    /// A state with the wanted objects. It may have no other objects.
+    /// A state with at least the wanted objects. A state of the past contains no other objects.
     pub(crate) async fn part(
         &self,
         engine: &Arc<Engine>,

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The service. A server has one, which all transports and all callers in the process share.
+/// The service. A server has one service, which all transports and all callers in the process share.
 pub struct Service {
     engine: Arc<Engine>,
     layers: Box<dyn Layers<Received>>,
@@ -252,7 +252,8 @@ impl Service {
         self.auditor.as_ref()
     }
 
-    /// Calls `judge` with an authorizer for the roles of this state, and asks the webhooks that it needs.
+    /// Calls `judge` with an authorizer for the roles of this state, and calls the webhooks whose answers `judge`
+    /// needs.
     pub async fn judged<T>(&self, state: &State, judge: impl Fn(&Authorizer<'_>) -> T) -> T {
         let mut opinions = Opinions::new();
         loop {
@@ -318,8 +319,8 @@ impl Service {
         text
     }
 
-    /// The duration of a watch whose client names none. Durations are spread, so that clients do not all reconnect at
-    /// once.
+    /// The duration of a watch whose client names no duration. Durations are spread, so that clients do not all
+    /// reconnect at once.
     pub(crate) fn watch_time(&self) -> Duration {
         let least = self.watch_min.as_secs();
         Duration::from_secs(least + self.engine.stamp().seed % least.max(1))

@@ -1,9 +1,9 @@
 //! Places for requests in progress. Each user may hold a fair share of them. Places are counted without a lock.
 //!
-//! While less than half of the places are taken, every request gets a place. When more are taken, a user may hold no
-//! more than an equal share of all places, so that one user's requests cannot take all. Users are counted in slots,
-//! which are chosen by a hash with a secret seed, so that clients cannot aim at another user's slot. Two users in one
-//! slot have one share together.
+//! While less than half of the places are taken, every request gets a place. When more places are taken, a user may
+//! hold no more than an equal share of all places, so that one user's requests cannot take all places. Users are
+//! counted in slots, which are chosen by a hash with a secret seed, so that clients cannot aim at another user's slot.
+//! Two users in one slot have one share together.
 
 use holdfast_core::authz::User;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, RandomState};

@@ -30,7 +30,7 @@ pub trait Elsewhere: Send + Sync + 'static {
 /// The error for a token that no authenticator accepts.
 pub const UNKNOWN_TOKEN: &str = "invalid bearer token";
 
-/// The user of a token, and those of the requested audiences for which the token is valid.
+/// The user of a token, and the requested audiences for which the token is valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reviewed {
     pub user: Arc<User>,

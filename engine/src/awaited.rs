@@ -1,10 +1,10 @@
 //! Decisions that are or may be in the log, but whose events the log's tail has not shown yet.
 //!
-//! A log that numbers its events itself reports the offsets of a decision. Or it gives no answer, so that the outcome
-//! is unknown. In both cases the client is answered only after the decision's events were folded into the state, and
-//! after all events that other servers appended before them. Readers of this server then see the outcome that the
-//! client got. A decision's events are recognized by the offsets that the log reported. Without offsets they are
-//! recognized by their time and their actor, which includes the id of the request.
+//! A log that numbers its events itself reports the offsets of a decision. Or the log gives no answer, so that the
+//! outcome is unknown. In both cases the client is answered only after the decision's events were folded into the
+//! state, and after all events that other servers appended before them. Readers of this server then see the outcome
+//! that the client got. A decision's events are recognized by the offsets that the log reported. Without offsets they
+//! are recognized by their time and their actor, which includes the id of the request.
 
 use crate::commit::{Command, Rejection};
 use crate::numbering::change_at;
@@ -22,7 +22,7 @@ struct Decided {
     command: Command,
     /// The offsets of the decision's events; `None` if the outcome of the write is unknown.
     at: Option<Vec<Offset>>,
-    /// The written objects. Each is `None` until the tail has shown its event.
+    /// The written objects. Each entry is `None` until the tail has shown its event.
     entries: Vec<Option<Arc<Entry>>>,
 }
 
@@ -56,7 +56,7 @@ impl Awaited {
             .find_map(|(place, decided)| Some((place, decided.nth(state, record)?)))?;
         let command = &mut self.decisions[place].command;
         let write = command.writes.get_mut(nth)?;
-        // The write's index stays, because after a fault the same event may be read again.
+        // The index is cloned, so that the write keeps it: after a fault the same event may be read again.
         let index = write.index.clone();
         let (_, change) = change_at(write, record.offset(), record.time_ms);
         write.index = index;

@@ -9,22 +9,22 @@ use std::collections::HashMap;
 /// The length of a window, in bytes that all namespaces write. The present window and the one before it count as
 /// recent.
 const WINDOW_BYTES: u64 = 64 << 20;
-/// The bytes that each write counts in addition to its own, so that a window has a bounded number of writes and
+/// The bytes that each write counts in addition to its own bytes, so that a window has a bounded number of writes and
 /// namespaces.
 const WRITE_BYTES: u64 = 4096;
 /// The share of the recent bytes that a namespace may have while all of the room is left is 1/`MOST_PART`. The share
 /// falls with the room.
 const MOST_PART: u64 = 2;
-/// The namespaces of the cluster's own components. Their writes, and those of cluster-scoped objects, are refused only
-/// when all writes are refused. Names are compared as a whole, because a tenant may create a namespace with any other
-/// name.
+/// The namespaces of the cluster's own components. Their writes, and the writes of cluster-scoped objects, are refused
+/// only when all writes are refused. Names are compared as a whole, because a tenant may create a namespace with any
+/// other name.
 const OWN: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
 
 /// The bytes written recently, by namespace.
 #[derive(Debug, Default)]
 pub struct Fill {
     now: Written,
-    /// The window before the present one.
+    /// The window before the present window.
     before: Written,
 }
 
@@ -48,8 +48,8 @@ impl Fill {
     }
 
     /// If the namespace wrote too large a share, returns the bytes that it wrote and the bytes that all namespaces
-    /// wrote. `left` is that of [`Lack::Soon`](crate::log::Lack::Soon): the less room is left, the smaller is the share
-    /// that counts as too large.
+    /// wrote. `left` is the field of [`Lack::Soon`](crate::log::Lack::Soon). The less room is left, the smaller is the
+    /// share that counts as too large.
     pub fn too_much(&self, namespace: &str, left: u64) -> Option<(u64, u64)> {
         if namespace.is_empty() || OWN.contains(&namespace) {
             return None;

@@ -1,8 +1,8 @@
 //! A log in memory that continues another log from one of its events. A fork of a running cluster has such a log.
 //!
 //! Events up to the fork are read from the other log and never copied; later events are stored here. Forking takes the
-//! same time for any length of the other log. While a fork lives, the other log [keeps](Held) the history that the two
-//! share. Nothing is written to a disk, so the fork ends when it is dropped.
+//! same time for any length of the other log. While a fork exists, the other log [keeps](Held) the history that the two
+//! logs share. Nothing is written to a disk, so the fork ends when it is dropped.
 
 use crate::log::{Append, AsOf, Changed, Changes, Fault, Identity, Log, LogRead, Origin, Proposal, Size};
 use crate::volatile::VolatileLog;
@@ -62,8 +62,8 @@ impl Room {
     }
 }
 
-/// The versions of a log at which forks begin. While the forks live, the log keeps its history from the oldest of these
-/// versions on.
+/// The versions of a log at which forks begin. While the forks exist, the log keeps its history from the oldest of
+/// these versions on.
 #[derive(Clone, Default)]
 pub struct Holds {
     held: Arc<Mutex<BTreeMap<Offset, usize>>>,
@@ -142,7 +142,7 @@ impl ForkedLog {
         Ok(found)
     }
 
-    /// The shared events (those up to the fork) that are no longer current at `through`, because an event up to
+    /// The shared events (the events up to the fork) that are no longer current at `through`, because an event up to
     /// `through` has replaced or deleted their object. Events that were already removed are not included.
     fn replaced(&self, through: Offset) -> Result<Vec<Record>, Fault> {
         let begin = self.oldest()?;

@@ -1,4 +1,4 @@
-//! Group commit: writes that arrive at the same time share one write to the disk.
+//! Group commit, by which writes that arrive at the same time share one write to the disk.
 //!
 //! Making a batch durable costs about the same for one event as for many. So the writer waits a moment for requests
 //! that are on their way to it, that is, requests that have begun and have not yet waited for anything. If no request

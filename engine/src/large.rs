@@ -69,7 +69,7 @@ impl Large {
             }
             receiver
         };
-        // Every waiting request gets a place: senders are dropped only with the engine.
+        // Every waiting request gets a place, because senders are dropped only with the engine.
         next.await.ok()
     }
 }

@@ -29,7 +29,7 @@ struct Inner {
     recoveries_refused: usize,
     /// Whether the disk was full when the log broke.
     full: bool,
-    /// `Some` if there is room only for writes that make room. The value says whether a reserve for such writes exists.
+    /// `Some` if there is room only for writes that make room. The value is true if a reserve for such writes exists.
     short: Option<bool>,
     /// The `left` of [`Lack::Soon`], if the log reports that room is little.
     soon_short: Option<u64>,

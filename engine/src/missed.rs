@@ -25,7 +25,7 @@ pub const NEAR: u64 = 1024;
 /// The memory of an event without its object, in bytes.
 const EVENT_BYTES: u64 = 1 << 10;
 
-/// The events of a gap, in the form that a watcher of the selection sees.
+/// The events of a gap, in the form that a watcher of the selection gets.
 pub struct Missed {
     pub deliveries: Vec<Delivery>,
     /// No other event up to this offset concerns the watcher.
@@ -39,14 +39,14 @@ pub struct Missed {
 #[derive(Debug, Default)]
 pub struct Ahead {
     offsets: VecDeque<Offset>,
-    /// All offsets up to this one were looked up.
+    /// All offsets up to this offset were looked up.
     through: Offset,
 }
 
 /// A read in progress.
 pub type Reading = Pin<Box<dyn Future<Output = Result<Missed, Fault>> + Send>>;
 
-/// Asks for the next events after `began`, up to `until`.
+/// A request for the next events after `began`, up to `until`.
 pub struct Ask {
     pub selection: Selection,
     /// The state whose kinds decode the records.
@@ -136,14 +136,14 @@ impl Ask {
         Changes { resource, prefix: key.as_deref().unwrap_or(prefix), after, until: self.until }
     }
 
-    /// The event as the selection sees it; `None` if it does not concern the selection.
+    /// The event in the form that watchers of the selection get; `None` if the event does not concern the selection.
     fn delivery(&self, log: &dyn LogRead, record: &Record) -> Result<Option<Delivery>, Fault> {
         let Selection { kind, labels, fields, prefix, .. } = &self.selection;
         if !record.key.starts_with(prefix) {
             return Ok(None);
         }
-        // A selection without label and field selectors sees every event of an object in the same way, so the object
-        // before the event does not matter.
+        // For a selection without label and field selectors, the form of an event does not depend on the object before
+        // the event.
         let is_alike = labels.is_everything() && fields.is_everything();
         let previous = if is_alike { None } else { self.previous(log, record)? };
         let mut event = Event::new(self.change(record)?, previous);

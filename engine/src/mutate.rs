@@ -1,5 +1,5 @@
 //! A mutation in the engine: judge it on a snapshot, carry out effects outside the core, make the decision durable, and
-//! judge again if another write was faster.
+//! judge again if the decision is stale.
 
 use crate::commit::{Contested, Rejection};
 use crate::engine::Engine;
@@ -142,8 +142,8 @@ impl Engine {
         }
     }
 
-    /// Repeats attempts during one turn. Another request that was about to write when the turn began may still be
-    /// faster.
+    /// Repeats attempts during one turn. Another request that was about to write when the turn began may still write
+    /// first.
     #[expect(clippy::too_many_arguments, reason = "what one mutation carries along, of which each attempt needs all")]
     async fn in_turn(
         &self,
@@ -190,8 +190,8 @@ impl Engine {
         let snapshot = self.snapshot();
         let mut decided = self.judge_on(&snapshot, request, kind, stamp, answers, told).await;
         let writes = decided.as_ref().is_ok_and(|(_, decision)| !decision.writes.is_empty());
-        // For a write, the log detects whether another write was faster. A refusal, a dry run or an answer without a
-        // change is not compared with the log, so it must be judged on a state that is as new as the log.
+        // For a write, the log detects whether another write was appended first. A refusal, a dry run or an answer
+        // without a change is not compared with the log, so it must be judged on a state that is as new as the log.
         let snapshot = match self.is_shared() && (!writes || request.options.dry_run) && !planted(Bug::RefusedUnread) {
             false => snapshot,
             true => {
@@ -418,7 +418,7 @@ impl Engine {
         }
     }
 
-    /// Calls webhooks, all at once. Returns the answer of each, or the reason why there is none.
+    /// Calls webhooks concurrently. Returns the answer of each webhook, or the reason why there is no answer.
     async fn review(&self, calls: Vec<Call>) -> Vec<(Call, Reviewed)> {
         if planted(Bug::WebhookUnasked) {
             let agreed = |call: &Call| {

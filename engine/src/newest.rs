@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 /// Asks a log for its last offset. Requests that arrive while a question is in progress wait for the next question,
-/// because the answer may be older than they are.
+/// because the answer may be older than these requests.
 #[derive(Default)]
 pub(crate) struct Newest(Mutex<Waiting>);
 
@@ -116,8 +116,8 @@ impl Question {
 
 impl Drop for Question {
     fn drop(&mut self) {
-        // The log dropped the question. All requests fail, including those that arrived later. The next request asks a
-        // new question.
+        // The log dropped the question. All requests fail, including the requests that arrived later. The next request
+        // asks a new question.
         if let Some(NextQuestion { newest, .. }) = &self.next {
             *newest.lock() = Waiting::default();
         }

@@ -9,7 +9,7 @@ use holdfast_core::state::{Change, Entry, State};
 use std::sync::Arc;
 
 /// The records of a decision, with the offsets that follow the state's offset. Tests and simulations append such
-/// records to the log in the way of another server.
+/// records to the log as another server would.
 pub fn numbered(state: &State, mut writes: Vec<Write>, actor: &Actor, time_ms: i64) -> Vec<Record> {
     let mut next = state.clone();
     let number = |write: &mut Write| {
@@ -30,7 +30,8 @@ pub(crate) fn number(state: &State, write: &mut Write, actor: &Actor, time_ms: i
         time_ms,
         resource: state.kind(write.kind).storage.clone(),
         key: write.key.to_string(),
-        // The version that the decision expects, or that an earlier write of the same decision made.
+        // The replaced version is the version that the decision expects, or the version of an earlier write of the same
+        // decision.
         replaces: state.version_of(write.kind, &write.key).map_or(0, |offset| offset.0),
         operation: operation as i32,
         actor: actor.clone(),

@@ -1,4 +1,4 @@
-//! Reads of the past: the cluster at any version that the log still has.
+//! Reads the cluster at any past version that the log still has.
 //!
 //! The cost depends on the objects that are read, but neither on the number of later events nor on the size of the
 //! cluster. The log's index of versions gives the newest event of each object at the version. For most objects this is
@@ -60,7 +60,7 @@ impl View {
         View { reader: reader.clone(), ..self }
     }
 
-    /// The same view; `named` says whether the client named the version.
+    /// The same view; `named` is true if the client named the version.
     pub(crate) fn named(self, named: bool) -> View {
         View { named, ..self }
     }
@@ -79,7 +79,7 @@ impl View {
         self.past.is_none()
     }
 
-    /// Whether the view's kinds are the current ones. A whole state had the current kinds when it was taken.
+    /// Whether the view's kinds are the current kinds. A whole state had the current kinds when it was taken.
     pub fn has_kinds_of_now(&self) -> bool {
         self.past.as_ref().is_none_or(|past| Arc::ptr_eq(&self.state.registry, &past.newest.registry))
     }
@@ -216,8 +216,8 @@ impl View {
         }
     }
 
-    /// The object that this event wrote; the event is the object's newest up to this version. Objects that only this
-    /// read keeps in memory are counted.
+    /// The object that this event wrote. The event is the object's newest event up to this version. Objects that only
+    /// this read keeps in memory are counted.
     fn entry(
         &self,
         past: &Past,
@@ -301,7 +301,8 @@ impl View {
 /// The part of a past state that a read needs.
 pub enum Wanted {
     All,
-    /// The objects that determine access in one namespace: its roles and bindings, and those of the cluster.
+    /// The objects that determine access in one namespace: the roles and role bindings of the namespace, and all
+    /// cluster roles and cluster role bindings.
     Roles {
         namespace: String,
     },
@@ -347,7 +348,7 @@ impl Past {
 }
 
 impl Engine {
-    /// The version for a moment (a version, a time, a duration back). The log must still have it.
+    /// The version for a moment (a version, a time, a duration back). The log must still have the version.
     pub async fn moment(&self, text: &str) -> Result<Offset, Refusal> {
         self.moment_for(text, &Reader::SERVER).await
     }
@@ -380,7 +381,7 @@ impl Engine {
         self.reads().run_for(reader, Length::Short, found).await.map_err(Refusal::fault)
     }
 
-    /// The view that a list reads. `from` is the continue token of the page before.
+    /// The view that a list reads. `from` is the continue token of the previous page.
     pub async fn view_for(self: &Arc<Self>, freshness: Freshness, from: Option<&Continue>) -> Result<View, Refusal> {
         self.view_by(&Reader::SERVER, freshness, from).await
     }
@@ -478,7 +479,7 @@ impl Engine {
         Ok(View { state, past: Some(Past { engine: self.clone(), newest }), named: true, reader: Reader::SERVER })
     }
 
-    /// The whole state at a version, for reads that do not know in advance which objects they need.
+    /// The whole state at a version, for reads that cannot tell in advance which objects they need.
     pub async fn state_at(self: &Arc<Self>, at: Offset) -> Result<Arc<State>, Refusal> {
         self.state_for(at, &Reader::SERVER).await
     }

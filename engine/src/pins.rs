@@ -1,9 +1,9 @@
-//! Pinned snapshots, from which later pages of lists and watches read. Pins live for a while, and their memory counts
-//! as that of their readers.
+//! Pinned snapshots, from which later pages of lists and watches read. A pin exists for a limited time, and its memory
+//! counts as memory of its readers.
 //!
-//! A snapshot shares the unchanged objects with the newest state, so it alone keeps only the objects that were replaced
-//! after it. The writer reports each replaced object that the newest pin contains. Objects that were replaced before
-//! the next pin was made count as memory of the older pin.
+//! A snapshot shares the unchanged objects with the newest state. So a pin additionally keeps in memory only the
+//! objects that were replaced after the snapshot was taken. The writer reports each replaced object that the newest pin
+//! contains. Objects that were replaced before the next pin was made count as memory of the older pin.
 
 use crate::log::Fault;
 use crate::read_memory::{Charge, Loss, ReadMemory, Reader};
@@ -38,7 +38,8 @@ pub struct Pins {
 
 struct Pin {
     state: Arc<State>,
-    /// The claims of the readers that use the pin; at least one. The first claim counts the replaced bytes.
+    /// The claims of the readers that use the pin. There is at least one claim. The first claim counts the replaced
+    /// bytes.
     claims: Vec<Claim>,
     replaced: u64,
 }

@@ -69,7 +69,7 @@ holdfast_planted::bugs! {
         PastOffByOne,
         /// Past versions are shown with the current definitions.
         PastKindsOfNow,
-        /// A request that was authorized in one namespace acts on another.
+        /// A request that was authorized in one namespace acts on another namespace.
         AuthorizedElsewhere,
         /// The new owner of a namespace can see the past of a deleted namespace with that name.
         PastOfOthers,
@@ -85,7 +85,7 @@ holdfast_planted::bugs! {
         UnknownTakenForDone,
         /// A decision is acknowledged when the log has stored it, before the earlier events of other servers are read.
         ReceiptAnswered,
-        /// The writer uses its own numbers instead of those of the log.
+        /// The writer uses its own numbers instead of the numbers of the log.
         NumbersOfOwn,
         /// A read of the newest version does not ask the log whether other servers have written.
         OthersUnread,

@@ -1,6 +1,7 @@
 //! The bounded queue to the writer's thread, and the handling of the end of the writer.
 //!
-//! A writer whose log waits for no disk needs no thread: each caller that queues a command also runs the writer.
+//! A writer whose log waits for no disk needs no thread. Instead, each caller that queues a command also runs the
+//! writer.
 //!
 //! No caller waits for a writer that has ended. The writer first records that it has ended and then empties the queue.
 //! A caller first queues its command and then checks whether the writer has ended; if so, the caller also empties the
@@ -52,7 +53,7 @@ impl Ended {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Health {
     Well,
-    /// The writer lives, but the log accepts no writes.
+    /// The writer runs, but the log accepts no writes.
     ReadOnly(String),
     /// The writer has panicked, or does not answer.
     Dead(String),
@@ -126,8 +127,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Runs the writer on this thread while commands wait, if callers run it. If another caller is running the writer,
-    /// returns: that caller checks the queue again after releasing the lock.
+    /// Runs the writer on this thread while commands wait, if callers run it. Returns if another caller is running the
+    /// writer, because that caller checks the queue again after releasing the lock.
     fn turn(&self) {
         let (Some(turned), Some(waiting)) = (self.turned.get(), self.left.get()) else { return };
         while !waiting.is_empty() {
@@ -170,7 +171,7 @@ impl Queue {
         loop {
             match self.hand_over(question) {
                 Ok(()) => break,
-                // If the writer lives, it receives inputs from the queue, so the question is sent again.
+                // If the writer still runs, it receives inputs from the queue, so the question is sent again.
                 Err(Unsent::Full(again)) => question = *again,
                 Err(Unsent::Gone(why)) => return Health::Dead(why),
             }

@@ -79,8 +79,8 @@ struct Book {
 #[derive(Default)]
 struct Holder {
     bytes: u64,
-    /// Functions that release the reader's charges, in this order: results that can be read again come first, and among
-    /// equals the oldest.
+    /// Functions that release the reader's charges, in the order in which they are called. Charges with the smaller
+    /// loss are released first; among charges with the same loss, the oldest charge is released first.
     yielding: BTreeMap<(Loss, u64), GiveWay>,
 }
 
@@ -103,7 +103,7 @@ pub struct Told {
     pub bytes_max: u64,
     pub bytes: u64,
     pub holders: u64,
-    /// The bytes of the user that uses most.
+    /// The bytes of the user that uses the most memory.
     pub largest: u64,
     /// The number of times that there was no room.
     pub refused: u64,
@@ -136,7 +136,7 @@ impl ReadMemory {
         self.inner.bytes_max.store(bytes_max, Ordering::Relaxed);
     }
 
-    /// Counts `bytes` as the reader's until the result is dropped. Refuses if there is no room.
+    /// Counts `bytes` as memory of the reader until the result is dropped. Refuses if there is no room.
     pub fn take(&self, reader: &Reader, bytes: u64) -> Result<Charge, Refusal> {
         let mut charge = self.nothing(reader);
         charge.grow(bytes)?;
@@ -243,7 +243,7 @@ impl Book {
         own == 0 || own + bytes <= share(others, bytes_max)
     }
 
-    /// The reader with the most memory among those that have a charge which can be released.
+    /// The reader with the most memory among the readers that have a releasable charge.
     fn largest(&self) -> Option<Name> {
         let yielding = self.holders.iter().filter(|(_, holder)| !holder.yielding.is_empty());
         yielding.max_by_key(|(_, holder)| holder.bytes).map(|(name, _)| name.clone())
@@ -282,7 +282,7 @@ fn share(others: usize, bytes_max: u64) -> u64 {
     bytes_max / (others + 1).max(2) as u64
 }
 
-/// Bytes that count as a reader's until the charge is dropped.
+/// Bytes that count as memory of a reader until the charge is dropped.
 pub struct Charge {
     memory: ReadMemory,
     reader: Reader,
@@ -348,8 +348,8 @@ impl Charge {
         self.bytes += bytes;
     }
 
-    /// Sets the function that releases this charge when others need the memory, and the loss. `give_way` must not own
-    /// the charge.
+    /// Sets the function that releases this charge when other readers need the memory, and the reader's loss.
+    /// `give_way` must not own the charge.
     pub fn give_way_by(&mut self, loss: Loss, give_way: impl FnOnce() + Send + 'static) {
         let mut book = self.memory.book();
         book.next_place += 1;
@@ -445,7 +445,7 @@ mod tests {
         for (name, number, bytes) in [("small", 1, 10), ("large", 2, 20), ("large", 3, 25)] {
             keep(name, number, bytes);
         }
-        // A reader above its share loses its own charges, not those of others.
+        // A reader above its share loses its own charges, not the charges of other readers.
         keep("large", 4, 10);
         assert_eq!(left(), [1, 3, 4]);
         keep("other", 5, 33);

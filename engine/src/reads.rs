@@ -53,8 +53,8 @@ impl Default for Reads {
 }
 
 impl Reads {
-    /// For a log in memory, whose reads do not wait for a disk. Reads may use half of the processors, and users take
-    /// turns.
+    /// Makes the value for a log in memory, whose reads do not wait for a disk. The reads may use half of the
+    /// processors, and users take turns.
     pub fn of_processors(memory: ReadMemory) -> Reads {
         let places = std::thread::available_parallelism().map_or(1, usize::from).div_ceil(2);
         let way = Way::Pool { long: Turns::new(places, places), short: Turns::new(places, places) };

@@ -39,7 +39,7 @@ const SHORT_STEP_EVENTS: u64 = 64;
 /// The number of versions that one step removes if it is not known how many must be removed.
 const STEP_EVENTS: u64 = 4096;
 
-/// Applies the retention for as long as the engine lives.
+/// Applies the retention for as long as the engine exists.
 pub async fn run(engine: Weak<Engine>, retention: Retention) {
     let period = retention.age.map_or(PERIOD_MAX, |age| (age / 20).clamp(PERIOD_MIN, PERIOD_MAX));
     let (mut looked, mut seen) = (Instant::now(), Offset::ZERO);
@@ -84,7 +84,7 @@ pub async fn run(engine: Weak<Engine>, retention: Retention) {
         (looked, seen) = (Instant::now(), newest);
         let (log, now_ms) = (engine.log().clone(), engine.stamp().time.as_millisecond());
         let holds = engine.holds().clone();
-        // The engine may end during the pass. The log lives until the pass is done.
+        // The engine may end during the pass. The log exists until the pass is done.
         drop(engine);
         let passed = tokio::task::spawn_blocking(move || {
             let pass = pass(log.as_ref(), retention, now_ms, &holds)?;

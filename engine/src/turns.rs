@@ -1,12 +1,12 @@
-//! Turns: a request that lost several races for an object queues for the right to write the object, and other writers
-//! queue behind the request.
+//! Turns. A request that lost several races for an object queues for the right to write the object alone, and other
+//! writers queue behind the request.
 //!
-//! A decision that another write overtook is made again. Under a steady stream of faster writers this could repeat
-//! forever. So after a few lost races a request takes a turn on the objects and claims for which it lost. Each of them
-//! has a queue (a line), first in, first out. While the queue exists, each request that is about to write the same
-//! object or claim joins it, and is judged again when its turn comes. No other request writes during a turn, so the
-//! next attempt of the turn's owner succeeds. If no queue exists, which is almost always so, this costs one load of a
-//! counter.
+//! A decision that another write overtook is made again. Under a steady stream of other writers this could repeat
+//! forever. So after a few lost races a request takes a turn on the objects and claims for which it lost. Each of these
+//! objects and claims has a queue (a line), first in, first out. While the queue exists, each request that is about to
+//! write the same object or claim joins it, and is judged again when it has its turn. No other request writes during a
+//! turn, so the next attempt of the turn's owner succeeds. If no queue exists, which is almost always so, this costs
+//! one load of a counter.
 //!
 //! A turn ends when it is dropped: at the end of the attempt, by a panic, or when the client disconnects. The owner
 //! limits the duration of its turn, so that a slow webhook delays only writers of the same object, and only for a short
@@ -173,8 +173,8 @@ mod tests {
         let held = poll(pin!(turns.take(&one))).expect("nobody else is there");
         let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(turns.take(&one))).collect();
         waiting.iter_mut().for_each(|waiting| assert!(poll(waiting.as_mut()).is_none()));
-        // One request is cancelled while it waits, and another just after it got its turn. The last request still gets
-        // its turn.
+        // One request is cancelled while it waits, and another request just after it got its turn. The last request
+        // still gets its turn.
         let mut last = waiting.pop().expect("three");
         let served = waiting.pop().expect("two");
         drop(waiting);

@@ -1,8 +1,9 @@
 //! Delays wake-ups until all events of a commit are queued.
 //!
-//! A connection that carries many watches is one task. If the task were woken at the first of its events, it would run
-//! on another thread and write that one event while the next is still being queued, and so on for each watch. So a task
-//! that reads several watches is woken through [`wake`]. During a delivery, `wake` waits for the end of that delivery.
+//! A connection that carries many watches is one task. If the task were woken at its first event, it would run on
+//! another thread and write this event alone while the next event is still being queued, and so on for each watch. So a
+//! task that reads several watches is woken through [`wake`]. During a delivery, `wake` waits for the end of that
+//! delivery.
 
 use std::cell::RefCell;
 use std::task::Waker;

@@ -2,15 +2,16 @@
 //!
 //! 1. Check each decision's expectations against the newest state, including earlier decisions of the batch, and number
 //!    the writes of the decisions that hold ([`Batch::check`]).
-//! 2. Put them into the log, durable, with one fsync for the batch. If another server appended first, read its events
-//!    and begin again with 1. A log that numbers events itself reports the outcome of each decision. Then all events
-//!    come from its tail in the log's order, the events of this and of other servers ([`crate::awaited`]).
+//! 2. Append these writes to the log and make them durable, with one fsync for the batch. If another server appended
+//!    first, read its events and begin again with 1. A log that numbers events itself reports the outcome of each
+//!    decision. Then the writer reads all events, of this server and of other servers, from the log's tail in the log's
+//!    order ([`crate::awaited`]).
 //! 3. Publish the new state.
 //! 4. Wake the watchers.
-//! 5. Answer.
+//! 5. Answer the requests.
 //!
-//! Nothing is answered, shown to a reader or sent to a watcher before it is durable. The writer runs no rules: it only
-//! compares versions and claims. The request of a stale decision is judged again.
+//! No decision is answered, shown to a reader or sent to a watcher before it is durable. The writer runs no rules: it
+//! only compares versions and claims. The request of a stale decision is judged again.
 
 use crate::awaited::Awaited;
 use crate::commit::{Command, Contested, Outcome, Rejection, Step};
@@ -37,7 +38,7 @@ use tokio::sync::oneshot;
 const BATCH_COMMANDS_MAX: usize = 512;
 /// The maximum number of bytes of objects in a batch, which shares one fsync.
 const BATCH_BYTES_MAX: usize = 8 << 20;
-/// The maximum number of times that decisions are proposed because other servers were faster.
+/// The maximum number of times that decisions are proposed because other servers appended first.
 const ROUNDS_MAX: usize = 16;
 /// How long an idle writer waits before it checks whether a faulty log has recovered.
 const RECOVERY_PERIOD: Duration = Duration::from_millis(500);
@@ -50,7 +51,7 @@ pub enum Input {
     Tail,
     /// Asks why writes are refused. The answer is `None` if they are not refused.
     Ask(oneshot::Sender<Option<String>>),
-    /// Ends the writer after the inputs before this one.
+    /// Ends the writer after the inputs before this input.
     Stop,
 }
 
@@ -294,8 +295,8 @@ impl Writer {
         self.poison.as_ref().map(|poison| poison.why.clone())
     }
 
-    /// Makes the batch durable, and its state the newest state. If other servers were faster, the decisions are checked
-    /// again, so in the end fewer decisions or none may be appended.
+    /// Makes the batch durable, and its state the newest state. If other servers appended first, the decisions are
+    /// checked again, so in the end fewer decisions or none may be appended.
     fn append(&mut self, mut batch: Batch) -> Result<Batch, ()> {
         for _ in 0..ROUNDS_MAX {
             let appended = match batch.records.is_empty() {
@@ -334,8 +335,8 @@ impl Writer {
     }
 
     /// Handles the receipts of a log that numbers events itself, and reads its tail with the events of the decisions.
-    /// Returns the decisions that must be checked again: the overtaken ones, and those that failed the check within the
-    /// batch, because the decision with which they conflicted may itself have been overtaken.
+    /// Returns the decisions that must be checked again: the overtaken decisions, and the decisions that failed the
+    /// check within the batch, because the decision with which they conflicted may itself have been overtaken.
     fn settle(&mut self, batch: Batch, receipts: Vec<Receipt>) -> Result<Vec<Command>, ()> {
         let (mut receipts, mut again, mut refused) = (receipts.into_iter(), Vec::new(), Vec::new());
         for (command, outcome) in batch.decided {
@@ -396,7 +397,7 @@ impl Writer {
         for (command, outcome) in batch.decided {
             command.answer(Err(match outcome {
                 Ok(_) => poison.rejection_of_tried(),
-                // The decision in the batch with which this one conflicted was not written either.
+                // The decision in the batch with which this decision conflicted was not written either.
                 Err(_) => poison.rejection(),
             }));
         }
@@ -471,7 +472,7 @@ impl Writer {
     }
 }
 
-/// Checked decisions, and the writes of the valid ones.
+/// Checked decisions, and the writes of the valid decisions.
 struct Batch {
     /// The state with all writes of the batch.
     next: State,

@@ -20,7 +20,7 @@ impl EtcdLog {
         for decision in going.iter_mut() {
             decision.taking = taking(decision, records);
         }
-        // Addresses come first, because kube-apiserver reads the address as soon as it receives the Service.
+        // Addresses are reserved first, because kube-apiserver reads the address as soon as it receives the Service.
         let mut wanted = Vec::new();
         for (nth, decision) in going.iter().enumerate().filter(|(_, decision)| decision.receipt.is_none()) {
             let Some(taking) = &decision.taking else { continue };
@@ -71,8 +71,9 @@ impl EtcdLog {
         through
     }
 
-    /// Releases addresses and node ports that Services no longer have, and those reserved for Services that were not
-    /// written. If a release fails, the repair of addresses and node ports releases them later.
+    /// Releases addresses and node ports that Services no longer have, and addresses and node ports that were reserved
+    /// for Services that were not written. If a release fails, the repair of addresses and node ports releases them
+    /// later.
     pub(crate) fn release_shares(&self, going: &[PendingDecision], records: &[Record]) -> u64 {
         let (mut addresses, mut ports) = (Vec::new(), BTreeSet::new());
         for decision in going {

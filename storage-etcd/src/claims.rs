@@ -193,8 +193,8 @@ impl Allocations {
         self.change_ports(false, mend)
     }
 
-    /// Changes the bitmap, and creates it if there is none. If another server was faster, the change is repeated on the
-    /// new bitmap. If `is_known` is true, the first attempt starts from this server's copy.
+    /// Changes the bitmap, and creates it if there is none. If another server changed the bitmap first, the change is
+    /// repeated on the new bitmap. If `is_known` is true, the first attempt starts from this server's copy.
     fn change_ports<T>(&self, is_known: bool, change: impl Fn(&mut Ports) -> T) -> Result<T, Fault> {
         let key = self.ports_key();
         let mut asked = {

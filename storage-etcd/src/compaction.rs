@@ -1,5 +1,5 @@
-//! Compaction as in kube-apiserver: in each round one of the servers on an etcd compacts up to etcd's revision of the
-//! round before.
+//! Compaction as in kube-apiserver: in each round one of the servers on an etcd compacts up to the revision that etcd
+//! had in the previous round.
 //!
 //! The servers coordinate by one key. Its value is the next revision to compact; the server that first raises the key's
 //! version in a round compacts.
@@ -23,9 +23,9 @@ pub struct Compactor {
 /// The result of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Round {
-    /// Another server was faster in this round.
+    /// Another server has raised the key's version first in this round.
     Overtaken,
-    /// The first round in this store: there is nothing to compact yet.
+    /// This is the first round in this store, so there is nothing to compact yet.
     Began,
     /// Versions replaced before this revision are discarded.
     Compacted(u64),

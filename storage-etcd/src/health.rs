@@ -52,7 +52,7 @@ impl Probe {
         ProbeTurn::Ask(now)
     }
 
-    /// Records the outcome of a request sent at `asked`, unless the outcome of a later one is known.
+    /// Records the outcome of a request sent at `asked`, unless the outcome of a later request is known.
     pub fn answer(&self, asked: Duration, outcome: Result<(), String>) {
         let mut state = self.lock();
         if state.answered.is_none_or(|answered| answered <= asked) {

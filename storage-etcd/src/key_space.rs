@@ -41,9 +41,9 @@ impl Display for Kinds {
 pub struct KeySpace {
     pub keys: Keys,
     pub kinds: Kinds,
-    /// `/registry.holdfast/`: API servers do not list this prefix. In byte order it is next to `/registry/`, so one
-    /// watch covers both prefixes. In a store with plain transactions the prefix is `/registry/holdfast/`, because such
-    /// a store may watch only prefixes. No resource has keys there.
+    /// The prefix `/registry.holdfast/`, which API servers do not list. In byte order it is next to `/registry/`, so
+    /// one watch covers both prefixes. In a store with plain transactions the prefix is `/registry/holdfast/`, because
+    /// such a store may watch only prefixes. No resource has keys below these prefixes.
     own: String,
     is_within: bool,
 }

@@ -28,7 +28,7 @@ impl Leases {
         Leases { reuse, current: None }
     }
 
-    /// The lease for another object that should live for `ttl`. `now` is from any monotonic clock.
+    /// The lease for another object that must exist for `ttl`. `now` is from any monotonic clock.
     pub fn lease(&mut self, etcd: &dyn Etcd, ttl: Duration, now: Duration) -> Result<u64, Fault> {
         let longer = self.reuse.min(ttl / REUSE_PART);
         if let Some(current) = &mut self.current {

@@ -1,5 +1,5 @@
-//! The log on etcd: decisions are written as transactions, and the writes of all servers come back through the watch
-//! into the local log.
+//! The log on etcd: decisions are written as transactions, and the watch delivers the writes of all servers to the
+//! local log.
 
 use crate::claims::{Allocations, Taking};
 use crate::client::{
@@ -63,7 +63,7 @@ pub struct Parts {
 pub struct EtcdLog {
     pub(crate) shared: Arc<Shared>,
     secret: [u8; 32],
-    /// `Some` until [`Log::wake_by`] starts the thread that runs it.
+    /// The follower of etcd's events; `Some` until [`Log::wake_by`] starts the thread that runs the follower.
     follower: Mutex<Option<Follower>>,
     following: Mutex<Option<JoinHandle<()>>>,
 }
@@ -284,7 +284,8 @@ impl EtcdLog {
         let Some(delete @ Operation::Delete { .. }) = txn.operations.last() else { return self.read_back(txn, why) };
         let bare = Txn { operations: vec![delete.clone()], ..txn.clone() };
         match self.shared.etcd.transact(vec![bare]).pop() {
-            // Another write was faster, or the deletion had succeeded: etcd may delete and then report that it is full.
+            // Another write was carried out first, or the deletion had succeeded: etcd may delete and then report that
+            // it is full.
             Some(Ok(decided)) if !decided.held => Err(client::Fault::Unknown(why)),
             Some(answer) => answer,
             None => Err(client::Fault::NoSpace(why)),
@@ -330,7 +331,7 @@ impl EtcdLog {
                 let header = client::Header { revision: mod_revision, ..answer.header };
                 Ok(Decided { header, held: true, found: Vec::new() })
             }
-            // The key was written or deleted after the request, by this write or by another one.
+            // The key was written or deleted after the request, by this write or by another write.
             _ => Err(client::Fault::Unknown(why)),
         }
     }
@@ -343,7 +344,7 @@ pub(crate) struct PendingDecision {
     order: Vec<usize>,
     /// The revisions of the written records, by position.
     written: BTreeMap<usize, u64>,
-    /// For a decision with claims: the revision of the last claim in the cluster.
+    /// The revision of the last claim in the cluster, if the decision has claims.
     claims: Option<u64>,
     /// The addresses and node ports that the decision reserves and releases.
     pub taking: Option<Taking>,
@@ -370,8 +371,8 @@ impl PendingDecision {
         own.map_or(replaces, |(_, revision)| *revision)
     }
 
-    /// Applies an answer, and returns the revision up to which events will come. All revisions up to `known` were
-    /// assigned before the transaction was sent.
+    /// Applies an answer, and returns the revision up to which the watch will deliver events. All revisions up to
+    /// `known` were assigned before the transaction was sent.
     fn take(&mut self, answer: Result<Decided, client::Fault>, cluster: u64, known: u64) -> u64 {
         let receipt = match answer {
             Ok(decided) if decided.header.cluster != cluster => {

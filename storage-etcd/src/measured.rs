@@ -38,7 +38,7 @@ pub struct Measured {
     registry: Registry,
     calls: Calls,
     sizes: Family<Member, Gauge>,
-    /// How many members of other etcds are numbered before this one's members.
+    /// How many members of other etcds are numbered before the members of this etcd.
     before: usize,
 }
 
@@ -120,7 +120,7 @@ impl Measured {
                     let bytes = i64::try_from(status.db_bytes).unwrap_or(i64::MAX);
                     self.sizes.get_or_create(&member).set(bytes);
                 }
-                // An old size would look like a current one.
+                // The size is removed, because an old size would look like the current size.
                 Err(_) => drop(self.sizes.remove(&member)),
             }
         }

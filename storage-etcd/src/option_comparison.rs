@@ -66,13 +66,13 @@ impl OptionComparison {
         Ok(value.to_string().into())
     }
 
-    /// The options that differ from those of a running server, each with that server and its value, and the resources
-    /// that one of the two servers encrypts with a key that the other does not have.
+    /// The options that differ from the options of a running server, each with that server and its value, and the
+    /// resources that one of the two servers encrypts with a key that the other server does not have.
     pub fn differences(&self) -> Result<Vec<String>, Fault> {
         let found = self.etcd.range(&Range::of(self.all.clone()))?.found;
         let mut differences = Vec::new();
         for other in found.iter().filter(|other| other.key != self.key) {
-            // A value that is not JSON comes from another release and is not compared.
+            // A value that is not JSON was written by another release and is not compared.
             let Ok(told) = serde_json::from_slice::<Value>(&other.value) else { continue };
             let address = shown(&told["address"]);
             for (name, own) in &self.options {

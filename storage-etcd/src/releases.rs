@@ -61,7 +61,7 @@ pub struct Bug {
 pub enum Gravity {
     /// No precaution helps, so the server does not start.
     Refused,
-    /// Errors may occur that the server cannot notice, so it warns at start.
+    /// Errors may occur that the server cannot detect, so the server logs a warning when it starts.
     Warned,
     /// The server does not use the affected feature, or does not trust it.
     Avoided,

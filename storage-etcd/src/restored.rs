@@ -1,8 +1,9 @@
 //! Handles an etcd that was restored from a backup, so that its revisions or members no longer match the local log.
 //!
 //! Such an etcd is refused, unless the operator accepts it. Then a new epoch begins. Every object that differs from the
-//! local log is written again in etcd with its value there, at revisions above all revisions of the log. So versions do
-//! not decrease, no two events share a version, and other servers receive the restored objects as ordinary events.
+//! local log is written again in etcd with the value that it has in etcd, at revisions above all revisions of the log.
+//! So versions do not decrease, no two events share a version, and other servers receive the restored objects as
+//! ordinary events.
 
 use crate::client::{self, Compare, Etcd, Expected, KeyRange, KeyValue, Operation, Range, Txn};
 use crate::key_space::KeySpace;
@@ -67,7 +68,8 @@ pub fn sign(shared: &Shared, source: &Source, now: &Standing) -> Result<Option<S
         ));
     }
     // A restored etcd may already have grown beyond the log's revision. Then its copies of the last events differ from
-    // the log's copies. After a change of `--etcd-servers-overrides` they differ in any case, so nothing is compared.
+    // the log's copies. After a change of `--etcd-servers-overrides` the copies differ in any case, so nothing is
+    // compared.
     if source.kinds != shared.places.kinds.to_string() {
         return Ok(None);
     }
@@ -79,7 +81,7 @@ pub fn sign(shared: &Shared, source: &Source, now: &Standing) -> Result<Option<S
         let key = shared.places.keys.at(&record.resource, &record.key);
         let found = shared.etcd.range(&Range::of(KeyRange::one(key.clone())).limit(1)).map_err(fault)?.found.pop();
         let Some(found) = found.filter(|found| found.mod_revision < record.offset) else { continue };
-        // If a transaction wrote several objects, each of them has its own version in the local log.
+        // If a transaction wrote several objects, each object has its own version in the local log.
         let told = shared.placed(&found.key).and_then(|placed| shared.read(&placed, &found).ok());
         let kept = shared.log.read(record.offset()).ok().flatten();
         let as_there = kept.and_then(|kept| renumbered(&kept.key, &kept.object, Offset(found.mod_revision)).ok());
@@ -98,7 +100,7 @@ pub fn known_through(local: &dyn Local, source: &Source) -> Result<u64, Fault> {
 /// Takes over a restored etcd: writes objects that differ from the local log again, at revisions above the last
 /// revision of the log. The caller then compares all objects. Returns the revisions of these writes.
 ///
-/// It can be interrupted at any point; the next start begins it again.
+/// The take-over can be interrupted at any point; the next start of the server begins the take-over again.
 pub fn accept(shared: &Shared, source: &mut Source, now: &Standing) -> Result<HashSet<u64>, Fault> {
     let (etcd, local) = (shared.etcd.as_ref(), &shared.local);
     let through = known_through(local.as_ref(), source)?;
@@ -138,7 +140,7 @@ pub fn actor() -> Actor {
     Actor { manager: "etcd".into(), verb: VERB.into(), ..Actor::default() }
 }
 
-/// The epoch that another server has begun, or a new one.
+/// The epoch that another server has begun, or a new epoch.
 fn new_epoch(shared: &Shared, source: &Source, now: &Standing) -> Result<String, Fault> {
     if now.epoch != source.epoch {
         return Ok(now.epoch.clone());
@@ -178,9 +180,9 @@ fn write_again(shared: &Shared, through: u64) -> Result<(HashSet<u64>, u64), Fau
         }
         for answer in shared.etcd.transact(txns) {
             match answer {
-                // If another server was faster, the revision of its write is above `through` as well.
+                // If another server wrote the object first, the revision of its write is above `through` as well.
                 Ok(decided) if decided.held => drop(written.insert(decided.header.revision)),
-                // Another write was faster, or the object's lease has expired and the object is gone.
+                // The object was written in the meantime, or its lease has expired and the object no longer exists.
                 Ok(_) | Err(client::Fault::NoLease(_)) => {}
                 Err(why) => return Err(fault(why)),
             }

@@ -190,7 +190,7 @@ mod tests {
         let model = Model::default();
         let one = servers(&model);
         one.announce("10.0.0.7", NOW).expect("announced");
-        // The server's clock has not moved, so it considers its lease valid.
+        // The server's clock has not advanced, so the server considers its lease valid.
         model.advance(15);
         assert!(one.list().expect("servers").is_empty());
         one.announce("10.0.0.7", NOW).expect("announced");

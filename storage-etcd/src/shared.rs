@@ -247,8 +247,8 @@ impl Shared {
     }
 
     /// Stops all writes of this server, and the copying of events, until the server is restarted. Called when etcd was
-    /// replaced: it is no longer the etcd whose events the local log has, even if its revision grows beyond the log's
-    /// again.
+    /// replaced: it is no longer the etcd whose events the local log has, even if its revision grows beyond the
+    /// revision of the log again.
     pub fn end_epoch(&self, why: String) {
         if self.restored.set(why.clone()).is_ok() {
             tracing::error!("{why}");

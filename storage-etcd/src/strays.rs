@@ -19,7 +19,7 @@ const SHOWN_MAX: usize = 512;
 pub enum Stray {
     /// The key has too many or too few parts for its kind.
     Depth,
-    /// No kind that this release knows is stored at this key.
+    /// No kind of this release is stored at this key.
     Kind,
 }
 

@@ -35,9 +35,9 @@ pub enum Unplannable {
 
 /// The order in which the records of a decision are written, as a list of positions.
 ///
-/// The object of the decision comes last, with all its records one after another. Resources that are reserved for it,
-/// such as addresses, ports and quota, are written before it, so that no other object gets them. If the object is never
-/// written, they are released later.
+/// The object of the decision is written last, with all its records one after another. Resources that are reserved for
+/// this object, such as addresses, ports and quota, are written before it, so that no other object gets them. If the
+/// object is never written, the resources are released later.
 pub fn order(records: &[Record]) -> Vec<usize> {
     let is_subject = |nth: &usize| {
         let (record, subject) = (&records[*nth], &records[0]);
@@ -60,13 +60,13 @@ pub struct ObjectWrite<'a> {
     pub who: (Bytes, Bytes),
     /// The fence, with the revision that it must still have.
     pub fence: (Bytes, u64),
-    /// For a decision with claims: the claims key, with the revision that it must still have.
+    /// The claims key, with the revision that it must still have; `None` for a decision without claims.
     pub claims: Option<(Bytes, u64)>,
 }
 
 impl ObjectWrite<'_> {
-    /// One transaction of etcd, which writes nothing if a comparison fails. `written` says which records of the
-    /// decision are already written.
+    /// One transaction of etcd, which writes nothing if a comparison fails. `written` returns whether the decision's
+    /// record of an object (its resource and key) is already written.
     pub fn transaction(
         self,
         decision: &Decision,
@@ -101,7 +101,7 @@ impl ObjectWrite<'_> {
         let put = |(key, value): (Bytes, Bytes)| Operation::Put { key, value, lease: 0 };
         Ok(Txn {
             compares: compares.into_iter().map(compare).chain(fence.map(still)).chain(self.claims.map(still)).collect(),
-            // The author record comes first, so that a watch has received it when the object arrives.
+            // The author record is written before the object, so that a watch has received it when the object arrives.
             operations: claimed.map(|key| put((key, Bytes::new()))).into_iter().chain([put(self.who), write]).collect(),
             otherwise: None,
         })

@@ -1,4 +1,4 @@
-//! Access to a data folder: only its owner may read or change its content.
+//! Restricts access to a data folder. Only the folder's owner may read or change its content.
 //!
 //! The log contains every Secret, and the folder also contains keys.
 
@@ -7,7 +7,7 @@ use holdfast_files::folder;
 pub use holdfast_files::folder::close;
 use std::path::Path;
 
-/// Makes a private folder, or checks that the existing one can be trusted with secrets.
+/// Makes a private folder, or checks that an existing folder can be trusted with secrets.
 pub fn make_private(folder: &Path) -> Result<(), Fault> {
     folder::make_private(folder).map_err(|error| refused("make the data folder", error))
 }
@@ -17,7 +17,7 @@ pub fn check_entries(folder: &Path) -> Result<(), Fault> {
     folder::check_entries(folder).map_err(|error| refused("look into the data folder", error))
 }
 
-/// Refuses a folder that belongs to another user, or whose path goes through another user's link.
+/// Refuses a folder that belongs to another user, or whose path contains another user's symbolic link.
 pub fn check_owner(folder: &Path) -> Result<(), Fault> {
     holdfast_files::check_owner(folder).map_err(|error| refused("find the data folder", error))
 }
@@ -30,7 +30,7 @@ pub fn warning(folder: &Path) -> Option<String> {
 fn refused(operation: &'static str, error: std::io::Error) -> Fault {
     match error.raw_os_error() {
         Some(_) => Fault::io(operation, error),
-        // The text of the error says what to do.
+        // The text of the error contains advice to the operator.
         None => Fault::Unreadable { what: error.to_string() },
     }
 }

@@ -1,5 +1,5 @@
-//! Forks of a log: a new log that begins with the events of another log up to a version. The time to make a fork does
-//! not grow with the log.
+//! Makes forks of a log. A fork is a new log that begins with the events of another log up to a version. The time to
+//! make a fork does not grow with the log.
 //!
 //! Tables never change, so both logs share them as hard links. Data younger than the tables is copied. Then the events
 //! after the version are removed, at a cost that depends only on these events. The folder is marked until the whole new
@@ -92,7 +92,7 @@ impl Fork {
         let made = to.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists()).last();
         let made = made.map(Path::to_owned);
         make_private(to)?;
-        // If two forks begin at the same time, the lock refuses one before it changes the files of the other.
+        // If two forks begin at the same time, the lock refuses one fork before it changes the files of the other fork.
         let lock = FolderLock::take(to)?;
         let mut fork = Fork { folder: to.to_owned(), log: None, made, finished: false };
         Making::Fork.mark(to)?;
@@ -132,7 +132,7 @@ impl Drop for Fork {
             return;
         }
         self.log = None;
-        // If not all of the fork can be removed, the mark stays, and its text says what to do.
+        // If not all of the fork can be removed, the mark stays, and its text contains advice to the operator.
         let _ = match &self.made {
             Some(made) => remove(&self.folder, made),
             None => empty(&self.folder),
@@ -159,8 +159,8 @@ fn empty(folder: &Path) -> std::io::Result<()> {
 }
 
 /// Copies the files of a store between two of its changes. RocksDB never deletes or replaces a file without changing
-/// the manifest or the names in the folder. If both are the same before and after, the copy equals the files after a
-/// crash at that moment. Returns false if no attempt fell between two changes.
+/// the manifest or the names in the folder. If the manifest and the names are the same before and after the copy, the
+/// copy equals the files after a crash at that moment. Returns false if no attempt fell between two changes.
 fn link_between_changes(from: &Path, to: &Path) -> std::io::Result<bool> {
     for _ in 0..TRIES_MAX {
         std::fs::create_dir_all(to)?;

@@ -1,4 +1,5 @@
-//! A log that is being written from an export: marked until it is complete, and resumable.
+//! A log that is being written from an export. Its folder is marked until the log is complete, and an interrupted
+//! import can be resumed.
 
 use crate::fault::FolderFault;
 use crate::folder::make_private;
@@ -30,7 +31,7 @@ impl Import {
             check_new(folder)?;
         }
         make_private(folder)?;
-        // If two imports begin at the same time, the lock refuses one.
+        // If two imports begin at the same time, the lock refuses one import.
         Making::Import.mark(folder)?;
         let log = RocksLog::open_unnamed(folder, folder, FolderLock::take(folder)?)?;
         let begun = log.identity()?;

@@ -19,25 +19,28 @@ pub const BY_RESOURCE: &str = "by_resource";
 pub const META: &str = "meta";
 pub const FAMILIES: [&str; 5] = [EVENTS, CURRENT, HISTORY, BY_RESOURCE, META];
 
-/// In `meta`: the folder's format version, one byte.
+/// A key in `meta`. Its value is the folder's format version, one byte.
 pub const META_FORMAT: &[u8] = b"format";
-/// In `meta`: random bytes, made with the log, from which keys of this cluster are derived.
+/// A key in `meta`. Its value is random bytes, made with the log, from which keys of this cluster are derived.
 pub const META_SECRET: &[u8] = b"secret";
-/// In `meta`: the oldest offset at which the log is complete, as a key of `events`.
+/// A key in `meta`. Its value is the oldest offset at which the log is complete, as a key of `events`.
 pub const META_OLDEST: &[u8] = b"oldest";
-/// In `meta`: the offset up to which old events were forgotten, and the number of bytes that wait for compaction, each
-/// as eight bytes.
+/// A key in `meta`. Its value is the offset up to which old events were forgotten, and the number of bytes that wait
+/// for compaction, each as eight bytes.
 pub const META_FORGOTTEN: &[u8] = b"forgotten";
-/// In `meta`: the log's unique name, a random UUID in its usual form.
+/// A key in `meta`. Its value is the log's unique name, a random UUID in its usual form.
 pub const META_ID: &[u8] = b"id";
-/// In `meta`: the log from which this one was forked: the version as a key of `events`, followed by the other log's
-/// name.
+/// A key in `meta` of a fork. Its value is the version at which the fork begins, as a key of `events`, followed by the
+/// name of the log from which this log was forked.
 pub const META_ORIGIN: &[u8] = b"origin";
-/// In `meta`: the last offset of the newest repair, as a key of `events`. Gaps before it were reported.
+/// A key in `meta`. Its value is the last offset of the newest repair, as a key of `events`. Gaps before this offset
+/// were reported.
 pub const META_REPAIRED: &[u8] = b"repaired";
-/// In `meta`: the source of the log's events, written by the log on etcd that uses this one as its local copy.
+/// A key in `meta`. Its value is the source of the log's events, written by the log on etcd that uses this log as its
+/// local copy.
 pub const META_SOURCE: &[u8] = b"source";
-/// In `meta`: the progress of a migration into this log. The migration writes it, and removes it at its end.
+/// A key in `meta`. Its value is the progress of a migration into this log. The migration writes the value, and removes
+/// it at the end of the migration.
 pub const META_MIGRATION: &[u8] = b"migration";
 
 /// The mark of an event in a row of `history`.

@@ -1,6 +1,6 @@
 //! The embedded log: [`Log`](holdfast_engine::Log) on RocksDB.
 //!
-//! Start at [`RocksLog`]. This crate knows keys, records and bytes; it does not know what a Pod is.
+//! Start at [`RocksLog`]. This crate handles keys, records and bytes, and does not depend on kinds such as Pod.
 
 // The crate has no items, but using it links the RocksDB library for `rocksdb`.
 use holdfast_rocksdb_library as _;

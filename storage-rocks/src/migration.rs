@@ -1,4 +1,5 @@
-//! A log that a migration fills with the objects of another store: marked until it is complete, and resumable.
+//! A log that a migration fills with the objects of another store. Its folder is marked until the log is complete, and
+//! an interrupted migration can be resumed.
 
 use crate::fault::{FolderFault, fault};
 use crate::folder::make_private;
@@ -34,7 +35,7 @@ impl Migration {
     pub fn open(folder: &Path) -> Result<Migration, FolderFault> {
         Migration::has_begun(folder)?;
         make_private(folder)?;
-        // If two migrations begin at the same time, the lock refuses one.
+        // If two migrations begin at the same time, the lock refuses one migration.
         Making::Migration.mark(folder)?;
         let log = RocksLog::open_unnamed(folder, folder, FolderLock::take(folder)?)?;
         Ok(Migration { folder: folder.to_owned(), log })

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 pub struct LogReader {
     folder: PathBuf,
     db: DB,
-    /// RocksDB's folder for the own files of a secondary.
+    /// The folder in which RocksDB writes the files that belong to a secondary itself.
     _notes: tempfile::TempDir,
 }
 

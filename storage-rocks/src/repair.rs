@@ -1,8 +1,8 @@
-//! Repairs a damaged log: a new store is made from everything that can still be read of the old one.
+//! Repairs a damaged log: a new store is made from everything that can still be read of the old store.
 //!
 //! Every record has a checksum, so the repair need not trust any other part of the old store: damaged records are
 //! omitted. If the newest event of an object is damaged, the object's last intact version is written again as a new
-//! event at the end of the log, so that caches notice the change. The old store stays beside the new one.
+//! event at the end of the log, so that caches notice the change. The old store stays beside the new store.
 
 use crate::fault::{FolderFault, fault, record};
 use crate::folder::{close, make_private};
@@ -24,13 +24,13 @@ use std::path::{Path, PathBuf};
 pub enum Repair {
     /// The object again has the content of version `intact`.
     PutBack { object: String, damaged: Offset, intact: Offset },
-    /// No version of the object could be read: the object is lost.
+    /// No version of the object could be read, so the object is lost.
     Lost { object: String, damaged: Offset },
     /// An old version of an object, or a version of a deleted object, is lost.
     Forgotten { object: String, damaged: Offset },
     /// The event could not be read, and its object is unknown.
     Unknown { damaged: Offset },
-    /// The end of the store could not be read: later events, if there were any, are lost.
+    /// The end of the store could not be read, so later events, if there were any, are lost.
     End { after: Offset },
     /// The folder of the old store.
     Kept { folder: PathBuf },
@@ -57,7 +57,7 @@ impl std::fmt::Display for Repair {
     }
 }
 
-/// The number of versions that the repaired log skips after the last readable one, so that lost versions are not
+/// The number of versions that the repaired log skips after the last readable version, so that lost versions are not
 /// assigned again.
 const GAP: u64 = 1000;
 /// The number of records that are written at a time.
@@ -119,7 +119,7 @@ impl StoreDamage {
         let repaired = repaired.max(crate::store::oldest(db).unwrap_or(Offset::ZERO));
         each(db, EVENTS, |offset, bytes| {
             let Some(offset) = key::parse_offset(offset).filter(|offset| *offset > last) else { return Ok(()) };
-            // Offsets have no gaps, except those that an earlier repair left.
+            // Offsets have no gaps, except the gaps that an earlier repair left.
             if offset > repaired {
                 damaged.extend((last.max(repaired).0 + 1..offset.0).map(|missing| (Offset(missing), None)));
             }

@@ -32,8 +32,8 @@ const RESERVE_PART: u64 = 4;
 const RESERVE_BYTES_MIN: u64 = 8 << 20;
 /// The reserve shrinks in multiples of this number.
 const STEP_BYTES: u64 = 1 << 20;
-/// The reserve divided by this number is only for opening the log after a crash, because without that the server cannot
-/// start.
+/// The reserve divided by this number is only for opening the log after a crash, because without this room the server
+/// cannot start.
 const LAST_PART: u64 = 4;
 /// The additional room that each write needs for the data of the file system.
 const WRITE_BYTES: u64 = 4096;
@@ -154,9 +154,8 @@ impl DiskReserve {
         self.is_little.load(Ordering::Relaxed) || self.left_for_others(free).is_some()
     }
 
-    /// The room that is left above the mark while only writes to the namespaces that fill the disk are refused, in
-    /// thousandths of this room when the refusals begin. Returns `None` if there is more room, so that no write is
-    /// refused.
+    /// The free room above the mark, in thousandths of the room in which only writes to the namespaces that fill the
+    /// disk are refused. Returns `None` if there is more free room, so that no write is refused.
     fn left_for_others(&self, free: u64) -> Option<u64> {
         let part = self.mark / SOON_PART;
         let left = free.saturating_sub(self.mark);
@@ -175,8 +174,8 @@ impl DiskReserve {
         // The state of too little room ends only when there is somewhat more room than when it began, so that it does
         // not change with each write.
         let enough = self.mark.saturating_add(self.mark / SOON_PART).saturating_add(cost);
-        // Room beyond `enough` goes to the reserve first, because the next start needs the reserve before writes may
-        // continue.
+        // Room beyond `enough` is added to the reserve first, because the next start needs the reserve before writes
+        // may continue.
         let missing = self.wanted.saturating_sub(*reserve);
         let more = missing.min(free.saturating_sub(enough) / STEP_BYTES * STEP_BYTES);
         let mut is_little = match was_little {
@@ -330,7 +329,7 @@ mod tests {
         assert_eq!((size(), standing.reserve_bytes, standing.is_little), (8 << 20, 8 << 20, false));
         assert_eq!(room.lacks(1000), None);
 
-        // A write larger than the known free room checks the disk first, and finds too little.
+        // A write larger than the known free room checks the disk first, and finds too little room.
         let huge = standing.free_bytes;
         let Some(Lack::Now { why }) = room.lacks(huge) else { panic!("too little") };
         assert!(why.contains("--disk-reserve") && why.contains("disk under the log is full"), "{why}");

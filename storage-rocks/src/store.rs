@@ -146,7 +146,7 @@ fn reading_on() -> ReadOptions {
     reading
 }
 
-/// Visits the records after `after`. All of them are decoded into the same record, to reuse its memory.
+/// Visits the records after `after`. All records are decoded into one value, to reuse its memory.
 pub(crate) fn each(
     db: &DB,
     folder: &Path,

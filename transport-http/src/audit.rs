@@ -43,7 +43,7 @@ pub fn source(path: &str, query: &str, headers: &HeaderMap, client: Option<Socke
     Source { received: Timestamp::now(), uri, addresses, agent, authentication, deadline }
 }
 
-/// The deadline of a request that may take this long, and the audit event's text for a deadline that passes.
+/// The deadline of a request that may take this long, with the end that audit records if the deadline passes.
 pub fn deadline(patience: Duration) -> Deadline {
     Deadline { at: Instant::now() + patience, ended: || ended(&Refusal::Timeout(Timeout::Backend)) }
 }

@@ -27,7 +27,7 @@ const BODY_BYTES_MAX: usize = 3 << 20;
 const BODY_SECONDS_MAX: u64 = 60;
 /// The maximum number of bytes of bodies in memory at once.
 const BODIES_BYTES_MAX: u64 = 256 << 20;
-/// Each body counts at least this many bytes, so that many bodies that never arrive also use up the memory.
+/// Each body counts at least this many bytes, so that the limit also applies to many bodies that never arrive.
 const BODY_BYTES_MIN: u64 = 64 << 10;
 
 /// How many bytes of an unwanted body are read.
@@ -224,7 +224,7 @@ fn options_body(body: &Body) -> Result<Option<Value>, Refusal> {
     Ok(Some(body))
 }
 
-/// `DeleteOptions` in a body take precedence over those in the query.
+/// `DeleteOptions` in a body take precedence over the options in the query.
 fn parse(body: &Value, query: &DeleteOptions) -> Result<(DeleteOptions, bool), Refusal> {
     let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let asked = body["dryRun"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -14,12 +14,12 @@ use std::sync::{Arc, Mutex};
 /// The Kubernetes release whose API is served.
 pub const API_VERSION: &str = "v1.35.0";
 
-/// Kubernetes' version, with Holdfast's own after the plus sign.
+/// Kubernetes' version, followed by Holdfast's version after a plus sign.
 pub fn git_version() -> String {
     format!("{API_VERSION}+holdfast.{}", env!("CARGO_PKG_VERSION"))
 }
 
-/// The maximum number of kept documents: several times the number that a thousand groups need.
+/// The maximum number of kept documents. It is several times the number that a thousand groups need.
 const DOCUMENTS_MAX: usize = 8192;
 
 /// The number of past APIs whose documents are kept.
@@ -86,17 +86,18 @@ fn lock(past: &Past) -> std::sync::MutexGuard<'_, VecDeque<(Arc<Registry>, Arc<D
     past.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Documents that describe the API. Each is made at its first request, and made again only when the part of the API
-/// that it describes has changed.
+/// Documents that describe the API. Each document is made at its first request, and made again only when the part of
+/// the API that it describes has changed.
 pub struct Documents {
     /// The address at which clients reach the server: `10.0.0.1:6443`.
     pub(crate) server_address: String,
     /// The documents by name, each with the revision of the kinds from which it was made.
     made: Mutex<HashMap<String, (u64, Bytes)>>,
-    /// For a fork: the documents of the server that was forked, and the last revision at which both have the same
-    /// kinds.
+    /// The documents of the server that was forked, and the last revision at which both servers have the same kinds;
+    /// `None` if this server is no fork.
     shared: Option<(Arc<Documents>, u64)>,
-    /// For past kinds: counts the memory of the documents. They may be dropped while a request reads them.
+    /// Counts the memory of documents about past kinds, which may be dropped while a request reads them; `None` for the
+    /// current kinds.
     pub(crate) charge: Option<Mutex<Charge>>,
 }
 

@@ -67,7 +67,7 @@ const WRITER_PATIENCE: Duration = Duration::from_secs(10);
 struct Looked {
     writer: Health,
     readable: Result<(), String>,
-    /// The failed checks: name and reason.
+    /// The failed checks, each with its name and the reason.
     failed: Vec<(String, String)>,
 }
 
@@ -75,7 +75,8 @@ impl Looked {
     /// Gets the health values that the wanted checks of a path need.
     async fn look(checks: &Checks<'_>, path: &str, wanted: impl Fn(&str) -> bool) -> Looked {
         let readable = match path {
-            // Liveness does not depend on this check: a restart would not help against many reads or a slow disk.
+            // Liveness does not depend on this check, because a restart would not help against many reads or a slow
+            // disk.
             "livez" => Ok(()),
             _ => {
                 let log = checks.engine.log().clone();
@@ -121,7 +122,7 @@ pub(crate) struct Checks<'a> {
     lifecycle: &'a Lifecycle,
     /// Whether the server has priority and fairness.
     is_fair: bool,
-    /// The checks in addition to those of every server.
+    /// The checks in addition to the checks of every server.
     others: &'a [Arc<dyn HealthCheck>],
 }
 

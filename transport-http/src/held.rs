@@ -57,8 +57,8 @@ impl Held {
         Held { bytes, is_shared, kept: Arc::default(), is_cut: Arc::default() }
     }
 
-    /// The pieces, which keep the memory counted until the last one is gone. They end early when other users need the
-    /// memory, and [`end`](Self::end) then returns an error.
+    /// The pieces, which keep the memory counted until the last piece is dropped. They end early when other users need
+    /// the memory, and [`end`](Self::end) then returns an error.
     pub fn over<I>(self, pieces: I) -> impl Iterator<Item = Bytes> + Send + Sync + use<I>
     where
         I: Iterator<Item = Bytes> + Send + Sync + 'static,
@@ -72,7 +72,7 @@ impl Held {
         })
     }
 
-    /// The end of the pieces: an error if they were cut off.
+    /// The end of the pieces, which is an error if the pieces were cut off.
     pub fn end(&self) -> impl Iterator<Item = Result<Bytes, CutOff>> + Send + Sync + use<> {
         let is_cut = self.is_cut.clone();
         std::iter::once_with(move || is_cut.load(Ordering::Relaxed)).filter(|is_cut| *is_cut).map(|_| Err(CutOff))

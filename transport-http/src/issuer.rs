@@ -15,7 +15,7 @@ pub enum Document {
 }
 
 const KEY_SET: &str = "application/jwk-set+json";
-/// The caching header: verifiers may cache the documents instead of reading them for each token.
+/// The value of the caching header. Verifiers may cache the documents instead of reading them for each token.
 const KEPT: &str = "public, max-age=3600";
 
 /// The document; a 404 if the issuer is no URL that can be queried.

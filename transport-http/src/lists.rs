@@ -247,7 +247,7 @@ impl Items {
     }
 
     /// The list in pieces. Each piece is made when the piece before it has been sent. A large item is a piece of its
-    /// own, in its stored form: nothing is copied for a client that does not read.
+    /// own, in its stored form, so that nothing is copied for a client that does not read.
     fn pieces(self) -> impl Iterator<Item = Bytes> + Send + Sync + 'static {
         let mut next = 0;
         let mut ended = false;

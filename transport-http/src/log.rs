@@ -6,10 +6,10 @@
 //! | path | parameters | answer |
 //! | --- | --- | --- |
 //! | | | the log's name, its oldest and its last version, as JSON |
-//! | `/version` | `at`: a version, a time, or a duration back | the version that it means, as JSON |
+//! | `/version` | `at`: a version, a time, or a duration back | the version that `at` means, as JSON |
 //! | `/versions` | `resource`, `key` | the versions of one object, as JSON |
 //! | `/records` | `after`, `limit`, `resource`, `wait` (seconds, for the next event when there is none) | records |
-//! | `/records` | `offsets`: up to 1024, separated by commas | those of them that exist |
+//! | `/records` | `offsets`: up to 1024, separated by commas | the records that exist at these offsets |
 //! | `/current` | | the newest record of every object |
 //!
 //! Some kinds may have a log of their own. The parameter `of` of each path selects such a log by one of its kinds
@@ -230,7 +230,7 @@ enum Rest {
 }
 
 impl Source {
-    /// The next records, and the source of the records after them. If there are no more, the end mark.
+    /// The next records, and the source of the records after them. If there are no more records, returns the end mark.
     fn piece(mut self) -> (Bytes, Source) {
         let mut out = Vec::new();
         let rest = std::mem::replace(&mut self.rest, Rest::Nothing);

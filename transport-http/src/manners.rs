@@ -19,7 +19,7 @@ use std::time::Duration;
 /// The operator's settings of these rules.
 #[derive(Debug, Clone)]
 pub struct Manners {
-    /// The allowed CORS origins: their pages may read responses.
+    /// The allowed CORS origins, whose pages may read responses.
     pub origins: Vec<Regex>,
     /// The HSTS header. It makes browsers use only TLS for later requests.
     pub strict_transport: Option<HeaderValue>,

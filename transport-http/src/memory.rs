@@ -44,7 +44,8 @@ where
     })
 }
 
-/// The server for `user`, whose requests need no credentials. A request's body is read completely before it is sent.
+/// The server as an HTTP service for `user`, whose requests need no credentials. A request's body is read completely
+/// before it is sent.
 pub fn service<B>(
     transport: Arc<Transport>,
     user: Arc<User>,

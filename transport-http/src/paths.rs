@@ -223,7 +223,7 @@ pub(crate) fn tagged(body: Bytes, content_type: &'static str, headers: &HeaderMa
     })
 }
 
-/// A response with an ETag. `answer` gets whether the client has the document already.
+/// A response with an ETag. The argument of `answer` is whether the client already has the document.
 fn with_tag(tag: &str, headers: &HeaderMap, answer: impl FnOnce(bool) -> Response) -> Response {
     let tag = format!("\"{tag}\"");
     let known = headers.get(IF_NONE_MATCH).and_then(|value| value.to_str().ok()) == Some(&tag);

@@ -6,7 +6,8 @@ use holdfast_core::kinds::ConnectOptions;
 use holdfast_core::refusal::{BadRequest, Cause, Causes, Subject};
 use holdfast_core::request::{DeleteOptions, FieldValidation, IGNORES_READ_ERRORS, Options};
 
-/// A year. The bound is needed because the largest number that a client can send would overflow a time.
+/// The maximum timeout, a year. The bound is needed because the largest number that a client can send would overflow a
+/// time.
 const TIMEOUT_SECONDS_MAX: u64 = 365 * 24 * 60 * 60;
 
 /// The parameters in the order in which they were sent.
@@ -60,8 +61,8 @@ impl Query {
     }
 
     /// The options of a verb, by the kind of their document (`CreateOptions`), which refusals name. A parameter that
-    /// should be a number and is none is reported first, before other invalid values. Parameters of other verbs are
-    /// ignored.
+    /// should be a number and is not a number is reported first, before other invalid values. Parameters of other verbs
+    /// are ignored.
     pub fn options(&self, kind: &str) -> Result<Options, Refusal> {
         let is = |kinds: &[&str]| kinds.contains(&kind);
         let number = |name: &str, kinds: &[&str]| if is(kinds) { self.number(name) } else { Ok(None) };

@@ -20,7 +20,7 @@ use holdfast_service::{Listed, Reply, RequestSlot, Shown};
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// Writes a reply in the form that the client accepts. The call keeps its place until that is done.
+/// Writes a reply in the form that the client accepts. The call keeps its place until the reply is written.
 pub async fn reply(
     transport: &Arc<Transport>,
     reply: Reply,
@@ -89,7 +89,7 @@ fn count(value: &Value, bytes: &mut usize) -> bool {
         }
 }
 
-/// How many bytes of objects are written in another form than the stored one.
+/// How many bytes of objects are written in another form than the stored form.
 fn made_bytes(kind: &Kind, version: usize, entries: &[Arc<Entry>], shape: Shape) -> usize {
     let stored = |entry: &Entry| version == 0 && !kind.is_stale(entry.offset);
     let as_it_is = shape.is_raw() && shape.form == Form::Object && !shape.links;
@@ -100,7 +100,8 @@ fn plain(shape: Shape) -> Shape {
     Shape { form: Form::Object, ..shape }
 }
 
-/// The fields of a custom resource have no Protobuf numbers, even if the kind is of the past.
+/// The shape in which objects of this kind are sent. Custom resources, including kinds of the past, are sent as JSON
+/// instead of Protobuf, because their fields have no Protobuf numbers.
 fn fitting(kind: &Kind, shape: Shape) -> Shape {
     match shape.encoding {
         Encoding::Protobuf if kind.custom.is_some() => Shape { encoding: Encoding::Json, ..shape },

@@ -38,7 +38,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Limits log lines about invalid credentials: any client can send many credentials of any length.
+/// Limits log lines about invalid credentials, because any client can send many credentials of any length.
 static UNKNOWN: Sparing = Sparing::new();
 /// The maximum number of bytes of the reason in such a log line.
 const WHY_BYTES_MAX: usize = 1 << 10;
@@ -61,8 +61,8 @@ pub struct WireRequest<B> {
 }
 
 impl Transport {
-    /// Answers a request, or passes it to the fork that it is for. Every failure is a `Status`. A fault of the server
-    /// ends only this request, not others on the same connection.
+    /// Answers a request, or passes it to the fork that its path names. Every failure is a `Status`. A fault of the
+    /// server ends only this request, not other requests on the same connection.
     pub fn handle<B, D, E>(self: Arc<Self>, mut wire: WireRequest<B>) -> impl Future<Output = Response> + use<B, D, E>
     where
         B: Stream<Item = Result<D, E>> + Send + 'static,
@@ -137,7 +137,8 @@ impl Transport {
                 // The answer is boxed, because each future around it would contain it twice and move it.
                 let answer = Box::pin(self.answer(head, understood, (user, acting_as, told), &id, source, body));
                 let answer = trace::within(following.as_ref().map(Following::context), answer);
-                // The service catches panics in its layers; this catches panics in parsing and rendering.
+                // The service catches panics in its layers; this call of `caught` catches panics in parsing and
+                // rendering.
                 match within(patience, holdfast_service::caught(answer)).await.and_then(|answered| answered) {
                     Ok(answered) => answered,
                     Err(refusal) => {

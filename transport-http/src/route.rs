@@ -1,7 +1,7 @@
 //! Parses a method and a path to a [`Route`]. Later code uses the route and no paths.
 //!
-//! The route says whether a resource is within a namespace or cluster-scoped. So authorization judges the same object
-//! on which the request then acts.
+//! The route contains whether a resource is within a namespace or cluster-scoped. So authorization judges the same
+//! object on which the request then acts.
 
 use crate::issuer::Document;
 use holdfast_core::request::Verb;
@@ -74,7 +74,7 @@ const PAST: &str = "/at/";
 const NAMESPACE_SUBRESOURCES: &[&str] = &["status", "finalize"];
 
 impl Route {
-    /// `path` is percent-decoded by segments; `watch` says whether the query asks for a watch.
+    /// `path` is percent-decoded by segments; `watch` is true if the query requests a watch.
     pub fn new(method: &Method, path: &str, watch: bool) -> Route {
         let inner = path.trim_matches('/');
         let parts: Vec<Cow<'_, str>> = inner.split('/').map(decode).collect();
@@ -207,7 +207,9 @@ mod tests {
 
     #[test]
     fn paths_are_taken_apart() {
-        // method, path, watch -> verb group/version ns (within or not) resource name subresource
+        // Each case has a method, a path and whether the query asks for a watch. The expected text has the verb, the
+        // group and version, the namespace (`+` for a path within it, `-` for a path outside), the resource, the name
+        // and the subresource.
         let cases = [
             ("GET", "/api/v1/pods", false, "list /v1 - pods  "),
             ("GET", "/api/v1/pods", true, "watch /v1 - pods  "),

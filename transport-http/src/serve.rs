@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use warp::Filter;
 use warp::filters::path::FullPath;
 
-/// When the server stops: how long connections may take to end after their last request.
+/// How long connections may take to end after their last request when the server stops.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 
 /// The API as a warp filter, for the socket and for callers within the process.
@@ -88,8 +88,8 @@ pub async fn serve(
     Ok(())
 }
 
-/// Whether a response takes little work, no matter how much is stored: it has a single object, or is the version page.
-/// The connection makes such a response at once, without a task.
+/// Whether a response takes little work, no matter how much is stored, because it has a single object or is the version
+/// page. The connection makes such a response at once, without a task.
 fn is_quick(request: &Request<()>) -> bool {
     const PARTS_MAX: usize = 7;
     if request.method() != Method::GET || request.uri().query().is_some_and(|query| query.contains("watch")) {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     /// The future that answers a request is made and moved for each request. If a future contains another future twice,
-    /// the size doubles with each such step; it was once 42 KB.
+    /// the size doubles with each such step.
     #[test]
     fn what_every_request_brings_into_being_is_small() {
         let size = size_of_output(|transport, wire| transport.handle(wire));

@@ -8,7 +8,7 @@ const LINES: u64 = 10;
 
 pub struct Sparing {
     second: AtomicU64,
-    /// The lines in this second.
+    /// The number of lines in this second.
     lines: AtomicU64,
     left_out: AtomicU64,
 }

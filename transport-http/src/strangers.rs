@@ -1,4 +1,4 @@
-//! Arbitrary paths, queries and headers: each is parsed or refused, and nothing panics.
+//! Checks that arbitrary paths, queries and headers are parsed or refused, and that nothing panics.
 
 use crate::query::Query;
 use crate::respond::Shape;

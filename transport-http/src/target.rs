@@ -1,5 +1,5 @@
 //! The request target must be a path. Other forms of HTTP/1.1 are refused here: `CONNECT host:port`, and a name without
-//! a slash (`GET a`). The HTTP/2 code refuses them itself.
+//! a slash (`GET a`). The HTTP/2 code refuses such requests itself.
 
 use crate::respond::{self, Response};
 use futures_util::future::{Either, Ready, ready};

@@ -30,11 +30,11 @@ pub(crate) struct Understood {
     pub shape: Shape,
     /// The refusal if the client accepts no available form.
     pub negotiated: Result<(), Refusal>,
-    /// The aggregated server that serves the request; `None` if this server does.
+    /// The aggregated server that serves the request; `None` if this server serves it.
     pub server: Option<Arc<aggregate::Server>>,
 }
 
-/// Parts of a request that do not go through the service.
+/// Parts of a request that are not passed to the service.
 #[derive(Default)]
 pub(crate) struct Kept {
     pub body: Received,

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 /// Warnings are sent in full while all of them together have at most this many characters.
 const CHARACTERS_MAX: usize = 4 << 10;
-/// If there are more, each warning is cut to this many characters, and warnings are sent until [`CHARACTERS_MAX`] is
-/// reached.
+/// If the warnings have more characters, each warning is cut to this many characters, and warnings are sent until
+/// [`CHARACTERS_MAX`] is reached.
 const CHARACTERS_CUT: usize = 256;
 
 /// Adds the warnings to the response.
@@ -36,7 +36,7 @@ fn told(warnings: &[String]) -> Vec<&str> {
     };
     let (last, more) = (told.last().copied(), |text: &&str| text.starts_with("and ") && text.ends_with(" more"));
     let mut told: Vec<&str> = told.into_iter().map(cut).take_while(fits).collect();
-    // If many warnings were left out, the last warning says how many. It is always sent.
+    // If many warnings were left out, the last warning contains their number. It is always sent.
     told.extend(last.filter(|last| more(last) && !told.contains(last)));
     told
 }

@@ -214,7 +214,7 @@ impl Feeder {
         }
     }
 
-    /// Waits for the next step. Events come first: while there are any, only the deadline is checked.
+    /// Waits for the next step. Events have precedence: while events are available, only the deadline is checked.
     async fn step(&mut self) -> Step {
         let bookmark_due = async {
             match &mut self.bookmark_at {

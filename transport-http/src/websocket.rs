@@ -1,4 +1,4 @@
-//! A watch over a WebSocket: one message for each event, text for JSON and binary for Protobuf.
+//! Sends a watch over a WebSocket, as one message for each event. A message is text for JSON and binary for Protobuf.
 
 use crate::respond::Response;
 use crate::transport::lifecycle::Lifecycle;
@@ -60,7 +60,7 @@ impl Socket {
         Ok(Some(Socket { upgrade, accept: derive_accept_key(key.as_bytes()), protocol }))
     }
 
-    /// Switches protocols, and sends the pieces until they end or the client is gone.
+    /// Switches protocols, and sends the pieces until they end or the client has disconnected.
     pub fn answer(
         self,
         lifecycle: &Lifecycle,
@@ -89,8 +89,8 @@ impl Socket {
     }
 }
 
-/// Sends the pieces. A client counts as gone when it sends nothing for two ping periods, or stops in the middle of a
-/// frame. The layer below, to which this writes, notices a client that does not read.
+/// Sends the pieces. A client counts as disconnected when it sends nothing for two ping periods, or stops in the middle
+/// of a frame. The stream to which this function writes detects a client that does not read.
 async fn speak(
     connection: impl AsyncRead + AsyncWrite + Unpin,
     pieces: impl Stream<Item = Bytes>,
@@ -112,7 +112,7 @@ async fn speak(
                 Some(piece) => outgoing.send(message(piece, binary)).await,
                 None => break,
             },
-            // Reading answers pings, and shows when the client is gone. Other messages are ignored.
+            // Reading answers pings, and shows when the client has disconnected. Other messages are ignored.
             message = incoming.next() => match message {
                 None | Some(Err(_) | Ok(Message::Close(_))) => return,
                 Some(Ok(_)) => {
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_token_among_the_protocols_is_a_credential() {
-        // base64url of "secret"
+        // The token is "secret" in base64url.
         let token = format!("{BEARER}c2VjcmV0");
         for (protocols, expected) in [
             (format!("{token}, base64.binary.k8s.io"), Ok(Some("Bearer secret"))),
@@ -271,7 +271,7 @@ mod tests {
     #[tokio::test]
     async fn a_large_message_ends_it() {
         let (near, mut far) = tokio::io::duplex(1 << 16);
-        // The head of a masked text of a million bytes, without any of them.
+        // The client sends the head of a masked text of a million bytes, but none of these bytes.
         let head = [&[0x81, 0xff][..], &1_000_000_u64.to_be_bytes(), &[0; 4]].concat();
         far.write_all(&head).await.unwrap();
         speak(near, futures_util::stream::pending(), false, Duration::from_secs(3600)).await;

@@ -9,8 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// The stream of one connection. HTTP uses it, and so does the code that reads the rest of the input after the last
-/// response.
+/// The stream of one connection. HTTP shares it with the code that reads the rest of the input after the last response.
 pub struct Wire<T>(Arc<Mutex<Inner<T>>>);
 
 struct Inner<T> {

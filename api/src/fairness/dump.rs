@@ -42,7 +42,7 @@ const QUEUES: [&str; 9] = [
     "MaxSeatsSum",
     "TotalWorkSum",
 ];
-/// The columns. The fifth is spelt as in Kubernetes.
+/// The columns of the table of requests. The name of the fifth column is spelt as in Kubernetes.
 const REQUESTS: [&str; 10] = [
     "PriorityLevelName",
     "FlowSchemaName",

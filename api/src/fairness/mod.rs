@@ -2,8 +2,8 @@
 //! and passes the current time to the core.
 //!
 //! [`holdfast_core::flowcontrol`] decides to which flow a request belongs, which request is next and how many seats
-//! there are. A request that may begin at once only takes one lock briefly. A waiting request is woken by the request
-//! that frees its seats.
+//! there are. A request that may begin at once only takes one lock briefly. When a request frees seats, it wakes the
+//! waiting requests that get these seats.
 
 mod dump;
 mod measures;
@@ -351,7 +351,8 @@ impl Level {
 }
 
 impl Inside {
-    /// Called after each change. Wakes requests that have started, and records how full the level is.
+    /// Called after each change of the level's queues or seats. Wakes requests that have started, and records how full
+    /// the level is.
     fn settle(&mut self, now: Moment) {
         self.wake_started(now);
         let (queues, Shape { seats, queuing }) = (&self.queues, self.queues.shape());
@@ -369,7 +370,7 @@ impl Inside {
         self.noted = level;
     }
 
-    /// Wakes requests that have started. A request that was cancelled before frees its seats itself.
+    /// Wakes requests that have started. A request that is cancelled before it is woken frees its own seats.
     fn wake_started(&mut self, now: Moment) {
         for ticket in self.queues.take_started() {
             let Some(request) = self.queues.request_mut(ticket) else { continue };

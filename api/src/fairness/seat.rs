@@ -104,7 +104,7 @@ impl Seat {
                 tokio::time::sleep(Duration::from_nanos(lingering)).await;
                 release();
             })),
-            // There is no runtime, because it is shutting down.
+            // The tokio runtime is shutting down, so the seats are freed without a wait.
             Err(_) => release(),
         }
     }

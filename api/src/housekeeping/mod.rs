@@ -3,7 +3,7 @@
 //! [`registrar`], [`flow_control`]).
 //!
 //! The core makes the plans. These loops send the planned requests whenever a commit may have changed an object that
-//! matters, or a planned time has come. The requests pass the service under the names of controllers' users, and RBAC
+//! matters, or a planned time is reached. The requests pass the service under the names of controllers' users, and RBAC
 //! roles restrict them.
 
 pub mod bootstrap;
@@ -52,7 +52,7 @@ pub async fn run(service: Arc<Service>) {
     };
     let mut work = Work { emptying: Emptying::after(grace), clearing: Clearing::default() };
     loop {
-        // Registered before the work starts, so that a commit during the work causes another round.
+        // The notification is registered before the work starts, so that a commit during the work causes another round.
         let committed = hub.committed().notified();
         tokio::pin!(committed);
         committed.as_mut().enable();

@@ -45,7 +45,7 @@ pub async fn ensure(service: &Arc<Service>) -> Result<Registrar, Refusal> {
     }
     for written in writes.join_all().await {
         match written {
-            // Another server was faster. Its event causes another check.
+            // Another server has written the object first. The event of that write causes another check.
             Ok(()) | Err(Refusal::AlreadyExists { .. } | Refusal::Conflict { .. } | Refusal::NotFound(_)) => {}
             Err(refusal) => return Err(refusal),
         }
@@ -89,7 +89,7 @@ impl Registrar {
         let start = WatchStart::After(self.followed);
         let mut definitions = follow(engine, known::CUSTOM_RESOURCE_DEFINITION, start)?;
         let mut services = follow(engine, known::API_SERVICE, start)?;
-        // The APIServices whose write was refused. They must be tried again.
+        // The APIServices whose write was refused and must be tried again.
         let mut open: BTreeSet<GroupVersion> = BTreeSet::new();
         loop {
             let mut touched = Vec::new();

@@ -1,5 +1,5 @@
-//! Audit: describes every request for metrics, and records it as the audit policy requires. The transport that writes
-//! the answer records the end of the request by the [`Trail`] in the answer.
+//! The audit layer describes every request for metrics, and records it as the audit policy requires. The transport that
+//! writes the answer records the end of the request by the [`Trail`] in the answer.
 
 use super::stages::{Audited, CallParts, Received};
 use super::{Layer, Next, Outcome, RequestContext};
@@ -320,8 +320,8 @@ pub(crate) fn describe(record: &mut Record, state: &State, asked: &CallSubject) 
                 false => record.about(&unknown),
             }
         }
-        // The APIService has the group and version that another server serves. This server does not know the other
-        // server's resources, so the labels do not contain the rest of the path.
+        // The APIService has the group and version that another server serves. The resources of the other server are
+        // unknown here, so the labels do not contain the rest of the path.
         CallSubject::Elsewhere { path, .. } => {
             let (group, version) = (path.group.clone(), path.version.clone());
             record.about(&RequestLabels { group, version, ..unknown });

@@ -1,4 +1,5 @@
-//! Authorization: decides whether this user may make this request, by the chain of authorizers and the current roles.
+//! The authorization layer decides whether the user may make the request, by the chain of authorizers and the current
+//! roles.
 
 use super::stages::{Authorized, CallParts, Dispatched};
 use super::{Layer, Next, Outcome, RequestContext, audit, refused};
@@ -14,7 +15,7 @@ use std::time::Instant;
 
 pub struct Authorization;
 
-/// In an authorization question: all groups, all kinds or all objects.
+/// The value in an authorization question that stands for all groups, all kinds or all objects.
 const ALL: &str = "*";
 /// The verbs that a user needs on all objects to read the log.
 const READS: [&str; 3] = ["get", "list", "watch"];
@@ -204,7 +205,7 @@ fn of_request<'a>(
 }
 
 /// The refusal if the judgement does not allow the request. If an authorizer failed, the refusal reports the error,
-/// because the judgement says nothing about the user's permissions.
+/// because then the judgement does not show the user's permissions.
 fn may(user: &User, attributes: &Attributes<'_>, judged: &Judged) -> Result<(), Refusal> {
     if judged.is_allowed() {
         return Ok(());

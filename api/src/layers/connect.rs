@@ -1,5 +1,5 @@
-//! Subresources that a server behind the API answers: logs, commands in containers, proxies. Admission judges the
-//! request first. Then the kind determines the destination, and the transport connects to it.
+//! Handles subresources that a server behind the API answers, such as logs, commands in containers and proxies.
+//! Admission judges the request first. Then the kind determines the destination, and the transport connects to it.
 
 use super::stages::Resolved;
 use super::{Layer, Next, Outcome, RequestContext, authorization};

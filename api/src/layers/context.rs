@@ -1,4 +1,4 @@
-//! The data that the layers collect about a call. They remain when a layer panics.
+//! The data that the layers collect about a call. The data are kept even if a layer panics.
 
 use super::RequestSlot;
 use crate::RequestId;

@@ -1,4 +1,4 @@
-//! Flow control: limits the requests in progress, so that one user cannot block the others.
+//! The flow control layer limits the requests in progress, so that one user cannot block the other users.
 //!
 //! With priority and fairness, requests wait for their turn. Without it, a request over the limit is refused.
 //! Long-running requests hold no place; a watch holds a place only while it begins. A read that waits for a future
@@ -58,7 +58,7 @@ pub enum RequestSlot {
 /// The kind of place that a call needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Needs {
-    /// No place: the call lasts as long as its client wants.
+    /// The call needs no place, because its client decides how long the call lasts.
     Nothing,
     Reading,
     Mutating,
@@ -66,7 +66,7 @@ enum Needs {
 }
 
 impl FlowControl {
-    /// `seed` comes from the engine's clock, so that a simulation stays reproducible.
+    /// The caller takes `seed` from the engine's clock, so that a simulation stays reproducible.
     pub fn new(limits: Limits, fairness: Option<Arc<Fairness>>, metrics: Arc<Metrics>, seed: u64) -> FlowControl {
         let way = match fairness {
             Some(fairness) => Way::Fairness(fairness),

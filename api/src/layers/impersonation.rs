@@ -1,5 +1,5 @@
-//! Impersonation: decides whether a user may act as another user. This layer precedes flow control, because the
-//! impersonated user determines the flow.
+//! The impersonation layer decides whether a user may act as another user. This layer precedes flow control, because
+//! the impersonated user determines the flow.
 
 use super::authorization::asked_for;
 use super::stages::{Audited, CallParts, Identified};

@@ -66,7 +66,7 @@ pub type Outcome = Result<Reply, Refusal>;
 pub(crate) trait Layer: Send + Sync + 'static {
     /// The stage at which the layer takes a call.
     type Takes;
-    /// The stage at which it passes a call on.
+    /// The stage at which the layer passes a call on.
     type Gives;
 
     /// Handles the call. Work that does not wait is done before the future is returned, so that a layer which only
@@ -106,7 +106,7 @@ impl<First: Layer, Rest: Layers<First::Gives>> Layers<First::Takes> for Chain<Fi
     }
 }
 
-/// The end of the layers. The last layer answers every call, so no call comes here.
+/// The end of the layers. The last layer answers every call, so no call reaches this end.
 struct End;
 
 impl Layers<Infallible> for End {
@@ -120,7 +120,7 @@ impl Layers<Infallible> for End {
     }
 }
 
-/// The layers after the current one.
+/// The layers after the current layer.
 pub(crate) struct Next<'a, Stage> {
     service: &'a Arc<Service>,
     rest: &'a dyn Layers<Stage>,

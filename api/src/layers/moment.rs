@@ -1,5 +1,5 @@
-//! Past or present: determines the state that a call is about and its kind in that state, and how far into the past the
-//! user may look.
+//! Determines the state (past or present) that a call is about, the call's kind in that state, and how far into the
+//! past the user may look.
 //!
 //! A call that is not about a resource ends here: it is granted, and the transport answers it.
 

@@ -1,4 +1,4 @@
-//! Mutations: only this layer lets the engine write.
+//! The layer of mutations. Only this layer lets the engine write.
 
 use super::stages::Resolved;
 use super::{Layer, Next, Outcome, RequestContext, unread, unread_deletion};

@@ -141,7 +141,7 @@ impl<'a> Read<'a> {
         let (kind, version) = (state.registry.share(request.target.kind), request.target.version);
         let selection = Selection::new(state, request)?;
         let (page, charge) = view.counted_page(&selection, request.options.limit, token.as_ref()).await?;
-        // A page covers the keys after the end of the page before it, up to its own end.
+        // A page covers the keys after the end of the previous page, up to the end of this page.
         let after = token.as_ref().map(|token| token.after.as_str());
         let end = page.next.as_ref().map(|next| next.after.as_str());
         let includes = |key: &str| after.is_none_or(|after| key > after) && end.is_none_or(|end| key <= end);

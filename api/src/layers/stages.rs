@@ -47,6 +47,6 @@ pub(crate) struct Authorized {
     pub parts: Box<CallParts>,
 }
 
-/// A call about objects: its kind and the state on which to read or judge are found. It is boxed, because it is large
-/// and is moved several times.
+/// A call about objects, with its kind and the state on which to read or judge. It is boxed, because it is large and is
+/// moved several times.
 pub(crate) type Resolved = Box<Found>;

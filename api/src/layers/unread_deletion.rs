@@ -66,8 +66,8 @@ fn unreadable(engine: &Engine, kind: &Kind, request: &Request) -> Option<Unreada
     engine.unreadable(&kind.storage, &key, 1).into_iter().find(|one| one.key == key)
 }
 
-/// The state on which admission judges the deletion. If the object was never read, it has nothing but its names in this
-/// state.
+/// The state on which admission judges the deletion. If the object was never read, this state contains only the
+/// object's names.
 fn as_if_read(engine: &Engine, object: &Unreadable) -> State {
     let mut state = State::clone(&engine.snapshot());
     let Some(id) = state.registry.by_storage(&object.resource) else { return state };

@@ -86,7 +86,7 @@ async fn judging(service: &Service, found: &Found, review: &Value) -> Result<Arc
     found.scene.part(service.engine(), Wanted::Roles { namespace }, &reader).await
 }
 
-/// The answer to a review. Its kind is that of the path, even if the client sent another kind.
+/// The answer to a review. The answer has the kind that the path names, even if the client sent another kind.
 fn created(kind: &Kind, request: &Request, mut answer: Value) -> Outcome {
     apply_defaults(kind.message(request.target.version)?, &mut answer)?;
     let mut answer = document(answer);

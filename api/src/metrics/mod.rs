@@ -103,7 +103,7 @@ pub struct Metrics {
     admission: AdmissionMetrics,
 }
 
-/// Seconds until the clients' certificates expire: half an hour to a year.
+/// The buckets for the time until clients' certificates expire, in seconds.
 const CERTIFICATE_BUCKETS: [f64; 15] = [
     0.0,
     1_800.0,
@@ -122,7 +122,7 @@ const CERTIFICATE_BUCKETS: [f64; 15] = [
     62_208_000.0,
 ];
 
-/// Seconds that authentication takes.
+/// The buckets for the duration of authentication, in seconds.
 const AUTHENTICATION_BUCKETS: [f64; 15] =
     [0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384];
 
@@ -142,7 +142,7 @@ impl Metrics {
         let mut registry = Registry::default();
         let requests = Requests::default();
         let (terminations, unavailable, became_unavailable) = Default::default();
-        // In whole seconds: the sum of years in nanoseconds would overflow 64 bits.
+        // This histogram counts whole seconds, because a sum of years in nanoseconds would overflow 64 bits.
         let certificates = Histogram::of_numbers(&CERTIFICATE_BUCKETS);
         let inflight = Family::default();
         let watches = Gauge::default();
@@ -290,7 +290,7 @@ impl Metrics {
         self.queues.add(name)
     }
 
-    /// Counts a request with a client certificate that is valid for this time.
+    /// Counts a request with a client certificate that expires after this time.
     pub fn certified(&self, good_for: Duration) {
         self.certificates.observe(good_for.as_secs());
     }
@@ -393,7 +393,7 @@ fn counted_as(name: &str) -> &str {
     }
 }
 
-/// The label of most users.
+/// The label of all users that are not counted by name.
 const OTHER_USER: &str = "other";
 
 /// A watch in progress.

@@ -66,8 +66,8 @@ pub struct Row {
     took: Histogram,
     /// Whether the requests are timed. Long-running requests are not timed.
     timed: bool,
-    /// The codes that came first, each with the number of its answers: nearly all answers have one of them, and are
-    /// counted without a lock.
+    /// The first status codes of the row's answers, each with the number of answers. Nearly all answers have one of
+    /// these codes, and are counted without a lock.
     usual: [(OnceLock<AnswerCode>, AtomicU64); USUAL_MAX],
     by_code: Mutex<Codes>,
 }

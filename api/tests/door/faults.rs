@@ -29,7 +29,7 @@ impl Tokens for Broken {
 #[tokio::test]
 async fn a_panic_ends_one_request_and_gives_its_place_back() {
     let limits = Limits { reading_max: 1, mutating_max: 1 };
-    // The code of the transport for every answer.
+    // This transport gives every answer the code 500.
     let statuses = Statuses { code: |_| AnswerCode(500), ..Statuses::default() };
     let tokens = Arc::new(Broken);
     let service = cluster(Options { limits, tokens, statuses, ..Options::default() }).await;

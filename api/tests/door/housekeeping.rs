@@ -1,4 +1,4 @@
-//! The work that the server does by itself, under user names that RBAC knows.
+//! The work that the server does by itself, under user names to which RBAC grants permissions.
 
 use crate::people::{ask, cluster, has, map, must, until};
 use holdfast_core::Refusal;
@@ -43,7 +43,7 @@ async fn a_namespace_is_emptied_and_goes() {
     assert_eq!((last.resource.as_str(), last.key.as_str(), last.is_delete()), ("namespaces", "n1", true));
     assert_eq!(last.actor.user, "system:serviceaccount:kube-system:namespace-controller");
 
-    // The loop does not keep the service alive.
+    // The loop has only a weak reference to the service, so the service can be dropped.
     service.engine().close();
     let weak = Arc::downgrade(&service);
     drop(service);

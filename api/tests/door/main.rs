@@ -1,4 +1,4 @@
-//! The service over a log in memory: the layers that every call passes.
+//! Tests the layers that every call passes, in a service over a log in memory.
 
 mod faults;
 mod history;

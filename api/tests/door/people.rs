@@ -101,7 +101,7 @@ pub fn map(name: &str) -> Value {
     json!({"metadata": {"name": name}, "data": {"k": "v"}})
 }
 
-/// Lets a user do what `rule` says, in a namespace or everywhere.
+/// Grants a user the permissions of an RBAC rule, in a namespace or everywhere.
 pub async fn allow(service: &Arc<Service>, user: &User, namespace: &str, rule: Value) {
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
     let (base, role, binding) = match namespace {

@@ -1,4 +1,4 @@
-//! Requests of one user cannot block those of another user.
+//! Requests of one user cannot block the requests of another user.
 
 use crate::people::{allow, ask, call, cluster, jane, map, must, named};
 use holdfast_core::Refusal;
@@ -35,7 +35,7 @@ async fn nobody_takes_every_place() {
     assert_eq!(held.len(), 5);
     let over = ask(&service, &greedy, Verb::Get, &format!("{MAPS}/a"), Value::Null).await;
     assert!(matches!(over, Err(Refusal::TooManyRequests { retry_after_seconds: 1, .. })), "{over:?}");
-    // Writes have separate places, and so do other users.
+    // Writes and the requests of other users have separate places.
     ask(&service, &greedy, Verb::Create, MAPS, map("b")).await.expect("a place");
     let janes = hold(&service, &jane(), 20).await;
     assert_eq!(janes.len(), 5);

@@ -1,7 +1,7 @@
-//! The audit log: which user requested what, when, and how it ended.
+//! The audit log, which records which user requested what and when, and how the request ended.
 //!
-//! A [`Policy`] says how much of a request is recorded, if anything. An [`Auditor`] has the policy and the backends
-//! that store events. A [`Trail`] accompanies one request, and records each stage as it is reached.
+//! A [`Policy`] determines how much of a request is recorded, if anything. An [`Auditor`] has the policy and the
+//! backends that store events. A [`Trail`] accompanies one request, and records each stage as it is reached.
 
 pub mod backend;
 mod event;

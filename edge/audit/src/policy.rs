@@ -1,4 +1,4 @@
-//! The audit policy: its first rule that matches a request decides whether the request is recorded, and how much of it.
+//! The audit policy. The first rule that matches a request decides whether the request is recorded, and how much of it.
 
 use crate::{Level, Stage};
 use holdfast_core::authz::User;

@@ -407,14 +407,14 @@ impl Drop for Trail {
                     }
                 };
                 self.answer(ended);
-                // A long-running request must have as many started events as ended ones, because monitoring counts
-                // both.
+                // A long-running request must have as many started events as ended events, because monitoring counts
+                // both kinds.
                 begun = if self.lasts { self.stage_event(Stage::ResponseStarted) } else { None };
             }
         }
         let ended = self.stage_event(Stage::ResponseComplete);
         let auditor = self.auditor.clone();
-        // A runtime that has ended has no more connections, and the events are lost.
+        // If the tokio runtime has ended, there are no more connections, and the events are lost.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 for event in begun.into_iter().chain(ended) {

@@ -1,4 +1,4 @@
-//! Tokens that are verified outside the server: by a webhook, or by the keys of an issuer.
+//! Verifies tokens outside the server, by a webhook or by the keys of an issuer.
 //!
 //! [`VerifierChain`] is called when the server itself does not recognize a token. [`oidc`] contains the issuers and
 //! [`webhook`] the webhook; [`configuration`] parses the file with the issuers and reads it again when it changes;

@@ -41,7 +41,7 @@ impl VerifierChain {
 
     async fn find(&self, token: &str, audiences: &[String]) -> Result<Option<Reviewed>, String> {
         let _asking = self.metrics.asking();
-        // After an error of one verifier, the next one may still verify the token.
+        // After an error of one verifier, the next verifier may still verify the token.
         let mut errors = Vec::new();
         for one in &self.all {
             match one.review(token, audiences).await {
@@ -95,7 +95,7 @@ impl Elsewhere for Agnostic {
     }
 }
 
-/// The cache key of a token and its audiences: a digest, so that the cache contains no tokens.
+/// The cache key of a token and its audiences. The key is a digest, so that the cache contains no tokens.
 pub(crate) fn key(token: &str, audiences: &[String]) -> [u8; 32] {
     let mut digest = Sha256::new();
     for text in [token].into_iter().chain(audiences.iter().map(String::as_str)) {

@@ -1,4 +1,4 @@
-//! Authorizers as options and files configure them, and the webhooks among them.
+//! The authorizers that options and files configure, including authorization webhooks.
 //!
 //! [`configuration`] parses an AuthorizationConfiguration and returns all errors at once. [`Webhooks`] calls the
 //! configured servers and caches their answers. [`ChainFile`] updates the chain from the file while the server runs.

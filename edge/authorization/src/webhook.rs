@@ -43,7 +43,7 @@ pub struct Webhook {
     connection: Connection,
     /// The webhook's answers by the hash of the request.
     answers: Cache<[u8; 32], Opinion>,
-    /// When its last failure was logged.
+    /// The time at which the webhook's last failure was logged.
     told: Mutex<Option<Instant>>,
 }
 
@@ -109,8 +109,8 @@ impl Webhook {
     }
 }
 
-/// The opinion in an answer. The answer repeats no id of the request: it is the answer to the request on the same
-/// connection.
+/// The opinion in an answer. An answer contains no id of the request, so it counts as the answer to the request on the
+/// same connection.
 fn understand(body: &[u8]) -> Answer {
     let review: Value = serde_json::from_slice(body).map_err(|error| format!("the answer is not JSON: {error}"))?;
     if review["kind"] != KIND || !review["status"].is_object() {

@@ -1,9 +1,9 @@
 //! The ciphers, each bound to the place of the value that it encrypts.
 //!
 //! AES-GCM authenticates the place together with the value. Secretbox cannot authenticate additional data, and AES-CBC
-//! authenticates nothing. So in Holdfast's logs the output of these two ends with a MAC over the output and the place,
-//! with a key derived from the cipher's key. In etcd, where kube-apiserver must be able to read the value, there is no
-//! MAC.
+//! authenticates nothing. So in Holdfast's logs the output of these two ciphers ends with a MAC over the output and the
+//! place, with a key derived from the cipher's key. In etcd, where kube-apiserver must be able to read the value, there
+//! is no MAC.
 
 use aes_gcm::aead::consts::U12;
 use aes_gcm::aead::{Aead, Payload};
@@ -109,7 +109,7 @@ pub fn random<const N: usize>() -> Result<[u8; N], Unsealed> {
     Ok(bytes)
 }
 
-/// HKDF-Expand with SHA-256 for one block: derives a key for one purpose.
+/// Derives a key for one purpose, by HKDF-Expand with SHA-256 for one block.
 pub fn expand(key: &[u8], purpose: &[u8]) -> [u8; 32] {
     mac(key, &[purpose, &[1]]).finalize().into_bytes().into()
 }
@@ -121,7 +121,8 @@ fn mac(key: &[u8], parts: &[&[u8]]) -> Hmac<Sha256> {
     mac
 }
 
-/// The length of the place comes first, so that no other split of place and value gives the same bytes.
+/// The MAC of an encrypted value and its place. The length of the place is hashed first, so that no other split of
+/// place and value gives the same bytes.
 fn bound(key: &[u8], sealed: &[u8], place: &[u8]) -> Hmac<Sha256> {
     let key = expand(key, b"holdfast: the place of a value");
     mac(&key, &[&(place.len() as u64).to_be_bytes(), place, sealed])

@@ -267,7 +267,7 @@ fn kms(settings: &Reader<'_>, may_use_kms_v1: bool, names: &mut BTreeSet<String>
                    --feature-gates=KMSv1=true to use the deprecated KMSv1 feature";
         settings.fault("apiVersion", format!("Forbidden: {why}"));
     }
-    // Values of KMS version 1 show only the provider's name, and its configuration may repeat names.
+    // Only KMS version 2 requires unique names; the configuration of version 1 may repeat names.
     if version == Some(Version::V2) && !name.is_empty() && !names.insert(name.clone()) {
         let why = format!("duplicate KMS provider name {name}, names must be unique");
         settings.invalid("name", format!("{name:?}"), &why);

@@ -1,4 +1,4 @@
-//! Encryption at rest: the values of events are encrypted before a log stores them, and decrypted when it is read.
+//! Encryption at rest. The values of events are encrypted before a log stores them, and decrypted when the log is read.
 //!
 //! Start at [`SealedLog`], which wraps any log, and [`Keyring`], which selects the key of a value. The keyring has the
 //! providers of an EncryptionConfiguration, which [`Configuration`] parses. [`Live`] reads the file again while the
@@ -6,8 +6,8 @@
 //! searched by them.
 //!
 //! As in Kubernetes, an encrypted value begins with `k8s:enc:`, its provider, the provider's version and the key's
-//! name. No document begins with these bytes. The value is bound to its object and its event: at another place it
-//! cannot be decrypted.
+//! name. No document begins with these bytes. The value is bound to its object and its event, so it cannot be decrypted
+//! at another place.
 
 mod cipher;
 mod configuration;

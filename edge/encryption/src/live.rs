@@ -62,7 +62,8 @@ impl Live {
         self.keyring().kms().for_each(|kms| kms.follow());
     }
 
-    /// The names of health checks: one for each plug-in, or a single one if the configuration can change.
+    /// The names of health checks. There is one check for each plug-in, or a single check if the configuration can
+    /// change.
     pub fn checks(&self) -> Vec<String> {
         match self.follows {
             true => vec!["kms-providers".into()],

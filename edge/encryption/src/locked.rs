@@ -35,7 +35,7 @@ impl Locked {
         Fault::Sealed(Box::new(LockedValue { offset, object, why: self }))
     }
 
-    /// The reason in a fault about an encrypted value, if the fault is one.
+    /// The reason in a fault, if the fault is about an encrypted value.
     pub fn of(fault: &Fault) -> Option<&Locked> {
         match fault {
             Fault::Sealed(cause) => cause.downcast_ref::<LockedValue>().map(|value| &value.why),

@@ -157,7 +157,7 @@ impl Metrics {
         self.misses.inc();
     }
 
-    /// Counts a new data key, or a failure to make one.
+    /// Counts a new data key, or a failure to make a data key.
     pub fn made(&self, ok: bool, took: Duration) {
         self.made.observe(took.as_secs_f64());
         if !ok {

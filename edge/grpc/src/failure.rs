@@ -27,9 +27,9 @@ impl Failure {
         Failure::new(Code::Unavailable, why)
     }
 
-    /// The failure that a status describes. A status with a source comes from a connection that failed: the code is
-    /// then `Unavailable`, and the message is that of the deepest source. `too_long` is the message for an answer that
-    /// is longer than allowed.
+    /// The failure that a status describes. A status has a source if its connection failed. Then the code is
+    /// `Unavailable`, and the message is the message of the deepest source. `too_long` is the message for an answer
+    /// that is longer than allowed.
     pub fn of(status: &Status, too_long: &str) -> Failure {
         if let Some(cause) = status.source() {
             return Failure::new(Code::Unavailable, innermost(cause));
@@ -93,7 +93,7 @@ fn innermost<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) 
     deepest
 }
 
-/// An error's text, followed by those of its sources.
+/// An error's text, followed by the texts of its sources.
 pub fn causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! Calls over gRPC: channels on connections that the caller opens, and the text of a failed call.
+//! Makes calls over gRPC, by channels on connections that the caller opens, and gives the text of a failed call.
 //!
 //! A channel connects at its first call, and again after the connection was lost. The callers set the deadlines,
 //! because each caller reports a late answer with another text.
@@ -54,8 +54,8 @@ where
     })
 }
 
-/// Connects to the Unix socket at `path`, unless another user could have put it there. It does not block the thread: if
-/// a server no longer accepts connections, its backlog is full, and a plain `connect` would wait for ever.
+/// Connects to the Unix socket at `path`, unless another user could have put it there. The call does not block the
+/// thread. A plain `connect` would wait for ever if a server no longer accepts connections and its backlog is full.
 pub async fn connect_unix(path: &Path) -> std::io::Result<UnixStream> {
     check_socket(path)?;
     UnixStream::connect(path).await

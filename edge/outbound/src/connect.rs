@@ -34,7 +34,7 @@ pub struct Connector {
     http2: bool,
     dialer: Dialer,
     service: Option<(String, String, u16)>,
-    /// Finds the addresses of the Service; `Some` if `service` is.
+    /// Finds the addresses of the Service; `Some` if `service` is `Some`.
     resolver: Option<Arc<Resolver>>,
     /// The server in this process that answers for the Service, and the engine with its data.
     inside: Option<(Inside, Arc<Engine>)>,

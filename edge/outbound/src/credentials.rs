@@ -91,8 +91,8 @@ impl Users {
     }
 
     /// The user for a server. The user named after the host with its port is tried first, then users whose name is a
-    /// pattern (`*.suffix`) for both. For port 443 the host without the port is tried next in the same way. After these
-    /// come the user `*` and the user of the current context.
+    /// pattern (`*.suffix`) that matches host and port. For port 443 the host without the port is tried next in the
+    /// same way. The user `*` is tried after these, and the user of the current context is tried last.
     pub fn speaking_to(&self, host: &str, port: u16) -> Option<&Arc<Credentials>> {
         let port = port.to_string();
         let with_port = format!("{host}:{port}");

@@ -173,7 +173,7 @@ fn read(reader: &Reader<'_>) -> Egress {
         match name.as_str() {
             "cluster" => egress.cluster = dialer.unwrap_or_default(),
             "controlplane" => egress.control_plane = dialer.unwrap_or_default(),
-            // The selection for etcd is ignored: connections to etcd use no proxy.
+            // The selection for etcd is ignored, because connections to etcd use no proxy.
             "etcd" => {}
             other => {
                 let supported = "\"cluster\", \"controlplane\", \"etcd\"";

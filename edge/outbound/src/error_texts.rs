@@ -182,8 +182,8 @@ pub fn of_answer(parts: &Parts, body: Bytes) -> Result<Bytes, OutboundError> {
     Ok(body)
 }
 
-/// The error for an answer without success, in the wording of Kubernetes' client. A `Status` gives its message; a text
-/// body is shown.
+/// The error for an answer without success, in the wording of Kubernetes' client. The error contains the message of a
+/// `Status`, or a text body.
 fn of_status(code: StatusCode, is_text: bool, body: &[u8]) -> OutboundError {
     let status: holdfast_value::Value = serde_json::from_slice(body).unwrap_or_default();
     // A document without kind and version counts as a `Status`.

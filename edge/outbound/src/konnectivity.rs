@@ -1,4 +1,5 @@
-//! Connections through a konnectivity server. Each is a stream of gRPC messages on a separate HTTP/2 connection.
+//! Connections through a konnectivity server. Each connection is a stream of gRPC messages on a separate HTTP/2
+//! connection.
 
 use crate::error_texts::DialError;
 use crate::wire::Wire;
@@ -247,7 +248,7 @@ mod tests {
     use std::path::{Path, PathBuf};
     use tokio::net::{UnixListener, UnixStream};
 
-    /// The bytes before a message: whether it is compressed, and its length.
+    /// The number of bytes before a message. They state whether the message is compressed, and how long it is.
     const HEAD_BYTES: usize = 5;
 
     /// A konnectivity server that echoes all data; `target` selects the outcome of dialling.
@@ -315,7 +316,7 @@ mod tests {
         bytes.extend_from_slice(&packet);
         while !bytes.is_empty() {
             stream.reserve_capacity(bytes.len());
-            // The client may be gone.
+            // The client may have disconnected.
             let Some(Ok(room)) = std::future::poll_fn(|context| stream.poll_capacity(context)).await else { return };
             let _ = stream.send_data(bytes.split_to(room.min(bytes.len())).freeze(), false);
         }

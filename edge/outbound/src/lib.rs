@@ -146,7 +146,8 @@ impl CallTarget {
         }
     }
 
-    /// Whether calls may share connections. As in Kubernetes, calls to a webhook with a URL on another machine may not.
+    /// Whether calls may share connections. As in Kubernetes, calls to a webhook with a URL on another machine may not
+    /// share connections.
     fn shares_connections(&self) -> bool {
         let ServerAddress::Url(url) = &self.place else { return false };
         let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
@@ -190,7 +191,8 @@ impl Resolver {
     }
 }
 
-/// The properties of a call that decide about shared connections: two calls with equal profiles may share one.
+/// The properties of a call that determine whether it can share a connection. Two calls with equal profiles may share a
+/// connection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Profile {
     server_name: String,
@@ -200,7 +202,7 @@ struct Profile {
     http2: bool,
     /// The client certificate.
     identity: Option<Arc<Identity>>,
-    /// The number of changes of the client certificate: a changed certificate needs new connections.
+    /// The number of changes of the client certificate. A changed certificate needs new connections.
     generation: u64,
 }
 

@@ -48,8 +48,8 @@ pub struct Reviewer {
 }
 
 impl Reviewer {
-    /// The server is that of the current context of a kubeconfig; `path` is appended to its URL. `timeout` is the time
-    /// limit of an answer.
+    /// Reviews are posted to the server of the kubeconfig's current context; `path` is appended to the server's URL.
+    /// `timeout` is the time limit of an answer.
     pub fn new(
         (group, kind): (&'static str, &'static str),
         version: ReviewVersion,

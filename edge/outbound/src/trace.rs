@@ -1,7 +1,7 @@
 //! Traces in the terms of OpenTelemetry and of W3C's `traceparent`: spans of traced requests, and of the calls that
 //! these requests make.
 //!
-//! All work in the task of a request knows the span of the request ([`within`]). Calls to other servers become child
+//! All work in the task of a request can read the span of the request ([`within`]). Calls to other servers become child
 //! spans, and pass their ids to these servers.
 
 use http::{HeaderName, HeaderValue, Request, StatusCode};
@@ -46,7 +46,7 @@ impl Span {
 /// Receives ended spans. It must not block.
 pub type Take = Arc<dyn Fn(Span) + Send + Sync>;
 
-/// The span whose children are the calls.
+/// The span that is the parent of the calls.
 #[derive(Clone)]
 pub struct Context {
     pub trace: u128,
@@ -116,7 +116,7 @@ impl Drop for Calling {
     }
 }
 
-/// A random span id: any but 0.
+/// A random span id, which is never 0.
 fn random() -> Option<u64> {
     let mut bytes = [0; 8];
     rustls::crypto::ring::default_provider().secure_random.fill(&mut bytes).ok()?;

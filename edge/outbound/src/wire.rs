@@ -1,4 +1,4 @@
-//! The bytes of one connection: dials a name or an address, and speaks TLS over the connection.
+//! Opens a connection to a name or an address, and speaks TLS over the connection.
 
 use crate::error_texts::{self, DialError};
 use crate::identity::Identity;

@@ -15,8 +15,8 @@ pub enum Bearer<'a> {
 pub const MISPLACED: &str =
     "the provided Authorization header contains extra space before the bearer token, and is ignored";
 
-/// The token if the header is not valid text. It is invalid, but still a credential: the request must not count as
-/// anonymous.
+/// The token that stands for a header that is not valid text. This token is invalid, but it is a credential, so the
+/// request does not count as anonymous.
 const NO_TEXT: &str = "\u{fffd}";
 
 impl<'a> Bearer<'a> {

@@ -12,8 +12,8 @@ pub struct Bounds {
     pub connections_max: usize,
     /// How many connections are reserved for clients without a known user: new clients, the debug page, and probes.
     pub reserve: usize,
-    /// The maximum number of connections without a known user from one address. Above it, the newest replaces the
-    /// oldest.
+    /// The maximum number of connections without a known user from one address. Above this number, the newest
+    /// connection replaces the oldest.
     pub strangers_of_one_max: usize,
     /// The maximum number of connections of one user.
     pub connections_of_user_max: usize,
@@ -42,8 +42,8 @@ pub struct Bounds {
 /// The default number of requests in progress on one HTTP/2 connection.
 pub const STREAMS_MAX: u32 = 250;
 
-/// The maximum number of handshakes in progress: enough to use all cores, and few enough that other work does not wait
-/// for them.
+/// The maximum number of handshakes in progress. The number is large enough to use all cores, and small enough that
+/// other work does not wait for handshakes.
 pub const HANDSHAKES_MAX: usize = 32;
 /// The maximum memory of one connection before its first request has identified the user.
 const CONNECTION_BYTES: u64 = 64 << 10;

@@ -16,7 +16,7 @@ pub struct Element<'a> {
     pub whole: &'a [u8],
 }
 
-/// The elements one after another, up to the first malformed one.
+/// The elements one after another, up to the first malformed element.
 pub fn elements(mut rest: &[u8]) -> impl Iterator<Item = Element<'_>> {
     std::iter::from_fn(move || {
         let (element, behind) = split(rest)?;

@@ -1,4 +1,5 @@
-//! A proxy in front of a server. It names the user in headers, which count only because of the proxy's certificate.
+//! A proxy in front of a server. It names the user in headers, which the server reads only if the proxy's certificate
+//! is trusted.
 
 use crate::peer::authenticated;
 use holdfast_core::authz::User;

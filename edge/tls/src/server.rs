@@ -1,4 +1,4 @@
-//! The TLS side of a server: made from certificates, keys and options, and made again when a file changes.
+//! The TLS side of a server. It is made from certificates, keys and options, and is made again when a file changes.
 //!
 //! Changed files that cannot be used have no effect, because a file is often written in two steps.
 
@@ -37,9 +37,9 @@ pub struct TlsOptions {
     pub key: Pem,
     /// Pairs of certificate and key, each as `CERT,KEY[:DOMAINS]`.
     pub named: Vec<String>,
-    /// The cipher suites by their names in Go; empty for all safe ones.
+    /// The cipher suites by their names in Go; empty for all safe suites.
     pub cipher_suites: Vec<String>,
-    /// Key exchange groups by their numbers in Go; empty for all safe ones.
+    /// Key exchange groups by their numbers in Go; empty for all safe groups.
     pub curves: Vec<u16>,
     /// The minimum version, such as `VersionTLS12`; empty for the lowest supported version.
     pub min_version: String,
@@ -306,7 +306,6 @@ fn named_files(text: &str) -> Option<(&str, &str, Option<&str>)> {
     Some((certificate, key, domains))
 }
 
-/// Only TLS 1.3.
 static ONLY_TLS13: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
 
 fn versions(minimum: &str) -> Result<&'static [&'static SupportedProtocolVersion], String> {
@@ -322,14 +321,15 @@ fn keep_suites(provider: &mut CryptoProvider, names: &[String]) -> Vec<String> {
     let unknown = names.iter().filter(|name| !suites::exists(name));
     let faults = unknown.map(|name| format!("Cipher suite {name} not supported or doesn't exist")).collect();
     if !names.is_empty() {
-        // As in Go, the list applies only to TLS 1.2: the suites of 1.3 are not configurable.
+        // As in Go, the list applies only to TLS 1.2, because the suites of TLS 1.3 are not configurable.
         let is_wanted = |suite: CipherSuite| names.iter().any(|name| suites::is(suite, name));
         provider.cipher_suites.retain(|suite| suite.tls13().is_some() || is_wanted(suite.suite()));
     }
     faults
 }
 
-/// As in Go, the numbers select groups, and their order has no meaning.
+/// Keeps only the key exchange groups with these numbers. As in Go, the order of the numbers has no meaning. Returns
+/// the errors in the numbers.
 fn keep_curves(provider: &mut CryptoProvider, numbers: &[u16]) -> Vec<String> {
     let number = |group: &&'static dyn SupportedKxGroup| u16::from(group.name());
     let served: Vec<u16> = provider.kx_groups.iter().map(number).collect();

@@ -38,7 +38,7 @@ pub fn exists(name: &str) -> bool {
     KNOWN.contains(&name)
 }
 
-/// Whether a suite has this name. Go has a shorter name for two suites as well.
+/// Whether a suite has this name. Two suites have an additional, shorter name in Go.
 pub fn is(suite: CipherSuite, name: &str) -> bool {
     let standard = format!("{suite:?}").replace("TLS13_", "TLS_");
     standard == name || standard.strip_suffix("_SHA256").is_some_and(|short| short == name)

@@ -1,8 +1,9 @@
 //! Kinds whose objects are in logs of their own, such as Events in a separate etcd.
 //!
-//! Each of these logs has an engine of its own, called a part, in addition to the main engine. Versions of these kinds
-//! are those of the part's log, so their lists, watches and reads of the past use the part. Requests are judged on the
-//! objects of all logs: each engine's snapshot has the objects of all engines, and the version of the engine's own log.
+//! Each of these logs has an engine of its own, called a part, in addition to the main engine. Objects of these kinds
+//! have versions of the part's log, so lists, watches and reads of the past of these kinds use the part. Requests are
+//! judged on the objects of all logs: each engine's snapshot has the objects of all engines, and the version of the
+//! engine's own log.
 //!
 //! A decision that writes to several logs writes to the engine's own log last. The versions of objects in other logs
 //! are compared just before that write, not in the same transaction.

@@ -50,8 +50,8 @@ use apart::Family;
 
 /// The maximum number of decisions that wait for the writer. If there are more, the server answers that it is busy.
 const QUEUE_COMMANDS_MAX: usize = 4096;
-/// The same limit for a fork. A fork does not wait for a disk, and a process may have hundreds of forks with a queue
-/// each.
+/// The maximum number of waiting decisions of a fork. A fork does not wait for a disk, and a process may have hundreds
+/// of forks with a queue each.
 const FORK_COMMANDS_MAX: usize = 1024;
 /// How long a read waits for a version that is not written yet.
 const FUTURE_VERSION_WAIT: Duration = Duration::from_secs(3);
@@ -69,8 +69,8 @@ pub trait Clock: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct Options {
     pub settings: Settings,
-    /// How requests are authorized. A reload of the configuration file replaces the chain; each judgement gets the
-    /// chain of its time.
+    /// How requests are authorized. A reload of the configuration file replaces the chain; each judgement uses the
+    /// chain that is current at that time.
     pub authorization: Arc<ArcSwap<Chain>>,
     pub clock: Arc<dyn Clock>,
     /// Encrypts the values of the log's events; `None` if they are stored unencrypted.
@@ -240,10 +240,10 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Forks the cluster: another cluster in memory that begins with this cluster's present state, or with the state at
-    /// a version that the log still has. The fork shares the events up to that version; the events that it writes count
-    /// against `room`. Forking the newest version takes almost no time; an older version must first be folded from the
-    /// log.
+    /// Forks the cluster. The fork is another cluster in memory that begins with this cluster's present state, or with
+    /// the state at a version that the log still has. The fork shares the events up to that version; the events that it
+    /// writes count against `room`. Forking the newest version takes almost no time; an older version must first be
+    /// folded from the log.
     pub async fn fork(self: &Arc<Self>, at: Option<Offset>, room: &Room) -> Result<Arc<Engine>, Fault> {
         let newest = self.own_snapshot();
         let at = at.filter(|at| *at != newest.offset);
@@ -355,8 +355,8 @@ impl Engine {
         self.options.clock.as_ref()
     }
 
-    /// Runs `work` for a user; its time grows with `bytes`. If `bytes` is small, the work runs on the calling worker.
-    /// Otherwise it waits for the user's turn and runs on a thread of its own.
+    /// Runs `work`, whose duration grows with `bytes`, for a user. If `bytes` is small, the work runs on the calling
+    /// worker. Otherwise it waits for the user's turn and runs on a thread of its own.
     pub async fn by_size<T: Send>(&self, user: &str, bytes: usize, work: impl FnOnce() -> T + Send) -> T {
         match self.large.turn(user, bytes).await {
             Some(_place) => run_low_priority(work),
@@ -408,8 +408,8 @@ impl Engine {
         receiver.await.unwrap_or_else(stopped)
     }
 
-    /// Fetches the encryption keys that the writes need. This happens before the writes go to the writer, because the
-    /// writer must not wait.
+    /// Fetches the encryption keys that the writes need. The keys are fetched before the writes are sent to the writer,
+    /// because the writer must not wait.
     async fn prepare_values(&self, sealing: &dyn Sealing, writes: &[Write]) -> Result<(), Rejection> {
         let prepared: Vec<Prepared> = {
             let state = self.own_snapshot();
@@ -426,7 +426,7 @@ impl Engine {
         &self.options.settings.token_key
     }
 
-    /// The state of this version, if it is the newest or a pinned one.
+    /// The state of this version, if it is the newest version or a pinned version.
     pub(crate) fn kept(&self, offset: Offset) -> Option<Arc<State>> {
         let newest = self.own_snapshot();
         if newest.offset == offset { Some(newest) } else { self.pins.get(offset) }
@@ -507,7 +507,8 @@ impl Engine {
     }
 }
 
-/// The refusal if the log's last offset cannot be read: the state may be old, so requests are not answered from it.
+/// The refusal if the log's last offset cannot be read. The state may then be old, so requests are not answered from
+/// it.
 fn unreachable(fault: Fault) -> Refusal {
     Refusal::Unavailable(Unavailable::Log(fault.to_string()))
 }

@@ -2,10 +2,10 @@
 //!
 //! Watchers with equal selections form a group, so that a selection is stored once, and evaluated once for each event.
 //! The hub finds the groups for an event by the fixed value in their selections: one object, one value of an indexed
-//! field, one namespace, or none. Among groups with the same fixed value, it finds them by a label that must have one
-//! of a few values. Each watcher has a bounded queue. If the queue is full, or if evaluating the selection would take
-//! more work than one event may cost, the hub drops the watcher. The watcher then reads further events from the log,
-//! and joins again.
+//! field, one namespace, or none. Among groups with the same fixed value, the hub finds the groups whose selections
+//! require one of a few values of a label by that label. Each watcher has a bounded queue. If the queue is full, or if
+//! evaluating the selection would take more work than one event may cost, the hub drops the watcher. The watcher then
+//! reads further events from the log, and joins again.
 
 use crate::planted::{Bug, planted};
 use crate::read_memory::Charge;
@@ -78,7 +78,8 @@ impl ChangeType {
     }
 }
 
-/// An event as one selection sees it: an object that leaves the selection is deleted in the selection's view.
+/// An event in the form in which the watchers of one selection get it. For them, an object that leaves the selection is
+/// deleted.
 #[derive(Clone)]
 pub struct Delivery {
     pub event: Arc<Event>,
@@ -103,7 +104,8 @@ impl Event {
         }
     }
 
-    /// The change type that a selection sees for this event; `None` if the event does not concern the selection.
+    /// The change type that the watchers of a selection get for this event; `None` if the event does not concern the
+    /// selection.
     pub fn seen_by(&self, kind: &Kind, selection: &Selection) -> Option<ChangeType> {
         let change = &self.change;
         let before = self.previous.as_ref().is_some_and(|entry| selection.matches(kind, &change.key, entry));
@@ -585,7 +587,7 @@ fn deliver_to(wanted: &Wanted, group: &mut Group, kind: &Kind, event: &Arc<Event
     *left = rest;
     let Some(change_type) = event.seen_by(kind, &wanted.selection) else { return };
     // A member whose queue is full is dropped together with its sender. The watcher reads the events in its queue, then
-    // sees the end of the queue, and continues from the log.
+    // finds the end of the queue, and continues from the log.
     let bytes = event.bytes;
     group.retain(|_, member| {
         let delivery = Delivery { event: event.clone(), change_type };

@@ -1,4 +1,4 @@
-//! The queue of one tap: the hub fills it, and [`crate::Tap`] empties it.
+//! The queue of one tap. The hub fills the queue, and [`crate::Tap`] empties it.
 
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::Registry;

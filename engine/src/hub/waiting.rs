@@ -7,11 +7,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The maximum number of bytes of objects in the events that wait for one watcher.
 pub(super) const BYTES_MAX: usize = 4 << 20;
-/// Fewer waiting bytes are not counted: counting takes a lock, and a watcher that reads promptly seldom has more bytes
-/// waiting.
+/// Waiting bytes are not counted below this number, because counting takes a lock, and a watcher that reads promptly
+/// seldom has more waiting bytes.
 const UNCOUNTED_BYTES: usize = 16 << 10;
 
-/// The watcher and the hub share this; the hub fills the watcher's queue.
+/// The count of waiting bytes. The watcher shares it with the hub, which fills the watcher's queue.
 #[derive(Default)]
 pub(super) struct WaitingBytes {
     bytes: AtomicUsize,
@@ -40,7 +40,8 @@ impl WaitingBytes {
         let before = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         if before == bytes && self.counted.load(Ordering::Relaxed) > 0 {
             let mut charge = self.charge();
-            // An event may have arrived in between. Its bytes then stay counted, or are counted with the next event.
+            // An event may have arrived between these two operations. Its bytes then stay counted, or are counted with
+            // the next event.
             if self.bytes.load(Ordering::Relaxed) == 0 {
                 self.counted.store(0, Ordering::Relaxed);
                 if let Some(charge) = charge.as_mut() {

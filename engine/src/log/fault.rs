@@ -2,7 +2,8 @@
 
 use holdfast_core::event::{Damage, Offset};
 
-/// An error of one kind of log, or of a wrapper. Callers that know the kind of log know the error's type.
+/// An error of one kind of log, or of a wrapper. A caller that uses only one kind of log can downcast the error to its
+/// type.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// The log failed.
@@ -15,7 +16,7 @@ pub enum Fault {
     Damaged(Cause),
     #[error("too old resource version: {asked} ({oldest})")]
     Forgotten { asked: Offset, oldest: Offset },
-    /// This fault is no error: the kind was redefined or deleted, so watches must begin again.
+    /// This fault is no error. The kind was redefined or deleted, so watches must begin again.
     #[error("the kind was redefined or deleted")]
     Redefined,
     #[error("{what}")]
@@ -49,7 +50,7 @@ impl Fault {
     }
 }
 
-/// An event whose bytes differ from the written ones.
+/// An event whose bytes differ from the bytes that were written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the log's event {offset} is damaged: {damage}")]
 pub struct DamagedEvent {

@@ -1,8 +1,8 @@
 //! The engine's interface to the log. All other state is a projection of the log.
 //!
 //! [`LogRead`] has the reads of every log; [`Log`] adds the operations of this process's single writer. Other processes
-//! may append to the same log. An append may then return [`Append::Behind`], and [`Log::tail`] returns the others'
-//! events.
+//! may append to the same log. An append may then return [`Append::Behind`], and [`Log::tail`] returns the events of
+//! the other processes.
 
 mod fault;
 mod proposal;
@@ -137,7 +137,7 @@ pub trait LogRead: Send + Sync + 'static {
         }
     }
 
-    /// The log's name; empty for a log without one.
+    /// The log's name; empty for a log without a name.
     fn identity(&self) -> Result<Identity, Fault> {
         Ok(Identity::default())
     }
@@ -159,7 +159,7 @@ pub struct AsOf<'a> {
     pub resource: &'a str,
     /// The prefix of the objects' keys.
     pub prefix: &'a str,
-    /// Only objects whose keys come after this key.
+    /// Selects only objects whose keys are after this key.
     pub after: Option<&'a str>,
     pub at: Offset,
 }
@@ -390,8 +390,8 @@ pub struct Size {
 /// A log's name among all logs, and its origin.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// A random UUID that is created with the log. A log of an earlier release has none until a server of this release
-    /// opens it.
+    /// A random UUID that is created with the log. A log of an earlier release has no UUID until a server of this
+    /// release opens it.
     pub id: Option<String>,
     /// The log and the version from which this log was forked.
     pub origin: Option<Origin>,

@@ -14,13 +14,13 @@ pub struct Proposal<'a> {
     decisions: &'a dyn Fn() -> Vec<Decision>,
 }
 
-/// Events that are stored together: all of them or none.
+/// Events of which the log stores either all or none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     /// The indexes of the decision's records in the proposal. Each record requires that the event it
     /// [replaces](Record::replaces) is the newest event of its object, or that no such object exists.
     pub records: Range<usize>,
-    /// The versions that the decision requires in addition to those that its records replace.
+    /// The versions that the decision requires in addition to the versions that its records replace.
     pub expects: Vec<Expected>,
     /// Claims that no other object may hold, each with the index of the record whose object claims it.
     pub claims: Vec<(usize, Arc<str>)>,
@@ -45,7 +45,7 @@ pub enum Append {
     /// returns the other server's events.
     Behind,
     /// The log numbers events itself. The receipts are the outcomes of the decisions, in order. The tail has all events
-    /// up to the last event of these decisions, including events of other servers that were faster.
+    /// up to the last event of these decisions, including events that other servers appended before it.
     Numbered(Vec<Receipt>),
 }
 
@@ -60,7 +60,7 @@ pub enum Receipt {
     Overtaken,
     /// Another object holds this claim, so none of the decision's events is in the log. The request is judged again.
     Taken(Arc<str>),
-    /// None of the decision's events is in the log, for a reason other than the two above.
+    /// None of the decision's events is in the log, for a reason other than a changed version or a taken claim.
     Refused(Fault),
     /// The decision was sent but not answered.
     Unknown,

@@ -1,7 +1,7 @@
 //! The engine's interface to encryption of values in a log.
 //!
-//! A log does not know whether its values are encrypted. The code that opens an encrypted log also gives the engine the
-//! [`Sealing`].
+//! The interface of a log does not show whether its values are encrypted. So the code that opens an encrypted log also
+//! gives the engine the [`Sealing`].
 
 use super::Fault;
 use holdfast_core::event::{Offset, Record};

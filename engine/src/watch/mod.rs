@@ -75,7 +75,7 @@ enum Begun {
 const BEGINNING_EVENTS_MAX: usize = 64;
 
 impl Beginning {
-    /// The next events; empty after the last event. A fault if the state was dropped.
+    /// The next events; empty after the last event. Returns a fault if the state was dropped.
     fn next(&mut self, selection: &Selection) -> Result<VecDeque<Delivery>, Fault> {
         let kind = selection.kind;
         Ok(match self {
@@ -108,18 +108,18 @@ impl Begun {
     }
 }
 
-/// The source of the events after those of the log.
+/// The source of the events that follow the events from the log.
 enum Source {
     Hub(Subscription),
-    /// No source: a watch of a past version ends at that version.
+    /// There is no source, because a watch of a past version ends at that version.
     Still(Arc<State>),
-    /// No source: the kind was redefined after the selection was made, or an object can no longer be read. A client
-    /// that watches again gets the reason.
+    /// There is no source, because the kind was redefined after the selection was made, or an object can no longer be
+    /// read. A client that watches again gets the reason.
     Redefined,
 }
 
 impl Source {
-    /// Events up to this offset come from the log.
+    /// Events up to this offset are read from the log.
     fn since(&self) -> Offset {
         match self {
             Source::Hub(subscription) => subscription.since,
@@ -128,9 +128,9 @@ impl Source {
         }
     }
 
-    /// Joins the hub. If the kind is deleted after the watcher joined, the hub drops the watcher. The hub does not do
-    /// so if the kind was deleted before. Therefore a snapshot is taken after joining; it shows whether the kind still
-    /// exists.
+    /// Joins the hub. If the kind is deleted after the watcher joined, the hub drops the watcher. If the kind was
+    /// deleted before the watcher joined, the hub does not drop the watcher. Therefore a snapshot is taken after
+    /// joining; it shows whether the kind still exists.
     fn join(engine: &Arc<Engine>, selection: &Selection, before: &State) -> (Source, Arc<State>) {
         let Some(kind) = before.registry.serves(selection.kind).then(|| before.kind(selection.kind)) else {
             return (Source::Redefined, engine.own_snapshot());
@@ -254,7 +254,7 @@ impl Watch {
         self.initial.is_some()
     }
 
-    /// The version of the initial state. This is returned once, after all events of the initial state.
+    /// The version of the initial state. The version is returned once, after all events of the initial state.
     pub fn initial_events_ended(&mut self) -> Option<Offset> {
         if self.pending.is_empty() && self.beginning.is_none() { self.initial.take() } else { None }
     }
@@ -300,7 +300,7 @@ impl Watch {
                 continue;
             }
             // The caller asks for the next event only after it has handled the last event, so the last event no longer
-            // counts.
+            // counts as memory.
             self.charge = None;
             if self.position < self.source.since() {
                 match self.poll_catch_up(&mut Context::from_waker(Waker::noop())) {
@@ -380,7 +380,8 @@ impl Watch {
         Some(delivery)
     }
 
-    /// Joins the hub again after the hub dropped this watcher. The log has the events in between.
+    /// Joins the hub again after the hub dropped this watcher. The watcher reads the events that it missed from the
+    /// log.
     fn rejoin(&mut self) {
         let before = self.engine.own_snapshot();
         self.source = Source::join(&self.engine, &self.selection, &before).0;

@@ -224,7 +224,7 @@ fn services_that_race_for_one_address_both_get_one() {
             )
         })
         .collect();
-    // Six services and six addresses, all judged on the same snapshot.
+    // The requests for six services and six addresses are all judged on the same snapshot.
     let mut futures: Vec<_> = requests.iter().map(|request| Box::pin(engine.mutate(request))).collect();
     let mut done = 0;
     for _ in 0..10 {

@@ -32,7 +32,8 @@ fn each_fault_is_told_and_survived() {
         assert_eq!(drain(&mut watch), Vec::<String>::new(), "{fault:?}");
         assert_eq!(log.last().unwrap(), Offset(if durable { 3 } else { 2 }), "{fault:?}");
 
-        // The next write recovers the log. Events that became durable in spite of the fault come first.
+        // The next write recovers the log. Events that became durable in spite of the fault precede the event of this
+        // write.
         stage.must(&config_map("c"));
         let expected: &[&str] =
             if durable { &["MODIFIED default/a@3", "ADDED default/c@4"] } else { &["ADDED default/c@3"] };

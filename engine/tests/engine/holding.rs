@@ -1,4 +1,5 @@
-//! The cost of reads of the past, and the memory that they hold: work and bytes are counted, never times.
+//! The cost of reads of the past, and the memory that they use. The tests count work and bytes, and never measure
+//! times.
 
 use super::stage::{Stage, at_once, create, patch, selection};
 use holdfast_core::Refusal;

@@ -20,7 +20,7 @@ fn records_of_other(stage: &Stage, request: &Request) -> Vec<Record> {
     numbered(&snapshot, command.writes, &command.actor, command.time_ms)
 }
 
-/// State and log agree, and events are numbered without gaps.
+/// Checks that state and log agree, and that events are numbered without gaps.
 fn check(stage: &Stage, log: &MemoryLog) {
     let served = stage.engine.snapshot();
     let replayed = load(log, Arc::new(holdfast_core::kinds::registry().clone())).unwrap();
@@ -111,7 +111,7 @@ fn others_may_be_first_again_and_again() {
     let log = Arc::new(MemoryLog::default());
     let mut stage = Stage::new(log.clone());
     for round in 0..5 {
-        // Two batches of other servers that the writer has not seen.
+        // Other servers append two batches that the writer has not read.
         log.append_as_other(&records_of_other(&stage, &config_map(&format!("theirs-{round}"))));
         let before = stage.engine.snapshot();
         let (command, mut answer) = stage.decide(&before, &config_map(&format!("ours-{round}")));

@@ -1,4 +1,4 @@
-//! Reads of the past: exact versions, and pages of one snapshot while writes go on.
+//! Reads of the past at exact versions, and reads of the pages of one snapshot while objects are written.
 
 use super::stage::{Stage, at_once, config_map, create, delete, everything, patch, selection, set};
 use holdfast_core::Refusal;
@@ -60,7 +60,8 @@ fn a_past_version_is_what_it_was() {
     let states = history(&mut stage);
     let services = states[0].registry.by_storage("services/specs").unwrap();
     for engine in [stage.engine.clone(), stage.restart(&log).engine] {
-        // The versions are read in both orders: no read may change the result of a later read.
+        // The versions are read in descending and in ascending order, because no read may change the result of a later
+        // read.
         for was in states.iter().rev().chain(&states) {
             let found = exact(&engine, was.offset.0).unwrap();
             assert_eq!(found.offset, was.offset);

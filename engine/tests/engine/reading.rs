@@ -170,7 +170,7 @@ fn what_has_not_changed_for_a_while_is_read_as_it_was_written() {
         }
         in_pieces
     };
-    // The newest objects are unpacked, and so are those that watches show.
+    // The newest objects and the objects that watches show are unpacked.
     assert_eq!(in_pieces(&stage), 1100 - 1024 - 1);
     assert_eq!(in_pieces(&stage.restart(&log)), 1100 - 1);
     // A patch of a packed object changes only the patched fields.

@@ -1,4 +1,4 @@
-//! An engine whose writer runs only when the test says so, and helpers that make requests in one line.
+//! An engine whose writer runs only when the test calls it, and helpers that make requests in one line.
 
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
@@ -22,7 +22,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// A clock that advances only when the test says so.
+/// A clock that advances only when the test advances it.
 #[derive(Default)]
 pub struct TestClock {
     pub now_ms: AtomicI64,

@@ -1,4 +1,5 @@
-//! Taps: all changes committed after a snapshot, once and in order, or the report that there were too many.
+//! A tap returns all changes that are committed after a snapshot, once and in order, or reports that there were too
+//! many.
 
 use super::stage::{Stage, at_once, create, delete, patch, set};
 use holdfast_engine::memory::MemoryLog;
@@ -6,7 +7,7 @@ use holdfast_engine::{Tap, TapOutput};
 use holdfast_value::json;
 use std::sync::Arc;
 
-/// The keys of the changes with their versions, and the offset up to which they go.
+/// The keys of the changes with their versions, and the offset up to which the tap has returned changes.
 fn told(tap: &mut Tap) -> String {
     match at_once(tap.next()) {
         TapOutput::Changes { changes, through, .. } => {

@@ -42,7 +42,7 @@ fn is_done(mutation: &mut Mutation) -> bool {
     }
 }
 
-/// Runs rounds. In each round a new writer is faster than the slow request. Returns how many rounds the slow request
+/// Runs rounds. In each round a new writer writes before the slow request. Returns how many rounds the slow request
 /// needed, and the requests that still wait.
 fn rounds(stage: &mut Stage, slow: &mut Mutation, max: usize) -> (Option<usize>, Vec<Mutation>) {
     let mut fast = Vec::new();
@@ -214,7 +214,7 @@ fn a_webhook_that_writes_what_it_is_asked_about_ends_in_a_conflict() {
         *webhook.own_write.lock().unwrap() = Some((Arc::downgrade(&engine), own));
         let refused = engine.mutate(&change("outer", "v2")).await.err().expect("a conflict");
         assert!(matches!(refused, Refusal::Conflict { .. }), "{refused:?}");
-        // Five attempts, each of which converts the object to the other version and back.
+        // There were five attempts. Each attempt converts the object to the other version and back.
         assert_eq!(webhook.asked.load(Ordering::Relaxed), 10);
         *webhook.own_write.lock().unwrap() = None;
         assert!(engine.mutate(&change("outer", "v2")).await.is_ok());
@@ -230,7 +230,8 @@ fn writers_with_a_slow_webhook_all_get_through() {
         let engine = with_a_thing(Arc::new(SlowWebhook::default())).await;
         let mut writers = JoinSet::new();
         for writer in 0..WRITERS {
-            // Writes in the stored version need no webhook, and are always faster.
+            // Writes in the stored version need no webhook, so they always overtake the request that waits for the
+            // webhook.
             let version = if writer % 2 == 0 { "v1" } else { "v2" };
             let engine = engine.clone();
             let field = format!("w{writer}");

@@ -1,4 +1,4 @@
-//! Watches: which events each gets, in which order, and that none is missing.
+//! Checks which events each watch gets, in which order, and that no event is missing.
 
 use super::stage::{Stage, config_map, create, delete, drain, patch, selection, set, told};
 use holdfast_core::event::Offset;
@@ -104,7 +104,8 @@ fn what_leaves_a_selection_is_deleted_to_it() {
         }
         let expected = [
             ("ADDED default/a@2", "v"),
-            // The object as the selection last saw it, with the version of the event by which it left the selection.
+            // The event shows the object's last state in the selection, with the version of the event by which the
+            // object left the selection.
             ("DELETED default/a@3", "v"),
             ("ADDED default/a@5", "unseen"),
             ("MODIFIED default/a@6", "seen"),
@@ -129,7 +130,7 @@ fn a_slow_watcher_is_let_go_and_misses_nothing() {
             _ => (set("a", &turn.to_string()), "MODIFIED"),
         };
         stage.must(&request);
-        // Events of other kinds come in between.
+        // Events of another kind are written in between.
         stage.must(&create("leases", "default", json!({"metadata": {"name": format!("l{turn}")}})));
         expected.push(format!("{what} default/a@{}", 2 + 2 * turn));
         heard.extend(drain(&mut quick));

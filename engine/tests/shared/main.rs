@@ -1,4 +1,4 @@
-//! Several engines on one log that numbers events itself: the clients of all engines see one history.
+//! Checks that the clients of several engines on one log, which numbers events itself, see one history.
 
 mod model;
 #[expect(dead_code, reason = "other tests use the rest of it")]
@@ -36,6 +36,6 @@ fn clients_of_two_servers_see_one_history() {
         assert_eq!(outcome, Ok(()), "seed {seed}");
         all.add(&seen);
     }
-    // Every kind of fault must happen, or the test does not test it.
+    // Every kind of fault must happen, otherwise the test does not cover it.
     assert!(all.least() > 20, "{all:?}");
 }

@@ -193,7 +193,7 @@ fn unreachable() -> Fault {
     Fault::Unreachable { why: "the line is cut".into() }
 }
 
-/// The store as one server sees it.
+/// One server's view of the store.
 pub struct SharedLog {
     pub store: Arc<Mutex<Store>>,
     pub server: usize,

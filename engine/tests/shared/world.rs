@@ -1,5 +1,5 @@
-//! Two engines on one log, clients of both, and a world in which the log is late, silent or unreachable: all from one
-//! seed, on one thread.
+//! Two engines on one log, and clients of both engines. The log is sometimes late, silent or unreachable. One seed
+//! determines the whole run, which uses one thread.
 //!
 //! Linearizability is checked against the shared log, whose order is the real order of the events. For each request the
 //! test notes the log's last offset when the request was sent and when it was answered. The answer must agree with the
@@ -323,7 +323,8 @@ impl World {
         Ok(())
     }
 
-    /// At the end: the log agrees with the answers, and every server and watcher has all of its events once, in order.
+    /// Checks at the end that the log agrees with the answers, and that every server and watcher has all of its events
+    /// once, in order.
     fn check_log(&self) -> Result<(), String> {
         let store = self.store.lock().unwrap();
         let events: Vec<Record> = store.events().cloned().collect();

@@ -32,7 +32,7 @@ const RETRY: Duration = Duration::from_millis(200);
 /// nothing: some releases give one stale answer after a pause of their process.
 const SIGNS_MAX: u32 = 3;
 /// The maximum time for which a watch may deliver nothing while etcd has events. Then the watch is opened again, at the
-/// member that answers requests now. The keepalive alone would notice a silently cut connection only after 40 seconds.
+/// member that answers requests now. The keepalive alone would detect a silently cut connection only after 40 seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// After this many revisions without events the progress is saved, so that a restart does not request those revisions
 /// again.
@@ -127,7 +127,7 @@ impl Follower {
     /// Records the kinds that the log will have after the next [`fill`](Self::fill).
     fn have_kinds(&mut self, kinds: String) {
         if self.source.kinds != kinds {
-            // A marker until the fill knows the revision.
+            // This value is a marker until `fill` sets the revision.
             self.source.same_kinds_after = u64::MAX;
         }
         self.source.kinds = kinds;
@@ -387,7 +387,7 @@ impl Follower {
         }
     }
 
-    /// The record of a deletion. The object comes from etcd, or from the local log if etcd has compacted it.
+    /// The record of a deletion. The object is read from etcd, or from the local log if etcd has compacted it.
     fn deletion(
         &self,
         now: &client::KeyValue,

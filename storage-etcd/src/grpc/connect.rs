@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint};
 
-/// The timeouts are those of kube-apiserver's etcd client.
+/// The timeouts equal the timeouts of kube-apiserver's etcd client.
 const DIAL_MAX: Duration = Duration::from_secs(20);
 const KEEP_ALIVE_PERIOD: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_MAX: Duration = Duration::from_secs(10);

@@ -62,7 +62,7 @@ fn was_not_connected(status: &Status) -> bool {
     false
 }
 
-/// The message with its innermost cause, which is the most specific one.
+/// The message with its innermost cause, which is the most specific cause.
 fn words(status: &Status) -> String {
     let mut said = status.message().to_owned();
     let mut cause = status.source();

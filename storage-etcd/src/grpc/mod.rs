@@ -1,7 +1,7 @@
 //! An etcd cluster over gRPC.
 //!
-//! Calls go to one member until it fails, then to the next one. Each watch has a separate connection, so that a large
-//! read does not delay events.
+//! Calls are sent to one member until it fails, then to the next member. Each watch has a separate connection, so that
+//! a large read does not delay events.
 
 mod connect;
 mod faults;
@@ -147,7 +147,7 @@ impl Members {
         }
     }
 
-    /// Makes later calls try another member before this one.
+    /// Makes later calls try another member before this member.
     fn leave(&self, member: &Member) {
         let at = self.asked.load(Ordering::Relaxed);
         if std::ptr::eq(&raw const self.members[at % self.members.len()], member) {

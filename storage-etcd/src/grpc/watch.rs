@@ -41,7 +41,7 @@ pub async fn open(channel_: &Channel, asked: wire::WatchCreateRequest) -> Result
         Some((next, (None, questions)))
     });
     let mut request = tonic::Request::new(questions);
-    // With this header, a member without a leader ends the watch instead of going silent.
+    // With this header, a member without a leader ends the watch. Otherwise the watch would stay open without events.
     request.metadata_mut().insert("hasleader", AsciiMetadataValue::from_static("true"));
     let mut calling = client(channel_, ANSWER_BYTES_MAX).await.map_err(|status| fault_of_read(&status))?;
     let codec: ProstCodec<wire::WatchRequest, wire::WatchResponse> = ProstCodec::default();
@@ -91,7 +91,7 @@ impl Watch for Stream {
 
     fn ask_progress(&mut self) -> Result<(), Fault> {
         let progress = wire::WatchUnion::Progress(wire::WatchProgressRequest {});
-        // If the channel is full, requests for progress have already been sent, so an answer will come.
+        // If the channel is full, requests for progress have already been sent, so an answer will arrive.
         let _ = self.asking.try_send(wire::WatchRequest { request_union: Some(progress) });
         Ok(())
     }

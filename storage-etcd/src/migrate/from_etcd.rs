@@ -15,7 +15,7 @@ use std::sync::Arc;
 const PAGE: u64 = 100;
 /// The maximum number of keys in a page.
 const PAGE_MAX: u64 = 2000;
-/// Each later page has as many keys as fit into about this many bytes, judged by the page before.
+/// Each later page has as many keys as fit into about this many bytes, estimated from the previous page.
 const PAGE_BYTES: u64 = 4 << 20;
 /// The number of keys that are read at a time without their values.
 const KEYS_PAGE: u64 = 5000;
@@ -99,7 +99,7 @@ impl FromEtcd {
         })
     }
 
-    /// The number of keys at a revision (zero: the newest) without keys that may expire.
+    /// The number of keys at a revision (zero for the newest revision), without the keys that may expire.
     fn lasting(&self, revision: u64) -> Result<u64, Stopped> {
         let count = |keys: KeyRange| {
             let asked = Range::of(keys).at(revision).only(RangeContent::Count);
@@ -195,7 +195,7 @@ impl Source for FromEtcd {
             }
             let Some(last) = last.filter(|_| more) else { return Ok(()) };
             keys.from = behind(&last);
-            // The next page has as many keys as fit into its size, judged by the size of this page.
+            // The next page has as many keys as fit into its size, estimated from the size of this page.
             limit = (limit.min(read).max(1) * PAGE_BYTES / (bytes as u64).max(1)).clamp(1, PAGE_MAX);
         }
     }

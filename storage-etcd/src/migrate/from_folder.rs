@@ -7,7 +7,7 @@ use holdfast_engine::log::sealing::Values;
 use holdfast_storage_rocks::{LogReader, RocksLog};
 use std::path::Path;
 
-/// The log of a data folder, locked against servers.
+/// The log of a data folder, locked so that no server can use the folder.
 pub struct FromFolder {
     log: RocksLog,
     id: String,
@@ -43,7 +43,7 @@ impl Source for FromFolder {
         self.version
     }
 
-    /// The folder's lock keeps servers away.
+    /// Needs no check, because the folder's lock already prevents servers from using the folder.
     fn check_unused(&self) -> Result<(), Stopped> {
         Ok(())
     }

@@ -43,7 +43,7 @@ pub trait Source: Sync {
     /// version is no longer available.
     fn read_at(&mut self, version: u64) -> Result<(), Stopped>;
 
-    /// Visits the objects after the place `after`, or all objects if it is empty.
+    /// Visits the objects after the place `after`, or all objects if `after` is empty.
     fn each(&self, after: &str, visit: &mut dyn FnMut(SourceObject) -> Result<(), Stopped>) -> Result<(), Stopped>;
 
     /// Refuses a source if it was written to while it was read.
@@ -182,7 +182,7 @@ pub enum Stopped {
     Refused(String),
     #[error("an object cannot be moved (--dry-run shows all that cannot, --skip-unreadable leaves them out)")]
     Unreadable(#[source] Unmovable),
-    /// The writing thread has stopped; its result says why.
+    /// The writing thread has stopped; its result contains the reason.
     #[error("the thread that writes to the target has stopped")]
     Ended,
 }
@@ -234,7 +234,7 @@ fn move_all<T: Destination>(
 ) -> Result<(), Stopped> {
     let after = note.after.clone();
     std::thread::scope(|scope| {
-        // One batch is written while the next one is read.
+        // One batch is written while the next batch is read.
         let (sender, batches) = sync_channel(1);
         let reading = scope.spawn(move || read(source, target, &after, &sender));
         let mut done = Ok(());

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The maximum time without an answer of etcd, after which the migration stops. It can be resumed.
+/// The maximum time without an answer of etcd, after which the migration stops. The migration can be resumed.
 const PATIENCE: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_millis(500);
 /// The first bytes of an encrypted value.
@@ -32,7 +32,7 @@ pub struct Storage {
     pub media: Media,
     /// The minor release that determines the API versions of stored objects.
     pub release: u32,
-    /// The lifetime of objects that expire; `None` means that they live for ever.
+    /// The lifetime of objects that expire; `None` means that no object expires.
     pub news_ttl: Option<Duration>,
 }
 
@@ -129,7 +129,7 @@ impl ToEtcd {
         self.sealed(Put { key, value, resource, expires: lease != 0 })
     }
 
-    /// The lease of an object that expires; zero for others.
+    /// The lease of an object that expires; zero for other objects.
     fn lease(&self, put: &Put) -> Result<u64, Fault> {
         let Some(ttl) = self.storage.news_ttl.filter(|_| put.expires) else { return Ok(0) };
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);

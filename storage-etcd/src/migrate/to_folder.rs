@@ -33,7 +33,7 @@ impl ToFolder {
     }
 
     /// Several objects may have one version, because one transaction of etcd can write them. The first object keeps the
-    /// version, and the others get free versions.
+    /// version, and the other objects get free versions.
     fn with_own_version(&self, record: Record, taken: &BTreeSet<u64>) -> Result<Record, Stopped> {
         let is_other = |found: Record| found.resource != record.resource || found.key != record.key;
         let is_taken = taken.contains(&record.offset) || self.migration()?.read(record.offset())?.is_some_and(is_other);

@@ -23,7 +23,7 @@ use store::Store;
 pub enum Fate {
     #[default]
     Answered,
-    /// The call does not reach etcd, and the caller receives an error that proves it.
+    /// The call does not reach etcd, and the caller receives an error that proves this.
     Unreachable,
     /// The call is carried out, and its answer is lost.
     DoneUnanswered,
@@ -31,7 +31,7 @@ pub enum Fate {
     DoneLater(u32),
     /// The call is lost, and the caller cannot tell whether it was carried out.
     LostUnanswered,
-    /// The call is carried out although the quota is used up, and the answer says that it was not.
+    /// The call is carried out although the quota is used up, and the answer reports that it was not carried out.
     DoneThoughFull,
 }
 
@@ -186,7 +186,7 @@ impl Model {
         self.0.moved.notify_all();
     }
 
-    /// A new cluster with the current content of this one, as from a backup. Delayed calls do not reach it.
+    /// A new cluster with the current content of this cluster, as from a backup. Delayed calls do not reach it.
     pub fn backup(&self) -> Model {
         let state = self.0.lock();
         let backup = Model::default();
@@ -262,7 +262,7 @@ impl State {
         }
     }
 
-    /// Counts one more call, and carries out the delayed calls whose time has come.
+    /// Counts one more call, and carries out the delayed calls that are due.
     fn pass(&mut self) {
         let mut due = Vec::new();
         for (calls, late) in std::mem::take(&mut self.late) {

@@ -134,7 +134,7 @@ impl Store {
         }
     }
 
-    /// Writes at the next revision, unless nothing changes: deleting a missing key is no change.
+    /// Writes at the next revision, unless nothing changes. Deleting a missing key is no change.
     fn write(&mut self, changes: impl Iterator<Item = (Bytes, Option<(Bytes, u64)>)>) {
         let revision = self.revision + 1;
         let mut written = Vec::new();

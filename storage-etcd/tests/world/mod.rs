@@ -268,7 +268,7 @@ impl World {
         Ok(events.iter().find(is_it).map(|record| record.offset))
     }
 
-    /// Collects the events since the last time.
+    /// Collects the events since the last call.
     fn note_truth(&mut self) {
         for event in self.model.events() {
             let revision = event.now.mod_revision;
@@ -396,7 +396,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks that the server notices when an older etcd replaces this one.
+    /// Checks that the server notices when an older etcd replaces the etcd of this run.
     fn judge_restore(&mut self) -> Result<(), String> {
         // The older etcd has the same cluster id, as if a snapshot of a disk was restored.
         let older = Model::default();

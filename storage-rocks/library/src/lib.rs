@@ -1,6 +1,7 @@
-//! RocksDB, compiled quickly. This crate has no code: crates that depend on it are linked with the library that
+//! RocksDB, compiled quickly. This crate has no code. Crates that depend on it are linked with the library that
 //! `build.rs` makes.
 //!
 //! `librocksdb-sys` compiles each of RocksDB's 343 files separately, and most of that time is spent parsing the same
-//! headers again. It took half of a build. `.cargo/config.toml` tells `librocksdb-sys` that the library is elsewhere,
-//! and `build.rs` makes the library from the same sources, many files at a time.
+//! headers again. This compilation took half of the time of a build. By the settings in `.cargo/config.toml`,
+//! `librocksdb-sys` links the library of this crate, and `build.rs` makes this library from the same sources, many
+//! files at a time.

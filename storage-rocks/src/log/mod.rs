@@ -29,7 +29,7 @@ const RECOVERY_PROBE_BYTES: usize = 4 << 20;
 
 pub struct RocksLog {
     folder: PathBuf,
-    /// The folder that faults name: this folder, or the folder from which this one is being copied.
+    /// The folder that faults name. It is the folder of this log, or the folder from which this log is being copied.
     reported_path: PathBuf,
     /// The store; `None` only while it is closed and opened again.
     db: RwLock<Option<DB>>,
@@ -46,7 +46,7 @@ pub struct RocksLog {
 pub enum Durability {
     /// The events are on the disk: acknowledged events survive a power cut.
     Synced,
-    /// The operating system has the events. This is enough for a folder that is removed with its process.
+    /// The operating system has received the events. This is enough for a folder that is removed with its process.
     Unsynced,
 }
 
@@ -215,7 +215,8 @@ impl RocksLog {
         db.write_opt(batch, &synced()).map_err(|error| fault("note its beginning", error))
     }
 
-    /// The last value of [`keep_source_as`](Self::keep_source_as): the source of events that come from another log.
+    /// The last value of [`keep_source_as`](Self::keep_source_as): the source of events that were copied from another
+    /// log.
     pub fn source_kept(&self) -> Result<Option<Vec<u8>>, Fault> {
         let db = self.db()?;
         db.get_cf(family(&db, META)?, META_SOURCE).map_err(|error| fault("read where its events come from", error))
@@ -255,7 +256,7 @@ impl std::ops::Deref for Guard<'_> {
     }
 }
 
-/// Opens the store. If this needs the whole reserve, uses it.
+/// Opens the store. If there is too little room otherwise, opening uses the whole reserve.
 fn open_with_reserve(folder: &Path, told_as: &Path, room: &DiskReserve, compacts: bool) -> Result<DB, Fault> {
     match open(folder, told_as, compacts) {
         Err(fault) if fault.is_full() && room.standing().reserve_bytes > 0 => {

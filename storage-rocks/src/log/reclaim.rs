@@ -1,9 +1,9 @@
 //! Frees the disk space of forgotten events, on a disk with little free space.
 //!
-//! A compaction writes the remaining events of tables before it removes the tables, and may need as much room as all of
-//! them. So the steps that need no room come first. Memory is flushed to tables, which removes write-ahead logs, and
-//! tables without remaining events are dropped. Then tables with few remaining events are rewritten, a few at a time.
-//! Last, all tables are compacted, range by range, as far as there is room for the remaining events of a range.
+//! A compaction writes the remaining events of tables before it removes the tables, and may need as much room as all
+//! tables. So the steps that need no room are carried out first. Memory is flushed to tables, which removes write-ahead
+//! logs, and tables without remaining events are dropped. Then tables with few remaining events are rewritten, a few at
+//! a time. Last, all tables are compacted, range by range, as far as there is room for the remaining events of a range.
 
 use super::RocksLog;
 use crate::fault::fault;
@@ -34,7 +34,7 @@ pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
         log.with(flush)?;
         log.room().wake_waiters();
     }
-    // Rewritten events stay in the newest level until the old tables are dropped. A compaction in between could move
+    // Rewritten events stay in the newest level until the old tables are dropped. A compaction before that could move
     // these events into a table that is then dropped.
     log.let_compact(false)?;
     if log.failed_in_background() {
@@ -58,7 +58,7 @@ pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
 
 /// Compacts all old events, one range after another, until the disk is no longer short of room. The remaining events of
 /// a range are written before its old tables are removed. The reserve may provide the room, and grows again when the
-/// tables are gone.
+/// tables are removed.
 fn compact_piecewise(log: &RocksLog) -> Result<(), Fault> {
     let mut from = Vec::new();
     let through = log.with(|db, _| oldest(db))?.next();
@@ -135,8 +135,8 @@ fn taken(db: &DB) -> Result<u64, Fault> {
     Ok(bytes)
 }
 
-/// A table of old events whose range overlaps no other table below the newest level. When its file is deleted, its
-/// events are completely gone.
+/// A table of old events whose range overlaps no other table below the newest level. Deleting the file of such a table
+/// removes its events completely.
 struct OldTable {
     start: Vec<u8>,
     end: Vec<u8>,
@@ -285,7 +285,7 @@ mod tests {
     const BYTES: usize = 200_000;
 
     fn record(offset: u64, key: u64, replaces: u64, bytes: usize) -> Record {
-        // Bytes that compression cannot shrink.
+        // The noise consists of bytes that compression cannot shrink.
         let mut seed = offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let noise = std::iter::repeat_with(|| {
             seed ^= seed << 13;
@@ -323,7 +323,8 @@ mod tests {
         for batch in made.chunks(10) {
             log.append(batch).expect("appended");
         }
-        // All objects of the first third are deleted, two in three of the second third, and none of the last.
+        // All objects of the first third are deleted, two of three objects of the second third, and no object of the
+        // last third.
         let third = OBJECTS / 3;
         let gone = (1..=third).chain((third + 1..2 * third).filter(|key| key % 3 > 0));
         let deleted: Vec<Record> = gone.zip(OBJECTS + 1..).map(|(key, offset)| record(offset, key, key, 100)).collect();

@@ -36,7 +36,7 @@ enum MergedDocument<'a> {
     OpenApiV3Index,
 }
 
-/// Answers a path whose document has parts of other servers; `None` if the document has none.
+/// Answers a path whose document has parts of other servers; `None` if the document has no such parts.
 pub async fn answer(
     transport: &Arc<Transport>,
     user: &Arc<User>,

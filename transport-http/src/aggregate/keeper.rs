@@ -1,4 +1,5 @@
-//! Follows APIServices and the Services behind them, checks their servers, and keeps the conditions.
+//! Follows APIServices and the Services behind them, checks their servers, and updates the conditions of the
+//! APIServices.
 //!
 //! Every server is checked periodically, sooner if the last check failed, and at once when its Service, the Service's
 //! endpoints or the APIService itself change.
@@ -47,7 +48,7 @@ const USER: &str = "system:kube-aggregator";
 struct Agenda {
     due: BTreeMap<String, Instant>,
     failures: BTreeMap<String, u32>,
-    /// APIServices being checked; true if something has changed since the check began.
+    /// The APIServices that are being checked. The value is true if something has changed since the check began.
     busy: BTreeMap<String, bool>,
 }
 

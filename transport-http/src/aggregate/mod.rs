@@ -111,7 +111,7 @@ impl Aggregator {
         aggregator
     }
 
-    /// The client for all outgoing calls, also to webhooks.
+    /// The client for all outgoing calls, including calls to webhooks.
     pub fn outbound(&self) -> &Arc<Outbound> {
         &self.outbound
     }

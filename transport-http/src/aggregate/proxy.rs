@@ -77,9 +77,9 @@ where
     let mut headers = wire.headers;
     strip(&mut headers, upgrade.is_some());
     headers.remove(header::HOST);
-    // The other server trusts the headers that name the user, because this server sends its certificate. So the
-    // client's credentials, and headers of this kind that the client sent, are removed before the user's headers are
-    // added.
+    // The other server trusts the headers that name the user, because this server presents a trusted client
+    // certificate. So the client's credentials, and headers of this kind that the client sent, are removed before the
+    // user's headers are added.
     headers.remove(header::AUTHORIZATION);
     let impersonating: Vec<HeaderName> =
         headers.keys().filter(|name| name.as_str().starts_with("impersonate-")).cloned().collect();
@@ -173,7 +173,7 @@ pub fn passed_on(response: http::Response<Incoming>, reject_redirects: bool, end
 }
 
 /// Sets the headers that name the user, and removes such headers that the client sent. If a value cannot be sent as a
-/// header, the error contains the header's name: without that header, the other server would see another user.
+/// header, the error contains the header's name: without that header, the other server would identify another user.
 pub fn identify(headers: &mut HeaderMap, user: &User) -> Result<(), String> {
     let said: Vec<HeaderName> = headers
         .keys()
@@ -226,7 +226,7 @@ fn upgrading(mut request: Request<OutBody>, protocol: HeaderValue) -> Request<Ou
     request
 }
 
-/// Connects both connections, if the server has agreed to the upgrade.
+/// Joins the connections of client and server, if the server has agreed to the upgrade.
 fn upgraded(
     lifecycle: &Lifecycle,
     mut response: http::Response<Incoming>,

@@ -1,4 +1,4 @@
-//! Bootstrap tokens: the holder of a token may join the cluster if a Secret has that token.
+//! Verifies bootstrap tokens. The holder of a token may join the cluster if a Secret has that token.
 
 use crate::secrets;
 use holdfast_core::authz::User;

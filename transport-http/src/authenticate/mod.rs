@@ -57,7 +57,7 @@ impl Anonymous {
 
 impl Authenticator {
     /// The authenticator of a fork whose log has the name `cluster`: it accepts the tokens of the original cluster, and
-    /// its own.
+    /// the tokens of the fork.
     pub fn beside(&self, cluster: String) -> Authenticator {
         let service_accounts = self.service_accounts.as_ref().map(|tokens| Arc::new(tokens.beside(cluster)));
         Authenticator {
@@ -71,8 +71,9 @@ impl Authenticator {
         }
     }
 
-    /// The user of a request; `None` if it has no credential and needs one, an error if a credential is wrong. `told`
-    /// receives the warnings for the client and the audit annotations, whether the credential is valid or not.
+    /// The user of a request. Returns `None` if the request has no credential and the path does not accept anonymous
+    /// users, and an error if a credential is wrong. `told` receives the warnings for the client and the audit
+    /// annotations, whether the credential is valid or not.
     pub async fn authenticate(
         &self,
         state: &State,
@@ -103,8 +104,8 @@ impl Authenticator {
         }
     }
 
-    /// The user of a token that is valid for one of these audiences, or for one of the server's own if none is given;
-    /// an error if there is no such user.
+    /// The user of a token that is valid for one of these audiences, or for one of the server's own audiences if no
+    /// audience is given; an error if there is no such user.
     async fn find(
         &self,
         state: &State,

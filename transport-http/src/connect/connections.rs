@@ -19,13 +19,13 @@ pub struct Connections {
 /// How requests to kubelets are handled, according to feature gates.
 #[derive(Debug, Clone, Copy)]
 pub struct KubeletGates {
-    /// WebSockets of protocol version 5 are translated to SPDY for kubelets without WebSockets.
+    /// Whether WebSockets of protocol version 5 are translated to SPDY for kubelets without WebSockets.
     pub translates: bool,
-    /// SPDY in a WebSocket is unpacked for kubelets without WebSockets.
+    /// Whether SPDY in a WebSocket is unpacked for kubelets without WebSockets.
     pub tunnels: bool,
-    /// Kubelets that declare support for both get the clients' requests unchanged.
+    /// Whether kubelets that declare support for WebSockets get the clients' requests unchanged.
     pub passes_on: bool,
-    /// A client that reads a log may ask not to verify the kubelet's certificate.
+    /// Whether a client that reads a log may ask not to verify the kubelet's certificate.
     pub may_trust_any: bool,
 }
 

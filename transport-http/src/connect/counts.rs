@@ -46,7 +46,7 @@ impl Counts {
         self.translated.get_or_create(&Code { code }).inc();
     }
 
-    /// Counts a kubelet's answer to port forwarding whose bytes come in a WebSocket.
+    /// Counts a kubelet's answer to port forwarding whose bytes a WebSocket carries.
     pub fn tunnelled(&self, code: u16) {
         self.tunnelled.get_or_create(&Code { code }).inc();
     }
@@ -58,7 +58,7 @@ impl Counts {
         self.websockets.get_or_create(&Method { subresource, method }).inc();
     }
 
-    /// Counts a request for a log: `is_asked` if the client asked not to verify the kubelet's certificate.
+    /// Counts a request for a log. `is_asked` is true if the client asked not to verify the kubelet's certificate.
     pub fn log(&self, is_asked: bool, is_insecure: bool) {
         let usage = match (is_asked, is_insecure) {
             (true, true) => "skip_tls_allowed",

@@ -12,7 +12,8 @@ use std::io::Write as _;
 
 /// The longest tag whose links are rewritten.
 const TAG_BYTES_MAX: usize = 64 << 10;
-/// How much of a compressed page is read at once: it may expand to a thousand times as much.
+/// The number of bytes of a compressed page that are decompressed at a time. They may expand to a thousand times as
+/// many bytes.
 const COMPRESSED_BYTES: usize = 512;
 /// Attributes that are links, each with the elements that have it.
 const LINKS: &[(&str, &[&str])] = &[
@@ -317,7 +318,7 @@ fn attribute(tag: &str, mut from: usize) -> Option<(std::ops::Range<usize>, std:
                 return Some((begin..end, value..close));
             }
             b'>' => return None,
-            // An attribute without a value.
+            // This attribute has no value.
             _ if equals > from => from = equals,
             _ => from += 1,
         }

@@ -115,7 +115,7 @@ impl Answered {
             let ended = RequestEnd { code: response.status().as_u16(), ..RequestEnd::default() };
             trail.start(ended.clone()).await;
             match ends {
-                // If the receiver is gone, the answer has ended, and dropping the trail records that.
+                // If the receiver no longer exists, the answer has ended, and dropping the trail records that.
                 Some(ends) => _ = ends.send(trail),
                 None => trail.end(ended).await,
             }
@@ -130,7 +130,7 @@ struct Kept {
     _place: Arc<Share>,
 }
 
-/// The same answer. It keeps `kept` until its body has ended or is dropped.
+/// Returns the same answer, which owns `kept` until its body has ended or is dropped.
 fn keeping(response: Response, kept: Kept) -> Response {
     let (parts, body) = response.into_parts();
     let pieces = body.into_data_stream().inspect(move |_| {
@@ -147,7 +147,7 @@ fn empty(status: StatusCode) -> Response {
     response
 }
 
-/// A Status with this message and no reason: Kubernetes' answer when a node cannot be reached.
+/// A Status with this message and no reason. Kubernetes gives this answer when a node cannot be reached.
 fn failed(message: impl Into<String>) -> Refusal {
     ruled(RulingKind::Internal, "", message)
 }
@@ -165,7 +165,7 @@ fn unreached(why: Unreached) -> Refusal {
     }
 }
 
-/// The answer to an impossible upgrade: plain text, as the libraries of Kubernetes' server send it.
+/// The answer to an impossible upgrade. It is plain text, as the libraries of Kubernetes' server send it.
 fn not_upgraded(refusal: NotUpgraded) -> Response {
     let (parts, text) = refusal.into_response().into_parts();
     Response::from_parts(parts, text.into())

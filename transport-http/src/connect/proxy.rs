@@ -124,7 +124,7 @@ fn goal<'a>(
 
 /// Splits a path after `proxy`; both parts stay as the client wrote them.
 fn cut(path: &str, is_cluster: bool) -> (&str, &str) {
-    // /api/v1/nodes/NAME/proxy, or with namespaces/NAME before it.
+    // The path is `/api/v1/nodes/NAME/proxy`, or has `namespaces/NAME` before the resource.
     let names = if is_cluster { 5 } else { 7 };
     let mut slashes = path.char_indices().filter(|(_, letter)| *letter == '/').map(|(at, _)| at);
     match slashes.nth(names) {

@@ -100,14 +100,14 @@ mod tests {
         (client, server)
     }
 
-    /// Sends everything at once and leaves without reading.
+    /// Sends everything at once, and drops the socket without reading.
     async fn hasty(mut socket: DuplexStream) {
         socket.write_all(&[b'x'; INPUT_BYTES]).await.expect("sent");
     }
 
     #[tokio::test]
     async fn a_server_gets_all_that_a_client_sent_before_it_left() {
-        // The server first reads, first writes bytes that the client does not read, or does both at a time.
+        // The server reads first, or first writes bytes that the client does not read, or does both at the same time.
         let reads = async |mut socket: DuplexStream| {
             let mut all = Vec::new();
             socket.read_to_end(&mut all).await.expect("read");

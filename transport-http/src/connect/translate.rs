@@ -149,7 +149,7 @@ fn refused(refusal: &Refusal) -> CommandOutcome {
 /// Copies one stream to its end.
 async fn pass(source: Option<Input>, sink: Option<Output>) {
     let (Some(mut source), Some(mut sink)) = (source, sink) else { return };
-    // A stream that is reset, or whose reader is gone, has ended.
+    // A stream has ended if it is reset or if its reader was dropped.
     _ = copy(&mut source, &mut sink).await;
     _ = sink.shutdown().await;
 }

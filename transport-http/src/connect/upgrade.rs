@@ -1,5 +1,5 @@
-//! Joins the client's connection with a connection to a server. If both speak the same protocol, bytes are copied
-//! unchanged; otherwise [`translate`](super::translate) converts them.
+//! Joins the client's connection with a connection to a server. If client and server speak the same protocol, bytes are
+//! copied unchanged; otherwise [`translate`](super::translate) converts them.
 
 use super::client::upgraded;
 use super::relay::relay;
@@ -56,7 +56,7 @@ pub async fn answer(outing: Outing<'_>, machine: &Machine, path: &str, query: &s
     pass(outing, link, &target, host.as_deref()).await
 }
 
-/// Forwards the client's request to another target. The `Host` header stays the client's unless `host` is given.
+/// Forwards the client's request to another target. The client's `Host` header is kept unless `host` is given.
 pub async fn pass(mut outing: Outing<'_>, link: Link, target: &str, host: Option<&str>) -> Result<Answered, Refusal> {
     let mut headers = outing.headers();
     if let Some(protocol) = outing.head.headers.get(UPGRADE) {
@@ -89,8 +89,8 @@ async fn refused(response: http::Response<Incoming>) -> Result<Answered, Refusal
     Ok(Answered::now(Response::from_parts(parts, words.into())))
 }
 
-/// Joins both connections. As in Kubernetes, both connections end when the first side ends; its last bytes are
-/// delivered first.
+/// Joins the connections of client and server. As in Kubernetes, both connections end when the first side has ended and
+/// its last bytes are delivered.
 fn joined(
     outing: &Outing<'_>,
     mut response: http::Response<Incoming>,
@@ -113,7 +113,8 @@ fn joined(
     Ok(Answered { response: answer, ends: Some(ends) })
 }
 
-/// Port forwarding: the WebSocket carries the bytes of a SPDY connection, which are passed on to the kubelet.
+/// Forwards ports over a WebSocket, which carries the bytes of a SPDY connection. These bytes are passed on to the
+/// kubelet.
 async fn tunnel(mut outing: Outing<'_>, machine: &Machine, target: &str) -> Result<Answered, Refusal> {
     let offered = upgrade::offered(&outing.head.headers).filter_map(|offered| offered.strip_prefix(TUNNEL));
     let headers = spdy_headers(offered);

@@ -33,12 +33,12 @@ pub struct Entry<B> {
 pub enum Work<B> {
     /// No work has begun.
     None,
-    /// A request with little work that waits, polled in this task when it is woken.
+    /// The future of a request with little work waits. This task polls the future when it is woken.
     Waiting(Making<B>),
-    /// A task.
+    /// A task makes the response.
     Task(#[expect(dead_code, reason = "dropping it ends the task")] Task),
-    /// No work until the client has read the data so far. Then the body is polled for more, in this task if `here`,
-    /// otherwise in another task.
+    /// No work runs until the client has read the data so far. Then the body is polled for more, in this task if `here`
+    /// is true, otherwise in another task.
     Body { body: B, here: bool },
     /// The response is made. The body is kept until the client has read the rest, because the body may own memory that
     /// counts as used until then.
@@ -72,7 +72,7 @@ pub fn remove<B>(entries: &mut [Option<Entry<B>>], stream: StreamId) {
     }
 }
 
-/// The waker for a stream. Streams that use the same slot one after another share it.
+/// The waker for a stream. Streams that use the same slot one after another share the waker.
 fn waker(wakers: &mut Vec<Waker>, wakes: &Arc<Wakes>, stream: StreamId) -> Waker {
     while wakers.len() <= stream.slot() {
         wakers.push(wakes.waker(Cause::Stream(wakers.len())));
@@ -119,8 +119,9 @@ where
         }
     }
 
-    /// Polls the future of a request with little work. If it waits, other requests of the connection often wait for the
-    /// same event, such as an answer of a shared log. They are polled here too, so that they are answered together.
+    /// Polls the future of a request with little work. If the future waits, other requests of the connection often wait
+    /// for the same event, such as an answer of a shared log. These requests are polled here too, so that all of them
+    /// are answered together.
     fn make_here(&mut self, stream: StreamId, mut future: Making<B>) {
         let Some(entry) = entry_of(&mut self.entries, stream) else { return };
         let waker = waker(&mut self.wakers, &self.wakes, stream);
@@ -311,7 +312,7 @@ where
         }
     }
 
-    /// Continues a stream that was woken: its response body has more, or its request body was read.
+    /// Continues a stream that was woken because its response body has more data, or because its request body was read.
     pub(super) fn look_at(&mut self, slot: usize) {
         let Some(entry) = self.entries.get_mut(slot).and_then(Option::as_mut) else { return };
         let stream = entry.stream;

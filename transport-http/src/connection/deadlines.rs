@@ -10,7 +10,7 @@ use tokio::time::{Instant, Sleep};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Deadline {
-    /// The client begins with HTTP/2, and acknowledges our settings.
+    /// The client begins with HTTP/2, and acknowledges the server's settings.
     Opening,
     /// A new period for the protocol's counts begins.
     Period,
@@ -43,8 +43,8 @@ const ALL: [Deadline; 8] = [
 pub struct Deadlines {
     at: [Option<Instant>; ALL.len()],
     timer: Pin<Box<Sleep>>,
-    /// The time of the timer: no later than the first deadline. When a deadline moves to a later time, the timer is not
-    /// changed.
+    /// The time of the timer, which is no later than the first deadline. When a deadline moves to a later time, the
+    /// timer is not changed.
     set_to: Instant,
     waker: Waker,
 }

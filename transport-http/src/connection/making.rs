@@ -1,8 +1,8 @@
 //! Response bodies: where the next piece is made, and the tasks that make pieces.
 //!
 //! A short body is made where it is sent. A long body may take much work, so a separate task makes one batch of pieces
-//! at a time. A body that has waited once is a watch, and its connection polls it from then on. When an event comes,
-//! all watches of the connection get it at the same time, and their frames are written together.
+//! at a time. A body that has waited once is a watch, and its connection polls it from then on. When an event is
+//! delivered, all watches of the connection get it at the same time, and their frames are written together.
 
 use crate::connection::wakes::{Cause, Wakes};
 use bytes::Bytes;
@@ -116,7 +116,7 @@ where
     }
 }
 
-/// Begins a body that is long or of unknown length: its head is sent with the first pieces.
+/// Begins a body that is long or of unknown length. The head is sent with the first pieces of the body.
 pub async fn begin<B: Body<Data = Bytes> + Unpin>(head: Parts, body: B, pen: Pen<B>) {
     let made = make(body).await;
     pen.send(Content::Begun(head, made));
@@ -178,8 +178,8 @@ impl<B> Mailbox<B> {
     }
 }
 
-/// Lets a task send one letter. When it is dropped unused, it sends a letter without a result, so that the connection
-/// notices a panic.
+/// Lets a task send one letter. If the pen is dropped unused, it sends a letter without a result, so that the
+/// connection detects a panic.
 pub struct Pen<B> {
     mailbox: Arc<Mailbox<B>>,
     stream: StreamId,

@@ -1,5 +1,5 @@
-//! The task of one HTTP/2 connection. It reads, gets requests answered, and writes. The protocol is in
-//! `holdfast-http2`.
+//! The task of one HTTP/2 connection. It reads requests, passes them to the service, and writes the responses. The
+//! crate `holdfast-http2` implements the protocol.
 //!
 //! Requests with little work are answered in this task, and all requests that were read together are answered before
 //! anything is written. Other requests, and long bodies, run in tasks of their own, which send their results to the
@@ -67,7 +67,7 @@ pub struct Connection<T, S, B> {
     uploads: Arc<Uploads>,
     deadlines: Deadlines,
     bounds: Bounds,
-    /// Ready when the server stops.
+    /// A future that is ready when the server stops.
     stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// The number of received frames when the deadlines were last updated.
     frames: u64,
@@ -112,7 +112,7 @@ where
         deadlines.set(Deadline::Period, now + bounds.ping_period);
         deadlines.set(Deadline::Ping, now + bounds.ping_period);
         deadlines.set(Deadline::Idle, now + bounds.idle);
-        // `stopped` is polled first because of this wake; later it wakes the task itself.
+        // This wake causes the first poll of `stopped`. Later the future wakes the task itself.
         wakes.wake(Cause::Stop);
         Connection {
             io,
@@ -127,7 +127,7 @@ where
             wakes,
             deadlines,
             bounds,
-            // A dropped sender means that the server has stopped, too.
+            // The server has also stopped if the sender was dropped.
             stopped: Box::pin(async move { drop(stopping.wait_for(|stopping| *stopping).await) }),
             frames: 0,
             was_busy: false,
@@ -343,7 +343,7 @@ where
             self.fill();
             let has_output = self.http.output_bytes() > 0 || self.is_unflushed;
             if has_output && self.has_mail && !self.gave_way {
-                // Lets other tasks run that finish about now, so that their output goes into the same write.
+                // Lets other tasks run that finish about now, so that their output is sent in the same write.
                 self.gave_way = true;
                 context.waker().wake_by_ref();
                 return Poll::Pending;

@@ -58,7 +58,7 @@ struct State {
     data: BytesMut,
     /// Bytes that were read, and for which the stream's window was not widened yet.
     read: usize,
-    /// How the body ended; `None` while more data may come.
+    /// How the body ended; `None` while more data may arrive.
     end: Option<Result<(), Cut>>,
     reader: Option<Waker>,
     /// Whether the reader was dropped.
@@ -71,11 +71,11 @@ impl Shared {
     }
 }
 
-/// The connection's end. When it is dropped, the body is cut off.
+/// The connection's side of a body. When it is dropped, the body is cut off.
 #[derive(Debug)]
 pub struct Upload(Arc<Shared>);
 
-/// The reader's end.
+/// The reader's side of a body.
 #[derive(Debug)]
 pub struct Download(Arc<Shared>);
 

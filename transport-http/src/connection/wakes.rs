@@ -1,4 +1,4 @@
-//! The causes that have woken a connection's task, so that the task handles only these.
+//! The causes that have woken a connection's task, so that the task handles only these causes.
 //!
 //! Each stream has a waker of its own that marks the stream. Marking wakes the task, unless the task runs or is about
 //! to run. The task finds marks that are made while it runs, because it checks them before it rests.
@@ -22,7 +22,7 @@ pub enum Cause {
 
 const WORDS: usize = 8;
 const MARKS: usize = WORDS * 64;
-/// The number of marks before those of streams.
+/// The number of marks before the marks of streams.
 const FIRST_STREAM: usize = 3;
 
 impl Cause {
@@ -68,8 +68,8 @@ impl Wakes {
         self.is_awake.store(true, Ordering::SeqCst);
     }
 
-    /// Called when the task is about to rest. Returns false if a cause was marked in the meantime: then the task must
-    /// run again.
+    /// Called when the task is about to rest. Returns false if a cause was marked in the meantime, because then the
+    /// task must run again.
     pub fn rest(&self, task: &Waker) -> bool {
         // The flag is lowered before the marks are read. A waker sets its mark before it reads the flag: so either the
         // waker wakes the task, or the mark is seen here.
@@ -85,8 +85,8 @@ impl Wakes {
         self.marks.iter().any(|word| word.load(Ordering::SeqCst) != 0)
     }
 
-    /// Clears the marks, and calls `look` with each cause that they may have. Several of the `slots` stream slots share
-    /// one mark, so `look` is called for all of them.
+    /// Clears the marks, and calls `look` with each cause for which a mark may have been set. Several of the `slots`
+    /// stream slots share one mark, so `look` is called for all of them.
     pub fn take(&self, slots: usize, mut look: impl FnMut(Cause)) {
         for (place, word) in self.marks.iter().enumerate() {
             if word.load(Ordering::Relaxed) == 0 {

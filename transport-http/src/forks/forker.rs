@@ -22,7 +22,7 @@ pub struct Forked {
     pub version: Offset,
 }
 
-/// The reason why no fork was made. Its files are removed.
+/// The reason why no fork was made. The files of the unfinished fork are removed.
 #[derive(Debug)]
 pub enum Unmade {
     Moment(Unknown),

@@ -1,10 +1,10 @@
 //! `/holdfast/v1/forks`: makes forks of this server's cluster, in memory or in a folder on its machine.
 //!
 //! `POST` with `{"at": "-15m", "idleSeconds": 60}` makes a fork in memory, which is served below the `path` in the
-//! response (see [`live`]); `GET` lists the forks, and `DELETE` of `/holdfast/v1/forks/NAME` ends one. With `"folder":
-//! "/abs/path"` the fork is made on the disk, for another server. Without `at` it begins with the newest version. A
-//! fork contains everything that was ever stored. So only users that may use the path and read everything can make one,
-//! for example cluster-admin.
+//! response (see [`live`]); `GET` lists the forks, and `DELETE` of `/holdfast/v1/forks/NAME` ends the fork with this
+//! name. With `"folder": "/abs/path"` the fork is made on the disk, for another server. Without `at` the fork begins
+//! with the newest version. A fork contains everything that was ever stored. So only users that may use the path and
+//! read everything can make a fork, for example cluster-admin.
 
 pub(crate) mod forker;
 

@@ -85,7 +85,7 @@ where
                 accepted = listener.accept() => match accepted {
                     Ok(accepted) => accepted,
                     Err(error) => {
-                        // Probably no file descriptors are left: wait until a connection ends.
+                        // Probably no file descriptors are left, so the listener waits until a connection ends.
                         if UNACCEPTED.line().is_some() {
                             tracing::warn!(%error, "a connection could not be accepted");
                         }
@@ -185,8 +185,8 @@ where
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).header_read_timeout(bounds.head).max_buf_size(bounds.head_bytes_max as usize);
         let wire = Wire::new(stream, bounds.unread, Some(place));
-        // If a client is answered before it has sent its whole body, the response says that the rest is not read.
-        // (HTTP/2 resets the stream.)
+        // If a client is answered before it has sent its whole body, a header of the response states that the rest is
+        // not read. (HTTP/2 resets the stream.)
         let unread = Arc::new(AtomicBool::new(false));
         let seen = unread.clone();
         let service = service.map_request(|request: Request<Incoming>| request.map(Received::Http1));
@@ -217,8 +217,8 @@ where
     }
 }
 
-/// Reads on for a moment after the last response: closing a socket with unread bytes resets the connection, and the
-/// client might lose the response.
+/// Reads on for a moment after the last response, because closing a socket with unread bytes resets the connection, and
+/// the client might lose the response.
 async fn linger(mut wire: impl AsyncRead + Unpin) {
     let mut buffer = [0; 4 << 10];
     let mut left = LINGER_BYTES_MAX;
@@ -234,7 +234,7 @@ async fn linger(mut wire: impl AsyncRead + Unpin) {
 }
 
 async fn stopped(stopping: &mut signal::Receiver<bool>) {
-    // A dropped sender means that the server has stopped, too.
+    // The server has also stopped if the sender was dropped.
     let _ = stopping.wait_for(|stopping| *stopping).await;
 }
 

@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream as ClientStream;
 
 const SHORT: Duration = Duration::from_millis(20);
-/// Longer than any deadline of these tests: a missing deadline makes a test hang.
+/// This time is longer than any deadline of these tests, so a missing deadline makes a test hang.
 const LONG: Duration = Duration::from_secs(3600);
 /// HTTP/2 frame types.
 const HEADERS: u8 = 1;
@@ -175,7 +175,7 @@ async fn a_handshake_has_a_deadline() {
 #[tokio::test]
 async fn the_newest_connection_of_an_address_takes_the_place_of_its_oldest() {
     let server = Server::start(Bounds { strangers_of_one_max: 2, ..bounds() }).await;
-    // One client has not begun the handshake, and one has.
+    // One client has not begun the handshake, and the other client has finished it.
     let mut silent = TcpStream::connect(server.address).await.unwrap();
     let mut idle = server.connect("http/1.1").await.unwrap();
     let mut newer = Vec::new();
@@ -283,7 +283,7 @@ async fn who_does_not_answer_pings_is_let_go() {
     let server = Server::start(Bounds { ping_period: SHORT, pong: SHORT, ..bounds() }).await;
     let mut connection = server.begin(1 << 16).await;
     connection.write_all(&get(1, "/wait")).await.unwrap();
-    // Half a frame: the rest of the input counts as its payload.
+    // The client sends half a frame, so the rest of the input counts as the payload of this frame.
     connection.write_all(&frame(HEADERS, 0, 3, &[0; 100])[..50]).await.unwrap();
     wait_for_end(&mut connection).await;
     server.ended().await;
@@ -367,7 +367,7 @@ async fn who_is_answered_before_the_body_was_read_is_told_and_gets_the_answer() 
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("fine"), "{answer}");
     assert!(answer.contains("connection: close\r\n"), "{answer}");
 
-    // HTTP/2 has no such header: the stream is reset after the response, and the connection continues.
+    // HTTP/2 has no such header. Instead the stream is reset after the response, and the connection continues.
     let mut connection = server.begin(65_535).await;
     const POST: &[u8] = b"\x83\x87\x44\x08/refused\x41\x01a";
     connection.write_all(&frame(HEADERS, END_HEADERS, 1, POST)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Whether a token is still valid: by its times, and by the objects that it is bound to.
+//! Checks whether a token is still valid, by its times and by the objects that it is bound to.
 
 use super::{Claims, Reference};
 use holdfast_core::kinds::{Known, known};

@@ -68,7 +68,7 @@ fn public_key(label: &str, der: Vec<u8>) -> Result<Option<Public>, String> {
     public_half(in_pkcs8(&private)?.secret_pkcs8_der()).map(Some)
 }
 
-/// A public key in the form that verification takes: RSA as in PKCS #1, a curve's point as it is.
+/// A public key in the form that verification takes. An RSA key is given as PKCS #1, a key on a curve as its point.
 struct Public {
     algorithm: Algorithm,
     key: Vec<u8>,

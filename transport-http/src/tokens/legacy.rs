@@ -1,4 +1,4 @@
-//! Tokens in Secrets: they do not expire, and are valid while the Secret contains them.
+//! Tokens in Secrets, which do not expire and are valid while the Secret contains them.
 
 use super::keys::{Verifying, signing_key};
 use super::proved;

@@ -1,4 +1,4 @@
-//! Service account tokens: signed and verified here, and valid only while the objects that they are bound to exist.
+//! Signs and verifies service account tokens, which are valid only while the objects that they are bound to exist.
 
 mod bound;
 mod keys;
@@ -27,8 +27,9 @@ const EXTENDED_SECONDS: i64 = 365 * 24 * 3600;
 pub struct ServiceAccountTokens {
     keys: Arc<Keys>,
     pub audiences: Vec<String>,
-    /// For a fork: the name of its log, after the names of the forks from which it was made. A token that is signed in
-    /// a fork is valid only in that fork and its forks, although all have the same keys.
+    /// The names of the forks from which this server's fork was made, followed by the name of its own log; empty if
+    /// this server is no fork. A token that is signed in a fork is valid only in that fork and its forks, although all
+    /// forks have the same keys.
     forks: Vec<String>,
     remembered: Remembered,
     /// The counts of the server and all its forks.
@@ -198,10 +199,10 @@ impl ServiceAccountTokens {
         Some(jwt::sign(*algorithm, id, key, claims))
     }
 
-    /// The user of a token, and those of the given audiences for which the token is valid. The token must be signed by
-    /// this issuer, be current, and be for one of the audiences, and its account must still exist. Returns `None` if
-    /// another issuer signed the token, and an error if the token is no longer valid. `told` receives the warnings for
-    /// the client and the audit annotations.
+    /// The user of a token, and the given audiences for which the token is valid. The token must be signed by this
+    /// issuer, be current, and be for one of the audiences, and its account must still exist. Returns `None` if another
+    /// issuer signed the token, and an error if the token is no longer valid. `told` receives the warnings for the
+    /// client and the audit annotations.
     pub fn verify(
         &self,
         state: &State,

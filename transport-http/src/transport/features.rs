@@ -8,13 +8,13 @@ pub struct Features {
     pub dry_run: bool,
     pub remaining_item_count: bool,
     pub server_side_apply: bool,
-    /// Objects and lists have a `selfLink`.
+    /// Whether objects and lists have a `selfLink`.
     pub self_links: bool,
-    /// There are verbs that allow impersonation only for some requests.
+    /// Whether there are verbs that allow impersonation only for some requests.
     pub constrained_impersonation: bool,
-    /// Over HTTP/2, the response to an unauthenticated request ends the connection.
+    /// Whether the response to an unauthenticated request over HTTP/2 ends the connection.
     pub unauthenticated_http2_dos_mitigation: bool,
-    /// Watches may begin with the current objects.
+    /// Whether watches may begin with the current objects.
     pub watch_list: bool,
 }
 

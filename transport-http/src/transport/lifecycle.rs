@@ -1,4 +1,5 @@
-//! How a server starts and stops: when it is ready, which requests are in progress, and in which order it ends them.
+//! The start and the stop of a server. This module determines when the server is ready, counts the requests in
+//! progress, and ends them in order.
 //!
 //! When a server stops, it becomes unready first, and still serves as before. Then it may refuse new requests, it ends
 //! watches, and in the end it accepts no more connections.
@@ -16,7 +17,7 @@ pub struct LifecycleSettings {
     pub livez_grace: Duration,
     /// The period over which watches end when the server stops.
     pub watch_grace: Duration,
-    /// While the server shuts down, clients get a response with `Retry-After` instead of a closed socket.
+    /// Whether clients get a response with `Retry-After` instead of a closed socket while the server shuts down.
     pub send_retry_after: bool,
 }
 
@@ -38,7 +39,7 @@ pub(crate) struct Lifecycle {
     watches_begun: AtomicU64,
     /// Requests in progress that are not long-running.
     requests: TaskTracker,
-    /// Upgraded connections: the server waits for them when it stops.
+    /// Upgraded connections. When the server stops, it waits for their end.
     upgraded: TaskTracker,
 }
 
@@ -59,7 +60,7 @@ impl Lifecycle {
         }
     }
 
-    /// Marks the server as ready: all objects exist on which clients rely.
+    /// Marks the server as ready. The caller has created all objects on which clients rely.
     pub fn set_ready(&self) {
         self.ready.send_replace(true);
     }
@@ -102,7 +103,7 @@ impl Lifecycle {
     /// Resolves when long-running requests are to end.
     pub fn stopped(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
         let mut stopping = self.stopping.subscribe();
-        // A dropped sender means that the server has ended.
+        // The server has also ended if the sender was dropped.
         async move { drop(stopping.wait_for(|stopping| *stopping).await) }
     }
 
@@ -124,13 +125,14 @@ impl Lifecycle {
         }
     }
 
-    /// Counts a request that is not long-running until the result is dropped: the server waits for it when it stops.
+    /// Counts a request that is not long-running until the result is dropped. When the server stops, it waits for these
+    /// requests.
     pub fn track_request(&self) -> TaskTrackerToken {
         self.requests.token()
     }
 
-    /// Waits until the requests in progress have their responses, at most as long as a request may take; zero for no
-    /// limit.
+    /// Waits until the requests in progress have their responses. `longest` is the longest time of a request, after
+    /// which the wait ends; zero for no limit.
     pub async fn wait_for_requests(&self, longest: Duration) {
         self.requests.close();
         match longest {
@@ -139,12 +141,12 @@ impl Lifecycle {
         }
     }
 
-    /// Runs work on an upgraded connection: the server waits for its end when it stops.
+    /// Runs work on an upgraded connection. When the server stops, it waits for the end of the work.
     pub fn spawn_upgraded(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.upgraded.spawn(work);
     }
 
-    /// Waits until all upgraded connections have ended. No more of them may begin.
+    /// Waits until all upgraded connections have ended. No more upgraded connections may begin.
     pub async fn wait_for_upgraded(&self) {
         self.upgraded.close();
         self.upgraded.wait().await;

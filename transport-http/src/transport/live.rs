@@ -1,10 +1,10 @@
-//! Forks in memory: each is a cluster of its own behind this socket, below `/forks/NAME`.
+//! Forks in memory. Each fork is a cluster of its own behind this socket, below `/forks/NAME`.
 //!
 //! A fork shares the state and the history up to its beginning, and keeps later writes to itself. Making a fork needs
-//! no file, no port and no handshake. It begins with the users, keys and roles of its first version, and later has its
-//! own. Its requests use the places, the body memory and the response memory of its server, so forks do not multiply
-//! these limits. A fork ends when it is deleted, when it was idle for long enough, or when the fork from which it was
-//! made ends.
+//! no file, no port and no handshake. It begins with the users, keys and roles of its first version, which can then
+//! change in the fork. Its requests use the places, the body memory and the response memory of its server, so forks do
+//! not multiply these limits. A fork ends when it is deleted, when it was idle for long enough, or when the fork from
+//! which it was made ends.
 
 use super::Transport;
 use holdfast_core::Refusal;
@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 
 /// The maximum number of bytes of events that all forks together have in memory.
 const BYTES_MAX: u64 = 1 << 30;
-/// The longest chain of forks made of forks: reads of the past go through all of them.
+/// The maximum length of a chain of forks made of forks. Reads of the past pass through all forks of the chain.
 const DEPTH_MAX: usize = 32;
 /// How long a fork may be idle by default.
 const IDLE_DEFAULT: Duration = Duration::from_secs(5 * 60);
@@ -30,7 +30,8 @@ const IDLE_DEFAULT: Duration = Duration::from_secs(5 * 60);
 const IDLE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// How often idle forks are searched for and ended.
 const GLANCE: Duration = Duration::from_secs(1);
-/// How many characters of a name are logged: the whole name is a secret, with which a client can address the fork.
+/// How many characters of a name are logged. The whole name is a secret, because a client that has it can address the
+/// fork.
 const SHOWN: usize = 6;
 
 /// The forks in memory.
@@ -111,7 +112,7 @@ impl Live {
         Ok(told)
     }
 
-    /// The forks that were made of this server, without those made of its forks.
+    /// The forks that were made of this server, without the forks that were made of its forks.
     pub fn list(&self, of: &Transport) -> Value {
         let forks: Vec<Value> =
             self.lock().iter().filter(|(_, fork)| fork.is_made_of(of)).map(|(name, fork)| fork.told(name)).collect();
@@ -129,7 +130,7 @@ impl Live {
         found && self.end(name)
     }
 
-    /// Ends a fork and all forks made of it: their watches end, and their paths no longer exist.
+    /// Ends a fork and all forks made of it. Their watches end, and their paths no longer exist.
     fn end(&self, name: &str) -> bool {
         let is_gone = |key: &Arc<str>, fork: &Fork| &**key == name || fork.is_below(name);
         let ended: Vec<(Arc<str>, Arc<Fork>)> = self.lock().extract_if(.., |key, fork| is_gone(key, fork)).collect();
@@ -164,7 +165,8 @@ impl Fork {
         self.ancestors().iter().any(|above| &**above == name)
     }
 
-    /// A fork with watches is not idle, even without events: a watch ends when its client disconnects.
+    /// Whether the fork is idle. A fork with watches is not idle, even without events, because a watch ends when its
+    /// client disconnects.
     fn is_idle(&self) -> bool {
         let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
         used.elapsed() > self.idle && self.transport.service().watches() == 0
@@ -190,8 +192,8 @@ pub(crate) struct ForkIdentity {
 }
 
 impl Transport {
-    /// The name and the transport of a fork of this server's cluster, at the newest or at an earlier version. It runs
-    /// no tasks yet, and its watches end only when it is [stopped](Transport::stop).
+    /// The name and the transport of a fork of this server's cluster, at the newest or at an earlier version. The fork
+    /// runs no tasks yet, and its watches end only when it is [stopped](Transport::stop).
     pub async fn fork(&self, at: Option<Offset>, room: &Room) -> Result<(Arc<str>, Arc<Transport>), Fault> {
         let engine = self.engine().fork(at, room).await?;
         let name = name(&engine);

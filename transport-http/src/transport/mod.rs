@@ -73,7 +73,7 @@ impl Transport {
         self.service.engine()
     }
 
-    /// Marks the server as ready: all objects exist on which clients rely.
+    /// Marks the server as ready. The caller has created all objects on which clients rely.
     pub fn set_ready(&self) {
         self.lifecycle.set_ready();
     }
@@ -116,7 +116,7 @@ impl Transport {
         let service = &self.service;
         self.aggregator().prime(service.engine());
         self.other_servers.follow(service, WatchStart::Now, tasks);
-        // Both run at the same time, so that all writes share a few fsyncs.
+        // The two futures run at the same time, so that all writes share a few fsyncs.
         let flow_control = async {
             if let Some(fairness) = service.fairness() {
                 housekeeping::flow_control::ensure(service, fairness).await;
@@ -157,7 +157,7 @@ impl Transport {
         }
     }
 
-    /// The transport over the engine of a fork: it authenticates the same users, and shares the bounds of requests.
+    /// The transport over the engine of a fork. It authenticates the same users, and shares the bounds of requests.
     pub(crate) fn beside(&self, engine: Arc<Engine>, identity: ForkIdentity) -> Result<Arc<Transport>, Fault> {
         let cluster = engine.log().identity()?.id.unwrap_or_default();
         let authenticator = Arc::new(self.authenticator.beside(cluster));

@@ -111,7 +111,7 @@ impl ServerInfo {
         }
     }
 
-    /// The information of a fork. Its API is the same as this server's up to this revision.
+    /// The information of a fork. Its API is the same as the API of this server up to this revision.
     pub fn beside(&self, revision: u64) -> ServerInfo {
         ServerInfo {
             issuer: self.issuer.clone(),

@@ -51,7 +51,7 @@ struct BufferedLines {
     lines: Vec<u8>,
     /// The number of the last buffered line.
     number: u64,
-    /// The number of bytes that are being written. If the write fails, these bytes go back into the buffer.
+    /// The number of bytes that are being written. If the write fails, these bytes are put back into the buffer.
     taken: usize,
 }
 
@@ -101,8 +101,8 @@ impl File {
             writing.through = number;
             lines.clear();
         }
-        // Lines that were not written go back into the buffer before the `writing` lock is released. Otherwise another
-        // writer would count them as written. The buffer is reused, unless an event made it large.
+        // Lines that were not written are put back into the buffer before the `writing` lock is released. Otherwise
+        // another writer would count them as written. The buffer is reused, unless an event made it large.
         lines.truncate(end);
         lines.shrink_to(HELD_BYTES_MAX);
         let mut held = self.held();
@@ -174,7 +174,7 @@ fn whole(file: &fs::File, lines: &[u8], mut write: impl FnMut(&[u8]) -> io::Resu
     Ok(())
 }
 
-/// Renames the file to a name with the current time, and opens a new one.
+/// Renames the file to a name with the current time, and opens a new file.
 fn rotate(path: &Path, rotation: Rotation) -> io::Result<fs::File> {
     // The time is increased until the name is free, so that no old file is overwritten if files are rotated within a
     // millisecond.
@@ -343,7 +343,7 @@ mod tests {
         place.write(b"line 1\n").expect("written");
         fs::remove_file(&path).expect("taken away");
         place.write(b"line 2\n").expect("written");
-        // The folder is replaced by a file: no new log file can be opened in it.
+        // The folder is replaced by a file, so no new log file can be opened in it.
         fs::rename(folder.path().join("logs"), folder.path().join("elsewhere")).expect("moved");
         fs::write(folder.path().join("logs"), "").expect("a file");
         place.write(b"line 3\n").expect_err("no folder");
@@ -430,7 +430,7 @@ mod tests {
         assert_eq!(file.buffer(&large), Some(1));
         assert_eq!(file.buffer(&large), None);
         assert_eq!(file.buffer(&event("small")), Some(2));
-        // Lines that are being written may have to go back into the buffer.
+        // The size of lines that are being written counts, because these lines may be put back into the buffer.
         let before = std::mem::replace(&mut file.held().taken, HELD_BYTES_MAX / 2);
         assert_eq!((before, file.buffer(&event("small"))), (0, None));
         file.write(file.writing(), &[event(&"x".repeat(4 * HELD_BYTES_MAX))]).expect("written");

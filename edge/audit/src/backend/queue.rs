@@ -22,7 +22,7 @@ pub struct Batches {
     pub throttle: Option<Throttle>,
 }
 
-/// The maximum number of batches a second, and the burst beyond that.
+/// The maximum number of batches per second, and the number of batches that may exceed this rate at once.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Throttle {
     pub qps: f32,
@@ -121,7 +121,7 @@ async fn drain(feed: Feed, mut events: mpsc::Receiver<Event>, batches: Batches) 
     sent.join_all().await;
 }
 
-/// The next batch: a full one, or the events that arrived within `wait_max`.
+/// The next batch, which is a full batch or the events that arrived within `wait_max`.
 async fn gather(events: &mut mpsc::Receiver<Event>, batches: Batches) -> Option<Vec<Event>> {
     let mut batch = vec![events.recv().await?];
     let end = Instant::now() + batches.wait_max;

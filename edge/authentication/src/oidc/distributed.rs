@@ -1,4 +1,5 @@
-//! Distributed claims: a token names another server that has the claim. That server answers with a token of its own.
+//! Fetches distributed claims. For such a claim, a token names another server, which answers with a token that has the
+//! claim.
 
 use super::claims::{Mapping, Rules, TextSource};
 use super::{Issuer, Settings};
@@ -40,7 +41,7 @@ impl Issuer {
         Ok(())
     }
 
-    /// The issuer of a URL, with the same authority, audiences and algorithms as this one.
+    /// The issuer of a URL, with the same authority, audiences and algorithms as this issuer.
     fn other(&self, url: &str) -> Arc<Issuer> {
         if let Some(known) = self.others.lock().unwrap_or_else(PoisonError::into_inner).get(url) {
             return known.clone();

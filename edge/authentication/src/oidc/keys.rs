@@ -38,7 +38,7 @@ fn key(document: &Value) -> Option<PublicKey> {
             let (algorithm, size) = if curve == "P-256" { (Algorithm::ES256, 32) } else { (Algorithm::ES384, 48) };
             let (x, y) = (bytes("x")?, bytes("y")?);
             let padded = |part: Vec<u8>| [vec![0; usize::saturating_sub(size, part.len())], part].concat();
-            // The form of an uncompressed point, which `jsonwebtoken` passes on as it is.
+            // The point is in uncompressed form, because `jsonwebtoken` passes these bytes on unchanged.
             let point = [vec![4], padded(x), padded(y)].concat();
             (Some(algorithm), DecodingKey::from_ec_der(&point))
         }
@@ -75,7 +75,7 @@ mod tests {
     use holdfast_value::json;
 
     fn published(pair: &rcgen::KeyPair, id: &str) -> Value {
-        // A point on P-256: a byte that marks the form, and both coordinates.
+        // The bytes of a point on P-256 are a byte that marks the form, and the two coordinates.
         let (x, y) = pair.public_key_raw()[1..].split_at(32);
         let encoded = |part: &[u8]| URL_SAFE_NO_PAD.encode(part);
         json!({"kty": "EC", "crv": "P-256", "kid": id, "x": encoded(x), "y": encoded(y)})

@@ -487,16 +487,16 @@ mod tests {
         assert!(!both.is_outdated(&second) && old.is_outdated(&second));
         assert_eq!(new.open(second).expect("opened"), plain);
         assert_eq!(why(new.open(first.clone())), Locked::NoProvider { prefix: "k8s:enc:aescbc:v1:one:".into() });
-        // A configuration with another secret under the same name.
+        // This configuration has another secret under the same name.
         assert!(matches!(why(of(&[("one", B)]).open(first.clone())), Locked::Changed { .. }));
-        // Two keys with one name: both are tried.
+        // If two keys have the same name, both keys are tried.
         assert_eq!(of(&[("one", B), ("one", A)]).open(first).expect("opened"), plain);
     }
 
     #[test]
     fn values_in_etcd_have_kubernetes_form() {
         let (resource, at) = ("secrets", "/registry/secrets/a/b");
-        // The bytes that a cipher adds to 8 plain ones: a nonce and a tag, or padding; no MAC.
+        // `more` is the number of bytes that a cipher adds to 8 plain bytes: a nonce and a tag, or padding, but no MAC.
         for (provider, more, is_bound) in
             [("aesgcm", 12 + 16, true), ("aescbc", 16 + 8, false), ("secretbox", 24 + 16, false)]
         {
@@ -529,7 +529,7 @@ mod tests {
         assert!(both.is_outdated(&plain));
         assert_eq!(both.open(plain.clone()).expect("opened"), plain);
         assert!(keyring(&entry("secrets", &one)).open(record("pods", "a/b", 7)).is_ok(), "nothing covers it");
-        // A configuration that writes plain values again.
+        // This configuration writes plain values again.
         let back = keyring(&entry("secrets", &format!("{{identity: {{}}}}, {one}")));
         let sealed = both.seal(plain.clone()).expect("sealed");
         assert!(back.is_outdated(&sealed) && !back.is_outdated(&plain));

@@ -61,8 +61,9 @@ impl Keyring {
         Ok(json!({"salt": STANDARD.encode(salt), "entries": entries, "keys": all}))
     }
 
-    /// Why this server cannot read values of another server, or the other server cannot read values of this one; `None`
-    /// if both can read all values. `published` has the keys of the other server, and `server` is its name in errors.
+    /// Why this server cannot read values of another server, or the other server cannot read values of this server;
+    /// `None` if both servers can read all values. `published` has the keys of the other server, and `server` is its
+    /// name in errors.
     pub fn conflict(&self, published: &Value, server: &str) -> Option<String> {
         let (salt, theirs) = read(published)?;
         let own = self.keys(&salt);
@@ -142,7 +143,7 @@ impl ServerKeys {
 }
 
 /// The keys with which `writer` writes values that `reader` cannot read; `None` stands for writing without encryption.
-/// Each is returned with the resources, as far as the configurations name them.
+/// Each key is returned with the resources, as far as the configurations name them.
 fn unread<'k>(writer: &'k ServerKeys, reader: &ServerKeys) -> Vec<(Option<&'k KeyName>, String)> {
     let named = |keys: &ServerKeys| -> Vec<Pattern> {
         keys.entries.iter().flat_map(|entry| entry.resources.clone()).take(COMPARED_MAX).collect()

@@ -1,4 +1,4 @@
-//! A limited number of keys that a plug-in has decrypted. The oldest is dropped first.
+//! A limited number of keys that a plug-in has decrypted. The oldest key is dropped first.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Calls to a KMS plug-in: unary gRPC on a Unix socket.
+//! Calls a KMS plug-in by unary gRPC on a Unix socket.
 //!
 //! Calls run on a separate thread. So both async and blocking code can wait for a call, and a plug-in that does not
 //! answer blocks no worker and no writer.
@@ -124,7 +124,7 @@ impl Line {
     }
 }
 
-/// The text of Go's library for a system error.
+/// The text that Go's library gives for a system error.
 fn words(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "no such file or directory".into(),
@@ -147,7 +147,7 @@ mod tests {
         socket
     }
 
-    /// A plug-in that listens but accepts no connection, until its backlog is full.
+    /// The plug-in of this test listens but accepts no connection, so its backlog becomes full.
     #[test]
     fn a_full_backlog_does_not_hold_the_thread() {
         use super::super::wire::v2::{StatusRequest, StatusResponse};

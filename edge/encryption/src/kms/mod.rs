@@ -1,4 +1,4 @@
-//! Envelope encryption with a KMS plug-in: values are encrypted here, with keys that only the plug-in can decrypt.
+//! Envelope encryption with a KMS plug-in. Values are encrypted here, with keys that only the plug-in can decrypt.
 //!
 //! A key is made before it is needed, because [`Kms::seal`], which the log calls while it writes, must not call a
 //! plug-in. Version 1 makes a key for each write. Version 2 has one seed for as long as the plug-in reports the same
@@ -42,7 +42,8 @@ const ANNOTATIONS_BYTES_MAX: usize = 32 << 10;
 const SEEDS_MAX: usize = 1000;
 /// The random bytes from which a value's key is derived.
 const INFO: usize = 32;
-/// The values of `encrypted_dek_source_type`: a key, as kube-apiserver used before release 1.29, or a seed of keys.
+/// The values of the field `encrypted_dek_source_type`. `KEY` stands for a key, as kube-apiserver used before release
+/// 1.29; `SEED` stands for a seed of keys.
 const KEY: i32 = 0;
 const SEED: i32 = 1;
 
@@ -146,7 +147,7 @@ impl Kms {
                 if !is_polled && well.is_ok() {
                     return;
                 }
-                // The plug-in must not be held during the sleep, otherwise it would never be dropped.
+                // This task must not own the `Kms` during the sleep, otherwise the `Kms` would never be dropped.
                 drop(alive);
                 tokio::time::sleep(if well.is_ok() { PERIOD } else { PERIOD_FAILING }).await;
             }
@@ -193,7 +194,7 @@ impl Kms {
         self.current.load().is_some()
     }
 
-    /// Prepares a key for a write; `None` if there is one already.
+    /// Prepares a key for a write; `None` if there is already a usable key.
     pub fn prepare(self: &Arc<Self>) -> Option<impl Future<Output = Result<(), String>> + Send + use<>> {
         if self.version == Version::V2 && self.good().is_some() {
             return None;
@@ -211,7 +212,8 @@ impl Kms {
         self.current.load_full().filter(|source| source.until > Instant::now())
     }
 
-    /// Makes a seed for writers that found no usable one. One writer calls the plug-in, and all of them use the result.
+    /// Makes a seed for writers that found no usable seed. One writer calls the plug-in, and all of them use the
+    /// result.
     async fn new_seed(&self) -> Result<(), String> {
         let _alone = self.checking.lock().await;
         if self.good().is_some() {
@@ -416,7 +418,7 @@ impl Kms {
         }
     }
 
-    /// Whether a value of this plug-in, without its prefix, has another key id than the current one.
+    /// Whether a value of this plug-in, without its prefix, has another key id than the current key id.
     pub fn is_outdated(&self, sealed: &[u8]) -> bool {
         let Some(current) = self.current.load_full().filter(|_| self.version == Version::V2) else { return false };
         v2::EncryptedObject::decode(sealed)

@@ -1,4 +1,4 @@
-//! Counts connections, and queues handshakes: each address has a queue, and addresses take turns.
+//! Counts connections, and queues handshakes. Each address has a queue, and addresses take turns.
 
 use super::GiveWay;
 use crate::bounds::Bounds;
@@ -9,9 +9,9 @@ use std::task::Waker;
 
 #[derive(Default)]
 pub struct Count {
-    /// All connections.
+    /// The number of all connections.
     pub connections: usize,
-    /// The connections of users.
+    /// The number of connections whose users are identified.
     pub known: usize,
     users: HashMap<Arc<str>, Connections>,
     /// The users by their number of connections. Privileged users are missing, because their connections are never
@@ -41,7 +41,7 @@ struct Connections {
 /// The anonymous connections from one address.
 #[derive(Default)]
 struct AddressCount {
-    /// By number, so that the oldest comes first.
+    /// The connections by number, the oldest first.
     strangers: BTreeMap<u64, Stranger>,
     shaking: usize,
     /// The connections that wait for a turn, by number.
@@ -74,7 +74,7 @@ impl Count {
         self.users.get(user).map_or(0, |connections| connections.all.len())
     }
 
-    /// The user with the most connections, and the number of these.
+    /// The user with the most connections, and the number of these connections.
     pub fn largest_user(&self) -> Option<(usize, Arc<str>)> {
         self.users_by_size.last().cloned()
     }

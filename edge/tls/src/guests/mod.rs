@@ -1,9 +1,9 @@
 //! Limits connections: their number from each address and of each user, and the number of handshakes at once.
 //!
 //! A connection is anonymous until a request on it has identified its user. Anonymous connections are counted by
-//! address. If there is no room, the newest replaces the oldest, so clients that identify themselves soon stay
-//! connected. Identified connections are counted by user. If users have the maximum number of connections, the user
-//! with the most loses one to a user with fewer.
+//! address. If there is no room, the newest connection replaces the oldest, so clients that identify themselves soon
+//! stay connected. Identified connections are counted by user. If users together have the maximum number of
+//! connections, the user with the most connections loses one to a user with fewer connections.
 
 mod count;
 #[cfg(test)]
@@ -36,7 +36,7 @@ pub struct ConnectionSlot {
 pub enum Full {
     /// The user already has the maximum number of connections.
     User { most: usize },
-    /// All users together have all the connections for users.
+    /// All connections for users are in use.
     All { most: usize },
 }
 

@@ -36,7 +36,7 @@ fn shaking_and_waiting(guests: &Guests) -> (usize, usize) {
     (count.shaking, count.waiting)
 }
 
-/// Counts how many of these connections are replaced by others.
+/// Counts how many of these connections are replaced by other connections.
 fn given_away(places: &[ConnectionSlot]) -> Arc<AtomicUsize> {
     let count = Arc::new(AtomicUsize::new(0));
     for place in places {
@@ -55,7 +55,7 @@ fn the_newest_of_nobody_takes_the_place_of_the_oldest() {
     let others_gone = given_away(&others);
     assert_eq!(gone.load(Ordering::Relaxed), 0);
     // The fifth connection replaces the oldest connection of its own address. When there are as many connections as
-    // allowed, a new one replaces a connection of the address with the most.
+    // allowed, a new connection replaces a connection of the address with the most connections.
     let fifth = admit(&guests, ONE);
     assert_eq!(gone.load(Ordering::Relaxed), 1);
     let third = admit(&guests, OTHER);

@@ -172,7 +172,8 @@ impl PeerVerifier {
             return JudgedPeer { peer: Peer::Certificate(user), until };
         }
         let judged = self.judge_anew(chain, now);
-        // Only trusted chains are cached: another chain may become trusted later, when a certificate becomes valid.
+        // Only trusted chains are cached, because another chain may become trusted later, when a certificate becomes
+        // valid.
         if let Peer::Certificate(user) = &judged.peer {
             let mut known = self.lock();
             if known.len() >= KNOWN_MAX {
@@ -221,7 +222,7 @@ struct FrontProxies {
 }
 
 impl FrontProxies {
-    /// Checks that a chain belongs to a proxy. The error says why it does not.
+    /// Checks that a chain belongs to a proxy. The error contains the reason why the chain does not belong to a proxy.
     fn include(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), String> {
         self.authorities.vouch_for(chain, now)?;
         if self.allowed_names.is_empty() {
@@ -240,8 +241,8 @@ impl FrontProxies {
 #[derive(Debug)]
 struct Authorities {
     certificates: Vec<CertificateDer<'static>>,
-    /// May be used only while all authorities are valid, because the verifier does not check when the certificate of an
-    /// authority expires.
+    /// The verifier may be used only while all authorities are valid, because it does not check when the certificate of
+    /// an authority expires.
     verifier: Arc<dyn ClientCertVerifier>,
 }
 
@@ -259,8 +260,8 @@ impl Authorities {
         self.certificates.iter().map(end)
     }
 
-    /// Checks that a valid authority signed the chain and that no certificate of it has expired. The error says why
-    /// not.
+    /// Checks that a valid authority signed the chain and that no certificate of it has expired. The error contains the
+    /// reason why the check failed.
     fn vouch_for(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), String> {
         let [certificate, intermediates @ ..] = chain else { return Err("there is no certificate".into()) };
         if is_version_1(certificate) {
@@ -277,8 +278,8 @@ impl Authorities {
     }
 }
 
-/// The last second in which a certificate is valid. If the certificate cannot be parsed here, the largest number,
-/// because the verifier judges it.
+/// The last second in which a certificate is valid. Returns the largest number if the certificate cannot be parsed
+/// here, because then only the verifier judges the certificate.
 fn end(certificate: &CertificateDer<'_>) -> u64 {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return u64::MAX };
     u64::try_from(parsed.validity().not_after.timestamp()).unwrap_or(0)
@@ -311,8 +312,8 @@ fn uid_of(certificate: &X509Certificate<'_>) -> Result<String, String> {
 pub fn certificate_user(der: &[u8], uids: bool) -> Result<User, String> {
     let (_, certificate) = X509Certificate::from_der(der).map_err(|error| error.to_string())?;
     let subject = certificate.subject();
-    // If there are several common names, the last one counts, as in Go. The approver of a certificate request sees the
-    // last one, so the certificate must not represent another user.
+    // If there are several common names, the last one counts, as in Go. The approver of a certificate request is shown
+    // the last common name, so the certificate must not represent another user.
     let name = subject.iter_common_name().filter_map(|name| name.as_str().ok()).last().unwrap_or("");
     if name.is_empty() {
         return Err("the certificate has no common name".into());
@@ -473,7 +474,7 @@ mod tests {
         ] {
             assert_eq!((peer(&chain, seconds).as_str(), verifier.lock().len()), (expected, known), "{seconds}");
         }
-        // Several certificates of one client, each different.
+        // One client has several different certificates.
         for _ in 0..5 {
             assert_eq!(peer(&[authority.client("jane", 30)], 1), "jane");
         }
@@ -483,7 +484,7 @@ mod tests {
     #[test]
     fn of_several_common_names_the_last_one_counts() {
         let mut params = params("first", 30);
-        // A second common name after the first.
+        // The subject has a second common name after the first.
         params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 3]), "last");
         let certificate = params.self_signed(&KeyPair::generate().expect("a key")).expect("a certificate");
         assert_eq!(certificate_user(certificate.der(), false).expect("a user").name, "last");

@@ -1,8 +1,8 @@
 //! Client certificates of X.509 version 1, which `openssl x509 -req` makes.
 //!
 //! Version 1 has no extensions, so these certificates do not state their purpose. Go accepts them from clients. The TLS
-//! library parses only version 3 and cannot verify them. Only the client's own certificate may have version 1: an
-//! issuer must state that it is one, unless the operator configured it as an authority.
+//! library parses only version 3 and cannot verify them. Only the client's own certificate may have version 1, because
+//! an issuer's certificate must state that it belongs to an issuer, unless the operator configured it as an authority.
 
 use crate::signatures::Signatures;
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -13,7 +13,8 @@ const INTERMEDIATES_MAX: usize = 8;
 /// The maximum number of signatures that are checked for one client.
 const SIGNATURES_MAX: usize = 32;
 
-/// Verifies that a chain leads from the certificate to an authority. The error says why no chain does.
+/// Verifies that a chain leads from the certificate to an authority. The error contains the reason why there is no such
+/// chain.
 pub fn verify(
     chain: &[CertificateDer<'_>],
     authorities: &[CertificateDer<'_>],
@@ -108,7 +109,7 @@ struct Search<'a> {
 
 impl Search<'_> {
     /// Whether a chain leads from the certificate to an authority. `passed` contains the signers between the client's
-    /// certificate and this one.
+    /// certificate and this certificate.
     fn is_vouched_for(&mut self, der: &CertificateDer, certificate: &X509Certificate, passed: &mut Vec<usize>) -> bool {
         for (index, signer) in self.signers.iter().enumerate() {
             if passed.contains(&index) || passed.len() > signer.others_max || !self.signed(der, certificate, signer) {

@@ -622,8 +622,8 @@ pub fn tells_its_tail<B: Backend>() {
     }
 }
 
-/// Two appenders write batches in an order drawn from a seed. The slower appender is told that it is behind, and loses
-/// or duplicates nothing.
+/// Two appenders write batches in an order drawn from a seed. An append by the slower appender reports that it is
+/// behind, and no event is lost or duplicated.
 pub fn lets_others_be_first<B: Backend>() {
     for seed in 1..=20u64 {
         let backend = B::fresh();

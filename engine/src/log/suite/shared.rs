@@ -27,7 +27,7 @@ pub trait Backend: Sized + Sync {
     fn server(&self, nth: usize) -> &dyn Log;
     /// Stops a server. Its log is not used until the server starts again.
     fn stop(&mut self, nth: usize);
-    /// Starts a stopped server, with the data on its own disk or without.
+    /// Starts a stopped server, with or without the data on its own disk.
     fn start(&mut self, nth: usize, with_its_own: bool);
 }
 
@@ -238,7 +238,8 @@ pub fn decisions_of_a_batch_stand_alone<B: Backend>() {
     let n = next(log);
     let taken: Vec<Record> = (0..20).map(|nth| map(n + nth, &format!("c{nth}"), "theirs", 0)).collect();
     each(backend.server(1), &taken);
-    // The other server has already created every second one of the 40 objects. This server may not have read that yet.
+    // The other server has already created every second object of the 40 objects. This server may not have read the
+    // events of these objects yet.
     let ours: Vec<Record> = (0..40)
         .map(|nth| map(n + nth, &if nth % 2 == 0 { format!("c{}", nth / 2) } else { format!("d{nth}") }, "ours", 0))
         .collect();

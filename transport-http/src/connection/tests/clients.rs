@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const QUICK: fn(&Request<()>) -> bool = |_| true;
 const SLOW: fn(&Request<()>) -> bool = |_| false;
-/// Longer than any deadline of these tests: a missing deadline makes a test hang.
+/// This time is longer than any deadline of these tests, so a missing deadline makes a test hang.
 const LONG: Duration = Duration::from_secs(3600);
 
 fn bounds() -> Bounds {
@@ -119,13 +119,13 @@ async fn trailers_and_heads() {
     assert!(answer.headers().contains_key("date"));
     let (body, trailers) = read(answer.into_body()).await.unwrap();
     assert_eq!((body, &trailers.unwrap()["x-count"]), (pieces(2, 100_000), &http::HeaderValue::from_static("2")));
-    // A body with trailers.
+    // This request has a body with trailers.
     let mut ready = client.clone().ready().await.unwrap();
     let (answer, mut sent) = ready.send_request(request(Method::POST, "/count"), false).unwrap();
     sent.send_data("abc".into(), false).unwrap();
     sent.send_trailers(HeaderMap::from_iter([(http::header::ETAG, "x".parse().unwrap())])).unwrap();
     assert_eq!(read(answer.await.unwrap().into_body()).await.unwrap().0, 3u32.to_be_bytes());
-    // Heads without a body.
+    // These responses have a head without a body.
     for (method, path) in [(Method::HEAD, "/bytes/5/5"), (Method::GET, "/nothing")] {
         let mut ready = client.clone().ready().await.unwrap();
         let (answer, _) = ready.send_request(request(method, path), true).unwrap();

@@ -85,9 +85,9 @@ fn shown(number: u32) -> Result<Frame<Bytes>, Infallible> {
     Ok(Frame::data(Bytes::copy_from_slice(&number.to_be_bytes())))
 }
 
-/// The path selects the answer: `/number`, `/watch` (that number and those that follow), `/next` (the following number,
-/// when it exists), `/echo` (the body as it arrives), `/bytes/COUNT/SIZE` (pieces of that number and size, and
-/// trailers), `/never`, `/panic`, `/panic/later`, `/broken`, `/count` (the length of the body).
+/// The path selects the answer: `/number` (the current number), `/watch` (the current and all later numbers), `/next`
+/// (the next number, when it exists), `/echo` (the body as it arrives), `/bytes/COUNT/SIZE` (pieces of that number and
+/// size, and trailers), `/never`, `/panic`, `/panic/later`, `/broken`, `/count` (the length of the body).
 async fn answer(request: Request<Received>, events: watch::Receiver<u32>, alive: Alive) -> Answer {
     let follow = |mut events: watch::Receiver<u32>| async move {
         events.changed().await.ok()?;
