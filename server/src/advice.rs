@@ -4,7 +4,7 @@ use holdfast_encryption::Locked;
 use holdfast_engine::Fault;
 use holdfast_storage_rocks::{FolderDamage, FolderFault, Making};
 
-/// The advice for the first error in the chain that the operator can do something about.
+/// The advice for the first error among `error` and its causes that the operator can remedy.
 pub fn advice(error: &anyhow::Error) -> Option<String> {
     error.chain().find_map(|cause| match cause.downcast_ref() {
         Some(fault) => of_folder(fault),

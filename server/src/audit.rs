@@ -189,7 +189,7 @@ impl AuditArgs {
         }
     }
 
-    /// The faults of the options and the policy that show without connecting to a backend.
+    /// The faults of the options and the policy that can be found without connecting to a backend.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         self.log_settings(&mut faults);

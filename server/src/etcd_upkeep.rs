@@ -108,7 +108,7 @@ impl Upkeep {
         self.etcd.clone()
     }
 
-    /// The value that the first server of the cluster wrote for all.
+    /// The value that the first server of the cluster wrote for all servers.
     pub fn first(&self) -> first::Cluster<'_> {
         first::Cluster::new(self.etcd.as_ref(), self.keys.root())
     }

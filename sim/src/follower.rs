@@ -31,9 +31,9 @@ pub struct Follower {
     blank: bool,
     /// The initial objects of a watch, until the bookmark that ends them; `None` if they are complete.
     initial: Option<BTreeMap<String, u64>>,
-    /// Every event up to this one was received, or does not concern this watcher.
+    /// Every event up to this version was received, or does not concern this watcher.
     position: u64,
-    /// Whether `position` comes from a bookmark.
+    /// Whether a bookmark set `position`.
     bookmarked: bool,
     /// The newest event when the watch was opened.
     opened: u64,
@@ -149,7 +149,8 @@ impl Follower {
         }
     }
 
-    /// Opens the watch. Returns false if the user's right or the kind is missing at present. Both may come back.
+    /// Opens the watch. Returns false if the user's right or the kind is missing at present. The user may get the right
+    /// later, and the kind may be defined again.
     fn open(&mut self, sight: Sight, from: Option<u64>) -> Result<bool, String> {
         match door::ask(sight.service, self.call(Verb::Watch, from)) {
             Ok(reply) => {

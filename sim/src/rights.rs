@@ -87,7 +87,8 @@ pub fn is_hidden(twin: &Twin, user: &User, namespace: &str, asked: u64, newest: 
     }
 }
 
-/// The roles and bindings of the rights above, and those of the server's own requests.
+/// The roles and bindings that grant these rights to the users, and the roles and bindings of the server's own
+/// accounts.
 pub fn policy() -> &'static [Value] {
     static POLICY: OnceLock<Vec<Value>> = OnceLock::new();
     POLICY.get_or_init(|| {

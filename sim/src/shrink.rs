@@ -49,7 +49,7 @@ pub fn shrink(plan: &RunPlan, failure: &SimulationFailure, deadline: Instant) ->
                 None => at = end,
             }
         }
-        // With fewer steps, some that could not be removed before may be removable now.
+        // Steps that could not be removed before may be removable now that fewer steps are left.
         piece = if shorter && piece == 1 { 1 } else { piece / 2 };
     }
     (steps, failure)

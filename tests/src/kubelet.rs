@@ -247,7 +247,7 @@ fn rubbish(shared: &KubeletState, request: &mut Request<Incoming>) -> Response<R
 }
 
 /// `cat` echoes its input, `size` prints the first size of the terminal, `flood N` writes N bytes, `count` writes and
-/// then reads all input; any other command is printed. `fail` ends with 3.
+/// then reads all input; any other command is printed. `fail` ends with the exit code 3.
 fn command(shared: &Arc<KubeletState>, request: &mut Request<Incoming>, query: &str) -> Response<ResponseBody> {
     let pairs: Vec<(String, String)> = query
         .split('&')

@@ -1,5 +1,5 @@
-//! Authorization in each mode: webhooks over TLS that answer, fail and lie, files that change while the server runs,
-//! the Node authorizer, policy files, and a real kubectl.
+//! Authorization in each mode: webhooks over TLS that answer correctly, answer wrongly or fail, files that change while
+//! the server runs, the Node authorizer, policy files, and a real kubectl.
 
 use holdfast_core::object::yaml;
 use holdfast_tests::hooks::Hooks;

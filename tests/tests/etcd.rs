@@ -94,7 +94,7 @@ async fn servers_share_a_prefix_and_say_how_etcd_is() {
         if all.iter().all(|start| has(start)) { Ok(()) } else { Err(text) }
     })
     .await;
-    // Old revisions are compacted: kube-apiserver's key says up to where.
+    // Old revisions are compacted: the value of kube-apiserver's key is the last compacted revision.
     eventually(PATIENCE, async || match etcd.ctl(&["get", "compact_rev_key", "--print-value-only"]).trim() {
         "" | "0" => Err("nothing is compacted"),
         _ => Ok(()),

@@ -128,7 +128,7 @@ fn decisions_are_transactions_and_every_server_has_their_events() {
             assert!(String::from_utf8_lossy(&found.object).contains(&format!("\"resourceVersion\":\"{offset}\"")));
         }
     }
-    // Both logs update the same object: etcd decides.
+    // Both logs update the same version of an object, and etcd accepts only one of the two updates.
     let first = at(&receipts, 0);
     let updates = logs.each_ref().map(|log| commit(log, &[config_map(900, "c1", "2", first)]));
     assert_eq!(updates.iter().filter(|receipts| matches!(receipts[0], Receipt::At(_))).count(), 1, "{updates:?}");

@@ -1,4 +1,4 @@
-//! Compares the results of controllers' scenarios with those of Kubernetes 1.36.2 for the same steps.
+//! Compares the results of controllers' scenarios with the results of Kubernetes 1.36.2 for the same steps.
 
 use holdfast_tests::controllers::{Cluster, Difference, Scenario, compare, play};
 use holdfast_tests::differences::{Differences, Parts};

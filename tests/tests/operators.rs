@@ -74,7 +74,7 @@ fn looking_into_containers_with_go() {
 }
 
 /// Simulated nodes behind Kubernetes' own API server, which is built from its modules and stores its objects in etcd.
-/// The controllers and the scheduler are those of Holdfast.
+/// The controllers and the scheduler are part of Holdfast.
 #[test]
 #[ignore = "takes minutes, and needs Go"]
 fn nodes_of_kube_apiserver() {

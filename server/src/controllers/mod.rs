@@ -76,8 +76,8 @@ pub struct Args {
     services: ServiceArgs,
     #[command(flatten)]
     ranges: node_ranges::Args,
-    /// Keep a volume attached to a node that is not ready as long as the node reports it in use. Without this it is
-    /// detached after six minutes.
+    /// Keep a volume attached to a node that is not ready as long as the node reports it in use. Without this option
+    /// the volume is detached after six minutes.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     disable_force_detach_on_timeout: bool,
     /// Private key that signs service account tokens for Secrets. Without it such Secrets get no token.
@@ -136,7 +136,7 @@ impl AutoscalingArgs {
     }
 }
 
-/// How the addresses behind Services are written down.
+/// How Endpoints and EndpointSlices are written.
 #[derive(clap::Args, Debug)]
 #[group(skip)]
 #[command(next_help_heading = "Addresses of Services")]

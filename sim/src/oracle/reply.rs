@@ -26,7 +26,7 @@ use std::sync::Arc;
 pub struct Window {
     pub from: u64,
     pub to: u64,
-    /// The log failed at some time in between.
+    /// Whether the log failed between these two events.
     pub trouble: bool,
     /// Whether the log failed because the disk was full.
     pub full: bool,
@@ -313,8 +313,8 @@ fn conflicts(order: &Order, versions: &[Option<&ObjectVersion>]) -> bool {
     })
 }
 
-/// Whether a Service could not get an address or port: none was left, another Service had it, or the Service's own must
-/// not change.
+/// Whether a Service could not get an address or port: none was left, another Service had it, or the Service had
+/// another address or port, which must not change.
 fn is_unavailable(
     twin: &Twin,
     order: &Order,

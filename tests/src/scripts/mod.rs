@@ -1,4 +1,4 @@
-//! Plays scripts of requests against a server, and compares the answers with those of Kubernetes.
+//! Plays scripts of requests against a server, and compares the answers with Kubernetes' answers.
 //!
 //! Values that differ from run to run are masked on both sides: `$RV` for versions, `$UUID`, `$TIME`, `$GEN` for
 //! generated suffixes, `$IP`, `$PORT`, `$TOKEN`, `$CONTINUE`, `$AGE`, `$HOST`. The syntax of scripts is described at

@@ -56,8 +56,7 @@ pub struct Args {
     /// Accept any server certificate.
     #[arg(long)]
     pub insecure: bool,
-    /// Ids of the server's processes, whose costs are measured and added up (for example those of kube-apiserver and
-    /// etcd).
+    /// Ids of the server's processes, whose costs are measured and added up (for example kube-apiserver and etcd).
     #[arg(long, value_delimiter = ',')]
     pub pid: Vec<u32>,
     /// Number of HTTP/2 connections that the workers share.

@@ -26,7 +26,7 @@ const FAREWELL: [u8; 8] = *b"farewell";
 /// no error.
 const RESET_KEPT: usize = 256;
 
-/// The meaning of a client's bytes for the driver.
+/// An event that the driver must handle, decoded from a client's bytes.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "an event is looked at where it is told, and never kept")]
 pub enum Event<'a> {

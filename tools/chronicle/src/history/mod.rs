@@ -127,7 +127,7 @@ impl ReportFormat {
 /// A log in its present state.
 pub struct LogView<'l> {
     log: &'l dyn Readable,
-    /// The built-in kinds and those of CustomResourceDefinitions.
+    /// The built-in kinds and the kinds of CustomResourceDefinitions.
     registry: Arc<Registry>,
     last: Offset,
     oldest: Offset,

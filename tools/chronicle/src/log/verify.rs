@@ -44,7 +44,7 @@ struct Fold {
     oldest: Offset,
     /// A repair has reported the gaps up to this offset.
     told_of: Offset,
-    /// Gaps. Each is the event before it and the event after it.
+    /// Each gap in the log, as the offset before it and the offset after it.
     gaps: Vec<(Offset, Offset)>,
     problems: Vec<String>,
 }
