@@ -159,7 +159,7 @@ impl DescriptionSource for ConfigMap {
     }
 }
 
-/// The controllers that run with a cloud. A cloud that cannot tell clusters apart is refused unless `may_be_untagged`.
+/// The controllers that run with a cloud. A cloud that cannot distinguish clusters is refused unless `may_be_untagged`.
 pub async fn crew(
     cloud: &dyn Cloud,
     mut settings: Settings,

@@ -51,7 +51,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(holdfast_nodes::node::NODES_MAX)))]
     pub nodes: Option<u32>,
     /// Maximum number of bytes a second that controllers, the scheduler and simulated nodes write for one namespace,
-    /// after the first 64Mi, which are written at once. Further writes for this namespace wait, those for other
+    /// after the first 64Mi, which are written at once. Further writes for this namespace wait, writes for other
     /// namespaces do not [default: 32Mi].
     #[arg(long, value_parser = parse_bytes, value_name = "BYTES")]
     pub controller_bytes_per_second: Option<u64>,

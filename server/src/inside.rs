@@ -172,7 +172,7 @@ impl Feed for InsideFeed {
     }
 }
 
-/// The resources to show, of those that the registry serves.
+/// The resources to show, among the resources that the registry serves.
 fn wanted(registry: &Registry, named: &[Resource], extra_kinds: &ExtraKinds) -> BTreeMap<Resource, Shown> {
     let mut wanted = BTreeMap::new();
     let mut taken = Vec::new();

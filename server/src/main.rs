@@ -1,5 +1,5 @@
 //! The binary `holdfast`: options and wiring only. The servers are wired here; the tools that read a log are in the
-//! crate `holdfast-chronicle`, and those that measure and simulate are crates of their own.
+//! crate `holdfast-chronicle`, and the tools that measure and simulate are crates of their own.
 
 mod admission;
 mod advice;

@@ -267,7 +267,7 @@ impl Follower {
                 Ok(Some(delivery)) => {
                     self.take(twin, &delivery).map_err(|why| self.blame(&why))?;
                     later += usize::from(self.position > self.opened && self.initial.is_none());
-                    // The watch sent more events than its queue holds, so some of them came from the log.
+                    // The watch sent more events than its queue holds, so some events were read from the log.
                     if later == QUEUE_EVENTS + 1 {
                         saw(Mark::WatchFellBehind);
                     }

@@ -101,7 +101,7 @@ async fn servers_share_a_prefix_and_say_how_etcd_is() {
     })
     .await;
 
-    // Without etcd the server is not ready and says so; it is alive, and is ready again with etcd.
+    // Without etcd, `/readyz` fails and `/livez` does not. With etcd, the server is ready again.
     let ready = async |path: &str| wire.get(path).await;
     assert_eq!(ready("/readyz").await.text(), "ok");
     etcd.member(0).pause();

@@ -323,7 +323,7 @@ fn what_came_of_a_write_is_read_back_when_etcd_was_killed() {
             assert!(Instant::now() < deadline, "{fault}");
             std::thread::sleep(Duration::from_millis(50));
         }
-        // Everything in etcd is in the tail, and nothing comes later.
+        // After the recovery, the log has as many objects as etcd.
         let stored = etcd.ctl(&["get", "/registry/configmaps/", "--prefix", "--keys-only"]);
         let stored: Vec<&str> = stored.lines().filter(|line| !line.is_empty()).collect();
         let mut current = 0;

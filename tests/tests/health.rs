@@ -1,5 +1,5 @@
-//! Health checks include the writer: a server that accepts no writes is not ready, and one whose writer is dead is not
-//! alive.
+//! Health checks include the writer: a server that accepts no writes is not ready, and `/livez` fails on a server whose
+//! writer has panicked.
 
 use holdfast_engine::memory::{MemoryLog, Planned};
 use holdfast_tests::memory::Memory;

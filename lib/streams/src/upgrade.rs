@@ -137,7 +137,7 @@ fn spdy(headers: &HeaderMap, known: &[&'static str]) -> Result<(Response<()>, Ag
     Ok((response, Agreed { wire: UpgradeProtocol::Spdy, protocol: (*protocol).to_owned() }))
 }
 
-/// The subprotocols that a WebSocket client offers, without those that carry a token.
+/// The subprotocols that a WebSocket client offers, except the subprotocols that carry a token.
 pub fn offered(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     tokens(headers, &SEC_WEBSOCKET_PROTOCOL).filter(|token| !token.starts_with(BEARER)).take(PROTOCOLS_MAX)
 }

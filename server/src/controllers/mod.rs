@@ -21,7 +21,7 @@ use std::time::Duration;
 /// The feature gate of taints of devices.
 pub const DEVICE_TAINTS: &str = "DRADeviceTaints";
 
-/// The options of `holdfast controller-manager` in addition to those that every component has.
+/// The options of `holdfast controller-manager` in addition to the options that every component has.
 #[derive(clap::Args, Debug)]
 #[group(skip)]
 pub struct Args {

@@ -301,7 +301,8 @@ fn namespaces<'a>(twin: &'a Twin, order: &Order, window: Window) -> Vec<Option<&
     twin.versions_within(&place, window.from, window.to)
 }
 
-/// The object had another version or UID than the client insists on, or a binding came too late.
+/// The object had another version or UID than the client insists on, or a pod to bind already had a node or was being
+/// deleted.
 fn conflicts(order: &Order, versions: &[Option<&ObjectVersion>]) -> bool {
     versions.iter().any(|version| {
         let act = &order.act;

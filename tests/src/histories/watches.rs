@@ -1,8 +1,8 @@
 //! Checks the guarantees of watches: a watch shows all selected events since its beginning, in order, each event once,
 //! and transactions as a whole.
 //!
-//! The events of the store itself are the truth. The guarantees are those that etcd gives for its watches, in terms of
-//! Kubernetes' API.
+//! The events of the store itself are the truth. The guarantees are the guarantees that etcd gives for its watches, in
+//! terms of Kubernetes' API.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -50,9 +50,9 @@ pub enum Guarantee {
     Filter,
     /// Versions do not decrease.
     Ordered,
-    /// No event comes twice.
+    /// No event is shown twice.
     Unique,
-    /// All events of one transaction are shown before any later one.
+    /// All events of one transaction are shown before any later event.
     Atomic,
     /// No event between two shown ones is missing.
     Reliable,
