@@ -418,8 +418,8 @@ fn open(args: &Args, lasting: Lasting, connected: Option<Connected>, keys: &Arc<
     Ok(Opened { sealing: log.clone(), log, parts, disk, forker, retention, etcd: Some(upkeep), _lock: None })
 }
 
-/// Runs `work` to its end, or fails when the writer dies: then nothing can be written any more, and the process should
-/// end.
+/// Runs `work` to its end, or fails when the writer panics: then nothing can be written any more, and the process
+/// should end.
 async fn while_it_writes<T>(engine: &Engine, work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::select! {
         done = work => done,

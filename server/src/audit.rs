@@ -21,7 +21,7 @@ const WEBHOOK_PATIENCE: Duration = Duration::from_secs(30);
 const WEBHOOK_TRIES: u32 = 5;
 const WEBHOOK_FACTOR: f64 = 1.5;
 
-/// Options of the audit log. Without a policy no request is logged, whatever the other options say.
+/// Options of the audit log. Without a policy no request is logged, whatever the values of the other options.
 #[derive(clap::Args, Debug, Clone)]
 pub struct AuditArgs {
     /// Which requests are logged, and in how much detail: a Policy of audit.k8s.io. Without it no request is logged.
@@ -47,7 +47,7 @@ pub struct AuditArgs {
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub audit_log_compress: bool,
     /// How events are written. batch: in the background. blocking: before the answer is sent; the event of a received
-    /// request may wait some 5 ms to be written together with the next one. blocking-strict: like blocking, but a
+    /// request may wait some 5 ms to be written together with the next event. blocking-strict: like blocking, but a
     /// request starts only when its first event is written, and is refused if the event cannot be written.
     #[arg(long, default_value = "blocking", value_name = "MODE")]
     pub audit_log_mode: String,

@@ -182,8 +182,8 @@ async fn webhooks_decide_whatever_they_answer() {
     server.stop();
 }
 
-/// A changed configuration file takes effect, an invalid one does not. Decisions are cached for as long as the file
-/// says.
+/// A changed configuration file takes effect, an invalid file does not. Decisions are cached for the time that the file
+/// sets.
 #[tokio::test]
 async fn the_configuration_is_followed() {
     let (folder, hooks) = (Folder::new(), Hooks::start().await);

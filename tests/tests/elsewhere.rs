@@ -1,5 +1,5 @@
 //! Controllers, the scheduler and simulated nodes as processes of their own, each with the rights of its own account
-//! only: during the whole life of typical objects no request of theirs is forbidden.
+//! only: from the creation of typical objects to their deletion, no request of these processes is forbidden.
 
 use holdfast_core::object::yaml;
 use holdfast_tests::server::binary;

@@ -29,7 +29,7 @@ fn client(etcd: &Cluster) -> Client {
     Client::new(vec![Address::parse(&etcd.urls()).expect("an address")], None).expect("a client")
 }
 
-/// A real etcd that gives some answers like a full one.
+/// A real etcd. Some of its answers are replaced by the answers of an etcd without space.
 struct Full {
     etcd: Client,
     /// The fate of the next write of an object whose key ends with this text.

@@ -71,7 +71,7 @@ fn names(list: &Answer) -> Vec<String> {
     names.filter(|name| name.starts_with("own-")).map(str::to_owned).collect()
 }
 
-/// The events of a watch from a version that come at once, as `TYPE name`.
+/// The events that a watch from a version shows at once, as `TYPE name`.
 async fn seen(wire: &HttpClient, path: &str, from: &str) -> Vec<String> {
     let path = format!("{path}?watch=true&timeoutSeconds=1&resourceVersion={from}");
     let answer = wire.get(&path).await.expect(200);

@@ -114,7 +114,7 @@ pub struct AuthenticationArgs {
     /// this server].
     #[arg(long, value_name = "URL")]
     pub service_account_jwks_uri: Option<String>,
-    /// Maximum lifetime of service account tokens; 0 for no limit except the API's own.
+    /// Maximum lifetime of service account tokens; 0 for no limit except the limit of the API.
     #[arg(long, default_value = "0", value_parser = parse_duration, value_name = "DURATION")]
     pub service_account_max_token_expiration: Duration,
     /// Make the tokens that kubelets request for pods valid for a year, because some clients never reload their token.

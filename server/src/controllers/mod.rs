@@ -37,7 +37,7 @@ pub struct Args {
     /// CA certificates for the API server, published in every namespace and in the Secrets of service account tokens.
     #[arg(long, value_name = "FILE")]
     root_ca_file: Option<PathBuf>,
-    /// Provision volumes for claims whose StorageClass asks for it.
+    /// Provision volumes for claims whose StorageClass names a provisioner.
     #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     enable_dynamic_provisioning: bool,
     /// Provision volumes as folders on the node; for tests on one node.

@@ -1,9 +1,9 @@
 //! `holdfast bench`: measures how much an operation costs a Kubernetes API server.
 //!
 //! It works with any API server, over HTTP/2 with TLS. It reads the server's process time from `/proc`, because wall
-//! time says little on a machine that client and server share. For the same reason the client does little work: it
-//! counts the bytes of bodies without parsing them. Start with [`run`]; `load.rs` is the measuring loop, `operation.rs`
-//! and `fan_out.rs` define the measured operations.
+//! time measures the client's work, too, if client and server run on one machine. For the same reason the client does
+//! little work: it counts the bytes of bodies without parsing them. Start with [`run`]; `load.rs` is the measuring
+//! loop, `operation.rs` and `fan_out.rs` define the measured operations.
 
 mod access;
 mod client;

@@ -177,7 +177,8 @@ impl Connection {
     }
 
     /// Ends the connection once its requests are answered, including requests that the client has already sent. A ping
-    /// follows the GOAWAY frame; its acknowledgement means that no earlier request is still to come.
+    /// follows the GOAWAY frame; its acknowledgement means that every request which the client sent before it received
+    /// the GOAWAY frame has arrived.
     pub fn shut_down(&mut self) {
         if self.leaving == Leaving::No && self.failed.is_none() {
             self.leaving = Leaving::Announced;
