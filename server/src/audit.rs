@@ -54,7 +54,7 @@ pub struct AuditArgs {
     /// API version of the events.
     #[arg(long, default_value = VERSION)]
     pub audit_log_version: String,
-    /// How many events may wait to be written; further ones are lost.
+    /// How many events may wait to be written; further events are lost.
     #[arg(long, default_value_t = 10_000, allow_negative_numbers = true)]
     pub audit_log_batch_buffer_size: i64,
     /// Maximum number of events in a batch.
@@ -75,10 +75,10 @@ pub struct AuditArgs {
     /// Leave objects out of events that are too large.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub audit_log_truncate_enabled: bool,
-    /// Maximum size of a batch; larger ones are split.
+    /// Maximum size of a batch; larger batches are split.
     #[arg(long, default_value_t = 10_485_760, allow_negative_numbers = true, value_name = "BYTES")]
     pub audit_log_truncate_max_batch_size: i64,
-    /// Maximum size of an event with its objects; larger ones are written without objects.
+    /// Maximum size of an event with its objects; larger events are written without objects.
     #[arg(long, default_value_t = 102_400, allow_negative_numbers = true, value_name = "BYTES")]
     pub audit_log_truncate_max_event_size: i64,
 
@@ -95,7 +95,7 @@ pub struct AuditArgs {
     /// API version of the events.
     #[arg(long, default_value = VERSION)]
     pub audit_webhook_version: String,
-    /// How many events may wait to be written; further ones are lost.
+    /// How many events may wait to be written; further events are lost.
     #[arg(long, default_value_t = 10_000, allow_negative_numbers = true)]
     pub audit_webhook_batch_buffer_size: i64,
     /// Maximum number of events in a batch.
@@ -116,10 +116,10 @@ pub struct AuditArgs {
     /// Leave objects out of events that are too large.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub audit_webhook_truncate_enabled: bool,
-    /// Maximum size of a batch; larger ones are split.
+    /// Maximum size of a batch; larger batches are split.
     #[arg(long, default_value_t = 10_485_760, allow_negative_numbers = true, value_name = "BYTES")]
     pub audit_webhook_truncate_max_batch_size: i64,
-    /// Maximum size of an event with its objects; larger ones are written without objects.
+    /// Maximum size of an event with its objects; larger events are written without objects.
     #[arg(long, default_value_t = 102_400, allow_negative_numbers = true, value_name = "BYTES")]
     pub audit_webhook_truncate_max_event_size: i64,
 }

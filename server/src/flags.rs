@@ -148,7 +148,7 @@ pub struct NetworkArgs {
     /// Address of the HTTPS port; 0.0.0.0 and :: mean all interfaces [default: 0.0.0.0, and 127.0.0.1 with up].
     #[arg(long)]
     pub bind_address: Option<IpAddr>,
-    /// HTTPS port; 0 chooses a free one [default: 6443].
+    /// HTTPS port; 0 chooses a free port [default: 6443].
     #[arg(long)]
     pub secure_port: Option<u16>,
     /// Address at which the cluster reaches the server [default: the bind address].

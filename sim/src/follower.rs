@@ -400,7 +400,7 @@ impl Follower {
         Ok(())
     }
 
-    /// After everything was read, the watcher's objects must be the current ones.
+    /// After everything was read, the watcher's objects must be the current objects.
     pub fn check(&self, twin: &Twin, published: u64) -> CheckResult {
         if self.watch.is_none() || self.initial.is_some() {
             return Ok(());

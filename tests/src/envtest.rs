@@ -81,7 +81,7 @@ impl Drop for Program {
     }
 }
 
-/// A control plane as `envtest.Environment` starts one.
+/// A control plane that is started as `envtest.Environment` starts it.
 pub struct ControlPlane {
     pub cert_dir: PathBuf,
     pub port: u16,

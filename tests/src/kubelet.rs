@@ -125,7 +125,7 @@ impl Kubelet {
         counted.wait_for(|counted| counted.len() >= commands).await.expect("the kubelet runs").clone()
     }
 
-    /// Waits until no connection is open, except upgraded ones.
+    /// Waits until no connection is open, except upgraded connections.
     pub async fn is_left(&self) {
         let mut open = self.shared.open.subscribe();
         _ = open.wait_for(|open| *open == 0).await;

@@ -20,7 +20,7 @@ const FAULTS_MAX: usize = 100;
 
 /// The result of reading arguments.
 pub struct Read {
-    /// The matches without the faulty arguments; `None` if the faulty ones could not be singled out.
+    /// The matches without the faulty arguments; `None` if the faulty arguments could not be found.
     pub matches: Option<ArgMatches>,
     pub faults: Vec<String>,
     /// Whether the command is one of Kubernetes' components.

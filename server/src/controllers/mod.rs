@@ -88,7 +88,7 @@ pub struct Args {
     pub controller_shutdown_timeout: Duration,
     #[command(flatten)]
     signing: signing::Args,
-    /// Lifetime of signed certificates, unless a request asks for a shorter one.
+    /// Lifetime of signed certificates, unless a request asks for a shorter lifetime.
     #[arg(long, default_value = "8760h0m0s", value_parser = parse_duration, value_name = "DURATION")]
     cluster_signing_duration: Duration,
     #[command(flatten)]
@@ -105,7 +105,7 @@ struct AutoscalingArgs {
     /// How often each autoscaler is evaluated.
     #[arg(long, default_value = "15s", value_parser = parse_duration, value_name = "DURATION")]
     horizontal_pod_autoscaler_sync_period: Duration,
-    /// How far back recommendations are considered before scaling down; the highest one wins.
+    /// How far back recommendations are considered before scaling down; the highest recommendation is used.
     #[arg(long, default_value = "5m0s", value_parser = parse_duration, value_name = "DURATION")]
     horizontal_pod_autoscaler_downscale_stabilization: Duration,
     /// How far usage may be from its target, as a share, before the number of pods changes.

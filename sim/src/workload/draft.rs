@@ -263,7 +263,7 @@ fn apply_some(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, 
         if !fits || dice.chance(60) {
             continue;
         }
-        // The value is often the present one, so that several managers own the field.
+        // The value is often the present value, so that several managers own the field.
         let there = seen.map(|seen| field.of(seen).clone()).filter(|value| !value.is_null());
         let value = match (there, field) {
             (Some(there), _) if dice.chance(50) => there,

@@ -54,15 +54,15 @@ pub enum Guarantee {
     Unique,
     /// All events of one transaction are shown before any later event.
     Atomic,
-    /// No event between two shown ones is missing.
+    /// No event between two shown events is missing.
     Reliable,
-    /// The first event is the first one after the version at which the watch begins.
+    /// The first shown event is the first written event after the version at which the watch begins.
     Resumable,
-    /// A bookmark comes after all events up to its version, and before all later ones.
+    /// A bookmark is shown after all events up to its version, and before all later events.
     Bookmarkable,
     /// A deletion shows the deleted object.
     Previous,
-    /// New objects are added, existing ones modified.
+    /// The events of new objects are additions, and the events of existing objects are modifications.
     IsCreate,
     /// Every shown event was written.
     Known,

@@ -33,7 +33,7 @@ pub struct Script {
 pub struct ExpectedCall {
     pub method: String,
     pub path: String,
-    /// More headers; `null` removes a default one.
+    /// More headers; `null` removes a default header.
     #[serde(default)]
     pub headers: BTreeMap<String, Option<String>>,
     pub body: Option<String>,

@@ -76,7 +76,7 @@ const fn tables() -> Tables {
 /// Appends the decoded text.
 pub fn decode(code: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
     out.reserve(code.len() * EXPANSION.0 / EXPANSION.1 + 1);
-    // The highest bits of `bits` are the next ones.
+    // The highest bits of `bits` are decoded next.
     let (mut bits, mut left) = (0u64, 0usize);
     let mut rest = code;
     loop {
