@@ -97,7 +97,7 @@ impl ChosenCloud {
         Ok(())
     }
 
-    /// Opens the cloud: greets the provider, or reads the description.
+    /// Opens the cloud: connects to the provider, or reads the description.
     pub async fn open(&self, act: Arc<dyn Act>, actor: Actor) -> Result<Arc<Provider>> {
         let source: Option<Box<dyn DescriptionSource>> = self.config.as_ref().map(|config| match config {
             Config::File(path) => Box::new(File(path.clone())) as Box<dyn DescriptionSource>,
