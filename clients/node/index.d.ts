@@ -1,14 +1,14 @@
-/** What the server refused, with the `Status` that it answered; or why it could not be started. */
+/** The server refused a request, and `status` is its answer; or the server could not be started. */
 export class HoldfastError extends Error {
-  /** The HTTP status; 0 where no answer came. */
+  /** The HTTP status; 0 if there was no answer. */
   readonly code: number
   readonly status: { reason?: string; message?: string; [field: string]: unknown }
 }
 
 export interface ForkOptions {
-  /** Begin as the cluster was at a version (`"42"`), a time or a time ago (`"-15m"`), and not as it is. */
+  /** The fork begins with the cluster's state at a version (`"42"`), a time or a duration before now (`"-15m"`). */
   at?: string
-  /** After how long without requests and watches the fork ends by itself. An hour, when nothing is said. */
+  /** The fork ends by itself after this time without requests and watches. The default is an hour. */
   idleSeconds?: number
 }
 
@@ -17,64 +17,64 @@ export interface RequestOptions {
   contentType?: string
 }
 
-/** One cluster: how it is reached, and how it is forked. Every client works that takes a URL or a kubeconfig. */
+/** One cluster, with its address, credentials and forks. Every client that accepts a URL or a kubeconfig can use it. */
 export class Cluster {
-  /** As `https://127.0.0.1:6443/forks/NAME`: without a slash at the end. */
+  /** The URL, without a slash at the end, such as `https://127.0.0.1:6443/forks/NAME`. */
   readonly url: string
-  /** In PEM: whom to trust, and who the administrator is. */
+  /** The certificate authority of the server in PEM; `cert` and `key` are the administrator's, in PEM. */
   readonly ca: string
   readonly cert: string
   readonly key: string
-  /** Of a fork: its name, and the last version that it has in common with its parent. */
+  /** The name of a fork; `version` is the last version that the fork has in common with its parent. */
   readonly name: string
   readonly version: number
   readonly parent?: Cluster
-  /** A kubeconfig that needs no other file, as `KubeConfig.loadFromOptions` or `loadFromString(JSON.stringify(...))` take it. */
+  /** A kubeconfig without files, for `KubeConfig.loadFromOptions` or `loadFromString(JSON.stringify(...))`. */
   readonly kubeconfig: Record<string, unknown>
-  /** The path of a kubeconfig file, written when it is first asked for. */
+  /** The path of a kubeconfig file, which the first read of this property writes. */
   readonly kubeconfigFile: string
-  /** The environment of this process, in which programs find this cluster. */
+  /** The environment of this process, with variables by which programs find this cluster. */
   readonly env: Record<string, string | undefined>
-  /** Another cluster that begins as this one is; from then on the two see nothing of each other. */
+  /** Makes another cluster that begins with this cluster's state. From then on the two clusters are independent. */
   fork(options?: ForkOptions): Promise<Cluster>
-  /** Ends a fork: its watches end, and requests to it find nothing. Ending it twice does nothing. */
+  /** Ends a fork: its watches end, and requests to it get 404. Ending a fork twice has no effect. */
   delete(): Promise<void>
-  /** The URL of this cluster as it was at a version, a time or a time ago: to read, with any client. */
+  /** The URL at which any client can read this cluster as it was at a version, a time or a duration before now. */
   at(moment: string): string
-  /** Sends a request as the administrator, and gives back what the answer says in JSON. */
+  /** Sends a request as the administrator, and returns the JSON of the answer. */
   request(method: string, path: string, body?: unknown, options?: RequestOptions): Promise<any>
   /** Ends a fork, as `await using` does. */
   [Symbol.asyncDispose](): Promise<void>
 }
 
 export interface ServerOptions {
-  /** The program to run, when it is not the one in `HOLDFAST_BINARY`, or `holdfast` in the PATH. */
+  /** The program to run. The default is the program in `HOLDFAST_BINARY`, or else `holdfast` in the PATH. */
   binary?: string
-  /** Begin as the cluster in this data folder is. */
+  /** The cluster begins with the state of the cluster in this data folder. */
   from?: string
   /** More arguments of the server. */
   args?: string[]
 }
 
-/** A server of this process: it ends with it, whatever happens. */
+/** A server that this process starts, and that ends with this process in any case. */
 export class Server {
   static start(options?: ServerOptions): Promise<Server>
   /** The server's own cluster. */
   readonly cluster: Cluster
   readonly pid: number
-  /** Ends the server with all its forks, and waits for it. */
+  /** Ends the server with all its forks, and waits for its end. */
   stop(): Promise<void>
   [Symbol.asyncDispose](): Promise<void>
 }
 
 export interface Prepared {
-  /** A cluster for one test. The first call starts the server and prepares; end the fork with `delete()`. */
+  /** Makes a cluster for one test. The first call starts the server and calls `prepare`. `delete()` ends the fork. */
   fork(options?: ForkOptions): Promise<Cluster>
-  /** Runs `test` with a fork, which ends with it: `it('works', clusters.with(async cluster => { ... }))`. */
+  /** Runs `test` with a fork, which ends with the test: `it('works', clusters.with(async cluster => { ... }))`. */
   with<T>(test: (cluster: Cluster) => Promise<T> | T): () => Promise<T>
-  /** Ends the server. Without it the server ends with the process. */
+  /** Ends the server. Without this call the server ends with the process. */
   stop(): Promise<void>
 }
 
-/** Clusters for the tests of a file: what `prepare` puts into one is in each of its forks. */
+/** Clusters for the tests of a file. Each of them begins with the objects that `prepare` has created. */
 export function prepared(prepare?: (cluster: Cluster) => Promise<void> | void, options?: ServerOptions): Prepared

@@ -1,4 +1,4 @@
-// Kubernetes clusters for tests: a server for the run, and a fork of what was prepared for every test.
+// Kubernetes clusters for tests: one server for the test run, and a fork of the prepared cluster for every test.
 
 import { spawn } from 'node:child_process'
 import { mkdtempSync, openSync, readFileSync, closeSync, rmSync, writeFileSync } from 'node:fs'
@@ -24,7 +24,7 @@ export class HoldfastError extends Error {
   }
 }
 
-/** Requests to one server, over connections that are kept. */
+/** Sends requests to one server, over connections that stay open. */
 class Wire {
   constructor(ca, cert, key) {
     this.agent = new Agent({ keepAlive: true, ca, cert, key })
@@ -46,7 +46,7 @@ class Wire {
         response.on('error', reject)
       })
       sent.on('timeout', () => sent.destroy(new HoldfastError(`${method} ${url}: no answer came`)))
-      // A connection that was kept may have been closed just now: then nobody has seen the request.
+      // The server may have just closed a connection that was kept open. Then it has not received the request.
       sent.on('error', error =>
         sent.reusedSocket && error.code === 'ECONNRESET' ? resolve({ again: true }) : reject(error)
       )
@@ -85,7 +85,7 @@ export class Cluster {
     try {
       await this.parent.request('DELETE', `${FORKS}/${this.name}`)
     } catch (error) {
-      // It was idle for too long, or went with its parent.
+      // The fork was idle for too long and has ended, or has ended with its parent.
       if (error.code !== 404) throw error
     }
   }
@@ -149,7 +149,7 @@ export class Server {
   #folder
   #ended
 
-  /** `Server.start` makes one. */
+  /** Use `Server.start` to make a server. */
   constructor(process, folder, ended, cluster) {
     this.#process = process
     this.#folder = folder
@@ -162,7 +162,7 @@ export class Server {
     const errors = join(folder, 'stderr')
     const file = openSync(errors, 'w', 0o600)
     const source = from === undefined ? [] : ['--from', from]
-    // It notices by the end of its standard input that nobody wants it any more.
+    // The server ends when its standard input is closed, which also happens when this process ends.
     const child = spawn(binary, ['run', '--for-parent', ...args, ...source], { stdio: ['pipe', 'pipe', file] })
     closeSync(file)
     const ended = new Promise(resolve => {
@@ -174,7 +174,7 @@ export class Server {
       const pem = name => readFileSync(told[name], 'utf8')
       const [ca, cert, key] = [pem('certificateAuthority'), pem('clientCertificate'), pem('clientKey')]
       const shared = { url: told.url, ca, cert, key, folder, wire: new Wire(ca, cert, key) }
-      // A test run that has nothing else to do may end, and the server with it.
+      // The server does not keep a finished test run from ending, and then ends with it.
       for (const held of [child, child.stdin, child.stdout]) held.unref()
       process.once('exit', () => rmSync(folder, { recursive: true, force: true }))
       const server = new Server(child, folder, ended, new Cluster(shared, told.url))

@@ -14,7 +14,7 @@ use std::sync::Arc;
 #[derive(clap::Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Admission")]
 pub struct AdmissionArgs {
-    /// Plug-ins to turn on in addition to the default ones. Repeatable.
+    /// Plug-ins to turn on in addition to the default plug-ins. Repeatable.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub enable_admission_plugins: Vec<String>,
     /// Default plug-ins to turn off. Repeatable.

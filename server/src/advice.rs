@@ -4,7 +4,7 @@ use holdfast_encryption::Locked;
 use holdfast_engine::Fault;
 use holdfast_storage_rocks::{FolderDamage, FolderFault, Making};
 
-/// The advice for the first error in the chain that the operator can do something about.
+/// The advice for the first error among `error` and its causes that the operator can remedy.
 pub fn advice(error: &anyhow::Error) -> Option<String> {
     error.chain().find_map(|cause| match cause.downcast_ref() {
         Some(fault) => of_folder(fault),
@@ -97,7 +97,7 @@ mod tests {
             let told = fault.to_string();
             check(&told, fault.into(), expected);
         }
-        // An open log returns this fault without a `FolderFault` around it. The advice is the same.
+        // An open log returns this fault without a `FolderFault` around it. The advice does not depend on this.
         let store = FolderDamage::Store { folder: "/data".into(), after: Offset(7), what: "x".into() };
         check("of a log", Fault::from(store).into(), Some("backup"));
     }

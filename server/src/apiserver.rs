@@ -314,7 +314,8 @@ impl Server {
             let presence = presence_of(&args, address);
             despite_a_full_disk(make_objects(service, &presence).await)
                 .map_err(|refusal| anyhow!("the objects that every cluster has could not be made: {refusal:?}"))?;
-            // The rules of aggregated roles are written by a controller whose role and binding are among those objects.
+            // Housekeeping starts after these objects are made: it aggregates roles as a service account, whose role
+            // and binding are among the objects.
             tokio::spawn(housekeeping::run(service.clone()));
             let mut kept = JoinSet::new();
             if let Some(etcd) = &etcd {
@@ -358,7 +359,8 @@ impl Server {
             Ok(done)
         };
         let outcome = runtime.block_on(while_it_writes(&engine, served));
-        // Tasks that still run are dropped before the log is closed. Only a blocking call can use up these waits.
+        // Tasks that still run are dropped before the log is closed. Only a task in a blocking call can make one of
+        // these waits last a second.
         runtime.shutdown_timeout(std::time::Duration::from_secs(1));
         background.shutdown_timeout(std::time::Duration::from_secs(1));
         engine.close();
@@ -416,8 +418,8 @@ fn open(args: &Args, lasting: Lasting, connected: Option<Connected>, keys: &Arc<
     Ok(Opened { sealing: log.clone(), log, parts, disk, forker, retention, etcd: Some(upkeep), _lock: None })
 }
 
-/// Runs `work` to its end, or fails when the writer dies: then nothing can be written any more, and the process should
-/// end.
+/// Runs `work` to its end, or fails when the writer panics: then nothing can be written any more, and the process
+/// should end.
 async fn while_it_writes<T>(engine: &Engine, work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::select! {
         done = work => done,

@@ -21,7 +21,7 @@ const WEBHOOK_PATIENCE: Duration = Duration::from_secs(30);
 const WEBHOOK_TRIES: u32 = 5;
 const WEBHOOK_FACTOR: f64 = 1.5;
 
-/// Options of the audit log. Without a policy no request is logged, whatever the other options say.
+/// Options of the audit log. Without a policy no request is logged, whatever the values of the other options.
 #[derive(clap::Args, Debug, Clone)]
 pub struct AuditArgs {
     /// Which requests are logged, and in how much detail: a Policy of audit.k8s.io. Without it no request is logged.
@@ -47,14 +47,14 @@ pub struct AuditArgs {
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub audit_log_compress: bool,
     /// How events are written. batch: in the background. blocking: before the answer is sent; the event of a received
-    /// request may wait some 5 ms to be written together with the next one. blocking-strict: like blocking, but a
+    /// request may wait some 5 ms to be written together with the next event. blocking-strict: like blocking, but a
     /// request starts only when its first event is written, and is refused if the event cannot be written.
     #[arg(long, default_value = "blocking", value_name = "MODE")]
     pub audit_log_mode: String,
     /// API version of the events.
     #[arg(long, default_value = VERSION)]
     pub audit_log_version: String,
-    /// How many events may wait to be written; further ones are lost.
+    /// How many events may wait to be written; further events are lost.
     #[arg(long, default_value_t = 10_000, allow_negative_numbers = true)]
     pub audit_log_batch_buffer_size: i64,
     /// Maximum number of events in a batch.
@@ -75,10 +75,10 @@ pub struct AuditArgs {
     /// Leave objects out of events that are too large.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub audit_log_truncate_enabled: bool,
-    /// Maximum size of a batch; larger ones are split.
+    /// Maximum size of a batch; larger batches are split.
     #[arg(long, default_value_t = 10_485_760, allow_negative_numbers = true, value_name = "BYTES")]
     pub audit_log_truncate_max_batch_size: i64,
-    /// Maximum size of an event with its objects; larger ones are written without objects.
+    /// Maximum size of an event with its objects; larger events are written without objects.
     #[arg(long, default_value_t = 102_400, allow_negative_numbers = true, value_name = "BYTES")]
     pub audit_log_truncate_max_event_size: i64,
 
@@ -95,7 +95,7 @@ pub struct AuditArgs {
     /// API version of the events.
     #[arg(long, default_value = VERSION)]
     pub audit_webhook_version: String,
-    /// How many events may wait to be written; further ones are lost.
+    /// How many events may wait to be written; further events are lost.
     #[arg(long, default_value_t = 10_000, allow_negative_numbers = true)]
     pub audit_webhook_batch_buffer_size: i64,
     /// Maximum number of events in a batch.
@@ -116,10 +116,10 @@ pub struct AuditArgs {
     /// Leave objects out of events that are too large.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub audit_webhook_truncate_enabled: bool,
-    /// Maximum size of a batch; larger ones are split.
+    /// Maximum size of a batch; larger batches are split.
     #[arg(long, default_value_t = 10_485_760, allow_negative_numbers = true, value_name = "BYTES")]
     pub audit_webhook_truncate_max_batch_size: i64,
-    /// Maximum size of an event with its objects; larger ones are written without objects.
+    /// Maximum size of an event with its objects; larger events are written without objects.
     #[arg(long, default_value_t = 102_400, allow_negative_numbers = true, value_name = "BYTES")]
     pub audit_webhook_truncate_max_event_size: i64,
 }
@@ -189,7 +189,7 @@ impl AuditArgs {
         }
     }
 
-    /// The faults of the options and the policy that show without connecting to a backend.
+    /// The faults of the options and the policy that can be found without connecting to a backend.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         self.log_settings(&mut faults);

@@ -282,7 +282,7 @@ async fn control(server: RemoteServer, beside: &Beside, choice: Choice) -> Resul
     let (health, component) = (server.component.health().clone(), server.component.clone());
     let (news, root) = (server.client_to_watch().await?, server.client_of("cloud-controller-manager").await?);
     let act = Arc::new(RemoteAct::new(Arc::new(server), root, args.use_service_account_credentials));
-    // The process's own credentials.
+    // Requests of this actor have the process's own credentials.
     let own = Actor { user: Arc::new(User::new(KIND.name, &[])), field_manager: KIND.name };
     let open = async || {
         let cloud = Arc::new(MeasuredCloud::new(named.open(act.clone(), own.clone()).await?));

@@ -97,7 +97,7 @@ impl ChosenCloud {
         Ok(())
     }
 
-    /// Opens the cloud: greets the provider, or reads the description.
+    /// Opens the cloud: connects to the provider, or reads the description.
     pub async fn open(&self, act: Arc<dyn Act>, actor: Actor) -> Result<Arc<Provider>> {
         let source: Option<Box<dyn DescriptionSource>> = self.config.as_ref().map(|config| match config {
             Config::File(path) => Box::new(File(path.clone())) as Box<dyn DescriptionSource>,
@@ -159,7 +159,7 @@ impl DescriptionSource for ConfigMap {
     }
 }
 
-/// The controllers that run with a cloud. A cloud that cannot tell clusters apart is refused unless `may_be_untagged`.
+/// The controllers that run with a cloud. A cloud that cannot distinguish clusters is refused unless `may_be_untagged`.
 pub async fn crew(
     cloud: &dyn Cloud,
     mut settings: Settings,

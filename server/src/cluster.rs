@@ -15,7 +15,7 @@ use std::time::Duration;
 #[derive(clap::Args, Debug, Clone)]
 #[group(skip)]
 pub struct ServiceArgs {
-    /// IP ranges for Services: one CIDR, or one IPv4 and one IPv6 CIDR. The family of the first one is the default for
+    /// IP ranges for Services: one CIDR, or one IPv4 and one IPv6 CIDR. The family of the first CIDR is the default for
     /// Services.
     #[arg(long, default_value = "10.0.0.0/24", value_name = "CIDR[,CIDR]")]
     pub service_cluster_ip_range: ServiceRanges,

@@ -51,7 +51,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(holdfast_nodes::node::NODES_MAX)))]
     pub nodes: Option<u32>,
     /// Maximum number of bytes a second that controllers, the scheduler and simulated nodes write for one namespace,
-    /// after the first 64Mi, which are written at once. Further writes for this namespace wait, those for other
+    /// after the first 64Mi, which are written at once. Further writes for this namespace wait, writes for other
     /// namespaces do not [default: 32Mi].
     #[arg(long, value_parser = parse_bytes, value_name = "BYTES")]
     pub controller_bytes_per_second: Option<u64>,
@@ -232,8 +232,8 @@ impl Components {
         tasks.spawn(async move { elections.lead(transport, lease, work).await });
     }
 
-    /// Runs the controllers, the simulated nodes, or both. Creates the objects that they need first: requests of nodes
-    /// that have no rights yet would be refused, and retried only later.
+    /// Runs the controllers, the simulated nodes, or both. First creates the objects that controllers and nodes need:
+    /// otherwise requests of nodes that have no rights yet would be refused, and retried only later.
     async fn run(self, with_controllers: bool, with_nodes: bool, host: Host) {
         let Some(transport) = host.transport.upgrade() else { return };
         let (mut needed, mut crew) = (Vec::new(), Vec::new());
@@ -259,7 +259,7 @@ impl Components {
         }
         act_all(InsideAct::new(&transport), needed).await;
         let act = Arc::new(InsideAct::new(&transport));
-        // The controllers run until the end and must not keep the transport alive.
+        // The controllers run until the end, and must not hold a reference that keeps the transport from being dropped.
         drop(transport);
         let mut runtime = Runtime::new(act, Arc::new(InsideClock(engine.clone())), host.metrics).rated(host.rates);
         for controller in crew {

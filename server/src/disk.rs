@@ -1,4 +1,4 @@
-//! Reports the disk's free room under the log: in metrics, and in readiness before writes are refused.
+//! Reports the free room on the log's disk in metrics, and fails the readiness check before writes are refused.
 
 use futures_util::future::{BoxFuture, FutureExt};
 use holdfast_component::values::parse_bytes;

@@ -157,7 +157,7 @@ fn word(truth: bool) -> &'static str {
     if truth { "true" } else { "false" }
 }
 
-/// The body of the answer to a join: it stays open while the server that joined lives.
+/// The body of the answer to a join: it stays open while the server that joined runs.
 struct Joined(Arc<Etcd>);
 
 impl futures_util::Stream for Joined {

@@ -16,7 +16,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// Repairs once per interval, while `is_first` is true.
 pub async fn run(service: Arc<Service>, claims: Arc<Allocations>, is_first: Arc<AtomicBool>, interval: Duration) {
     let mut leaks = Leaks::default();
-    // After this pause the server knows which server repairs.
+    // After this pause `is_first` has its right value.
     tokio::time::sleep(PAUSE).await;
     loop {
         if is_first.load(Ordering::Relaxed) {

@@ -38,8 +38,8 @@ pub struct Upkeep {
     began: Instant,
     claims: Option<Arc<Allocations>>,
     strays: Option<Arc<Strays>>,
-    /// Whether this server repairs the records of addresses and node ports. Only one of the running servers does: the
-    /// server whose address comes first.
+    /// Whether this server repairs the records of addresses and node ports. Only the first of the running servers, in
+    /// the order of their addresses, repairs them.
     is_first: Arc<AtomicBool>,
 }
 
@@ -108,7 +108,7 @@ impl Upkeep {
         self.etcd.clone()
     }
 
-    /// The value that the first server of the cluster wrote for all.
+    /// The value that the first server of the cluster wrote for all servers.
     pub fn first(&self) -> first::Cluster<'_> {
         first::Cluster::new(self.etcd.as_ref(), self.keys.root())
     }

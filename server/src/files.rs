@@ -20,7 +20,7 @@ pub fn posting(file: &Path) -> Result<()> {
 /// Checks that a file is a kubeconfig.
 fn kubeconfig(file: &Path) -> Result<()> {
     let told = |why: &dyn std::fmt::Display| {
-        // The other lines only show the place in the file.
+        // Only the first line says what is wrong; the other lines show the place in the file.
         let why = why.to_string();
         anyhow!("{}: {}", file.display(), why.lines().next().unwrap_or_default())
     };

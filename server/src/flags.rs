@@ -126,8 +126,8 @@ pub struct StorageArgs {
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// URLs of etcd's members, http://HOST:PORT. Objects are stored in this etcd and shared by all servers that use it;
-    /// the data folder keeps this server's copy of the events. The URL may be that of `holdfast etcd`, which envtest
-    /// starts: then the log is in --data-dir, by default --cert-dir, or in memory if `holdfast etcd` has
+    /// the data folder keeps this server's copy of the events. The option may also have the URL of `holdfast etcd`,
+    /// which envtest starts: then the log is in --data-dir, by default --cert-dir, or in memory if `holdfast etcd` has
     /// --unsafe-no-fsync.
     #[arg(long, value_delimiter = ',', value_name = "URL")]
     pub etcd_servers: Vec<String>,
@@ -148,7 +148,7 @@ pub struct NetworkArgs {
     /// Address of the HTTPS port; 0.0.0.0 and :: mean all interfaces [default: 0.0.0.0, and 127.0.0.1 with up].
     #[arg(long)]
     pub bind_address: Option<IpAddr>,
-    /// HTTPS port; 0 chooses a free one [default: 6443].
+    /// HTTPS port; 0 chooses a free port [default: 6443].
     #[arg(long)]
     pub secure_port: Option<u16>,
     /// Address at which the cluster reaches the server [default: the bind address].
@@ -212,7 +212,7 @@ impl TlsArgs {
     }
 }
 
-// How objects are handled that clients write.
+// How the server handles the objects that clients write.
 #[derive(clap::Args, Debug, Clone)]
 #[group(skip)]
 pub struct ObjectArgs {

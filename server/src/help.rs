@@ -1,4 +1,5 @@
-//! Arranges the help: an example comes first, `-h` shows common options only, and `--help` shows all of them in groups.
+//! Arranges the help: it begins with an example, `-h` shows common options only, and `--help` shows all of them in
+//! groups.
 
 use clap::{Arg, Command};
 

@@ -1,5 +1,5 @@
-//! The feed and the actor of components in the server's own process: news comes from the log's commits, and actions go
-//! to the service.
+//! The feed and the actor of components in the server's own process. The feed reads the log's commits, and the actor
+//! passes actions to the service.
 
 use async_trait::async_trait;
 use futures_util::future::select_all;
@@ -148,12 +148,12 @@ impl Feed for InsideFeed {
         match drawn {
             TapOutput::Behind => heavy(|| self.begin()),
             TapOutput::Changes { changes, through, registry } => {
-                // Only the main engine knows all kinds.
+                // Only the main engine's registry has all kinds.
                 let registry = if nth == 0 { registry } else { self.engine.own_snapshot().registry.clone() };
                 let mut news = Vec::with_capacity(changes.len() + 1);
                 if registry.revision() != self.revision {
-                    // `compare` reads the objects of new resources from a newer state. Their older changes come again
-                    // from the tap, and `changed` skips them by version.
+                    // `compare` reads the objects of new resources from a newer state. The tap delivers the older
+                    // changes of these objects once more, and `changed` skips them by version.
                     news.extend(self.compare(&self.engine.snapshot()));
                 }
                 news.extend(changes.iter().filter_map(|change| self.changed(&registry, change)));
@@ -172,7 +172,7 @@ impl Feed for InsideFeed {
     }
 }
 
-/// The resources to show, of those that the registry serves.
+/// The resources to show, among the resources that the registry serves.
 fn wanted(registry: &Registry, named: &[Resource], extra_kinds: &ExtraKinds) -> BTreeMap<Resource, Shown> {
     let mut wanted = BTreeMap::new();
     let mut taken = Vec::new();

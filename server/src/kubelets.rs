@@ -30,7 +30,7 @@ pub struct KubeletArgs {
     /// Use TLS for connections to kubelets.
     #[arg(long, alias = "nodeagent-https", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub kubelet_https: bool,
-    /// Port of a kubelet whose Node does not report one.
+    /// Port of a kubelet whose Node does not report a port.
     #[arg(long, alias = "nodeagent-port", default_value_t = 10250, value_parser = clap::value_parser!(u16).range(1..))]
     pub kubelet_port: u16,
     /// The kubelets' old port without authentication. No effect: the server never connects to it.

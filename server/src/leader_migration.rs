@@ -1,8 +1,8 @@
 //! Leader migration, the file of `--leader-migration-config`: the lease under which each controller runs while a
 //! cluster moves controllers from one manager to another.
 //!
-//! Both managers compete for a second lease, under which the controllers that move run. The file of the leader says
-//! which component runs each of these controllers.
+//! Both managers compete for a second lease, under which the controllers that move run. The file of the leader names
+//! the component that runs each of these controllers.
 
 use holdfast_cloud::names;
 use holdfast_component::election::LockKind;

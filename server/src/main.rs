@@ -1,5 +1,5 @@
 //! The binary `holdfast`: options and wiring only. The servers are wired here; the tools that read a log are in the
-//! crate `holdfast-chronicle`, and those that measure and simulate are crates of their own.
+//! crate `holdfast-chronicle`, and the tools that measure and simulate are crates of their own.
 
 mod admission;
 mod advice;
@@ -234,7 +234,7 @@ fn main() -> std::process::ExitCode {
         Command::Etcd(args) => etcd::run(args),
         Command::Fork(args) => fork::run(&args),
         Command::Migrate(args) => migrate::run(&args),
-        // The exit status is that of the command that was run.
+        // The process exits with the status of the command that was run.
         Command::Run(args) => return run::run(*args, options(&command, &matches)),
         Command::Log(command) => log::run(command),
         Command::History(args) => history::versions::run(&args),

@@ -94,7 +94,7 @@ pub fn run(args: Args) -> Result<()> {
     })
 }
 
-/// The address of the API server.
+/// The clients of the API server, and its address.
 struct ApiConnection {
     client: Client,
     /// The client for watches.

@@ -17,8 +17,8 @@ pub struct OfferArgs {
     /// that release's defaults [default: 1.35].
     #[arg(long, value_delimiter = ',', value_name = "[kube=]1.N")]
     pub emulated_version: Vec<String>,
-    /// The oldest release whose API servers can run beside this one, as /version reports it [default: the one before
-    /// the emulated one].
+    /// The oldest release whose API servers can run beside this one, as /version reports it [default: the release
+    /// before the emulated release].
     #[arg(long, value_delimiter = ',', value_name = "[kube=]1.N")]
     pub min_compatibility_version: Vec<String>,
     /// Also serve newer, more stable versions of the APIs that the emulated release has in beta.

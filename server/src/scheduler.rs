@@ -30,7 +30,7 @@ use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
 
-/// The suffix of the user agent for requests other than those of the leader election.
+/// The suffix of the user agent for all requests except the requests of the leader election.
 const AGENT: &str = "/scheduler";
 /// The key under which a ConfigMap contains a Policy.
 const POLICY_KEY: &str = "policy.cfg";

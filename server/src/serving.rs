@@ -58,7 +58,8 @@ pub struct ServingArgs {
     /// Maximum number of connections of one user [default: half of all].
     #[arg(long, value_name = "COUNT")]
     pub connections_per_user_max: Option<usize>,
-    /// Maximum number of TLS handshakes at the same time, of which one address gets at most half; further ones wait.
+    /// Maximum number of TLS handshakes at the same time, of which one address gets at most half; further handshakes
+    /// wait.
     #[arg(long, default_value_t = HANDSHAKES_MAX, value_name = "COUNT")]
     pub handshakes_max: usize,
     /// Allow other processes to listen on the same port (SO_REUSEPORT).

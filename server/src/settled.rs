@@ -200,7 +200,7 @@ impl Options for ApiServer {
             "repair-malformed-updates",
             Form::Switch,
             yes,
-            "Only true is accepted: an update without a uid gets that of the object",
+            "Only true is accepted: an update without a uid gets the uid of the object",
         ),
         row(
             "service-account-lookup",

@@ -30,7 +30,7 @@ struct SharedKey<'p> {
     private: Option<&'p Path>,
 }
 
-/// Compares the keys of one machine with those of its cluster.
+/// Compares the keys of one machine with the keys of its cluster.
 pub struct SharedKeys<'e> {
     cluster: Cluster<'e>,
     pki: &'e Pki,
@@ -44,7 +44,7 @@ impl<'e> SharedKeys<'e> {
         SharedKeys { cluster, pki, host, signs_tokens }
     }
 
-    /// Fails if the cluster has other keys than this machine. Keys that the cluster does not have yet may be missing.
+    /// Fails if the cluster has keys and this machine's keys differ from them.
     pub fn check(&self) -> Result<()> {
         match self.cluster.read()? {
             Some(found) => self.compare(&found),

@@ -1,4 +1,4 @@
-//! `holdfast up`: a whole cluster on one machine, or with etcd on several, secure from the start.
+//! `holdfast up`: a whole cluster on one machine, or with etcd on several machines, secure from the start.
 
 use crate::apiserver::{Lasting, Server, Signals, check, server_addresses, server_names};
 use crate::clouds::ChosenCloud;

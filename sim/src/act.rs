@@ -1,4 +1,4 @@
-//! The intention of a request, and its effect on an object: the simplest model of the effects that a client may expect.
+//! The intention of a request, and a simple model of the effect on an object that a client may expect.
 
 use crate::custom::{self, CLEANUP, Law, Variant};
 use crate::owners;
@@ -207,7 +207,7 @@ impl Act {
     }
 }
 
-/// Adds the defaults of its definition to a shape.
+/// Adds the defaults of the definition `law` to a shape.
 pub fn lawful(sort: Sort, shape: ObjectShape, law: Option<Law>) -> ObjectShape {
     let mut shape = shape;
     if sort.is_custom() && shape.tier.is_none() {

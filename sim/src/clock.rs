@@ -1,5 +1,4 @@
-//! The simulated clock: it advances when the simulation says so, and a little with every stamp. It may jump, also
-//! backwards.
+//! The simulated clock. The simulation moves it forwards or backwards, and each stamp advances it by a millisecond.
 
 use crate::random::step_seed;
 use holdfast_core::stamp::Stamp;

@@ -82,7 +82,7 @@ fn minutes(text: &str) -> Result<Duration> {
     Ok(Duration::from_secs_f64(minutes * 60.0))
 }
 
-/// Runs the simulations and prints the results; fails if a simulation did.
+/// Runs the simulations and prints the results; fails if a simulation failed.
 pub fn run(args: SimulationArgs) -> Result<()> {
     let (scope, twice, scene) = match args.mode {
         Some(RunMode::Meta(scope)) => (scope, true, SimulatedPart::Server),

@@ -81,7 +81,7 @@ struct DiskState {
     /// The part of the file that was complete when it was last read and was not written after that: its end, and the
     /// number of its records.
     proven: (usize, usize),
-    /// The records by offset; `None` for forgotten ones.
+    /// The records by offset; `None` for forgotten records.
     records: Vec<Option<Record>>,
     by_resource: BTreeMap<String, Vec<u64>>,
     by_key: BTreeMap<String, BTreeMap<String, Vec<u64>>>,
@@ -168,7 +168,7 @@ impl Disk {
         self.lock().newest
     }
 
-    /// The power fails and comes back: unsynced pages are torn, and the log is read again.
+    /// The power fails and is restored: unsynced pages are torn, and the log is read again.
     pub fn crash(&self, seed: u64) -> Result<(), Fault> {
         let mut inner = self.lock();
         inner.file.tear(&mut Dice::new(seed));

@@ -1,5 +1,5 @@
-//! How simulated clients call the service: converts requests to the calls that a transport would make, and the replies
-//! to what the client learns.
+//! How simulated clients call the service: converts requests to the calls that a transport would make, and converts the
+//! replies to the results that the client sees.
 
 use crate::shape::Sort;
 use holdfast_core::Refusal;

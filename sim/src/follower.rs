@@ -31,9 +31,9 @@ pub struct Follower {
     blank: bool,
     /// The initial objects of a watch, until the bookmark that ends them; `None` if they are complete.
     initial: Option<BTreeMap<String, u64>>,
-    /// Every event up to this one was received, or does not concern this watcher.
+    /// Every event up to this version was received, or does not concern this watcher.
     position: u64,
-    /// Whether `position` comes from a bookmark.
+    /// Whether a bookmark set `position`.
     bookmarked: bool,
     /// The newest event when the watch was opened.
     opened: u64,
@@ -149,7 +149,8 @@ impl Follower {
         }
     }
 
-    /// Opens the watch. Returns false if the user's right or the kind is missing at present. Both may come back.
+    /// Opens the watch. Returns false if the user's right or the kind is missing at present. The user may get the right
+    /// later, and the kind may be defined again.
     fn open(&mut self, sight: Sight, from: Option<u64>) -> Result<bool, String> {
         match door::ask(sight.service, self.call(Verb::Watch, from)) {
             Ok(reply) => {
@@ -266,7 +267,7 @@ impl Follower {
                 Ok(Some(delivery)) => {
                     self.take(twin, &delivery).map_err(|why| self.blame(&why))?;
                     later += usize::from(self.position > self.opened && self.initial.is_none());
-                    // The watch sent more events than its queue holds, so some of them came from the log.
+                    // The watch sent more events than its queue holds, so some events were read from the log.
                     if later == QUEUE_EVENTS + 1 {
                         saw(Mark::WatchFellBehind);
                     }
@@ -399,7 +400,7 @@ impl Follower {
         Ok(())
     }
 
-    /// After everything was read, the watcher's objects must be the current ones.
+    /// After everything was read, the watcher's objects must be the current objects.
     pub fn check(&self, twin: &Twin, published: u64) -> CheckResult {
         if self.watch.is_none() || self.initial.is_some() {
             return Ok(());

@@ -1,9 +1,9 @@
 //! Deterministic simulation: the engine and the core with racing clients, crashes and failing disks.
 //!
-//! One thread, one seed. Start at [`simulate`]: a world draws one small step after another (a client asks, the writer
-//! commits a batch, a watcher reads a little, the server crashes), and the oracles check the results. All randomness
-//! comes from [`Dice`](random::Dice), so a failing seed fails again. Each step draws from a seed of its own, so that
-//! steps can be omitted to find the steps that a failure needs.
+//! A simulation runs on one thread and follows from one seed. Start at [`simulate`]: a world draws one small step after
+//! another (a client sends a request, the writer commits a batch, a watcher reads a little, the server crashes), and
+//! the oracles check the results. All randomness comes from [`Dice`](random::Dice), so a failing seed fails again. Each
+//! step draws from a seed of its own, so that steps can be omitted to find the steps that a failure needs.
 //!
 //! Requests go through the service, as in a server, by users with different roles. Deliberately absent are threads,
 //! sleeps and real time: the engine is assembled without its writer thread, and the service's futures are polled by

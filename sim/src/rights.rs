@@ -1,8 +1,8 @@
 //! The simulated users, and a simple model of the rights that the roles of the simulated cluster give them.
 //!
 //! One user may do everything, one user may read everything, and three users own namespaces: while a RoleBinding
-//! exists, the user after whom it is named may do everything in the RoleBinding's namespace. RoleBindings are objects
-//! like all others here: clients create and delete them, and they are deleted with their namespaces.
+//! exists, the user after whom it is named may do everything in the RoleBinding's namespace. RoleBindings are simulated
+//! like all other objects: clients create and delete them, and they are deleted with their namespaces.
 
 use crate::random::Dice;
 use crate::shape::{RBAC_GROUP, Sort};
@@ -87,7 +87,8 @@ pub fn is_hidden(twin: &Twin, user: &User, namespace: &str, asked: u64, newest: 
     }
 }
 
-/// The roles and bindings of the rights above, and those of the server's own requests.
+/// The roles and bindings that grant these rights to the users, and the roles and bindings of the server's own
+/// accounts.
 pub fn policy() -> &'static [Value] {
     static POLICY: OnceLock<Vec<Value>> = OnceLock::new();
     POLICY.get_or_init(|| {

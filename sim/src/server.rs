@@ -1,4 +1,4 @@
-//! One life of the simulated server, from start to crash.
+//! One run of the simulated server, from start to crash.
 
 use crate::clock::SimulatedClock;
 use crate::disk::Disk;

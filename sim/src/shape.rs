@@ -1,7 +1,7 @@
 //! The part of an object that the simulation models.
 //!
 //! It shares no code with the core: an [`ObjectShape`] is read from plain JSON. [`predict`](crate::act::predict)
-//! computes the effect of a request on it, and the oracles compare the core's events with that.
+//! computes the effect of a request on it, and the oracles compare the core's events with this effect.
 
 use crate::custom;
 use holdfast_value::Value;

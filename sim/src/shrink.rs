@@ -4,7 +4,7 @@ use crate::run::{RunPlan, SimulationFailure};
 use crate::simulate::simulate;
 use std::time::Instant;
 
-/// The start of the oracle's message without values, by which two failures count as the same.
+/// The start of the oracle's message without values. Two messages with the same start count as one failure.
 pub fn signature(failure: &SimulationFailure) -> String {
     let line = failure.why.lines().next().unwrap_or_default();
     let line = line.split(['{', '[', '(', '"']).next().unwrap_or_default();
@@ -49,7 +49,7 @@ pub fn shrink(plan: &RunPlan, failure: &SimulationFailure, deadline: Instant) ->
                 None => at = end,
             }
         }
-        // With fewer steps, some that could not be removed before may be removable now.
+        // Steps that could not be removed before may be removable now that fewer steps are left.
         piece = if shorter && piece == 1 { 1 } else { piece / 2 };
     }
     (steps, failure)

@@ -65,7 +65,7 @@ fn the_oracles_of_scheduling_find_nothing() {
     assert!(commands > SCHEDULING_SEEDS * 50, "{commands}");
 }
 
-/// Managers crash, pods fail, users change their objects, and in the end everything is as they want it.
+/// Managers crash, pods fail, users change their objects, and in the end everything is as the users want it.
 #[test]
 fn the_oracles_of_controllers_find_nothing() {
     let mut commands = 0;
@@ -80,8 +80,8 @@ fn the_oracles_of_controllers_find_nothing() {
     assert!(commands > CONTROLLERS_SEEDS * 100, "{commands}");
 }
 
-/// Clients race for quotas; webhooks and policies come and go, fail and answer late, and each is asked while it is
-/// registered.
+/// Clients race for quotas; webhooks and policies are registered and removed, fail and answer late, and each is called
+/// while it is registered.
 #[test]
 fn the_oracles_of_admission_find_nothing() {
     let (mut commands, mut events) = (0, 0);

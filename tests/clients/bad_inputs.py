@@ -34,7 +34,7 @@ def main():
 def check(api, file, path, code, reason, message, field):
     headers = dict(api.default_headers)
     headers.update({"Content-Type": MEDIA_TYPES[file.suffix], "Accept": "application/json"})
-    # Text, not an object: the client would write its own JSON.
+    # The body is sent as text, because the client would encode an object as JSON of its own.
     api.update_params_for_auth(headers, [], ["BearerToken"], path, "POST", None)
     answer = api.rest_client.pool_manager.request(
         "POST", api.configuration.host + path, body=file.read_bytes(), headers=headers)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What kubectl sees of a cloud: addresses of Services, nodes that a cloud tells of, taints and ends of nodes, routes.
-# usage: cloud.sh KUBECTL CLOUD    CLOUD: the file that describes the simulated cloud, which is changed here
+# Tests the effects of a cloud with kubectl: addresses of Services, data about nodes, taints, removed nodes, routes.
+# usage: cloud.sh KUBECTL CLOUD    CLOUD: the file that describes the simulated cloud; the script changes this file
 source "$(dirname "$0")/lib.sh"
 kubectl="$1" cloud="$2"
 taint=node.cloudprovider.kubernetes.io
@@ -8,7 +8,7 @@ taint=node.cloudprovider.kubernetes.io
 service() { # NAME SPEC
     printf 'apiVersion: v1\nkind: Service\nmetadata: {name: %s}\nspec: {type: LoadBalancer, selector: {app: x}, %s}\n' "$1" "$2"
 }
-# machine NAME READY: a kubelet that leaves its node to the cloud.
+# machine NAME: creates a node as a kubelet does that expects the cloud to initialize the node.
 machine() {
     "$kubectl" apply -f - <<YAML
 apiVersion: v1
@@ -20,8 +20,8 @@ status:
   conditions: [{type: Ready, status: "True", reason: Test}]
 YAML
 }
-# state NAME READY: what its kubelet says of it. An old kubectl patches no status, so it is replaced, until nobody else
-# has written in between.
+# state NAME READY: sets the node's condition Ready, as its kubelet does. An old kubectl cannot patch a status, so this
+# function replaces the status, and tries again if another client has written the node in between.
 state() {
     local ready='/"status": "/{N;s/"[A-Za-z]*",\(\n *"type": "Ready"\)/"'"$2"'",\1/}'
     for _ in $(seq 20); do

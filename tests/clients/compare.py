@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares what was sent to a server with what comes out: everything sent must be there, unchanged.
+"""Compares the objects that were sent to a server with the objects that it returns, which must contain the sent fields.
 
 usage: compare.py SENT.json LIVE.json
 
@@ -12,17 +12,17 @@ import re
 import sys
 from fractions import Fraction
 
-# Maps that belong to the user whole: an entry more than was sent is one that should have gone.
+# Maps whose entries are all written by the user. A further entry means that the server has not removed an entry.
 WHOLE_MAPS = {"data", "binaryData", "nodeSelector", "matchLabels", "labels", "annotations", "hard"}
 # Annotations that clients and controllers add.
 ADDED_ANNOTATIONS = ("kubectl.kubernetes.io/", "deployment.kubernetes.io/", "deprecated.daemonset.template.generation",
                      "batch.kubernetes.io/", "pv.kubernetes.io/", "volume.")
-# A Job's pods are labelled by the server.
+# Labels that the server adds to a Job's pods and to namespaces.
 ADDED_LABELS = ("batch.kubernetes.io/", "controller-uid", "job-name", "kubernetes.io/metadata.name")
 # Fields that Kubernetes leaves out when they are zero.
 ZERO_LEFT_OUT = {"value", "globalDefault"}
 
-# Where quantities stand; elsewhere 80 and "80" are different things.
+# Paths of fields that are quantities. In all other fields 80 and "80" differ.
 QUANTITIES = re.compile(r"\.(requests|limits|hard|max|min|default|defaultRequest|sizeLimit|divisor|averageValue)\b")
 
 SUFFIXES = {"": 1, "m": Fraction(1, 1000), "u": Fraction(1, 10**6), "n": Fraction(1, 10**9), "k": 1000,
@@ -87,7 +87,7 @@ def compare(sent, live, path, key, problems):
 
 
 def same_quantity(sent, live):
-    """Kubernetes writes quantities in one canonical form: 0.5 comes back as "500m", 1024Mi as "1Gi"."""
+    """Kubernetes returns quantities in one canonical form: "500m" for 0.5, and "1Gi" for 1024Mi."""
     numbers = [quantity(str(value)) for value in (sent, live)]
     return isinstance(live, str) and numbers[0] is not None and numbers[0] == numbers[1]
 

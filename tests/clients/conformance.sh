@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The containers of specs of Kubernetes' conformance that need no network between pods and no image of their own, and
-# what the specs expect of them. docs/NODES.md names these specs.
+# Runs the containers of the conformance specs of Kubernetes that need no network between pods and no special image, and
+# checks the results that the specs expect. docs/NODES.md lists these specs.
 set -euo pipefail
 kubectl="$1"
 
-# pod NAME CONTAINERS [MORE FIELDS OF THE SPEC]
+# pod NAME CONTAINERS [MORE FIELDS OF THE SPEC]: adds a pod to the pods that are created together.
 pods="" restart=Never
 pod() {
   pods+="---
@@ -12,11 +12,11 @@ pod() {
 "
 }
 failed=0
-# is WHAT EXPECTED FOUND
+# is WHAT EXPECTED FOUND: the values must be equal.
 is() { [ "$2" = "$3" ] || { failed=1; echo "$1: expected: $2; found: $3" >&2; }; }
-# has WHAT PART FOUND
+# has WHAT PART FOUND: the value must contain the part.
 has() { grep -qF -- "$2" <<<"$3" || { failed=1; echo "$1: no '$2' in: $3" >&2; }; }
-# await PATTERN COMMAND...
+# await PATTERN COMMAND...: repeats the command until its output matches the pattern.
 await() {
   local pattern="$1" output=""; shift
   for _ in $(seq 900); do

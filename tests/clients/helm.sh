@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A chart's life with Helm 3 or 4: install, upgrade, roll back, uninstall.
+# Installs a chart with Helm 3 or 4, upgrades it, rolls it back and uninstalls it.
 #
 # usage: KUBECONFIG=... [KUBECTL=...] tests/clients/helm.sh HELM      KUBECTL: kubectl-1.37 beside HELM
 source "$(dirname "$0")/lib.sh"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Helm 3 or 4 waits for what a chart brings to life: a Deployment with a Service and a claim, hooks that are Jobs, a
-# custom kind, a test.
+# Helm 3 or 4 waits until the objects of a chart are ready: a Deployment with a Service and a claim, hooks that are
+# Jobs, a custom kind, a test.
 #
 # usage: KUBECONFIG=... [KUBECTL=...] tests/clients/helm_living.sh HELM      KUBECTL: kubectl-1.37 beside HELM
 source "$(dirname "$0")/lib.sh"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Helm 3 or 4 with a chart as people have them: amounts that are written otherwise each time, a namespace on objects
-# that have none, metadata that was exported. What means the same changes nothing.
+# Helm 3 or 4 with a typical chart: quantities that are spelled differently each time, a namespace on cluster-scoped
+# objects, exported metadata. Applying the same values in another spelling must change nothing.
 #
 # usage: KUBECONFIG=... [KUBECTL=...] tests/clients/helm_respelled.sh HELM      KUBECTL: kubectl-1.37 beside HELM
 source "$(dirname "$0")/lib.sh"
@@ -10,7 +10,7 @@ kubectl="$(realpath "${KUBECTL:-$(dirname "$helm")/kubectl-1.37}")"
 space="respelled"
 # Helm's own files stay out of the user's.
 export HELM_CACHE_HOME="$scratch/cache" HELM_CONFIG_HOME="$scratch/config" HELM_DATA_HOME="$scratch/data"
-# Helm 4 calls some options otherwise.
+# Some options have another name in Helm 4.
 case "$("$helm" version --template '{{.Version}}')" in
 v3*) atomic=--atomic ;;
 *) atomic=--rollback-on-failure ;;
@@ -141,7 +141,7 @@ run h rollback web 1 --wait --timeout 60s
 has "Rollback was a success"
 run image
 is "web:1"
-# The first one serves again; those of the second revision and of the one that failed are kept.
+# The ReplicaSet of the first revision has the pods again. The ReplicaSets of the second and the failed revision remain.
 run replica_sets
 is "3"
 

@@ -1,4 +1,4 @@
-"""What the operators written with kopf share: a certificate for webhooks, and what is expected of the cluster."""
+"""Functions that the operators written with kopf share: a certificate for webhooks, and checks of the cluster."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ import time
 from kubernetes.client.exceptions import ApiException
 
 
-# kopf's own way to make one needs an older OpenSSL than today's systems have.
+# Makes a certificate for webhooks, because kopf can do this only with an OpenSSL older than the present one.
 def certificate():
     folder = tempfile.mkdtemp()
     key, pem = os.path.join(folder, "key.pem"), os.path.join(folder, "certificate.pem")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What kopf's own examples do, against the cluster in KUBECONFIG: handlers that fail for a time and for good, of single
-fields and of parts, of built-in kinds, with filters; events; daemons and timers; indices and probes; peers that let one
-operator work at a time; and admission webhooks of every kind."""
+"""Runs the cases of kopf's own examples against the cluster in KUBECONFIG: handlers that fail temporarily and for ever,
+handlers of single fields, of children and of built-in kinds, handlers with filters; events; daemons and timers; indices
+and probes; peers, of which one operator works at a time; and admission webhooks of every kind."""
 
 import datetime
 import itertools
@@ -20,9 +20,9 @@ from kubernetes.stream import stream
 
 GROUP, VERSION, PLURAL, SPACE = "examples.kopf.example.com", "v1", "kopfexamples", "kopf-examples"
 HOOKS = f"webhooks.{GROUP}"
-# What handlers were called for, by name of handler and object.
+# The calls of handlers, by the names of the handler and of the object.
 CALLS = []
-# What webhooks were asked about.
+# The reviews that webhooks received.
 REVIEWS = []
 TRIES = itertools.count()
 
@@ -48,7 +48,7 @@ def definition(group, kind, plural, scope, names=(), subresources=None):
 
 EXAMPLE = definition(GROUP, "KopfExample", PLURAL, "Namespaced", ["kex"], {
     "status": {}, "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}})
-# The kinds by which operators see each other are kopf's.
+# The kinds of kopf by which operators detect each other.
 PEERINGS = [definition("kopf.dev", "ClusterKopfPeering", "clusterkopfpeerings", "Cluster"),
             definition("kopf.dev", "KopfPeering", "kopfpeerings", "Namespaced")]
 
@@ -69,7 +69,7 @@ def started_at_the_third_time(retry, **_):
         raise kopf.TemporaryError("not yet", delay=0.1)
 
 
-# Handlers that fail: for a time, with any exception, and for good.
+# These handlers fail temporarily, with any exception, or for ever.
 
 @kopf.on.create("kex", annotations={"fails": "once"})
 def fails_once(name, retry, **_):
@@ -91,7 +91,7 @@ def fails_always(name, retry, **_):
     raise kopf.PermanentError("for good")
 
 
-# Handlers of an object, of its fields, and of its parts.
+# These handlers are for an object, for its fields, and for parts of it (sub-handlers).
 
 @kopf.on.create("kex", labels={"children": kopf.PRESENT})
 def with_children(body, spec, name, namespace, **_):
@@ -145,7 +145,7 @@ def seen(event, name, **_):
     CALLS.append(("pod", event["type"]))
 
 
-# What runs as long as an object is there, and what comes back.
+# A daemon, which runs as long as its object exists, a timer, and a probe.
 
 @kopf.daemon("kex", labels={"daemon": kopf.PRESENT}, cancellation_timeout=1)
 async def lives(stopped, name, patch, **_):
@@ -171,7 +171,8 @@ def pods(by_label, **_):
     return len(by_label)
 
 
-# Admission webhooks: every operation, subresources, filters, trials, and another kind than the operator's own.
+# These handlers are admission webhooks for every operation, for subresources, with filters, for dry runs, and for
+# built-in kinds.
 
 @kopf.on.mutate("kex", labels={"mutated": kopf.PRESENT}, id="inject")
 def injected(patch, **_):
@@ -236,7 +237,7 @@ def main():
         definitions.create_custom_resource_definition(made)
     custom.create_namespaced_custom_object("kopf.dev", "v1", SPACE, "kopfpeerings", {
         "apiVersion": "kopf.dev/v1", "kind": "KopfPeering", "metadata": {"name": "examples"}})
-    # As another instance left it.
+    # Another instance of the operator has already handled this object.
     create(custom, "before", {}, annotations={"kopf.zalando.org/last-handled-configuration": '{"spec":{}}'})
     wait_for("the service account", lambda: core.list_namespaced_service_account(SPACE).items)
     with socket.socket() as free:
@@ -265,7 +266,7 @@ def failures(custom):
     tried = wait_for("the second try", lambda: read(custom, "fails-once").get("status", {}).get("fails_once"))
     expect(tried, {"tries": 2})
     wait_for("the third failure", lambda: ("fails_somehow", "fails-somehow", 2) in CALLS)
-    # When all is done that can be, the object says what it was, and nothing of what is under way.
+    # When all handlers have ended, the object has its last handled configuration, and no progress of handlers.
     for fails, times in (("once", 2), ("somehow", 3), ("always", 1)):
         name = f"fails-{fails}"
         wait_for(f"the end of {name}", lambda: settled(read(custom, name)))
@@ -315,7 +316,7 @@ def lasting(core, custom, port):
     wait_for("the indexed pod", lambda: read(custom, "lasts")["status"].get("pods", 0) >= 1)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz") as answer:
         expect(json.load(answer)["pods"] >= 1, True)
-    # Without its label the daemon has no object to live for.
+    # The daemon ends when the label that selects its object is removed.
     patch(custom, "lasts", {"metadata": {"labels": {"daemon": None}}})
     wait_for("the end of the daemon", lambda: ("ends", "lasts") in CALLS)
     delete(custom, "lasts")
@@ -350,7 +351,7 @@ def admission(core, custom):
     patch(custom, "asked", {"spec": {"keep": None}})
     delete(custom, "asked")
     expect(("farewell", "asked") in CALLS, True)
-    # A command in a container is a CONNECT of its pod.
+    # Admission handles a command in a container as the operation CONNECT on its pod.
     wait_for("the indexed pod", lambda: core.read_namespaced_pod("indexed", SPACE).status.phase == "Running")
     expect(run("echo", "allowed"), "allowed\n")
     try:
@@ -361,14 +362,14 @@ def admission(core, custom):
 
 
 def run(*command):
-    """What a command puts out. A client of its own: streams change the one they use."""
+    """The output of a command. The function makes its own client, because `stream` changes the client that it uses."""
     core = client.CoreV1Api(client.ApiClient())
     return stream(core.connect_get_namespaced_pod_exec, "indexed", SPACE, command=list(command),
                   stdout=True, stderr=False, stdin=False, tty=False)
 
 
 def peers(custom):
-    """While a peer of higher priority says that it is there, this operator does nothing."""
+    """While a peer of higher priority is announced, this operator does nothing."""
     place = ("kopf.dev", "v1", SPACE, "kopfpeerings", "examples")
     wait_for("this operator among the peers",
              lambda: any(peer["priority"] == 100 for peer in
@@ -383,7 +384,7 @@ def peers(custom):
 
 
 def paused(custom):
-    """Whether a new object is left alone for a second."""
+    """Whether the operator does not handle a new object for a second."""
     name = f"paused-{next(TRIES)}"
     create(custom, name, {"list": [name]})
     for _ in range(10):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """An operator written with kopf, with admission webhooks, against the cluster in KUBECONFIG.
 
-The operator owns the kind EphemeralVolumeClaim: a claim for each object, whose size follows the object's. A webhook
-fills in the size, another refuses sizes that are none."""
+The operator owns the kind EphemeralVolumeClaim. It makes a claim for each object, and keeps the claim's size equal to
+the object's size. One webhook fills in the size, another webhook refuses invalid sizes."""
 
 import os
 import sys
@@ -90,7 +90,7 @@ def main():
     made = definitions.create_custom_resource_definition(DEFINITION)
     expect(made.metadata.namespace, None)
     with KopfRunner(["run", "--namespace", SPACE], timeout=60) as operator:
-        # kopf writes the configurations when its webhooks listen.
+        # kopf writes the webhook configurations once its webhooks listen.
         wait_for("the webhooks", lambda: hooks.read_validating_webhook_configuration(f"webhooks.{GROUP}").webhooks
                  and hooks.read_mutating_webhook_configuration(f"webhooks.{GROUP}").webhooks)
         expect(create(custom, "filled", {})["spec"], {"size": "1Gi"})

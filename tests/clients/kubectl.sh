@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What people do with kubectl, from 1.20 to the newest.
+# Tests the usual commands of kubectl, from 1.20 to the newest release.
 #
 # usage: KUBECONFIG=... tests/clients/kubectl.sh KUBECTL
 source "$(dirname "$0")/lib.sh"
@@ -10,7 +10,7 @@ space="kubectl-$minor"
 node="node-$minor"
 prefix="kubectl-$minor"
 
-# Without a terminal there is nobody to ask: no command may wait for input.
+# Standard input is empty, because no command may wait for input of a user.
 k() { "$kubectl" --namespace "$space" "$@" </dev/null; }
 at_least() { [ "$minor" -ge "$1" ]; }
 serves() { k api-versions | grep -qx "$1"; }
@@ -386,14 +386,14 @@ describe_everything() {
     run k describe serviceaccount robot
     has "robot"
     run k describe quota small
-    # What it counts is in its status, which a controller fills.
+    # The usage is in the status of the quota, which a controller writes; none runs here.
     has "Resource" "Used" "Hard"
     run k get events
 }
 
 watch_and_wait() {
     step "watch"
-    # Not through k: killing a function would leave its kubectl running.
+    # This call does not use the function k, because killing a function would leave its kubectl running.
     "$kubectl" -n "$space" get configmap --watch --output-watch-events >"$scratch/watch" 2>&1 </dev/null &
     local watcher=$!
     at_exit "kill $watcher"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What people do with kubectl to workloads that live: rollouts, scaling, jobs, drains, deletions of owners.
+# Tests the commands of kubectl for running workloads: rollouts, scaling, jobs, drains, deletions of owners.
 #
 # usage: KUBECONFIG=... tests/clients/kubectl_living.sh KUBECTL      against a cluster with controllers and two nodes
 source "$(dirname "$0")/lib.sh"
@@ -9,7 +9,7 @@ minor="$("$kubectl" version --client -o json | sed -n 's/.*"minor": "\([0-9]*\).
 space="living-$minor"
 patience="--timeout=60s"
 
-# Without a terminal there is nobody to ask: no command may wait for input.
+# Standard input is empty, because no command may wait for input of a user.
 k() { "$kubectl" --namespace "$space" "$@" </dev/null; }
 apply() { "$kubectl" --namespace "$space" apply -f - >/dev/null || surprise "apply refused it"; }
 at_least() { [ "$minor" -ge "$1" ]; }
@@ -83,7 +83,7 @@ rollouts() {
     has "paused"
     refused k rollout restart deployment/web
     has "paused"
-    # The controller has seen the new template, and no pod of it comes.
+    # The controller has observed the new template, and creates no pod from it.
     eventually "$(k get deployment web -o 'jsonpath={.metadata.generation}')" \
         k get deployment web -o 'jsonpath={.status.observedGeneration}'
     run k get pods -l app=web -o 'jsonpath={.items[*].spec.containers[0].image}'
@@ -177,7 +177,7 @@ END
     run k delete horizontalpodautoscaler,rc old
 }
 
-# What is asked of a cluster's own parts.
+# Tests the commands that show the cluster's own components.
 components() {
     step "get componentstatuses"
     run k get componentstatuses
@@ -217,7 +217,7 @@ jobs() {
     has "condition met"
     step "create cronjob, and a job from it"
     run k create cronjob often --image=often --schedule='*/5 * * * *'
-    # kubectl of 1.20 does not know CronJobs in batch/v1.
+    # kubectl 1.20 does not support CronJobs in batch/v1.
     if at_least 21; then
         run k create job by-hand --from=cronjob/often
         run k wait --for=condition=Complete job/by-hand "$patience"
@@ -268,7 +268,7 @@ YAML
     refused k get pod alone
     eventually "4 node-1" nodes_of
     lacks "node-0"
-    # Nothing may go any more.
+    # With this budget no pod may be evicted.
     run k patch poddisruptionbudget web --type=merge -p '{"spec": {"minAvailable": 4}}'
     eventually "0" k get poddisruptionbudget web -o 'jsonpath={.status.disruptionsAllowed}'
     run k uncordon node-0
@@ -307,7 +307,7 @@ YAML
 
     step "delete --cascade=foreground"
     run k delete replicaset again --cascade=foreground "$patience"
-    # The set was the last to go.
+    # All pods were deleted before the ReplicaSet.
     run k get pods -l app=web -o name
     is ""
     step "delete --cascade=background"

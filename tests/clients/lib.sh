@@ -1,5 +1,5 @@
-# Helpers of the client scripts, to be sourced. A script is a list of steps; a step is commands and what must be
-# seen in their output. The first surprise ends the script with a message that names the step.
+# Helpers of the client scripts, to be sourced. A script is a list of steps. A step is a list of commands with the
+# expected output. The first unexpected output ends the script with a message that names the step.
 set -euo pipefail
 
 : "${KUBECONFIG:?set KUBECONFIG to the cluster that is to be tested}"
@@ -11,33 +11,33 @@ steps=0
 output=""
 on_exit=()
 
-# step NAME: closes the step before and opens this one.
+# step NAME: ends the previous step and begins this step.
 step() {
     [ -z "$current_step" ] || { echo "ok $current_step"; steps=$((steps + 1)); }
     current_step="$1"
 }
 
-# finish: closes the last step.
+# finish: ends the last step.
 finish() {
     step ""
     echo "all $steps steps passed"
 }
 
-# run COMMAND...: must succeed; what it prints (both streams) is in $output.
+# run COMMAND...: runs a command that must succeed, and stores its output and errors in $output.
 run() {
     if ! output="$("$@" 2>&1)"; then
         surprise "'$*' failed"
     fi
 }
 
-# refused COMMAND...: must fail; what it prints is in $output.
+# refused COMMAND...: runs a command that must fail, and stores its output and errors in $output.
 refused() {
     if output="$("$@" 2>&1)"; then
         surprise "'$*' should have failed"
     fi
 }
 
-# code NUMBER COMMAND...: must end with just this exit code.
+# code NUMBER COMMAND...: runs a command that must end with this exit code.
 code() {
     local wanted="$1" got=0
     shift
@@ -45,7 +45,7 @@ code() {
     [ "$got" = "$wanted" ] || surprise "'$*' ended with $got instead of $wanted"
 }
 
-# has TEXT...: each stands in the last output.
+# has TEXT...: the last output must contain each of these texts.
 has() {
     local text
     for text in "$@"; do
@@ -53,7 +53,7 @@ has() {
     done
 }
 
-# lacks TEXT...: none stands in the last output.
+# lacks TEXT...: the last output must contain none of these texts.
 lacks() {
     local text
     for text in "$@"; do
@@ -61,12 +61,12 @@ lacks() {
     done
 }
 
-# is TEXT: the last output is this and nothing else.
+# is TEXT: the last output must be exactly this text.
 is() {
     [ "$output" = "$1" ] || surprise "the output should be '$1'"
 }
 
-# eventually TEXT COMMAND...: repeats the command until its output holds the text, for 20 seconds at most.
+# eventually TEXT COMMAND...: repeats the command until its output contains the text, for 20 seconds at most.
 eventually() {
     local text="$1" attempt
     shift
@@ -87,7 +87,7 @@ surprise() {
     exit 1
 }
 
-# at_exit COMMAND: runs at the end, however it comes; what fails then is not an error.
+# at_exit COMMAND: runs this command when the script ends, also after a failure. A failure of the command is ignored.
 at_exit() {
     on_exit+=("$1")
 }

@@ -1,6 +1,6 @@
-// The official Node client looks into a container: its log, commands, an attachment, a forwarded port.
+// Tests the official Node client with a container: its log, commands, attaching, a forwarded port.
 //
-// usage: KUBECONFIG=... node tests/clients/looking.mjs NODE_FOLDER      NODE_FOLDER: holds node_modules
+// usage: KUBECONFIG=... node tests/clients/looking.mjs NODE_FOLDER      NODE_FOLDER: the folder of node_modules
 
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
@@ -16,7 +16,7 @@ config.loadFromDefault();
 const core = config.makeApiClient(k8s.CoreV1Api);
 const namespace = 'default';
 
-// Gathers what a stream brings, and waits until it holds what is wanted.
+// Collects the data of a stream. `until` waits for a text in it.
 function gather() {
     const stream = new PassThrough();
     let text = '';
@@ -42,13 +42,13 @@ for (let turn = 0; ; turn++) {
     await rest(100);
 }
 
-// Its log, followed.
+// Follows the container's log.
 const log = gather();
 const following = await new k8s.Log(config).log(namespace, 'seen-by-node', 'c', log.stream, { follow: true });
 await log.until('begun\n');
 following.abort();
 
-// A command with input, and its outcome.
+// Runs a command with input, and checks its output and its exit code.
 const [out, errors, input] = [gather(), gather(), new PassThrough()];
 const status = await new Promise((resolve, reject) => {
     new k8s.Exec(config).exec(namespace, 'seen-by-node', 'c', ['sh'], out.stream, errors.stream, input, false, resolve)
@@ -60,14 +60,14 @@ assert.equal(status.details.causes[0].message, '3');
 await out.until('42\n');
 await errors.until('wrong\n');
 
-// The container's own command.
+// Attaches to the container's own command.
 const [attached, typed] = [gather(), new PassThrough()];
 const socket = await new k8s.Attach(config).attach(namespace, 'seen-by-node', 'c', attached.stream, null, typed, false);
 typed.write('hello\n');
 await attached.until('got hello\n');
 socket.close();
 
-// A port.
+// Forwards a port.
 const [answer, request] = [gather(), new PassThrough()];
 const forwarding = await new k8s.PortForward(config).portForward(namespace, 'seen-by-node', [80], answer.stream, null, request);
 request.write('GET / HTTP/1.1\r\nHost: web\r\n\r\n');

@@ -1,4 +1,4 @@
-"""The Python client looks into a container: a command, one with input, an attachment, a forwarded port."""
+"""Tests the Python client with a container: commands without and with input, attaching, a forwarded port."""
 
 import time
 
@@ -28,12 +28,12 @@ core.create_namespaced_pod("default", {
 })
 eventually(lambda: core.read_namespaced_pod("web", "default").status.phase == "Running", "it runs")
 
-# A command to its end.
+# Runs a command, and reads its whole output.
 said = stream(core.connect_get_namespaced_pod_exec, "web", "default", command=["sh", "-c", "echo a; echo b >&2"],
               stderr=True, stdin=False, stdout=True, tty=False)
 assert sorted(said.split()) == ["a", "b"], said
 
-# A command that is talked to, and its code.
+# Runs a command with input, and checks its exit code.
 talk = stream(core.connect_get_namespaced_pod_exec, "web", "default", command=["sh"], stderr=True, stdin=True,
               stdout=True, tty=False, _preload_content=False)
 talk.write_stdin("echo $((6*7))\n")
@@ -43,14 +43,14 @@ talk.run_forever(timeout=20)
 assert talk.returncode == 3, talk.returncode
 talk.close()
 
-# The container's own command.
+# Attaches to the container's own command.
 attached = stream(core.connect_get_namespaced_pod_attach, "web", "default", container="c", stderr=True, stdin=True,
                   stdout=True, tty=False, _preload_content=False)
 attached.write_stdin("hello\n")
 assert attached.readline_stdout(timeout=20) == "got hello"
 attached.close()
 
-# A port.
+# Forwards a port.
 ports = portforward(core.connect_get_namespaced_pod_portforward, "web", "default", ports="80")
 http = ports.socket(80)
 http.setblocking(True)
@@ -64,7 +64,7 @@ while True:
 assert b"200 OK" in answer and b"no container runs" in answer, answer
 http.close()
 
-# Logs, and what is not there.
+# Reads the log, and the log of a container that does not exist.
 assert core.read_namespaced_pod_log("web", "default").startswith("begun\n")
 try:
     core.read_namespaced_pod_log("web", "default", container="none")

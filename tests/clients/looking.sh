@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What kubectl shows of containers that are gone through by a shell: logs, commands, files, ports.
+# Tests kubectl with containers whose commands the simulated shell runs: logs, commands, files, ports.
 set -euo pipefail
 kubectl="$1"
 
@@ -13,7 +13,7 @@ await() {
   done
   fail "no $pattern in: $output"
 }
-# Whether what stands in $2 is exactly $1.
+# is EXPECTED FOUND: both texts must be equal.
 is() { [ "$1" = "$2" ] || fail "expected: $1
 found: $2"; }
 
@@ -100,7 +100,7 @@ is begu "$("$kubectl" logs web -c c --limit-bytes=4)"
 "$kubectl" logs web -c own | grep -q 'no container runs here' || fail "a log says that nothing is run"
 ("$kubectl" logs web -c none 2>&1 || true) | grep -q 'none' || fail "a container that is not there is told of"
 await '^line 3 of talks$' "$kubectl" logs talks
-# A pipe that nobody reads any more ends kubectl with a signal.
+# kubectl is ended by a signal when the reader of its pipe has ended.
 (timeout 20 "$kubectl" logs -f talks --tail=1 || true) | head -n 5 | tail -n 1 | grep -q '^line' || fail "a log is followed"
 
 # Commands.
@@ -116,7 +116,7 @@ if command -v script >/dev/null; then
   printf 'echo $((6*7))\nexit\n' | script -qec "$kubectl exec -it web -c c -- sh" /dev/null | grep -q 42 || fail "a terminal works"
 fi
 
-# Files, both ways.
+# Copies files in both directions.
 folder=$(mktemp -d)
 mkdir -p "$folder/in/deep"; seq 1 5000 >"$folder/in/numbers"; echo x >"$folder/in/deep/x"
 "$kubectl" cp "$folder/in" web:/data/in -c c
@@ -132,14 +132,15 @@ curl -sS "http://127.0.0.1:$port/" | grep -q 'no container runs behind port 80 o
 curl -sS "http://127.0.0.1:$port/" | grep -q 'no container runs' || fail "a port answers again"
 kill $forward; wait $forward 2>/dev/null || true
 
-# What ends, and how it is told.
+# Containers that end, and the status that shows it.
 await 'Failed' "$kubectl" get job fails -o 'jsonpath={.status.conditions[*].type}'
 is 'gave up 7' "$("$kubectl" get pods -l job-name=fails -o 'jsonpath={.items[0].status.containerStatuses[0].state.terminated.message} {.items[0].status.containerStatuses[0].state.terminated.exitCode}' | tr -s '\n ' ' ')"
 is working "$("$kubectl" logs job/fails)"
 await '[1-9]' "$kubectl" get pod crashes -o 'jsonpath={.status.containerStatuses[0].restartCount}'
 is $'run\ndies' "$("$kubectl" logs crashes --previous)"
 
-# A file that a command makes ends what waits for it, and whoever is attached sees it.
+# A command creates the file for which the container's own command waits. That command ends, and an attached client
+# receives its last output.
 timeout 60 "$kubectl" attach web -c c >"$folder/attached" 2>&1 & attached=$!
 sleep 1
 "$kubectl" exec web -c c -- touch /tmp/end
@@ -148,7 +149,7 @@ is over "$("$kubectl" logs web -c c --tail=1)"
 wait $attached || true
 grep -q over "$folder/attached" || fail "who is attached sees the end: $(cat "$folder/attached")"
 
-# Containers of a pod share its volumes, and find what those before them have left.
+# The containers of a pod share its volumes, which have the files that earlier containers have written.
 is 'left here' "$("$kubectl" logs shares -c checks)"
 is 'left here' "$("$kubectl" exec shares -c reads -- cat /html/first)"
 "$kubectl" exec shares -c reads -- cat /html/log | grep -q 20 || fail "what another container writes is seen"
@@ -156,15 +157,15 @@ is 'left here' "$("$kubectl" exec shares -c reads -- cat /html/first)"
 is $'first\nlog\nmine' "$("$kubectl" exec shares -c reads -- ls /html)"
 ("$kubectl" exec shares -c reads -- touch /html/x 2>&1 || true) | grep -q 'Read-only file system' || fail "it may only be read"
 
-# Failures of hooks and probes are told.
+# Events report failures of hooks and probes.
 await '^137$' "$kubectl" get pod hooked -o 'jsonpath={.status.containerStatuses[0].state.terminated.exitCode}'
 events() { "$kubectl" get events -o 'jsonpath={range .items[*]}{.involvedObject.name} {.reason} {.message}{"\n"}{end}'; }
 await '^hooked FailedPostStartHook PostStartHook failed$' events
 await '^ails Unhealthy Readiness probe failed: HTTP probe failed with statuscode: 503$' events
 is false "$("$kubectl" get pod ails -o 'jsonpath={.status.containerStatuses[0].ready}')"
 
-# The node itself.
+# The endpoints of the node itself.
 "$kubectl" get --raw /api/v1/nodes/node-0/proxy/metrics/resource | grep -q 'container_memory_working_set_bytes{' || fail "a node tells what is used"
-# An API server in another process asks by an address, which says no node's name.
+# An API server in another process connects to an address without the name of a node, so the summary may name no node.
 "$kubectl" get --raw /api/v1/nodes/node-0/proxy/stats/summary | grep -qE '"nodeName":"(node-0)?"' || fail "a node has a summary"
 "$kubectl" get --raw /api/v1/nodes/node-0/proxy/pods | grep -q '"kind":"PodList"' || fail "a node tells its pods"

@@ -1,4 +1,4 @@
-"""A provider that is slow, lies, or speaks another version: the example in Python, with one thing done otherwise.
+"""A provider that is slow, answers wrongly, or speaks another version. It changes one function of the Python example.
 
 usage: lying_cloud.py slow|cluster|version|gone ENDPOINT [OPTIONS OF THE EXAMPLE]
 """

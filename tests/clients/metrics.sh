@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What kubectl tells of nodes and pods that use something, and an autoscaler that goes by it.
+# Tests the usage of nodes and pods that kubectl shows, and an autoscaler that follows this usage.
 set -euo pipefail
 kubectl="$1"
 
@@ -38,7 +38,7 @@ await '^node-0 +250m ' "$kubectl" top nodes
 ("$kubectl" top pods no-such-pod 2>&1 || true) | grep -qi "not found" || fail "a pod that is not there is told of"
 "$kubectl" get --raw /apis/metrics.k8s.io/v1beta1 | grep -q PodMetrics || fail "the API describes itself"
 
-# What a pod uses of a CPU counts once it has been ready for as long as it was measured.
+# The autoscaler counts a pod's CPU usage only if the pod was ready during the whole time of the measurement.
 sleep 1.5
 "$kubectl" autoscale deployment web --cpu-percent=50 --min=1 --max=3
 await '^3$' "$kubectl" get deployment web -o 'jsonpath={.status.readyReplicas}'

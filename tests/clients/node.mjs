@@ -1,6 +1,6 @@
-// What the scripts of the official Node client share.
+// Functions that the scripts of the official Node client share.
 //
-// usage: KUBECONFIG=... node tests/clients/SCRIPT.mjs NODE_FOLDER      NODE_FOLDER: holds node_modules
+// usage: KUBECONFIG=... node tests/clients/SCRIPT.mjs NODE_FOLDER      NODE_FOLDER: the folder of node_modules
 
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
@@ -39,7 +39,7 @@ export async function refused(code, reason, action) {
     assert.fail(`should have been refused with ${code} ${reason}`);
 }
 
-/** What `ask` gives once it gives something. */
+/** Repeats `ask` until its result is truthy, and returns the result. */
 export async function eventually(what, ask) {
     for (let tries = 0; tries < 600; tries++) {
         const found = await ask();

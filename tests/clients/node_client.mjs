@@ -1,6 +1,6 @@
-// The official Node client against the cluster in KUBECONFIG.
+// Tests the official Node client against the cluster in KUBECONFIG.
 //
-// usage: KUBECONFIG=... node tests/clients/node_client.mjs NODE_FOLDER      NODE_FOLDER: holds node_modules
+// usage: KUBECONFIG=... node tests/clients/node_client.mjs NODE_FOLDER      NODE_FOLDER: the folder of node_modules
 
 import assert from 'node:assert/strict';
 import { config, k8s, refused, step } from './node.mjs';
@@ -65,7 +65,7 @@ async function anyObject() {
     await objects.delete(spec);
 }
 
-// An informer lists, then watches: its cache must end up as the cluster is, each change told once.
+// An informer lists, and then watches. Its cache must become equal to the cluster, and it must report each change once.
 async function informer() {
     const labelSelector = 'set=informer';
     const labels = { set: 'informer' };

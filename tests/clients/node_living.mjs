@@ -1,7 +1,7 @@
-// What the official Node client does with pods that run, in the cluster in KUBECONFIG: logs, commands, attachments, files,
-// ports, what things use; and watches and informers, which begin anew when the server ends a watch.
+// Tests the official Node client with running pods, in the cluster in KUBECONFIG: logs, commands, attaching, files,
+// ports, usage; and watches and informers, which begin again when the server ends a watch.
 //
-// usage: KUBECONFIG=... node tests/clients/node_living.mjs NODE_FOLDER      NODE_FOLDER: holds node_modules
+// usage: KUBECONFIG=... node tests/clients/node_living.mjs NODE_FOLDER      NODE_FOLDER: the folder of node_modules
 
 import assert from 'node:assert/strict';
 import { mkdtemp, writeFile } from 'node:fs/promises';
@@ -17,7 +17,7 @@ const apps = config.makeApiClient(k8s.AppsV1Api);
 const objects = k8s.KubernetesObjectApi.makeApiClient(config);
 const as = (strategy) => k8s.setHeaderOptions('Content-Type', strategy);
 
-/** A stream that keeps what is written into it. */
+/** A stream that stores the text written to it. */
 class Kept extends PassThrough {
     text = '';
     constructor() {
@@ -66,7 +66,7 @@ async function logs() {
     await refused(404, 'NotFound', () => core.readNamespacedPodLog({ name: 'none', namespace }));
 }
 
-/** Runs a command; what it put out, and the Status at its end. */
+/** Runs a command. Returns its output and the Status at its end. */
 async function run(command, input) {
     const [out, err] = [new Kept(), new Kept()];
     let status;
@@ -98,7 +98,8 @@ async function attachment() {
     connection.close();
 }
 
-// This version of the client cannot copy from any cluster's pods: it asks for a compressed archive and reads a plain one.
+// This version of the client cannot copy files from a pod of any cluster: it requests a compressed archive, and reads
+// the answer as an uncompressed archive.
 async function files() {
     const folder = await mkdtemp(path.join(os.tmpdir(), 'node-living-'));
     await writeFile(path.join(folder, 'sent.txt'), 'sent\n');
@@ -148,7 +149,7 @@ async function usage() {
     assert.deepEqual([await health.readyz({}), await health.livez({})], [true, true]);
 }
 
-// As the client's own tests patch a namespace, in every form.
+// Patches a namespace in every format, like the client's own tests.
 async function patches() {
     const patch = (body, strategy, options = {}) =>
         core.patchNamespace({ name: namespace, body, ...options }, as(strategy));
@@ -198,7 +199,7 @@ async function watching() {
     await end;
 }
 
-// The server ends each of its watches after a second: what comes later is seen all the same, and nothing twice.
+// The server ends each watch of this informer after a second. The informer must receive all later events, none twice.
 async function informer() {
     const labels = { set: 'informer' };
     const labelSelector = 'set=informer';
@@ -228,7 +229,7 @@ async function informer() {
     assert.deepEqual(informer.list(namespace).map((object) => object.metadata.name).sort(), ['one', 'two']);
 }
 
-// What a YAML file holds, as the client's own example applies it: read, and made or patched.
+// Applies the objects of a YAML file like the client's own example: reads each object, and creates or patches it.
 async function documents() {
     const text = `
 apiVersion: v1

@@ -60,7 +60,7 @@ def version_3(api, path, url):
 
 
 def operations_match(api, v2, v3):
-    """Discovery and both versions name the same operations, and each has an id of its own."""
+    """Discovery and both versions have the same operations, and each operation has a unique id."""
     wanted = {("/api/", "get"), ("/apis/", "get"), ("/version/", "get")}
     groups = parsed(fetch(api, "/apis", JSON).data)["groups"]
     wanted |= {(f"/apis/{group['name']}/", "get") for group in groups}
@@ -116,8 +116,8 @@ def not_sent_again(api, url):
 
 
 def without_zero_defaults(value):
-    """Kubernetes says of the items of every list that they are {} or "" where they are left out, whatever else it says
-    that they have to be."""
+    """Removes the defaults {} and "", which Kubernetes gives to the items of every list, even if other rules forbid
+    these values."""
     if isinstance(value, dict):
         return {key: without_zero_defaults(of) for key, of in value.items() if not (key == "default" and of in ({}, ""))}
     return [without_zero_defaults(of) for of in value] if isinstance(value, list) else value
@@ -130,7 +130,7 @@ def expect_valid(validator):
 
 
 def expect_whole(document, shared):
-    """Every reference leads somewhere, and nothing shared is there for nothing."""
+    """Every reference can be resolved, and every shared definition is used."""
     used = set(references(document))
     known = set()
     for place in shared:
@@ -153,8 +153,8 @@ def references(value):
         yield from references(inner)
 
 
-# The messages of openapi.v2 that describe an API, as `number name type`. `[]` is a list. A field called `=` is what
-# the message stands for, and the entries of one called `{}` are members of the object itself.
+# The messages of openapi.v2 that describe an API, as `number name type`. `[]` is a list. A message with a field called
+# `=` is written in JSON as this field's value. The entries of a field called `{}` are members of the object itself.
 MESSAGES = {
     "Document": "1 swagger string, 2 info Info, 3 host string, 4 basePath string, 5 schemes []string, "
                 "6 consumes []string, 7 produces []string, 8 paths Paths, 9 definitions Schemas, "
@@ -213,7 +213,7 @@ FIELDS = {message: {int(number): (name, type) for number, name, type in (field.s
 
 
 def decode(message, data):
-    """The JSON that a Protobuf message stands for."""
+    """Converts a Protobuf message to its JSON."""
     fields = FIELDS[message]
     result = {name: [] for name, type in fields.values() if name == "=" and type.startswith("[]")}
     for number, raw in wire(data):
@@ -293,7 +293,7 @@ def expect(actual, wanted):
 
 
 def expect_alike(actual, wanted, place):
-    """As `expect`, for large values: says where they differ."""
+    """Like `expect`, for large values: the error names the place where they differ."""
     if isinstance(actual, dict) and isinstance(wanted, dict):
         expect_same(set(actual), set(wanted), place)
         for name in wanted:

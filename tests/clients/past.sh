@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The cluster as it was, seen by clients that know nothing of it: a kubeconfig whose server has a moment in its path.
+# Tests unmodified clients with a past state of the cluster: the server URL in their kubeconfig contains a moment.
 #
 # usage: KUBECONFIG=... [HELM=...] tests/clients/past.sh KUBECTL
 source "$(dirname "$0")/lib.sh"
@@ -12,7 +12,7 @@ export HELM_CACHE_HOME="$scratch/cache" HELM_CONFIG_HOME="$scratch/config" HELM_
 k() { "$kubectl" --namespace "$space" "$@" </dev/null; }
 past() { KUBECONFIG="$scratch/past" "$kubectl" --namespace "$space" "$@" </dev/null; }
 past_helm() { KUBECONFIG="$scratch/past" "$helm" --namespace "$space" "$@" </dev/null; }
-# at MOMENT: what `past` sees from here on.
+# at MOMENT: sets the moment that `past` shows from now on.
 at() { sed "s#^\( *server: .*\)\$#\1/at/$1#" "$KUBECONFIG" >"$scratch/past"; }
 
 at_exit '"$kubectl" delete namespace "$space" --ignore-not-found --wait=false'

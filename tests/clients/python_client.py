@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The official Python client, typed and dynamic, against the cluster in KUBECONFIG."""
+"""Tests the official Python client, typed and dynamic, against the cluster in KUBECONFIG."""
 
 import json
 import os
@@ -107,7 +107,7 @@ def pages(core):
 
 
 def list_then_watch(core):
-    """As an informer does: nothing between list and watch is missed, nothing is seen twice."""
+    """Lists and watches like an informer. No event after the list is missed, and none is received twice."""
     core.create_namespaced_config_map(SPACE, config_map("before", labels={"set": "watch"}))
     listed = core.list_namespaced_config_map(SPACE, label_selector="set=watch")
     expect([item.metadata.name for item in listed.items], ["before"])
@@ -133,7 +133,7 @@ def list_then_watch(core):
 
 
 def shared_informer(core):
-    """Its cache ends up as the cluster is, over several watches, and each change is told once."""
+    """The informer's cache becomes equal to the cluster, over several watches, and it reports each change once."""
     labels = {"set": "informer"}
     for n in range(3):
         core.create_namespaced_config_map(SPACE, config_map(f"informed-{n}", labels=labels))

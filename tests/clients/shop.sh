@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# An application of some twenty manifests: applied, changed, compared with what comes out, and removed.
+# Applies an application of some twenty manifests, changes it, compares the stored objects with the manifests, and
+# removes it.
 #
 # usage: KUBECONFIG=... tests/clients/shop.sh KUBECTL
 source "$(dirname "$0")/lib.sh"
@@ -20,7 +21,7 @@ generations() {
     k get -f "$data/shop" -o 'jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.generation}{"\n"}{end}'
 }
 
-# compare FOLDER: what is in the folder against what the server has.
+# compare FOLDER: compares the manifests in the folder with the server's objects.
 compare() {
     k create --dry-run=client --validate=false -o json -f "$data/$1" >"$scratch/sent.json" 2>"$scratch/errors" ||
         { output="$(cat "$scratch/errors")"; surprise "cannot read the manifests"; }
@@ -37,12 +38,12 @@ step "apply"
 run k apply -f "$data/shop"
 has "deployment.apps/catalog created" "statefulset.apps/database created" "cronjob.batch/report created"
 lacks "unchanged"
-# What is kept and not enforced yet is told of, and nothing else.
+# The only warnings are about objects that the server stores and does not enforce.
 output="$(grep -v 'Warning: this [A-Za-z]* is stored but not enforced by this server' <<<"$output")"
 lacks "Warning"
 compare shop
 
-# What kubectl calls configured may change nothing: it sends 0.5 again where the server has made it 500m.
+# An object that kubectl reports as configured may be unchanged: kubectl sends 0.5 again, and the server has 500m.
 step "apply again"
 run generations
 before="$output"

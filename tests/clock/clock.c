@@ -1,5 +1,5 @@
-// Shifts the wall clock of a process by CLOCK_SHIFT_SECONDS: preloaded, it stands before the functions of the C library.
-// The monotonic clock stays as it is, as on a machine whose clock is set wrong.
+// Shifts the wall clock of a process by CLOCK_SHIFT_SECONDS. This library is preloaded and replaces functions of the C
+// library. The monotonic clock is not shifted, as on a machine whose clock is set wrong.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -19,7 +19,7 @@ __attribute__((constructor)) static void prepare(void) {
     const char *text = getenv("CLOCK_SHIFT_SECONDS");
     shift = text ? atol(text) : 0;
     unshifted = (clock_function)dlsym(RTLD_NEXT, "clock_gettime");
-    // The name alone would find the oldest of several versions, for condition variables of another form.
+    // A look-up by name alone finds the oldest version of this function, whose condition variables have another layout.
     void *wait = dlvsym(RTLD_NEXT, "pthread_cond_timedwait", "GLIBC_2.3.2");
     wait_unshifted = (wait_function)(wait ? wait : dlsym(RTLD_NEXT, "pthread_cond_timedwait"));
 }
@@ -53,8 +53,8 @@ time_t time(time_t *now) {
     return exact.tv_sec;
 }
 
-// The kernel ends the wait by its own clock. A time of the past would end it at once, and the caller would wait again and
-// again.
+// The kernel ends the wait by its own clock. Without the shift, a deadline in the kernel's past would end the wait at
+// once, and the caller would wait again and again.
 int pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex, const struct timespec *until) {
     if (!wait_unshifted) {
         prepare();

@@ -44,7 +44,7 @@ impl Authority {
         self.issuer.key().serialize_pem()
     }
 
-    /// A client certificate: the common name is the user, the organizations are its groups.
+    /// A client certificate whose common name is the user and whose organizations are the user's groups.
     pub fn client(&self, name: &str, groups: &[&str]) -> Pair {
         self.sign(client(name, groups))
     }

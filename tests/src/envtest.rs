@@ -81,7 +81,7 @@ impl Drop for Program {
     }
 }
 
-/// A control plane as `envtest.Environment` starts one.
+/// A control plane that is started as `envtest.Environment` starts it.
 pub struct ControlPlane {
     pub cert_dir: PathBuf,
     pub port: u16,
@@ -191,7 +191,7 @@ async fn health(port: u16) -> Option<u16> {
     Some(answer.status().as_u16())
 }
 
-/// The options that envtest passes to kube-apiserver, with those of the suite.
+/// The options that envtest passes to kube-apiserver, with the options of the suite.
 pub fn arguments(cert_dir: &Path, port: u16, etcd_port: u16, options: &[&str]) -> Vec<String> {
     let file = |name: &str| cert_dir.join(name).display().to_string();
     let mut arguments = vec![

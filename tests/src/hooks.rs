@@ -37,7 +37,7 @@ pub struct Hooks {
     shared: Arc<Mutex<HooksState>>,
     /// Names in scenarios, and the actual values.
     pub names: Vec<(&'static str, String)>,
-    /// The authority of their certificates, in PEM.
+    /// The authority of the webhooks' certificates, in PEM.
     pub authority: String,
     _tasks: JoinSet<()>,
 }
@@ -48,7 +48,7 @@ impl Hooks {
         let (ours, others) = (Authority::new("hooks"), Authority::new("others"));
         let mut tasks = JoinSet::new();
         let port = serve(&ours, "127.0.0.1:0", &shared, &mut tasks).await;
-        // An address for which the certificate is not valid.
+        // The certificate is not valid for this address.
         serve(&ours, &format!("127.0.0.2:{port}"), &shared, &mut tasks).await;
         let other = serve(&others, "127.0.0.1:0", &shared, &mut tasks).await;
         let closed = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address").port();
@@ -167,7 +167,8 @@ fn response(code: u16, body: String) -> Response<Full<Bytes>> {
 
 /// The review to answer with.
 fn reply(behaviour: &Value, review: &Value) -> Value {
-    // For reviews of tokens, access and images: the same document with a status, which may depend on the user.
+    // A review of tokens, access or images is answered with the same document and a status, which may depend on the
+    // user.
     let by_user = &behaviour["byUser"];
     let status = match review["spec"]["user"].as_str().and_then(|user| by_user.get(user)) {
         Some(status) => Some(status),

@@ -1,4 +1,4 @@
-//! The keys that servers of one cluster share. On etcd, a server starts only if it has the keys of the others.
+//! The keys that servers of one cluster share. On etcd, a server starts only if it has the keys of the other servers.
 
 use crate::authority::Authority;
 use rcgen::KeyPair;

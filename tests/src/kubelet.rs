@@ -125,7 +125,7 @@ impl Kubelet {
         counted.wait_for(|counted| counted.len() >= commands).await.expect("the kubelet runs").clone()
     }
 
-    /// Waits until no connection is open, except upgraded ones.
+    /// Waits until no connection is open, except upgraded connections.
     pub async fn is_left(&self) {
         let mut open = self.shared.open.subscribe();
         _ = open.wait_for(|open| *open == 0).await;
@@ -247,7 +247,7 @@ fn rubbish(shared: &KubeletState, request: &mut Request<Incoming>) -> Response<R
 }
 
 /// `cat` echoes its input, `size` prints the first size of the terminal, `flood N` writes N bytes, `count` writes and
-/// then reads all input; any other command is printed. `fail` ends with 3.
+/// then reads all input; any other command is printed. `fail` ends with the exit code 3.
 fn command(shared: &Arc<KubeletState>, request: &mut Request<Incoming>, query: &str) -> Response<ResponseBody> {
     let pairs: Vec<(String, String)> = query
         .split('&')

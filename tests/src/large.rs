@@ -9,7 +9,8 @@ use std::path::Path;
 
 /// How many events are written at a time.
 const BATCH: u64 = 5_000;
-/// The distance between objects that are written one after another, so that the order is not that of their names.
+/// The distance between objects that are written one after another, so that they are not written in the order of their
+/// names.
 const STRIDE: u64 = 7_919;
 
 /// Writes a log of `objects` ConfigMaps of 0.6 KB in one namespace, each changed `changes` times in turn. Returns the

@@ -210,7 +210,7 @@ impl Player {
         }
     }
 
-    /// A pod that preempts others: its victims, and its node after they are gone.
+    /// The outcome for a pod that preempts others: its victims, and its node after the victims are gone.
     async fn preempted(&mut self, pod: &ObjectId, decided: Value, others: BTreeMap<ObjectId, bool>) -> PodOutcome {
         let mut outcome = outcome(&decided);
         let mut victims: BTreeSet<ObjectId> = BTreeSet::new();

@@ -220,7 +220,7 @@ pub fn fails(output: Output, parts: &[&str]) {
     }
 }
 
-/// The binary under test: `$HOLDFAST_BIN`, or the one built beside this test, or one built now.
+/// The binary under test: `$HOLDFAST_BIN`, or the binary built beside this test, or a binary built now.
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {

@@ -1,4 +1,5 @@
-//! The audit log: compares its events with those of Kubernetes 1.36.2 for the same requests, and tests its backends.
+//! The audit log: compares its events with the events of Kubernetes 1.36.2 for the same requests, and tests its
+//! backends.
 
 use holdfast_tests::differences::{Differences, Parts};
 use holdfast_tests::hooks::Hooks;

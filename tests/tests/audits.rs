@@ -1,6 +1,6 @@
 //! The classes of findings in the public audits of Kubernetes (2019, 2022) and in its advisories, tried on this server.
 //!
-//! One test per class. `docs/SECURITY.md` lists the classes, including those covered by other tests.
+//! One test per class. `docs/SECURITY.md` lists the classes, including the classes that other tests cover.
 
 use holdfast_tests::authority::{Authority, Pair};
 use holdfast_tests::backend::{GROUP, ThingsServer};

@@ -1,5 +1,5 @@
-//! Authorization in each mode: webhooks over TLS that answer, fail and lie, files that change while the server runs,
-//! the Node authorizer, policy files, and a real kubectl.
+//! Authorization in each mode: webhooks over TLS that answer correctly, answer wrongly or fail, files that change while
+//! the server runs, the Node authorizer, policy files, and a real kubectl.
 
 use holdfast_core::object::yaml;
 use holdfast_tests::hooks::Hooks;
@@ -184,8 +184,8 @@ async fn webhooks_decide_whatever_they_answer() {
     server.stop();
 }
 
-/// A changed configuration file takes effect, an invalid one does not. Decisions are cached for as long as the file
-/// says.
+/// A changed configuration file takes effect, an invalid file does not. Decisions are cached for the time that the file
+/// sets.
 #[tokio::test]
 async fn the_configuration_is_followed() {
     let (folder, hooks) = (Folder::new(), Hooks::start().await);

@@ -251,7 +251,7 @@ async fn own_authorities_and_proxies_say_who_asks() {
         refused["message"].as_str().unwrap().split('"').nth(1).unwrap().to_owned()
     };
 
-    // Client certificates.
+    // The client certificate names the user and its groups, and headers are ignored.
     flags(&shows(people.client("root", masters)), &[]).await.expect(200);
     let jane = shows(people.client("jane", &["devs"]));
     assert_eq!(forbidden(&jane, &[]).await, "jane");

@@ -159,7 +159,7 @@ async fn a_webhook_converts_between_versions() {
     admin.send(Method::DELETE, &format!("{v2}/broken"), &[], "").await.expect(200);
     admin.get(v1).await.expect(200);
 
-    // A webhook whose certificate the definition does not trust is reported; so is an unreachable one.
+    // A webhook whose certificate the definition does not trust is reported. An unreachable webhook is reported, too.
     let stranger = Authority::new("others");
     let bundle = json!({"spec": {"conversion": routes(&webhook, stranger.pem())["spec"]["conversion"]}});
     let definition = format!("{DEFINITIONS}/routes.routes.example.com");

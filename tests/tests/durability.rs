@@ -418,7 +418,7 @@ async fn a_full_disk_takes_deletes_and_has_room_again() {
             if matches!(answer.code, 200 | 404) { Ok(()) } else { Err(answer.text()) }
         })
         .await;
-        // Deletes come as slowly as from an interactive user or from a loop over a command, so that the server frees
+        // Deletes are sent as slowly as by an interactive user or by a loop over a command, so that the server frees
         // room meanwhile.
         tokio::time::sleep(Duration::from_millis(50)).await;
     };

@@ -1,5 +1,5 @@
 //! Controllers, the scheduler and simulated nodes as processes of their own, each with the rights of its own account
-//! only: during the whole life of typical objects no request of theirs is forbidden.
+//! only: from the creation of typical objects to their deletion, no request of these processes is forbidden.
 
 use holdfast_core::object::yaml;
 use holdfast_tests::server::binary;
@@ -371,7 +371,7 @@ async fn workloads(cluster: &Cluster) {
     cluster.until(&format!("{CORE}/replicationcontrollers/old"), |old| old["status"]["readyReplicas"] == 1).await;
     cluster.until(&format!("{BATCH}/jobs/once"), |once| once["status"]["succeeded"] == 1).await;
     cluster.gone(&format!("{BATCH}/jobs/passing")).await;
-    // The history has been trimmed.
+    // The CronJob has started Jobs, and the oldest of these Jobs have been deleted.
     let fired = |often: &Value| often["status"]["lastSuccessfulTime"].is_string();
     cluster.until(&format!("{BATCH}/cronjobs/often"), fired).await;
     let deleted = "/api/v1/namespaces/shop/events?fieldSelector=reason=SuccessfulDelete,involvedObject.name=often";
@@ -382,7 +382,7 @@ async fn workloads(cluster: &Cluster) {
             "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices?labelSelector=kubernetes.io/service-name";
         cluster.count(&format!("{slices}={service}"), 1).await;
     }
-    // A rollout, and a rollback.
+    // Rolls a new template out, and rolls it back.
     let image = |image: &str| json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}});
     for (kind, name) in [("deployments", "web"), ("statefulsets", "db"), ("daemonsets", "daemon")] {
         let path = format!("{APPS}/{kind}/{name}");
@@ -419,7 +419,7 @@ async fn storage(cluster: &Cluster) {
     cluster.until(&format!("{CORE}/pods/storing"), |pod| pod["status"]["phase"] == "Running").await;
     let bound = cluster.until(&format!("{claims}/data"), |claim| claim["status"]["phase"] == "Bound").await;
     cluster.patch(&format!("{claims}/data"), json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}})).await;
-    // A claim in use is deleted with its pod, and its volume with it.
+    // A claim in use is deleted together with its pod, and the volume together with the claim.
     cluster.delete(&format!("{claims}/data"), json!({})).await;
     cluster.until(&format!("{claims}/data"), |claim| claim["metadata"]["deletionTimestamp"].is_string()).await;
     cluster.delete(&format!("{CORE}/pods/storing"), json!({})).await;

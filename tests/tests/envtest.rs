@@ -45,7 +45,8 @@ async fn a_suite_lives_as_with_kubernetes() {
     let plane = ControlPlane::start(&assets, folder.path(), &wanted).await;
     let (port, etcd_port) = (plane.port, plane.etcd_port);
 
-    // The administrator works, and so does a user who is added while the server runs, within its roles.
+    // The server allows every request of the administrator, and the requests that its roles allow of a user who is
+    // added while the server runs.
     let admin = plane.admin();
     let maps = format!("{NAMESPACES}/default/configmaps");
     admin.post(&maps, &json!({"metadata": {"name": "a"}})).await.expect(201);

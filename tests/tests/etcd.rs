@@ -94,14 +94,14 @@ async fn servers_share_a_prefix_and_say_how_etcd_is() {
         if all.iter().all(|start| has(start)) { Ok(()) } else { Err(text) }
     })
     .await;
-    // Old revisions are compacted: kube-apiserver's key says up to where.
+    // Old revisions are compacted: the value of kube-apiserver's key is the last compacted revision.
     eventually(PATIENCE, async || match etcd.ctl(&["get", "compact_rev_key", "--print-value-only"]).trim() {
         "" | "0" => Err("nothing is compacted"),
         _ => Ok(()),
     })
     .await;
 
-    // Without etcd the server is not ready and says so; it is alive, and is ready again with etcd.
+    // Without etcd, `/readyz` fails and `/livez` does not. With etcd, the server is ready again.
     let ready = async |path: &str| wire.get(path).await;
     assert_eq!(ready("/readyz").await.text(), "ok");
     etcd.member(0).pause();

@@ -246,7 +246,8 @@ async fn encrypted_addresses_and_ports_are_given_out_once_too() {
         assert!(raw.starts_with(b"k8s:enc:aesgcm:v1:k:"), "{key}: {}", raw.escape_ascii());
     }
     server.stop();
-    // After a restart the server knows the address and ports, and releases those of deleted Services.
+    // After a restart the server knows the address and ports, and releases the address and ports of the deleted
+    // Service.
     let server = Server::start(&folder.join("data"), &options);
     let wire = HttpClient::admin(&server);
     let why = make(&wire, "other", &json!({"clusterIP": address})).await.expect_err("own has it");

@@ -214,7 +214,7 @@ async fn neither_etcd_nor_the_own_disk_has_a_covered_value_in_plain() {
         answer => Err(answer.text()),
     })
     .await;
-    // Each value is stored under the prefix of its provider, and is decrypted like one that kube-apiserver wrote.
+    // Each value is stored under the prefix of its provider, and is decrypted like a value that kube-apiserver wrote.
     let live = Live::of_text(&configuration(&entries), true, false).expect("a configuration");
     for (resource, key, prefix) in [
         ("secrets", "secrets/default/own", "kms:v2:plug-v2:"),
@@ -257,7 +257,7 @@ async fn neither_etcd_nor_the_own_disk_has_a_covered_value_in_plain() {
         }
         server.stop();
     }
-    // A check of the search itself: it finds a plain value.
+    // This step checks the search itself, which must find a plain value.
     let plain = place.start("plain", &["--etcd-prefix=/plain"]);
     HttpClient::admin(&plain).post(MAPS, &map("own", &text)).await.expect(201);
     plain.stop();

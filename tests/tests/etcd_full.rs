@@ -1,4 +1,4 @@
-//! A full etcd: its answer that there is no space does not tell whether the write happened, so the key is read back.
+//! A full etcd: its answer that there is no space does not show whether the write happened, so the key is read back.
 
 use holdfast_core::etcd::Media;
 use holdfast_core::event::{Actor, Offset, Operation, Record};
@@ -29,7 +29,7 @@ fn client(etcd: &Cluster) -> Client {
     Client::new(vec![Address::parse(&etcd.urls()).expect("an address")], None).expect("a client")
 }
 
-/// A real etcd that gives some answers like a full one.
+/// A real etcd. Some of its answers are replaced by the answers of an etcd without space.
 struct Full {
     etcd: Client,
     /// The fate of the next write of an object whose key ends with this text.
@@ -173,8 +173,8 @@ fn what_came_of_a_write_without_room_is_read_back() {
     }
     let refused = answer("refused", Fate::NotWritten);
     assert!(is_full(&refused) && !has("refused"), "{refused:?}");
-    // If the value was replaced or cannot be read, a read does not tell whether the write happened; only the log's tail
-    // does.
+    // If the value was replaced or cannot be read, a read does not show whether the write happened; only the log's tail
+    // shows it.
     for (name, fate) in [("over", Fate::WrittenOver), ("unseen", Fate::WrittenUnseen)] {
         let unknown = answer(name, fate);
         assert!(matches!(unknown, Receipt::Unknown), "{name}: {unknown:?}");

@@ -292,7 +292,7 @@ fn map(name: &str, value: u64, replaces: Option<u64>) -> ConfigMap {
     map
 }
 
-/// The content of an answer; `None` if it does not tell the outcome of the request.
+/// The content of an answer; `None` if it does not show the outcome of the request.
 fn told(answer: kube::Result<ConfigMap>) -> Option<RegisterAnswer> {
     match answer {
         Ok(map) => Some(RegisterAnswer::Is { version: version_of(&map), value: value_of(&map) }),

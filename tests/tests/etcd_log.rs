@@ -128,7 +128,7 @@ fn decisions_are_transactions_and_every_server_has_their_events() {
             assert!(String::from_utf8_lossy(&found.object).contains(&format!("\"resourceVersion\":\"{offset}\"")));
         }
     }
-    // Both logs update the same object: etcd decides.
+    // Both logs update the same version of an object, and etcd accepts only one of the two updates.
     let first = at(&receipts, 0);
     let updates = logs.each_ref().map(|log| commit(log, &[config_map(900, "c1", "2", first)]));
     assert_eq!(updates.iter().filter(|receipts| matches!(receipts[0], Receipt::At(_))).count(), 1, "{updates:?}");
@@ -323,7 +323,7 @@ fn what_came_of_a_write_is_read_back_when_etcd_was_killed() {
             assert!(Instant::now() < deadline, "{fault}");
             std::thread::sleep(Duration::from_millis(50));
         }
-        // Everything in etcd is in the tail, and nothing comes later.
+        // After the recovery, the log has as many objects as etcd.
         let stored = etcd.ctl(&["get", "/registry/configmaps/", "--prefix", "--keys-only"]);
         let stored: Vec<&str> = stored.lines().filter(|line| !line.is_empty()).collect();
         let mut current = 0;

@@ -71,7 +71,7 @@ fn names(list: &Answer) -> Vec<String> {
     names.filter(|name| name.starts_with("own-")).map(str::to_owned).collect()
 }
 
-/// The events of a watch from a version that come at once, as `TYPE name`.
+/// The events that a watch from a version shows at once, as `TYPE name`.
 async fn seen(wire: &HttpClient, path: &str, from: &str) -> Vec<String> {
     let path = format!("{path}?watch=true&timeoutSeconds=1&resourceVersion={from}");
     let answer = wire.get(&path).await.expect(200);
@@ -374,7 +374,7 @@ async fn what_is_in_an_etcd_of_its_own_is_encrypted_there() {
     assert!(raw(&etcds.events, own_event).starts_with("k8s:enc:aesgcm:v1:a:"));
     assert!(raw(&etcds.main, own_secret).starts_with("k8s:enc:aesgcm:v1:a:"));
     server.stop();
-    // The next key, for a server that has a copy of the events and for one that has not.
+    // The configuration gets a new first key. One server has a copy of the events, and one server has none.
     configure(&["b", "a"]);
     for data in ["data", "fresh"] {
         let server = etcds.server(&folder.join(data), &[&option]);

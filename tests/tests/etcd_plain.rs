@@ -338,7 +338,7 @@ async fn a_server_works_on_a_kine_with_sqlite() {
     .await;
     let last = version(&patch(&wire, "own-a", 99).await);
     server.stop();
-    // A restart with the folder, and without it.
+    // Starts a server on the same folder, and one on an empty folder.
     for data in ["own", "other"] {
         let server = Server::start(&folder.join(data), &options);
         let wire = HttpClient::admin(&server);

@@ -226,7 +226,7 @@ fn a_restored_etcd_is_accepted_together_with_other_overrides() {
     event(&server, "e-b");
     server.stop();
 
-    // Without the override, Events are those of the restored main etcd again.
+    // Without the override, the server shows the Events of the restored main etcd again.
     let server = start(&main, &data, &[]);
     assert_eq!((seen(&server), maps(&server).0), (vec!["e-main".to_owned()], pairs(&[("c-a", "3")])));
     change(&server, "c-a", "4");

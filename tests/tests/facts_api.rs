@@ -1,4 +1,4 @@
-//! Compares the API's answers with those of Kubernetes 1.36.2 to the same requests.
+//! Compares the API's answers with the answers of Kubernetes 1.36.2 to the same requests.
 
 use holdfast_tests::differences::{Differences, Parts};
 use holdfast_tests::facts;

@@ -1,4 +1,4 @@
-//! Compares the results of controllers' scenarios with those of Kubernetes 1.36.2 for the same steps.
+//! Compares the results of controllers' scenarios with the results of Kubernetes 1.36.2 for the same steps.
 
 use holdfast_tests::controllers::{Cluster, Difference, Scenario, compare, play};
 use holdfast_tests::differences::{Differences, Parts};
@@ -32,8 +32,8 @@ async fn scenarios_come_to_what_kubernetes_makes_of_them() {
 
     let known = Differences::of("controllers");
     let mut played = play_all(&cluster, scenarios(), "c", PLAYERS).await;
-    // On a busy machine a step can come too late. So scenarios that differ and are not listed are played again, a few
-    // at a time.
+    // On a busy machine a step can be late. So scenarios that differ and are not listed are played again, a few at a
+    // time.
     let is_new = |id: &str, outcome: &Outcome| !known.explains(id, &differing(outcome));
     let again = played.iter().filter(|(id, (_, outcome))| is_new(id, outcome)).map(|(id, _)| id.clone());
     let again: BTreeSet<String> = again.collect();

@@ -1,5 +1,6 @@
-//! Compares the outcome of pods in recorded small clusters with that of Kubernetes' scheduler, over HTTP, against
-//! running servers. `components/scheduler/tests/facts` compares every decision; this test compares what clients see.
+//! Compares the outcome of pods in recorded small clusters with the outcome in Kubernetes' scheduler, over HTTP,
+//! against running servers. `components/scheduler/tests/facts` compares every decision; this test compares what clients
+//! see.
 //!
 //! One scenario of several is played. `SCENARIOS=all` plays all scenarios of the default configuration, and
 //! `SCENARIOS=TEXT` plays the scenarios whose names contain the text.

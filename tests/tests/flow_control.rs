@@ -232,7 +232,7 @@ async fn who_goes_away_gives_back_what_it_had() {
     let sent = runtime.spawn(async move { join_all(streams(&wire, 1 + QUEUE_LENGTH, &slow_map()).await).await });
     let level = cluster.settle(("3", "1")).await;
     assert_eq!((&*level["ActiveQueues"], &*level["IsIdle"]), ("1", "false"));
-    // The requests are listed, waiting ones in their order.
+    // The requests are listed, and waiting requests have their places in the queue.
     let rows = cluster.rows("dump_requests?includeRequestDetails=1").await;
     let people: Vec<_> = rows.iter().filter(|row| row["FlowSchemaName"] == "people").collect();
     assert_eq!(people.len(), 1 + QUEUE_LENGTH);

@@ -350,7 +350,7 @@ fn what_cannot_be_forked_is_named_and_nothing_is_left() {
     fails(fork(&half, &target, &[]), &["half was interrupted"]);
     fails(holdfast(["log", "verify", "--data-dir", half.to_str().unwrap()]), &["was interrupted"]);
 
-    // A log that a newer release has written.
+    // A newer release has written this log.
     let newer = folders.join("newer");
     succeeds(fork(&source, &newer, &[]));
     {

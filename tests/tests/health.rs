@@ -1,5 +1,5 @@
-//! Health checks include the writer: a server that accepts no writes is not ready, and one whose writer is dead is not
-//! alive.
+//! Health checks include the writer: a server that accepts no writes is not ready, and `/livez` fails on a server whose
+//! writer has panicked.
 
 use holdfast_engine::memory::{MemoryLog, Planned};
 use holdfast_tests::memory::Memory;
@@ -36,7 +36,7 @@ async fn health_is_the_writers() {
         assert_eq!(check(&admin, path).await.0, 200, "{path}");
     }
 
-    // A full disk: alive, and not ready for writes.
+    // With a full disk `/livez` succeeds, and `/readyz` fails.
     log.refuse_recoveries(usize::MAX);
     log.plan(Planned::Full);
     assert!(write(&admin, "full").await.is_err());
@@ -56,7 +56,7 @@ async fn health_is_the_writers() {
     write(&admin, "room").await.expect("there is room again");
     assert_eq!(check(&admin, "/readyz").await.0, 200);
 
-    // A dead writer: not alive, and writes fail with the reason.
+    // When the writer has panicked, `/livez` fails, and writes fail with the reason.
     log.plan(Planned::Panic);
     assert!(write(&admin, "last").await.is_err());
     let engine_died = check(&admin, "/livez/writer").await;

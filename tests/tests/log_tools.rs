@@ -66,7 +66,7 @@ async fn an_export_makes_the_same_cluster_elsewhere() {
     let server = Server::start(folder.path(), &[]);
     let admin = HttpClient::admin(&server);
     fill(&admin).await;
-    // While the server is running.
+    // The server is still running.
     let beside = verified(folder.path());
     assert!(beside["checkpoints"].as_array().is_some_and(|all| !all.is_empty()), "{beside}");
     let stats: Value = serde_json::from_str(&succeeds(log(folder.path(), &["stats", "--json"]))).expect("JSON");

@@ -1,4 +1,5 @@
-//! Forks in the server's memory: the state that they share with it, the state that they must not share, and their end.
+//! Forks in the server's memory: the state that they share with the server, the state that they must not share, and
+//! their end.
 
 use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server, eventually};

@@ -1,6 +1,6 @@
-//! Test suites of Go operators: those in `tests/clients/operators`, which follow kubebuilder's and Operator SDK's
-//! guides, and controller-runtime's own; programs that use containers, through client-go and through fabric8's client
-//! for Java; and simulated nodes behind Kubernetes' own API server.
+//! Test suites of Go operators: the suites in `tests/clients/operators`, which follow kubebuilder's and Operator SDK's
+//! guides, and the suites of controller-runtime itself; programs that use containers, through client-go and through
+//! fabric8's client for Java; and simulated nodes behind Kubernetes' own API server.
 //!
 //! `make test-long` runs them: Go downloads about a hundred modules, and compiles them for minutes.
 
@@ -74,7 +74,7 @@ fn looking_into_containers_with_go() {
 }
 
 /// Simulated nodes behind Kubernetes' own API server, which is built from its modules and stores its objects in etcd.
-/// The controllers and the scheduler are those of Holdfast.
+/// The controllers and the scheduler are part of Holdfast.
 #[test]
 #[ignore = "takes minutes, and needs Go"]
 fn nodes_of_kube_apiserver() {
@@ -115,7 +115,7 @@ fn nodes_of_kube_apiserver() {
         &format!("--kubelet-client-certificate={own_certificate}"),
         &format!("--kubelet-client-key={own_key}"),
         "--kubelet-preferred-address-types=InternalIP",
-        // Pods may come before the accounts of their namespaces.
+        // Pods may be created before the accounts of their namespaces.
         "--disable-admission-plugins=ServiceAccount",
     ]);
     let mut api = Process::run(api);

@@ -36,7 +36,7 @@ struct Told {
     /// `a` to `d` exist, and `text` is the ConfigMap `a`.
     maps: u64,
     text: Value,
-    /// Ferries are defined, and `star` is one.
+    /// The kind of ferries is defined, and `star` is a ferry.
     ferry: u64,
     /// Jane may read pods.
     role: u64,

@@ -519,7 +519,7 @@ async fn same(one: &HttpClient, two: &HttpClient) {
                 {
                     metadata.remove(field);
                 }
-                // Times of a server's own actions.
+                // Each server sets the times of its conditions itself.
                 if let Some(conditions) = item["status"]["conditions"].as_array_mut() {
                     conditions
                         .iter_mut()

@@ -3,8 +3,8 @@
 //	go run . -listen unix:///run/cloud.sock -nodes a,b
 //	holdfast cloud-controller-manager --cloud-provider external --cloud-config cloud.yaml ...
 //
-// with a file cloud.yaml that says `endpoint: unix:///run/cloud.sock`. A real provider calls its cloud's API where this one
-// looks into maps; the calls, and what each must do, are told in docs/CLOUDS.md.
+// with a file cloud.yaml that contains `endpoint: unix:///run/cloud.sock`. A real provider calls its cloud's API where
+// this provider looks into maps. docs/CLOUDS.md describes the rules for each call.
 package main
 
 import (
@@ -152,7 +152,7 @@ func (c *cloud) ListClusters(context.Context, *cloudv1.ListClustersRequest) (*cl
 	return answer, nil
 }
 
-// claim has the name of a cluster be its own.
+// claim checks that no other cluster has this cluster's name, and reserves the name.
 func (c *cloud) claim(cluster *cloudv1.Cluster) error {
 	known, there := c.clusters[cluster.GetName()]
 	if there && known != cluster.GetUid() {

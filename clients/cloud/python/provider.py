@@ -5,8 +5,8 @@
     ./provider.py unix:///run/cloud.sock --node a --node b
     holdfast cloud-controller-manager --cloud-provider external --cloud-config cloud.yaml ...
 
-with a file cloud.yaml that says `endpoint: unix:///run/cloud.sock`. A real provider calls its cloud's API where this one
-looks into dictionaries; the calls, and what each must do, are told in docs/CLOUDS.md.
+with a file cloud.yaml that contains `endpoint: unix:///run/cloud.sock`. A real provider calls its cloud's API where
+this provider looks into dictionaries. docs/CLOUDS.md describes the rules for each call.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from concurrent import futures
 
 import grpc
 
-# The .proto file is the contract: nothing is generated ahead. It stands three folders up, or beside this file.
+# The messages are generated from the .proto file at the start. The file is in the repository, or beside this program.
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROTO = os.path.normpath(os.path.join(HERE, "..", "..", "..", "components", "cloud-controller", "proto"))
 sys.path.insert(0, PROTO if os.path.exists(os.path.join(PROTO, "cloud.proto")) else HERE)
@@ -110,7 +110,7 @@ class Cloud(services.CloudServicer):
         return messages.ListClustersResponse(clusters=clusters)
 
     def claim(self, cluster, context):
-        """The name of a cluster is its own."""
+        """Checks that no other cluster has this cluster's name, and reserves the name."""
         if self.clusters.setdefault(cluster.name, cluster.uid) != cluster.uid:
             context.abort(grpc.StatusCode.ALREADY_EXISTS, f"the name {cluster.name} belongs to another cluster")
 

@@ -1,4 +1,4 @@
-// What a thousand tests cost that have a cluster each: `node bench/thousand.mjs`.
+// Measures the cost of a thousand tests that have a cluster each: `node bench/thousand.mjs`.
 
 import { Server } from 'holdfast-testing'
 

@@ -1,4 +1,4 @@
-// What a fork is, and that nothing comes through between forks.
+// Tests the content of forks, and their isolation from each other.
 
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
@@ -21,7 +21,7 @@ async function names(cluster, path = MAPS) {
   return items.map(item => item.metadata.name).filter(name => name !== 'kube-root-ca.crt')
 }
 
-/** The names of what a watch tells, as they come, until it ends. */
+/** The names of the objects in a watch's events, one by one, until the watch ends. */
 async function* watch(cluster) {
   const { ca, cert, key } = cluster
   const response = await new Promise((resolve, reject) =>

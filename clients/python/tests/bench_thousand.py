@@ -1,4 +1,4 @@
-"""What a thousand tests cost that have a cluster each: ``pytest tests/bench_thousand.py -s``.
+"""Measures the cost of a thousand tests that have a cluster each: ``pytest tests/bench_thousand.py -s``.
 
 Each test creates an object in its fork and reads it back. Half of them do the same in one cluster, under a name of
 their own: the difference is what the forks cost.

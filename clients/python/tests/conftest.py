@@ -1,4 +1,4 @@
-"""What the tests of the plug-in begin with: a namespace, a definition of a custom kind and a service account."""
+"""The prepared cluster of the plug-in's tests has a namespace, a definition of a custom kind and a service account."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a fork is, and that nothing comes through between forks."""
+"""Tests the content of forks, and their isolation from each other."""
 
 import http.client
 import json
@@ -25,7 +25,7 @@ def put(cluster, name, **data):
 
 
 class Watch:
-    """The events of a path, as they come; ends with the answer."""
+    """Collects the events of a watch in the background, until the answer ends."""
 
     def __init__(self, cluster, path):
         parts = urlsplit(cluster.url)
@@ -43,7 +43,7 @@ class Watch:
             for line in self.answer:
                 self.events.append(json.loads(line)["object"]["metadata"]["name"])
         except (OSError, http.client.HTTPException):
-            # The server of the run ends before the watch does.
+            # The server of the test run has ended before the watch.
             pass
         finally:
             self.ended.set()
@@ -75,7 +75,7 @@ def test_parent_and_fork_see_nothing_of_each_other(holdfast, holdfast_prepared):
     of_fork.saw("in-the-fork")
     other = holdfast_prepared.fork()
     put(other, "in-another-fork")
-    # An object of the parent's own shows that its watch is not only late.
+    # An object that is created in the parent shows that the watch of the parent works, and is not merely late.
     ours = put(holdfast_prepared, "in-the-parent")
     of_parent.saw("in-the-parent")
     put(holdfast, "later")
@@ -128,7 +128,7 @@ def test_roles_are_a_forks_own(holdfast, holdfast_prepared):
 
 
 def whoami(cluster, token):
-    """Who a token stands for, asked with the token alone."""
+    """The user that the server authenticates for a request with only this token."""
     parts = urlsplit(cluster.url)
     context = ssl.create_default_context(cafile=cluster.ca_file)
     connection = http.client.HTTPSConnection(parts.hostname, parts.port, context=context, timeout=30)

@@ -1,4 +1,4 @@
-"""The plug-in in test runs of its own."""
+"""Tests the plug-in in separate test runs."""
 
 import os
 

@@ -133,7 +133,7 @@ impl Cluster {
         let before = format!("/at/{}", moment.replace('%', "%25").replace('/', "%2F").replace('+', "%2B"));
         let past = service.map_request(move |mut request: http::Request<kube::client::Body>| {
             let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
-            // If the joined path is not a valid one, the server answers 404.
+            // If the joined path is not valid, the server answers 404.
             *request.uri_mut() = format!("{before}{path}").parse::<Uri>().unwrap_or_default();
             request
         });

@@ -193,7 +193,7 @@ fn length(value: &[u8]) -> Option<u64> {
     })
 }
 
-/// HTTP/2 allows a field for each cookie; readers of the headers expect all cookies in one.
+/// HTTP/2 allows a field for each cookie; readers of the headers expect all cookies in one field.
 fn join_cookies(headers: &mut HeaderMap) {
     let cookies: Vec<&[u8]> = headers.get_all(header::COOKIE).iter().map(|cookie| cookie.as_bytes()).collect();
     if cookies.len() > 1

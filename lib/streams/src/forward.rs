@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 /// How long a client may take to open both streams of a connection.
 const PAIR_TIME: Duration = Duration::from_secs(30);
-/// The maximum number of connections with only one open stream. Further ones are refused.
+/// The maximum number of connections with only one open stream. Further connections are refused.
 const PAIRS_MAX: usize = 256;
 /// The maximum number of ports of one WebSocket: each has two channels, which are numbered by one byte.
 pub const PORTS_MAX: usize = 127;

@@ -2,9 +2,9 @@
 //!
 //! [`spdy`] is the older protocol, [`websocket`] the newer one. [`remote`] (exec and attach) and [`forward`] (port
 //! forwarding) are the same over both protocols, so a server need not know which protocol the client has chosen.
-//! [`upgrade`] reads the requested protocol from a request, and makes the response that switches protocols. No part
-//! opens a socket or knows pods. The memory for data in both directions is bounded, and every wait for the other side
-//! has a deadline.
+//! [`upgrade`] reads the requested protocol from a request, and makes the response that switches protocols. This crate
+//! opens no socket, and has no code for pods. The memory for data in both directions is bounded, and every wait for the
+//! other side has a deadline.
 //!
 //! A kubelet's server, over any HTTP library that hands out the connection after the answer:
 //!

@@ -74,7 +74,7 @@ pub const REMOTE_COMMAND_WEBSOCKET: &[&str] = &[
 pub const PORT_FORWARD_SPDY: &[&str] = &["portforward.k8s.io"];
 pub const PORT_FORWARD_WEBSOCKET: &[&str] =
     &["", "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "SPDY/3.1+portforward.k8s.io"];
-/// For logs: a single stream without channel bytes.
+/// The subprotocols for logs, which are a single stream without channel bytes.
 pub const LOG_WEBSOCKET: &[&str] = &["", "binary.k8s.io", "base64.binary.k8s.io"];
 
 /// The protocol that the request asks for; `None` for an ordinary request.
@@ -137,7 +137,7 @@ fn spdy(headers: &HeaderMap, known: &[&'static str]) -> Result<(Response<()>, Ag
     Ok((response, Agreed { wire: UpgradeProtocol::Spdy, protocol: (*protocol).to_owned() }))
 }
 
-/// The subprotocols that a WebSocket client offers, without those that carry a token.
+/// The subprotocols that a WebSocket client offers, except the subprotocols that carry a token.
 pub fn offered(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     tokens(headers, &SEC_WEBSOCKET_PROTOCOL).filter(|token| !token.starts_with(BEARER)).take(PROTOCOLS_MAX)
 }

@@ -242,7 +242,7 @@ as_items! { SerializeTuple serialize_element; SerializeTupleStruct serialize_fie
 struct FieldsSerializer {
     variant: Option<&'static str>,
     fields: Vec<(CompactString, Value)>,
-    /// The name of the field whose value comes next.
+    /// The name of the field whose value is serialized next.
     name: Option<CompactString>,
 }
 

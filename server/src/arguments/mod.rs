@@ -20,7 +20,7 @@ const FAULTS_MAX: usize = 100;
 
 /// The result of reading arguments.
 pub struct Read {
-    /// The matches without the faulty arguments; `None` if the faulty ones could not be singled out.
+    /// The matches without the faulty arguments; `None` if the faulty arguments could not be found.
     pub matches: Option<ArgMatches>,
     pub faults: Vec<String>,
     /// Whether the command is one of Kubernetes' components.
@@ -92,8 +92,8 @@ fn offender(error: &clap::Error) -> Option<(String, Option<String>)> {
     name.starts_with('-').then(|| (name.to_owned(), value))
 }
 
-/// Removes an option together with its value: every occurrence, or only those with the given value. Returns whether
-/// anything was removed.
+/// Removes an option together with its value: every occurrence, or only the occurrences with the given value. Returns
+/// whether anything was removed.
 fn leave_out(arguments: &mut Vec<OsString>, name: &str, value: Option<&str>) -> bool {
     let before = arguments.len();
     let mut kept = Vec::with_capacity(before);

@@ -36,7 +36,8 @@ pub struct CredentialArgs {
     /// Private key that signs service account tokens, in PEM.
     #[arg(long, value_name = "FILE")]
     pub service_account_signing_key_file: Option<PathBuf>,
-    /// Issuer of service account tokens. Repeatable: new tokens name the first issuer, tokens of all are accepted.
+    /// Issuer of service account tokens. Repeatable: new tokens name the first issuer, tokens of all these issuers are
+    /// accepted.
     #[arg(long, value_name = "URL")]
     pub service_account_issuer: Vec<String>,
     /// Audiences of the API: a service account token must be for one of them [default: the issuer].
@@ -113,10 +114,10 @@ pub struct AuthenticationArgs {
     /// this server].
     #[arg(long, value_name = "URL")]
     pub service_account_jwks_uri: Option<String>,
-    /// Maximum lifetime of service account tokens; 0 for no limit but that of the API.
+    /// Maximum lifetime of service account tokens; 0 for no limit except the limit of the API.
     #[arg(long, default_value = "0", value_parser = parse_duration, value_name = "DURATION")]
     pub service_account_max_token_expiration: Duration,
-    /// Tokens that kubelets request for pods are valid for a year, for clients that never reload their token.
+    /// Make the tokens that kubelets request for pods valid for a year, because some clients never reload their token.
     #[arg(long, default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub service_account_extend_token_expiration: bool,
 }

@@ -21,7 +21,7 @@ use std::time::Duration;
 /// The feature gate of taints of devices.
 pub const DEVICE_TAINTS: &str = "DRADeviceTaints";
 
-/// The options of `holdfast controller-manager` in addition to those that every component has.
+/// The options of `holdfast controller-manager` in addition to the options that every component has.
 #[derive(clap::Args, Debug)]
 #[group(skip)]
 pub struct Args {
@@ -37,7 +37,7 @@ pub struct Args {
     /// CA certificates for the API server, published in every namespace and in the Secrets of service account tokens.
     #[arg(long, value_name = "FILE")]
     root_ca_file: Option<PathBuf>,
-    /// Provision volumes for claims whose StorageClass asks for it.
+    /// Provision volumes for claims whose StorageClass names a provisioner.
     #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     enable_dynamic_provisioning: bool,
     /// Provision volumes as folders on the node; for tests on one node.
@@ -76,8 +76,8 @@ pub struct Args {
     services: ServiceArgs,
     #[command(flatten)]
     ranges: node_ranges::Args,
-    /// Keep a volume attached to a node that is not ready as long as the node reports it in use. Without this it is
-    /// detached after six minutes.
+    /// Keep a volume attached to a node that is not ready as long as the node reports it in use. Without this option
+    /// the volume is detached after six minutes.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     disable_force_detach_on_timeout: bool,
     /// Private key that signs service account tokens for Secrets. Without it such Secrets get no token.
@@ -88,7 +88,7 @@ pub struct Args {
     pub controller_shutdown_timeout: Duration,
     #[command(flatten)]
     signing: signing::Args,
-    /// Lifetime of signed certificates, unless a request asks for a shorter one.
+    /// Lifetime of signed certificates, unless a request asks for a shorter lifetime.
     #[arg(long, default_value = "8760h0m0s", value_parser = parse_duration, value_name = "DURATION")]
     cluster_signing_duration: Duration,
     #[command(flatten)]
@@ -105,7 +105,7 @@ struct AutoscalingArgs {
     /// How often each autoscaler is evaluated.
     #[arg(long, default_value = "15s", value_parser = parse_duration, value_name = "DURATION")]
     horizontal_pod_autoscaler_sync_period: Duration,
-    /// How far back recommendations are considered before scaling down; the highest one wins.
+    /// How far back recommendations are considered before scaling down; the highest recommendation is used.
     #[arg(long, default_value = "5m0s", value_parser = parse_duration, value_name = "DURATION")]
     horizontal_pod_autoscaler_downscale_stabilization: Duration,
     /// How far usage may be from its target, as a share, before the number of pods changes.
@@ -136,7 +136,7 @@ impl AutoscalingArgs {
     }
 }
 
-/// How the addresses behind Services are written down.
+/// How Endpoints and EndpointSlices are written.
 #[derive(clap::Args, Debug)]
 #[group(skip)]
 #[command(next_help_heading = "Addresses of Services")]

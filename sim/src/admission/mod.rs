@@ -505,7 +505,8 @@ impl Site {
         ensure(self.hooks.waiting() == 0, || "a webhook is asked for what happened long ago".into())
     }
 
-    /// From now on all webhooks allow. Every request must be answered, and quotas must count the existing objects.
+    /// From now on all webhooks allow every request. Every request must be answered, and quotas must count the existing
+    /// objects.
     fn rest(&mut self) -> CheckResult {
         for _ in 0..ROUNDS_MAX {
             for at in (0..self.pending.len()).rev() {

@@ -35,7 +35,7 @@ struct Registration {
 }
 
 impl Past {
-    /// Learns the records appended since the last call.
+    /// Reads the records appended since the last call.
     pub fn learn(&mut self, log: &dyn LogRead, state: &State) -> CheckResult {
         let fresh = log.scan(None, self.last, usize::MAX).map_err(|fault| fault.to_string())?;
         for record in fresh {
@@ -134,7 +134,7 @@ pub fn check_reply(past: &Past, hooks: &Hooks, log: &dyn LogRead, order: &Order,
     let record = log.read(entry.offset).map_err(|fault| fault.to_string())?.ok_or("there is no such event")?;
     ensure(record.actor.request_id == order.id, || format!("version {} is another's", entry.offset))?;
     ensure(object["data"]["v"] == order.value.as_str(), || format!("it says {}", object["data"]["v"]))?;
-    // The request was judged on a version before that of its own event.
+    // The request was judged on a version before the version of its own event.
     let (from, to) = (order.from, Offset(entry.offset.0 - 1));
     let is_bad = order.value.starts_with(BAD);
     ensure(!(is_bad && past.policy_all_the_while(from, to)), || "the policy was passed by".into())?;
@@ -186,7 +186,8 @@ fn check_webhook(
     ensure(has_agreed || is_forgiven, || format!("{name} was there all the while, and has not agreed"))
 }
 
-/// Whether two objects agree in what clients and webhooks set; versions and managers are set by the server.
+/// Whether two objects agree in the fields that clients and webhooks set. Versions and managers, which the server sets,
+/// may differ.
 fn alike(one: &Value, other: &Value, part: &str) -> bool {
     match part {
         "metadata" => one[part]["annotations"] == other[part]["annotations"],

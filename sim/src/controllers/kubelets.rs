@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 const LEASES: &str = "kube-node-lease";
 const RENEWED_SECONDS: i64 = 10;
-/// How many of the four nodes may be silent, so that controllers can still tell a lost node from a lost zone.
+/// How many of the four nodes may be silent, so that controllers can still distinguish a lost node from a lost zone.
 const SILENT_MAX: usize = 2;
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
@@ -90,7 +90,7 @@ impl Kubelets {
     }
 }
 
-/// Checks that pods which were available before nodes came back still are.
+/// Checks that the pods which were available before the silent nodes reported again are still available.
 pub fn check_kept(cluster: &Cluster, safe: &[String]) -> CheckResult {
     let lost = safe.iter().find(|uid| !cluster.by_uid(uid).is_some_and(is_available));
     ensure(lost.is_none(), || format!("a pod breaks because a node comes back: {lost:?}"))

@@ -16,7 +16,7 @@ const MOST: i64 = 6;
 const UNIT: i64 = 60;
 const UNITS_MAX: usize = 14;
 
-/// The autoscaler; the Deployment itself is like any other.
+/// The HorizontalPodAutoscaler. The Deployment that it scales is a usual Deployment.
 pub fn autoscaler() -> Value {
     let metric = json!({"type": "Resource", "resource": {"name": "cpu",
         "target": {"type": "AverageValue", "averageValue": format!("{TARGET}m")}}});

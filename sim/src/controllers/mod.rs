@@ -410,7 +410,7 @@ impl Site {
         Ok(())
     }
 
-    /// No new requests come, and everything in progress ends.
+    /// No new requests are made, and everything in progress ends.
     fn rest(&mut self) -> CheckResult {
         self.end_of_rival()?;
         for deed in people::settle(&self.cluster) {

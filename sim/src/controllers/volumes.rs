@@ -17,7 +17,7 @@ pub fn founded() -> Value {
         "metadata": {"name": "own", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}})
 }
 
-/// A user creates a claim, uses one, or deletes one.
+/// A user creates, uses or deletes a claim.
 pub fn draw(cluster: &Cluster, dice: &mut Dice, number: usize) -> Option<UserRequest> {
     let claim = dice.pick(&["v0", "v1"]);
     match (dice.below(4), cluster.named(CLAIMS, claim)) {

@@ -20,7 +20,7 @@ pub struct Instant(u64);
 #[derive(Default)]
 pub struct History {
     ended: u64,
-    /// By storage path and key.
+    /// The answers about each object, by storage path and key.
     objects: BTreeMap<String, BTreeMap<String, Register>>,
 }
 

@@ -82,7 +82,7 @@ fn two_phases(record: &Record, before: &Value, last: &Value) -> CheckResult {
     ensure(!unfinished, || "a namespace went before it was finalized".into())
 }
 
-/// The event is exactly what the request asked for.
+/// Checks that the event makes exactly the change that the request describes.
 fn obeys(twin: &Twin, record: &Record, object: &Value, before: Option<&ObjectVersion>, order: &Order) -> CheckResult {
     ensure(!order.request.options.dry_run, || "a dry run was stored".into())?;
     ensure(order.through.is_none(), || "its path leads nowhere".into())?;
@@ -143,8 +143,8 @@ fn obeys(twin: &Twin, record: &Record, object: &Value, before: Option<&ObjectVer
             let shown = |document: &Value| custom::shown(law, document, None);
             let old = account.map(|account| shown(&account));
             let verdict = managed(record, object, old.as_ref(), order);
-            // If only a default changes, the managed fields are unchanged, including those of versions no longer
-            // served.
+            // If only a default changes, the managed fields are unchanged, including the managed fields of versions
+            // that are no longer served.
             let same =
                 before.map(|before| shown(&before.document)).filter(|old| found == ObjectShape::of(order.sort, old));
             verdict.or_else(|why| same.map_or(Err(why), |old| managed(record, object, Some(&old), order)))

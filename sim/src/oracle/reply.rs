@@ -26,7 +26,7 @@ use std::sync::Arc;
 pub struct Window {
     pub from: u64,
     pub to: u64,
-    /// The log failed at some time in between.
+    /// Whether the log failed between these two events.
     pub trouble: bool,
     /// Whether the log failed because the disk was full.
     pub full: bool,
@@ -301,7 +301,8 @@ fn namespaces<'a>(twin: &'a Twin, order: &Order, window: Window) -> Vec<Option<&
     twin.versions_within(&place, window.from, window.to)
 }
 
-/// The object had another version or UID than the client insists on, or a binding came too late.
+/// The object had another version or UID than the client insists on, or a pod to bind already had a node or was being
+/// deleted.
 fn conflicts(order: &Order, versions: &[Option<&ObjectVersion>]) -> bool {
     versions.iter().any(|version| {
         let act = &order.act;
@@ -313,8 +314,8 @@ fn conflicts(order: &Order, versions: &[Option<&ObjectVersion>]) -> bool {
     })
 }
 
-/// Whether a Service could not get an address or port: none was left, another Service had it, or the Service's own must
-/// not change.
+/// Whether a Service could not get an address or port: none was left, another Service had it, or the Service had
+/// another address or port, which must not change.
 fn is_unavailable(
     twin: &Twin,
     order: &Order,

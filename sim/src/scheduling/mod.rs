@@ -356,7 +356,7 @@ impl Site {
         Ok(())
     }
 
-    /// No new changes come, and everything in progress ends.
+    /// No new changes are made, and everything in progress ends.
     fn rest(&mut self) -> CheckResult {
         for pause in PAUSES_MILLIS {
             let mut busy = true;

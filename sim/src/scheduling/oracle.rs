@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 pub const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 
-/// At any moment: no pod is bound twice. With a single scheduler no node is overcommitted, no host port is used twice,
+/// At any moment, no pod is bound twice. With a single scheduler no node is overcommitted, no host port is used twice,
 /// and no anti-affinity is violated.
 pub fn check(trial: &Trial, bound: &mut BTreeMap<String, String>, rivals: bool) -> CheckResult {
     let pods = trial.list("pods");

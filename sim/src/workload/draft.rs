@@ -263,7 +263,7 @@ fn apply_some(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, 
         if !fits || dice.chance(60) {
             continue;
         }
-        // The value is often the present one, so that several managers own the field.
+        // The value is often the present value, so that several managers own the field.
         let there = seen.map(|seen| field.of(seen).clone()).filter(|value| !value.is_null());
         let value = match (there, field) {
             (Some(there), _) if dice.chance(50) => there,
@@ -285,7 +285,7 @@ fn apply_some(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, 
 fn report(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, seen: Option<&Value>) -> Draft {
     let (status, shown) = match sort {
         Sort::Deployment => {
-            // Zero is omitted.
+            // The generation is at least 1, because the core omits a zero.
             let generation = 1 + dice.below(20) as i64;
             (generation.to_string(), json!({"observedGeneration": generation}))
         }
@@ -377,7 +377,7 @@ fn evict(dice: &mut Dice, namespace: Option<&str>, name: &str, seen: Option<&Val
     });
     let act = Act::Delete { grace, policy: None, uid: uid.clone(), version: None };
     let mut draft = Draft::new(act, Verb::Create, body, Format::Json).on("eviction");
-    // The transport reads these from the body.
+    // The transport reads these options from the body.
     draft.options.delete.grace_period_seconds = grace;
     draft.options.delete.precondition_uid = uid;
     draft

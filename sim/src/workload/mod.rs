@@ -1,4 +1,4 @@
-//! The requests of simulated clients: few names in few namespaces, so that they collide.
+//! The requests of simulated clients. The objects have few names in few namespaces, so that requests collide.
 
 mod draft;
 mod fresh;
@@ -104,7 +104,7 @@ pub fn order(dice: &mut Dice, seen: &State, twin: &Twin, id: String) -> Order {
     }
     .to_owned();
     if dice.chance(15) && sort != Sort::CustomResourceDefinition {
-        // An object whose name the server may have generated.
+        // The request is about an existing object, whose name the server may have generated.
         let prefix = holdfast_core::state::prefix(namespace.as_deref());
         let keys: Vec<&str> = seen.scan(kind, &prefix, None).map(|(key, _)| &**key).collect();
         if !keys.is_empty() {
@@ -122,7 +122,7 @@ pub fn order(dice: &mut Dice, seen: &State, twin: &Twin, id: String) -> Order {
     let named = draft.verb != Verb::Create || draft.subresource.is_some();
     let mut version = version;
     if sort.is_custom() && draft.format != Format::ApplyPatch && draft.subresource != Some("scale") {
-        // Any version of the kind can be used; the document has it.
+        // Any served version of the kind can be used; a document in JSON names this version.
         let served = &seen.kind(kind).versions;
         version = dice.below(served.len());
         if draft.body.is_object() && draft.format == Format::Json {

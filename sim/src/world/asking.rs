@@ -285,7 +285,8 @@ impl World {
         Ok(())
     }
 
-    /// A client of another server that appends to the same log: at once, or just before this server's next batch.
+    /// A client writes through another server, which appends to the same log at once, or just before this server's next
+    /// batch.
     pub fn append_from_other_server(&mut self) -> CheckResult {
         let seen = self.server.engine.snapshot();
         let id = self.id("o");

@@ -1,4 +1,4 @@
-//! The end of a server's life by a crash at any point, and how the world comes to rest.
+//! Ends a server by a crash at any point, and brings the simulated world to rest.
 
 use super::World;
 use crate::coverage::{Mark, saw};

@@ -271,7 +271,7 @@ impl World {
         }
     }
 
-    /// The newest snapshot, or an old one, as clients with stale caches use.
+    /// The newest snapshot, or an old snapshot, which a client with a stale cache would have.
     fn some_snapshot(&mut self) -> Arc<State> {
         if self.seen.is_empty() || self.dice.chance(60) {
             return self.server.engine.snapshot();

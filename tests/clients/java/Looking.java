@@ -1,4 +1,4 @@
-// The Java client (fabric8) looks into a container: logs, commands, an attachment, files both ways, a forwarded port.
+// Tests the Java client (fabric8) with a container: logs, commands, attaching, copying files, a forwarded port.
 
 import static java.nio.charset.StandardCharsets.UTF_8;
 
@@ -60,7 +60,7 @@ public class Looking {
         is("out\n", out.toString(UTF_8));
         is("wrong\n", error.toString(UTF_8));
 
-        // Input, and its end.
+        // The command reads its input to the end.
         out.reset();
         byte[] much = "b\na\n".repeat(20_000).getBytes(UTF_8);
         try (ExecWatch command = container.readingInput(new ByteArrayInputStream(much)).writingOutput(out)
@@ -69,7 +69,7 @@ public class Looking {
         }
         is("20000 a 20000 b", String.join(" ", out.toString(UTF_8).trim().split("\\s+")));
 
-        // A terminal.
+        // The command runs on a terminal.
         out.reset();
         try (ExecWatch terminal = container.redirectingInput().writingOutput(out).withTTY().exec("sh")) {
             terminal.resize(100, 30);
@@ -86,7 +86,7 @@ public class Looking {
             attached.getInput().write("hello\n".getBytes(UTF_8));
             attached.getInput().flush();
             String line = lines.readLine();
-            // What was put out before may come first.
+            // Output from before the attachment may be received first.
             is("got hello", "begun".equals(line) ? lines.readLine() : line);
         }
     }

@@ -1,5 +1,5 @@
-// A kine for tests: its server, which accepts Kubernetes' transactions alone, in front of its store in memory or of
-// SQLite, which most users have. kine's own program would have all its databases compiled.
+// A kine for tests: kine's server, which accepts only Kubernetes' transactions, in front of its store in memory or of
+// SQLite, which most users of kine have. Building kine's own program would compile the drivers of all its databases.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// The release that it says it is, as kine's program does.
+// The release of etcd that this program reports, which is the same as in kine's own program.
 const emulated = "3.5.13"
 
 // usage: kine ADDRESS [FILE]     FILE: the database of SQLite
@@ -47,7 +47,8 @@ func store(ctx context.Context, files []string) (server.Backend, error) {
 		_, backend, err := memory.New(ctx, &sync.WaitGroup{}, &drivers.Config{})
 		return backend, err
 	}
-	// The defaults of kine's program, but that less is kept of what is compacted. It compacts nothing by itself.
+	// These are the defaults of kine's own program, except that fewer revisions are kept after a compaction. The
+	// program does not compact by itself.
 	config := drivers.Config{
 		DataSourceName:       files[0] + "?" + sqlite.DefaultParams,
 		ConnectionPoolConfig: generic.ConnectionPoolConfig{},

@@ -1,4 +1,4 @@
-//! Plays scenarios of controllers against a server, and compares the results with those of Kubernetes.
+//! Plays scenarios of controllers against a server, and compares the results with Kubernetes' results.
 //!
 //! Each scenario is a list of steps in a namespace of its own. After a while without changes, everything in the
 //! namespace is compared: objects, Events, the order of changes, and the life of each object. Values that a server is

@@ -36,7 +36,7 @@ fn any_of<'w>(words: impl Iterator<Item = &'w String>) -> Option<Regex> {
     (!escaped.is_empty()).then(|| pattern(&escaped.join("|")))
 }
 
-/// Components whose Events are not those of controllers.
+/// Components that write Events and are not controllers.
 const NOT_CONTROLLERS: &[&str] = &["kubelet", "default-scheduler", "kubemark", "kube-proxy", "hollow"];
 
 /// The path and kind of an object.
@@ -258,7 +258,7 @@ impl<'a> Names<'a> {
             let involved = &event["involvedObject"];
             let name = self.text(&text(&involved["name"]));
             let message = self.text(&text(&event["message"])).replace("(combined from similar events): ", "");
-            // Names of pods that were never created.
+            // The message may contain names of pods that were never created.
             let made = pattern(&format!(r"({}-)[bcdfghjklmnpqrstvwxz2456789]{{5}}\b", regex::escape(&name)));
             let message = made.replace_all(&message, "$1*").into_owned();
             let key = [text(&involved["kind"]), name, text(&event["type"]), text(&event["reason"]), message, component];

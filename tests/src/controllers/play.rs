@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 const WAIT_MAX: f64 = 90.0;
 /// How long a namespace may stay busy.
 const BUSY_MAX: Duration = Duration::from_secs(25);
-/// How late Events may come.
+/// How late Events may be written.
 const LATE_MAX: Duration = Duration::from_secs(20);
 
 /// Plays a scenario in a namespace of its own. Returns the results, or the step that failed.
@@ -79,7 +79,7 @@ impl Play<'_> {
         }
         self.settle().await;
         let (mut got, began) = (self.observe().await, Instant::now());
-        // A busy server writes Events late, so wait for the expected ones.
+        // A busy server writes Events late, so wait for the expected Events.
         while !self.has_all_events(&got) && began.elapsed() < LATE_MAX {
             sleep(Duration::from_secs(1)).await;
             got = self.observe().await;

@@ -270,7 +270,8 @@ pub fn has(version: &str) -> bool {
     folder().join(version).join("etcd").exists()
 }
 
-/// A program of a release: `etcd`; `etcdctl` of 3.4 and the newest; `etcdutl` of the newest.
+/// A program of a release. Every release has `etcd`, 3.4 and the newest release have `etcdctl`, and only the newest
+/// release has `etcdutl`.
 pub fn program(version: &str, name: &str) -> PathBuf {
     let path = folder().join(version).join(name);
     assert!(

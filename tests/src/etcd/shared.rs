@@ -1,5 +1,5 @@
 //! One etcd for all servers of a test file, if `STORE=etcd` is set: then the same tests show that servers on etcd
-//! behave like servers on a log of their own.
+//! behave like servers with a local log.
 
 use super::{Cluster, NEWEST};
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -1,8 +1,8 @@
 //! Checks the guarantees of watches: a watch shows all selected events since its beginning, in order, each event once,
 //! and transactions as a whole.
 //!
-//! The events of the store itself are the truth. The guarantees are those that etcd gives for its watches, in terms of
-//! Kubernetes' API.
+//! The events of the store itself are the truth. The guarantees are the guarantees that etcd gives for its watches, in
+//! terms of Kubernetes' API.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -50,19 +50,19 @@ pub enum Guarantee {
     Filter,
     /// Versions do not decrease.
     Ordered,
-    /// No event comes twice.
+    /// No event is shown twice.
     Unique,
-    /// All events of one transaction are shown before any later one.
+    /// All events of one transaction are shown before any later event.
     Atomic,
-    /// No event between two shown ones is missing.
+    /// No event between two shown events is missing.
     Reliable,
-    /// The first event is the first one after the version at which the watch begins.
+    /// The first shown event is the first written event after the version at which the watch begins.
     Resumable,
-    /// A bookmark comes after all events up to its version, and before all later ones.
+    /// A bookmark is shown after all events up to its version, and before all later events.
     Bookmarkable,
     /// A deletion shows the deleted object.
     Previous,
-    /// New objects are added, existing ones modified.
+    /// The events of new objects are additions, and the events of existing objects are modifications.
     IsCreate,
     /// Every shown event was written.
     Known,

@@ -1,7 +1,7 @@
 //! Plays recorded scenarios of Kubernetes' API server, setup by setup, against a server with the same options.
 //!
 //! Start at [`Recording`]. A [`RecordedSetup`] is the server of one setup, with the servers that it calls: webhooks, an
-//! OpenID Connect issuer, and authorities. `answer` decides what of an answer is compared, and how.
+//! OpenID Connect issuer, and authorities. The module `answer` decides which parts of an answer are compared, and how.
 
 mod answer;
 mod issuer;

@@ -120,7 +120,7 @@ fn write_keys(folder: &Folder, authority: &Authority, hooks: &Hooks) -> Vec<(Str
     ]
 }
 
-/// Writes the files of a setup; returns its options, which override those of `base`.
+/// Writes the files of a setup; returns its options, which override the options in `base`.
 pub fn prepare(folder: &Folder, base: &[&str], setup: &Value, names: &[(String, String)]) -> Vec<String> {
     let place = folder.path().to_str().expect("UTF-8");
     let fill = |text: &str| filled(text, names).replace("<dir>", place);

@@ -22,7 +22,7 @@ impl Agreement {
     }
 }
 
-/// Compares answers with the expected ones of the script.
+/// Compares answers with the expected answers of the script.
 pub fn compare(script: &Script, got: &[Value]) -> Agreement {
     let want: Vec<Value> = script.answers.iter().cloned().map(settle).collect();
     let all = |same: fn(&Value, &Value) -> bool| want.iter().zip(got).all(|(want, got)| same(want, got));

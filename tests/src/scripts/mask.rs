@@ -59,7 +59,7 @@ pub struct Mask {
     pub word: String,
     pub namespace: String,
     pub octets: (String, String),
-    /// Everything that was sent: values in it were not chosen by the server.
+    /// Everything that the script sent. The server did not choose the values in this text.
     sent: String,
     prefixes: BTreeSet<String>,
     generated: BTreeMap<String, String>,

@@ -1,4 +1,4 @@
-//! Plays scripts of requests against a server, and compares the answers with those of Kubernetes.
+//! Plays scripts of requests against a server, and compares the answers with Kubernetes' answers.
 //!
 //! Values that differ from run to run are masked on both sides: `$RV` for versions, `$UUID`, `$TIME`, `$GEN` for
 //! generated suffixes, `$IP`, `$PORT`, `$TOKEN`, `$CONTINUE`, `$AGE`, `$HOST`. The syntax of scripts is described at
@@ -33,7 +33,7 @@ pub struct Script {
 pub struct ExpectedCall {
     pub method: String,
     pub path: String,
-    /// More headers; `null` removes a default one.
+    /// More headers; `null` removes a default header.
     #[serde(default)]
     pub headers: BTreeMap<String, Option<String>>,
     pub body: Option<String>,

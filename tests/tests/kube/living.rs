@@ -218,7 +218,7 @@ async fn pods_from_their_beginning_to_their_end() {
     let kept = pods.patch_ephemeral_containers("lives", &params, &gone).await;
     refused(kept, 422, "Invalid", "existing ephemeral containers");
 
-    // An in-place resize.
+    // Resizes a container of the running pod.
     let more =
         Patch::Strategic(json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}]}}));
     refused(pods.patch_resize("lives", &params, &more).await, 422, "Invalid", "Pod QOS Class may not change");

@@ -64,7 +64,7 @@ impl Cluster {
         Api::namespaced(self.client.clone(), "default")
     }
 
-    /// A client with a token only; `None` if the transport knows users without tokens.
+    /// A client with a token only; `None` if the transport identifies users without tokens.
     async fn with_token(&self, token: &str) -> Option<Client> {
         let Served::Https(server, _) = &self.server else { return None };
         let text = kube::config::Kubeconfig::read_from(server.kubeconfig()).expect("read the kubeconfig");

@@ -74,7 +74,7 @@ pub async fn bookmarks_and_initial_events(cluster: Cluster) {
     refused(cluster.raw(request).await, 422, "Invalid", "sendInitialEvents requires setting resourceVersionMatch");
 }
 
-/// An object that enters a selection comes as ADDED, one that leaves it as DELETED.
+/// A watch reports an object that enters its selection as ADDED, and an object that leaves it as DELETED.
 pub async fn watching_a_selection(cluster: Cluster) {
     let api: Api<ConfigMap> = cluster.api();
     api.create(&PostParams::default(), &labelled("one", "in")).await.unwrap();
@@ -111,7 +111,7 @@ pub async fn watchers_and_reflectors(cluster: Cluster) {
         let follower = tokio::spawn(stream.for_each(|_| async {}));
         reader.wait_until_ready().await.expect("the reflector lives");
         assert_eq!(reader.state().len(), 5);
-        // Over several watches, because each ends after two seconds.
+        // The rounds take longer than one watch, because each watch ends after two seconds.
         for round in 0..6 {
             let text = format!("round {round}");
             let patch = Patch::Merge(json!({"data": {"text": text}}));

@@ -38,23 +38,23 @@ async fn what_must_not_be_reached_is_not() {
     cluster.node("itself", &address, own).await;
     cluster.pod("itself", "itself").await;
     admin.get(&format!("{PODS}/itself/log")).await.expect(400);
-    // A certificate of another authority.
+    // This kubelet has a certificate of another authority.
     let other = Kubelet::start(cluster.kubelet.address.ip(), &Authority::new("others"), &address).await;
     cluster.node("other", &address, other.address.port()).await;
     cluster.pod("other", "other").await;
     let message =
         admin.get(&format!("{PODS}/other/log")).await.expect(500).json()["message"].as_str().unwrap().to_owned();
     assert!(message.contains("x509"), "{message}");
-    // A certificate for another name.
+    // This kubelet has a certificate for another name.
     let named = Kubelet::start(cluster.kubelet.address.ip(), &cluster.authority, "elsewhere.example.com").await;
     cluster.node("named", &address, named.address.port()).await;
     cluster.pod("named", "named").await;
     admin.get(&format!("{PODS}/named/log")).await.expect(500);
-    // A redirect.
+    // The kubelet answers this request with a redirect.
     let path = format!("{PODS}/moved/exec?command=ls&stdout=true");
     let answer = admin.send(Method::POST, &path, &spdy, "").await.expect(500);
     assert_eq!(answer.json()["message"], "invalid upgrade response: status code 302");
-    // No upgrade at all.
+    // This request asks for no upgrade.
     let path = format!("{PODS}/web/exec?command=ls&stdout=true");
     let answer = admin.send(Method::POST, &path, &[], "").await.expect(400);
     assert_eq!(answer.json()["message"], "Upgrade request required");
@@ -139,7 +139,7 @@ async fn upgrades_that_cannot_be_are_refused() {
 async fn a_kubelet_that_answers_rubbish_or_without_end_is_an_error() {
     let Some(cluster) = Cluster::start(&["web", "endless", "headers", "moved", "rubbish"]).await else { return };
     let address = cluster.kubelet.address.ip().to_string();
-    // Listens, but speaks no TLS.
+    // The program at this address accepts connections, and does not speak TLS.
     let listener = tokio::net::TcpListener::bind((address.as_str(), 0)).await.expect("a port");
     cluster.node("garbage", &address, listener.local_addr().expect("an address").port()).await;
     cluster.pod("garbage", "garbage").await;
@@ -170,7 +170,7 @@ async fn a_kubelet_that_answers_rubbish_or_without_end_is_an_error() {
         let status = status_of(&cluster, &path).await;
         assert_eq!((&status["status"], &status["code"]), (&json!("Failure"), &json!(500)), "{pod}: {status}");
     }
-    // Malformed frames after the upgrade.
+    // The kubelet sends malformed frames after the upgrade.
     let status = status_of(&cluster, &format!("{PODS}/rubbish/exec?stdout=true")).await;
     assert_eq!(status["status"], "Failure", "{status}");
     serving.abort();

@@ -19,7 +19,7 @@ use crate::Args;
 pub struct Access {
     pub host: String,
     pub port: u16,
-    /// `None` for `http://`: HTTP/2 with prior knowledge.
+    /// `None` for `http://`, which is HTTP/2 without TLS and with prior knowledge.
     pub tls: Option<Tls>,
     pub authorization: Option<HeaderValue>,
 }

@@ -1,5 +1,5 @@
-//! An HTTP/2 connection, and a pool of them. It sends requests, counts the bytes of response bodies, and keeps only the
-//! beginning and the end of each body.
+//! An HTTP/2 connection, and a pool of connections. A connection sends requests, counts the bytes of response bodies,
+//! and keeps only the beginning and the end of each body.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -190,7 +190,7 @@ impl Store {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let line = Bytes::from(format!("{}\n", json!({"type": "MODIFIED", "object": object})));
-        // The only part of the Protobuf object that the client reads: the map's entry with the time.
+        // The client reads only one part of the Protobuf object, which is the map's entry with the time.
         let stamp = object["data"]["stamp"].as_str().unwrap_or_default();
         let entry = [&b"\x0a\x05stamp\x12"[..], &[stamp.len() as u8], stamp.as_bytes()].concat();
         let frame = Bytes::from([&(entry.len() as u32).to_be_bytes()[..], &entry].concat());

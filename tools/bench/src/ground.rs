@@ -1,4 +1,4 @@
-//! The namespace of a run: created before it, emptied and deleted after it.
+//! The namespace of a run. It is created before the run, and emptied and deleted after the run.
 
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,9 @@
 //! `holdfast bench`: measures how much an operation costs a Kubernetes API server.
 //!
 //! It works with any API server, over HTTP/2 with TLS. It reads the server's process time from `/proc`, because wall
-//! time says little on a machine that client and server share. For the same reason the client does little work: it
-//! counts the bytes of bodies without parsing them. Start with [`run`]; `load.rs` is the measuring loop, `operation.rs`
-//! and `fan_out.rs` define the measured operations.
+//! time measures the client's work, too, if client and server run on one machine. For the same reason the client does
+//! little work: it counts the bytes of bodies without parsing them. Start with [`run`]; `load.rs` is the measuring
+//! loop, `operation.rs` and `fan_out.rs` define the measured operations.
 
 mod access;
 mod client;
@@ -56,8 +56,7 @@ pub struct Args {
     /// Accept any server certificate.
     #[arg(long)]
     pub insecure: bool,
-    /// Ids of the server's processes, whose costs are measured and added up (for example those of kube-apiserver and
-    /// etcd).
+    /// Ids of the server's processes, whose costs are measured and added up (for example kube-apiserver and etcd).
     #[arg(long, value_delimiter = ',')]
     pub pid: Vec<u32>,
     /// Number of HTTP/2 connections that the workers share.

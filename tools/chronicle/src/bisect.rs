@@ -152,8 +152,8 @@ fn on_past(base: &Base, args: &Args, version: Offset) -> Result<ExitStatus> {
     command.status().with_context(|| format!("run {}", args.command[0].display()))
 }
 
-/// Runs the command with `holdfast run`. The failures of `holdfast run` are distinguished from those of the command by
-/// their messages.
+/// Runs the command with `holdfast run`. The messages distinguish failures of `holdfast run` from failures of the
+/// command.
 fn on_fork(folder: &Path, encryption: &EncryptionArgs, args: &Args, version: Offset) -> Result<ExitStatus> {
     let mut command = Command::new(std::env::current_exe().context("find this program")?);
     command.arg("run").arg("--from").arg(folder).args(["--at", &version.to_string()]).args(encryption.arguments());
@@ -172,7 +172,7 @@ fn on_fork(folder: &Path, encryption: &EncryptionArgs, args: &Args, version: Off
     Ok(output.status)
 }
 
-/// The versions that may be the first bad one.
+/// The versions that may be the first bad version.
 enum Candidates {
     All { after: Offset },
     Some(Vec<Offset>),
@@ -194,9 +194,9 @@ impl Candidates {
     }
 }
 
-/// The range of versions that may be the first bad one. It has one version, unless versions beside it were skipped. The
-/// last of `count` versions is bad, and the version before the first is good. `attempt` receives the number of attempts
-/// that are left.
+/// The range of versions that may be the first bad version. The range has one version, unless versions beside it were
+/// skipped. The last of `count` versions is bad, and the version before the first is good. `attempt` receives the
+/// number of attempts that are left.
 fn search(
     count: usize,
     mut attempt: impl FnMut(usize, u32) -> Result<Verdict>,
@@ -217,7 +217,7 @@ fn search(
     Ok(first..=bad)
 }
 
-/// The first bad event, or several events of which one is the first bad one.
+/// The first bad event, or several events of which one is the first bad event.
 struct FirstBad {
     events: Vec<Event>,
 }

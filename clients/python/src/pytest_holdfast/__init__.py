@@ -1,4 +1,4 @@
-"""Kubernetes clusters for tests: a server for the run, and a fork of what was prepared for every test.
+"""Kubernetes clusters for tests: one server for the test run, and a fork of the prepared cluster for every test.
 
 The pytest plug-in is in ``plugin``. Without pytest, use ``Server`` and ``Cluster`` alone::
 

@@ -1,4 +1,4 @@
-"""A cluster as clients reach it, and its forks."""
+"""A cluster, with its address and credentials for clients, and its forks."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from typing import Any, Mapping, Optional
 from urllib.parse import quote, urlsplit
 
 FORKS = "/holdfast/v1/forks"
-# Servers close connections on which nothing is said; one as old as this is not used again.
+# Servers close idle connections, so a connection that was idle for this time is not used again.
 IDLE_SECONDS_MAX = 10.0
 TIMEOUT_SECONDS = 60.0
 
 
 class HoldfastError(Exception):
-    """The server could not be started, or refused a request: then ``status`` has its answer, a ``Status``."""
+    """The server could not be started, or it refused a request, and ``status`` is the ``Status`` that it answered."""
 
     def __init__(self, message: str, code: int = 0, status: Optional[Mapping[str, Any]] = None) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class HoldfastError(Exception):
 
 
 class Wire:
-    """Requests to one server over one connection a thread."""
+    """Sends requests to one server, over one connection for each thread."""
 
     def __init__(self, url: str, ca_file: str, client_cert: str, client_key: str) -> None:
         parts = urlsplit(url)
@@ -57,7 +57,7 @@ class Wire:
             response = connection.getresponse()
             answer = response.status, response.read()
         except BaseException:
-            # What is left on the connection would be taken for the next answer.
+            # The rest of this answer would be read as the beginning of the next answer.
             connection.close()
             self._connections.open = None
             raise
@@ -66,10 +66,11 @@ class Wire:
 
 
 class Cluster:
-    """One cluster: how it is reached, and how it is forked. Every client works that takes a URL or a kubeconfig.
+    """One cluster, with its address, its credentials and its forks. Every client that accepts a URL or a kubeconfig can
+    use it.
 
-    A fork begins with everything that is in this cluster, and from then on the two see nothing of each other. It ends
-    with ``delete()``, at the end of a ``with`` block, or when nobody has used it for ``idle_seconds``.
+    A fork begins with the state of this cluster, and from then on the two clusters are independent. A fork ends with
+    ``delete()``, at the end of a ``with`` block, or after ``idle_seconds`` without requests and watches.
     """
 
     def __init__(
@@ -84,11 +85,11 @@ class Cluster:
         version: int = 0,
         parent: "Optional[Cluster]" = None,
     ) -> None:
-        #: As ``https://127.0.0.1:6443/forks/NAME``: without a slash at the end.
+        #: The URL, without a slash at the end, such as ``https://127.0.0.1:6443/forks/NAME``.
         self.url = url
-        #: Files in PEM: whom to trust, and who the administrator is.
+        #: PEM files with the server's certificate authority, and with the administrator's certificate and key.
         self.ca_file, self.client_cert, self.client_key = ca_file, client_cert, client_key
-        #: Of a fork: its name, and the last version that it has in common with its parent.
+        #: The name of a fork, the last version that the fork has in common with its parent, and the parent.
         self.name, self.version, self.parent = name, version, parent
         self._folder = folder
         self._kubeconfig: Optional[str] = None
@@ -99,7 +100,8 @@ class Cluster:
         return f"<holdfast cluster at {self.url}>"
 
     def fork(self, *, at: Optional[str] = None, idle_seconds: int = 3600) -> "Cluster":
-        """Another cluster that begins as this one is, or was at a version (``"42"``), a time or a time ago (``"-15m"``)."""
+        """Makes another cluster, which begins with the present state of this cluster, or with its state at a version
+        (``"42"``), a time or a duration before now (``"-15m"``)."""
         wanted: "dict[str, Any]" = {"idleSeconds": idle_seconds}
         if at is not None:
             wanted["at"] = at
@@ -119,7 +121,7 @@ class Cluster:
         )
 
     def delete(self) -> None:
-        """Ends a fork: its watches end, and requests to it find nothing. Ending it twice does nothing."""
+        """Ends a fork: its watches end, and requests to it get 404. Ending a fork twice has no effect."""
         if self.parent is None:
             raise HoldfastError("only a fork can be deleted: the cluster itself ends with its server")
         if self._is_deleted:
@@ -130,7 +132,7 @@ class Cluster:
         try:
             self.parent.request("DELETE", f"{FORKS}/{self.name}")
         except HoldfastError as error:
-            # It was idle for too long, or went with its parent.
+            # The fork was idle for too long and has ended, or has ended with its parent.
             if error.code != 404:
                 raise
 
@@ -155,7 +157,7 @@ class Cluster:
         content_type: str = "application/json",
         headers: Optional[Mapping[str, str]] = None,
     ) -> Any:
-        """Sends a request as the administrator, and gives back what the answer says in JSON; for what is no test of a
+        """Sends a request as the administrator, and returns the JSON of the answer. Use it for steps that do not test a
         client. ``headers`` may name another user: ``{"Impersonate-User": "jane"}``."""
         sent = {"Accept": "application/json", **(headers or {})}
         encoded = None
@@ -170,12 +172,12 @@ class Cluster:
         return said
 
     def at(self, moment: str) -> str:
-        """The URL of this cluster as it was at a version, a time or a time ago: to read, with any client."""
+        """The URL at which clients can read this cluster as it was at a version, a time or a duration before now."""
         return f"{self.url}/at/{quote(moment, safe='')}"
 
     @property
     def kubeconfig_dict(self) -> "dict[str, Any]":
-        """A kubeconfig that needs no other file, as ``kubernetes.config.new_client_from_config_dict`` takes it."""
+        """A kubeconfig that needs no other file, for ``kubernetes.config.new_client_from_config_dict``."""
 
         def data(file: str) -> str:
             return base64.b64encode(Path(file).read_bytes()).decode()
@@ -201,7 +203,7 @@ class Cluster:
 
     @property
     def kubeconfig(self) -> str:
-        """The path of a kubeconfig file, written when it is first asked for."""
+        """The path of a kubeconfig file, which the first read of this property writes."""
         if self._kubeconfig is None:
             path = os.path.join(self._folder, f"{self.name or 'cluster'}.kubeconfig")
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
@@ -212,7 +214,7 @@ class Cluster:
 
     @property
     def env(self) -> "dict[str, str]":
-        """The environment of this process, in which programs find this cluster."""
+        """The environment of this process, with variables by which programs find this cluster."""
         return {**os.environ, "KUBECONFIG": self.kubeconfig, "HOLDFAST_URL": self.url, "USE_EXISTING_CLUSTER": "true"}
 
 

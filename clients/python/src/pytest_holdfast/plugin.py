@@ -1,4 +1,4 @@
-"""The fixtures. ``holdfast`` is the one that tests ask for; ``holdfast_prepared`` is the one that projects override."""
+"""The fixtures. Tests use the fixture ``holdfast``, and projects override the fixture ``holdfast_prepared``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _option(config: pytest.Config, name: str) -> str:
 
 @pytest.fixture(scope="session")
 def holdfast_server(pytestconfig: pytest.Config) -> Iterator[Server]:
-    """The server of this process; with pytest-xdist each worker has its own."""
+    """The server of this process. With pytest-xdist each worker has a server of its own."""
     server = Server(
         _option(pytestconfig, "binary") or None,
         from_folder=_option(pytestconfig, "from") or None,
@@ -49,14 +49,14 @@ def holdfast_server(pytestconfig: pytest.Config) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def holdfast_prepared(holdfast_server: Server) -> Cluster:
-    """What every test begins with. Override it in a ``conftest.py`` to put something there::
+    """The cluster with whose state every test begins. Override this fixture in a ``conftest.py`` to add objects::
 
         @pytest.fixture(scope="session")
         def holdfast_prepared(holdfast_prepared):
             subprocess.run(["kubectl", "apply", "-f", "crds/"], env=holdfast_prepared.env, check=True)
             return holdfast_prepared
 
-    A module or a package may prepare more for itself, in a fork of this one.
+    A module or a package may prepare more objects for its own tests, in a fork of this cluster.
     """
     return holdfast_server.cluster
 
@@ -69,8 +69,8 @@ def _holdfast_of_session(holdfast_prepared: Cluster) -> Iterator[Cluster]:
 
 @pytest.fixture
 def holdfast(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """A cluster of this test's own, which begins as ``holdfast_prepared`` is; with the scope ``session`` one that the
-    tests of that scope share."""
+    """A cluster for this test alone, which begins with the state of ``holdfast_prepared``. With the scope ``session``
+    all tests of that scope share one such cluster."""
     marker = request.node.get_closest_marker("holdfast")
     scope = marker.kwargs.get("scope") if marker else None
     scope = scope or _option(request.config, "scope") or SCOPES[0]
@@ -86,7 +86,7 @@ def holdfast(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @pytest.fixture
 def holdfast_env(holdfast: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    """The same, where the test and the programs that it starts find it through ``KUBECONFIG``."""
+    """The cluster of the fixture ``holdfast``, which the test and programs that it starts find by ``KUBECONFIG``."""
     monkeypatch.setenv("KUBECONFIG", holdfast.kubeconfig)
     monkeypatch.setenv("HOLDFAST_URL", holdfast.url)
     monkeypatch.setenv("USE_EXISTING_CLUSTER", "true")

@@ -1,4 +1,4 @@
-"""A server of this process: it ends with it, whatever happens."""
+"""A server that this process starts, and that ends with this process in any case."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ STOP_SECONDS_MAX = 10.0
 
 
 class Server:
-    """``holdfast run --for-parent``: an empty cluster in memory, or one that begins as a data folder's cluster is.
+    """Runs ``holdfast run --for-parent``: an empty cluster in memory, or a cluster that begins with the state of the
+    cluster in a data folder.
 
-    The server notices by the end of its standard input that nobody wants it any more, so one that a test run leaves
-    behind, killed or not, is never there.
+    The server ends when its standard input is closed, so it never outlives the test run, even if the run is killed.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Server:
         return line
 
     def stop(self) -> None:
-        """Ends the server with all its forks, and waits for it."""
+        """Ends the server with all its forks, and waits for its end."""
         process = getattr(self, "_process", None)
         if process is not None:
             for stream in (process.stdin, process.stdout):
@@ -92,7 +92,7 @@ class Server:
 
 
 def find(binary: Optional[str]) -> str:
-    """The program to run: the one that is named, here or in ``HOLDFAST_BINARY``, or ``holdfast`` in the PATH."""
+    """The program to run: ``binary``, or else the program in ``HOLDFAST_BINARY``, or else ``holdfast`` in the PATH."""
     named = binary or os.environ.get("HOLDFAST_BINARY") or "holdfast"
     found = shutil.which(named)
     if found is None:

@@ -26,7 +26,7 @@ const FAREWELL: [u8; 8] = *b"farewell";
 /// no error.
 const RESET_KEPT: usize = 256;
 
-/// The meaning of a client's bytes for the driver.
+/// An event that the driver must handle, decoded from a client's bytes.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "an event is looked at where it is told, and never kept")]
 pub enum Event<'a> {
@@ -177,7 +177,8 @@ impl Connection {
     }
 
     /// Ends the connection once its requests are answered, including requests that the client has already sent. A ping
-    /// follows the GOAWAY frame; its acknowledgement means that no earlier request is still to come.
+    /// follows the GOAWAY frame; its acknowledgement means that every request which the client sent before it received
+    /// the GOAWAY frame has arrived.
     pub fn shut_down(&mut self) {
         if self.leaving == Leaving::No && self.failed.is_none() {
             self.leaving = Leaving::Announced;

@@ -93,8 +93,8 @@ impl Encoder {
         }
     }
 
-    /// All headers of a map except those of an HTTP/1.1 connection. Returns whether a date and a length were among
-    /// them.
+    /// Writes all headers of a map except headers that describe an HTTP/1.1 connection. Returns whether a date and a
+    /// length were among them.
     pub fn headers(&mut self, headers: &HeaderMap, out: &mut Vec<u8>) -> PresentHeaders {
         let mut found = PresentHeaders::default();
         for (name, value) in headers {

@@ -27,7 +27,7 @@ pub const EXPANSION: (usize, usize) = (8, 5);
 struct Tables {
     /// By the next bits of the input: the symbol and the length of its code. The length is 0 if the code is longer.
     short: [(u8, u8); 1 << SHORT_BITS],
-    /// By length: the first code, the number of codes, and the index of the first one's symbol.
+    /// By length: the first code, the number of codes, and the index of the first code's symbol.
     first: [u32; LENGTH_MAX + 1],
     count: [u32; LENGTH_MAX + 1],
     start: [u32; LENGTH_MAX + 1],
@@ -76,7 +76,7 @@ const fn tables() -> Tables {
 /// Appends the decoded text.
 pub fn decode(code: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
     out.reserve(code.len() * EXPANSION.0 / EXPANSION.1 + 1);
-    // The highest bits of `bits` are the next ones.
+    // The highest bits of `bits` are decoded next.
     let (mut bits, mut left) = (0u64, 0usize);
     let mut rest = code;
     loop {

@@ -2,7 +2,7 @@
 
 use super::Broken;
 
-/// The maximum number of bytes after the first one. Five bytes are enough for any sensible length or index.
+/// The maximum number of bytes after the first byte. Five bytes are enough for any sensible length or index.
 const BYTES_MAX: u32 = 5;
 
 /// Reads an integer whose prefix is the lowest `bits` bits of the first byte.

@@ -35,9 +35,9 @@ const FRAME_COST: usize = 64;
 /// The limits of a connection.
 #[derive(Debug, Clone)]
 pub struct ConnectionLimits {
-    /// Bytes that have arrived and are not read, of all streams.
+    /// The maximum number of bytes of all streams that have arrived and are not read.
     pub arrived_bytes: u32,
-    /// Bytes that are to be sent, of all streams.
+    /// The maximum number of bytes of all streams that wait to be sent.
     pub outgoing_bytes: u32,
     /// The maximum number of open streams.
     pub streams: usize,
@@ -140,7 +140,7 @@ impl Incoming {
 pub struct OpenedStream {
     headers: Headers,
     id: u32,
-    /// `None` once accepted.
+    /// `None` once the stream is accepted.
     stream: Option<SpdyStream>,
 }
 

@@ -69,7 +69,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).For(&v1.Guestbook{}).Owns(&appsv1.Deployment{}).Complete(r)
 }
 
-// Defaulter says how many replicas there are where nobody does.
+// Defaulter sets the number of replicas if the client does not set it.
 type Defaulter struct{}
 
 func (Defaulter) Default(_ context.Context, book *v1.Guestbook) error {
@@ -80,7 +80,7 @@ func (Defaulter) Default(_ context.Context, book *v1.Guestbook) error {
 	return nil
 }
 
-// Validator wants an image that stays, and keeps guestbooks that are protected.
+// Validator requires an image, refuses to change it, and refuses to delete protected guestbooks.
 type Validator struct{}
 
 func (Validator) ValidateCreate(_ context.Context, book *v1.Guestbook) (admission.Warnings, error) {

@@ -163,14 +163,14 @@ var _ = Describe("A guestbook", func() {
 		Eventually(func() error { return k8s.Get(ctx, key, &deployment) }).Should(Succeed())
 		Expect(metav1.IsControlledBy(&deployment, made)).To(BeTrue())
 
-		// envtest has no controllers: the suite says what they would.
+		// envtest runs no controllers, so the suite writes the status that a controller would write.
 		deployment.Status = appsv1.DeploymentStatus{Replicas: 1, ReadyReplicas: 1, AvailableReplicas: 1}
 		Expect(k8s.Status().Update(ctx, &deployment)).To(Succeed())
 		Eventually(func() bool {
 			Expect(k8s.Get(ctx, key, made)).To(Succeed())
 			return meta.IsStatusConditionTrue(made.Status.Conditions, "Available")
 		}).Should(BeTrue())
-		// Once it is as it should be, the operator has nothing to write.
+		// The operator writes nothing once the Deployment has its desired state.
 		Expect(k8s.Get(ctx, key, &deployment)).To(Succeed())
 		generation := deployment.Generation
 		Consistently(func() int64 {

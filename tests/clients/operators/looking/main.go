@@ -1,5 +1,5 @@
-// Looks into containers of the cluster in KUBECONFIG as Go programs do: logs, commands, attachments and forwarded ports,
-// over SPDY and over WebSockets.
+// Tests the streams of containers in the cluster in KUBECONFIG with client-go: logs, commands, attaching and forwarded
+// ports, over SPDY and over WebSockets.
 package main
 
 import (
@@ -134,7 +134,7 @@ func (l *looker) commands(ctx context.Context, protocol string) {
 	out, errs, err := run("", "sh", "-c", "echo a; echo b >&2")
 	check(err)
 	expect(out == "a\n" && errs == "b\n", "%s: %q %q", protocol, out, errs)
-	// The end of the input is told, and all of the output comes.
+	// The command receives the end of its input, and the client receives the whole output.
 	much := strings.Repeat("all of it\n", 100_000)
 	out, _, err = run(much, "cat")
 	check(err)
@@ -143,7 +143,7 @@ func (l *looker) commands(ctx context.Context, protocol string) {
 	var coded exec.CodeExitError
 	expect(errors.As(err, &coded) && coded.Code == 5, "%s: %v", protocol, err)
 
-	// A terminal has a size.
+	// The command runs on a terminal with a size.
 	var terminal bytes.Buffer
 	where := l.url("exec", &corev1.PodExecOptions{Command: []string{"sh"}, Stdin: true, Stdout: true, TTY: true})
 	check(l.executor(protocol, where).StreamWithContext(ctx, remotecommand.StreamOptions{
@@ -178,7 +178,7 @@ func (l *looker) attach(ctx context.Context, protocol string) {
 	line, err := bufio.NewReader(shown).ReadString('\n')
 	check(err)
 	expect(line == "got hello by "+protocol+"\n", "%q", line)
-	// Whoever is attached may go; the container stays.
+	// The client disconnects, and the container continues to run.
 	cancel()
 	<-ended
 }
@@ -215,7 +215,7 @@ func (l *looker) ports(ctx context.Context, protocol string) {
 		check(answer.Body.Close())
 		expect(strings.Contains(string(body), "no container runs behind port 80"), "%s: %q", protocol, body)
 	}
-	// Nobody listens there: client-go gives the whole connection up then.
+	// No program listens at this port. client-go then closes the whole connection.
 	_, err = http.Get(fmt.Sprintf("http://127.0.0.1:%d/", ports[1].Local))
 	expect(err != nil, "%s: a port that the pod does not have answered", protocol)
 	close(stop)

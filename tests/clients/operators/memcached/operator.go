@@ -1,4 +1,4 @@
-// Package memcached is an operator as Operator SDK's tutorial has it, over objects without types of their own.
+// Package memcached is the operator of Operator SDK's tutorial, with unstructured objects.
 package memcached
 
 import (
@@ -24,7 +24,7 @@ func New() *unstructured.Unstructured {
 	return object
 }
 
-// Reconciler keeps a Deployment for each Memcached, and says which pods it has.
+// Reconciler keeps a Deployment for each Memcached, and writes the names of its pods into the status.
 type Reconciler struct {
 	client.Client
 	Recorder events.EventRecorder

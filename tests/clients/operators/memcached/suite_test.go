@@ -22,7 +22,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
-// Each suite has a control plane of its own; they run beside each other.
+// Each suite has a control plane of its own, and all suites run at the same time.
 func TestSuites(t *testing.T) {
 	logf.SetLogger(zap.New())
 	for number := range 3 {
@@ -50,7 +50,7 @@ func suite(t *testing.T) {
 	unnamed := true
 	mgr, err := ctrl.NewManager(rest, ctrl.Options{
 		Metrics: metricsserver.Options{BindAddress: "0"},
-		// Controllers of several suites have one name.
+		// The controllers of all suites have the same name.
 		Controller: config.Controller{SkipNameValidation: &unnamed},
 	})
 	must(t, err)
@@ -101,7 +101,7 @@ func suite(t *testing.T) {
 		return k8s.Get(ctx, key, &deployment) == nil && *deployment.Spec.Replicas == 2
 	})
 	eventually(t, "the names of pods in the status", func() bool {
-		// The operator looks again when its Deployment changes.
+		// The operator reconciles again when its Deployment changes.
 		deployment.Status.ObservedGeneration++
 		_ = k8s.Status().Update(ctx, &deployment)
 		_ = k8s.Get(ctx, key, &deployment)
@@ -110,7 +110,7 @@ func suite(t *testing.T) {
 		return len(nodes) == 1 && nodes[0] == "a-0"
 	})
 
-	// Lists say what their items are.
+	// The items of a list have their kind.
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(Kind)
 	must(t, k8s.List(ctx, list))

@@ -65,8 +65,8 @@ impl Context {
         Ok(yaml::write(&document)?)
     }
 
-    /// Adds this context with another address to a file, or replaces the context with this name. If the file is not the
-    /// one that defines the context, the user is added too.
+    /// Adds this context with another address to a file, or replaces the context with this name. If another file
+    /// defines the context, the user is added too.
     pub fn add(&self, file: &Path, name: &str, server: &str) -> Result<()> {
         let mut document = match std::fs::read_to_string(file) {
             Ok(text) => parse(&text, file)?,

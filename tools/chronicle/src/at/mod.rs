@@ -48,7 +48,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let status = command(&args.command, file.path(), version)
             .status()
             .with_context(|| format!("run {}", args.command[0].display()))?;
-        // The exit code of a command that a signal ended, as in a shell.
+        // As in a shell, the exit code for a command that a signal ended is 128 plus the number of the signal.
         let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
         return Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)));
     }

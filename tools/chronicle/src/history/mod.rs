@@ -127,7 +127,7 @@ impl ReportFormat {
 /// A log in its present state.
 pub struct LogView<'l> {
     log: &'l dyn Readable,
-    /// The built-in kinds and those of CustomResourceDefinitions.
+    /// The built-in kinds and the kinds of CustomResourceDefinitions.
     registry: Arc<Registry>,
     last: Offset,
     oldest: Offset,
@@ -285,7 +285,7 @@ impl<'l> LogView<'l> {
     }
 }
 
-/// The built-in kinds and those that the log's CustomResourceDefinitions define.
+/// The built-in kinds and the kinds that the log's CustomResourceDefinitions define.
 fn kinds(log: &dyn Readable) -> Result<Arc<Registry>> {
     let mut state = State::new(Arc::new(registry().clone()));
     let definitions = state.registry.definitions().map(|id| state.kind(id).storage.clone());

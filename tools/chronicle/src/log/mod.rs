@@ -36,7 +36,7 @@ pub enum LogCommand {
         /// Also print new events as they happen.
         #[arg(short, long)]
         follow: bool,
-        /// Number of existing events to print, the newest ones; 0 for all.
+        /// Number of existing events to print, from the newest; 0 for all.
         #[arg(short = 'n', long, default_value_t = 0)]
         lines: u64,
     },

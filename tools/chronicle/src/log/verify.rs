@@ -44,7 +44,7 @@ struct Fold {
     oldest: Offset,
     /// A repair has reported the gaps up to this offset.
     told_of: Offset,
-    /// Gaps. Each is the event before it and the event after it.
+    /// Each gap in the log, as the offset before it and the offset after it.
     gaps: Vec<(Offset, Offset)>,
     problems: Vec<String>,
 }
@@ -150,7 +150,7 @@ impl VerifyReport {
 impl Fold {
     /// Compares the folded state with the state that a server would load, and returns the digest of the loaded state.
     fn compare(&mut self, reader: &dyn LogRead, registry: Arc<Registry>, folded: Digest) -> Result<String> {
-        // Memory may suffice for only one state of a large log, so the folded one is dropped first.
+        // Memory may suffice for only one state of a large log, so the folded state is dropped first.
         self.state = State::new(registry.clone());
         let served = match load(reader, registry) {
             Ok(served) => served,

@@ -1,7 +1,7 @@
 //! Serves a data folder's API in this process, without a socket, for commands that write while no server runs.
 //!
-//! The rules for writes are those of a server, and the lock on the folder prevents a server from opening it. Nothing
-//! else runs: controllers continue when a server starts.
+//! The rules for writes are the same as in a server, and the lock on the folder prevents a server from opening it.
+//! Nothing else runs: controllers continue when a server starts.
 
 use super::client::Client;
 use crate::clock::SystemClock;

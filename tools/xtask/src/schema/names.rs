@@ -21,7 +21,8 @@ const EXCEPTIONS: [(&str, &str, &str); 3] = [
 /// The definitions of all versions, for lookups that ignore case.
 pub struct Definitions<'a> {
     current: &'a BTreeMap<String, Definition>,
-    /// The definitions by name. If the current version has the definition, it is that one.
+    /// The definitions by name. If several versions define a name, the definition of the current version is used, if
+    /// this version defines the name.
     all: BTreeMap<&'a str, &'a Definition>,
     /// The definitions by type name without package. The definition of the current version is last.
     by_type: BTreeMap<&'a str, Vec<&'a Definition>>,

@@ -169,7 +169,7 @@ fn subschema(tokens: &[TokenTree]) -> anyhow::Result<Literal> {
     Ok(Literal::Schema(path, description))
 }
 
-/// Collects the string literals among the tokens, including those in brackets, in the order of the source.
+/// Collects the string literals among the tokens, including the literals in brackets, in the order of the source.
 fn collect_texts(tokens: impl Iterator<Item = TokenTree>, texts: &mut Vec<String>) {
     for token in tokens {
         match token {

@@ -13,7 +13,7 @@ pub struct Sources {
     pub k8s_openapi: PathBuf,
 }
 
-/// Finds the sources with cargo, which downloads missing ones.
+/// Finds the sources with cargo, which downloads missing sources.
 pub fn find(root: &Path) -> anyhow::Result<Sources> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)

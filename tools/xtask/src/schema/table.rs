@@ -333,7 +333,7 @@ impl<'a> Builder<'a> {
             self.used.insert(fact);
             return Some(*zero);
         }
-        // The rule for structs without facts. This quantity is optional.
+        // The rule below is for structs without facts, and does not cover this optional quantity.
         if message == "api.core.v1.ResourceFieldSelector" && json == "divisor" {
             return Some(Zero::Always);
         }

@@ -1,4 +1,4 @@
-// Package v1 is the version of guestbooks that is stored, and that others are converted to.
+// Package v1 is the stored version of guestbooks, to which other versions are converted.
 package v1
 
 import (
@@ -35,7 +35,7 @@ type Guestbook struct {
 	Status            GuestbookStatus `json:"status,omitempty"`
 }
 
-// Hub marks the version that others are converted to.
+// Hub marks the version to which other versions are converted.
 func (*Guestbook) Hub() {}
 
 func (in *Guestbook) DeepCopyInto(out *Guestbook) {

@@ -1,4 +1,4 @@
-// Package v1alpha1 is the older version of guestbooks, in which replicas were called size.
+// Package v1alpha1 is the older version of guestbooks, in which the field replicas is called size.
 package v1alpha1
 
 import (
