@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// A cache inside a larger value, such as the packed bytes of an object. Threads that share the larger value may change
 /// the cache at any time.
 ///
-/// The content of a cache changes no result. The comment of the larger type gives the reason, and `tests/custom_resources/caches.rs`
-/// compares the results of requests with and without cached values.
+/// The content of a cache changes no result. The comment of the larger type gives the reason, and
+/// `tests/custom_resources/caches.rs` compares the results of requests with and without cached values.
 #[derive(Default)]
 pub(crate) struct Cached<T>(Mutex<T>);
 
