@@ -43,7 +43,7 @@ fn create(state: &mut State, resource: &str, namespace: Option<&str>, body: &Val
         let record = Record {
             offset: offset.0,
             time_ms: NOW * 1000,
-            resource: state.kind(write.kind).storage.clone(),
+            resource: state.kind(write.kind).storage.path.clone(),
             key: write.key.to_string(),
             replaces: 0,
             operation: Operation::Put as i32,
