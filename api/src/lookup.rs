@@ -52,7 +52,7 @@ impl Found {
         let Found { scene, kind, request, .. } = self;
         let reader = Reader::of(&request.user);
         let namespace = request.namespace().unwrap_or_default().to_owned();
-        let object = kind.stored.then(|| (kind.storage.clone(), request.key()));
+        let object = kind.stored.then(|| (kind.storage.path.clone(), request.key()));
         let state = scene.part(engine, Wanted::Admission { namespace, object }, &reader).await?;
         // Policies may have parameters of any kind, so the whole state is needed.
         match scene.is_past() && state.registered.has_policies_on(&kind.resource) {

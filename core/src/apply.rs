@@ -90,7 +90,7 @@ fn note_terminating(state: &mut State, change: &Change) {
 
 /// Updates the order of expiring objects by the time of their last change, so that finding old objects needs no scan.
 fn note_expiring(state: &mut State, change: &Change, before: Option<&Entry>) {
-    if !state.kind(change.kind).expires {
+    if !state.kind(change.kind).deletion.expires {
         return;
     }
     if let Some(before) = before {
@@ -111,7 +111,7 @@ fn note_quota(state: &mut State, change: &Change) {
 
 /// Updates the index of webhooks and policies for a change of the objects that register them.
 fn index_registered(state: &mut State, change: &Change) {
-    let Some(registers) = state.registry.get(change.kind).registers else { return };
+    let Some(registers) = state.registry.get(change.kind).influence.registers else { return };
     let document = (!change.deleted).then(|| change.entry.document());
     state.registered.note(registers, &change.key, document.as_ref());
 }
@@ -119,7 +119,7 @@ fn index_registered(state: &mut State, change: &Change) {
 /// Updates the node authorizer's graph for a change of an object in it.
 fn index_nodes(state: &mut State, change: &Change, before: Option<&Entry>) {
     let Some(graph) = &mut state.nodes else { return };
-    let Some(relation) = state.registry.get(change.kind).relation else { return };
+    let Some(relation) = state.registry.get(change.kind).influence.relation else { return };
     let after = (!change.deleted).then_some(&*change.entry);
     if before.zip(after).is_some_and(|(before, after)| leads_alike(relation, before, after)) {
         return;
@@ -150,7 +150,7 @@ fn spec_of(json: &[u8]) -> &[u8] {
 
 /// Updates the RBAC index for a change of a role or binding.
 fn index_roles(state: &mut State, change: &Change) {
-    let Some(role) = state.registry.get(change.kind).role else { return };
+    let Some(role) = state.registry.get(change.kind).influence.role else { return };
     state.rbac_offset = change.offset;
     let (namespace, name) = meta::split_key(&change.key);
     if change.deleted {

@@ -101,8 +101,8 @@ impl Selection {
 /// for kinds that select only by metadata.
 fn unknown_field(kind: &Kind, version: usize, field: &str) -> Refusal {
     let group = &kind.versions[version].group;
-    let only_metadata = !kind.selectable.iter().any(|known| known.group.as_ref().is_none_or(|of| of == group));
-    let kind = kind.names_itself_in_selectors.then(|| kind.kind.clone());
+    let only_metadata = !kind.selectors.exist_in(group);
+    let kind = kind.selectors.names_itself.then(|| kind.kind.clone());
     Refusal::BadRequest(BadRequest::UnselectableField { field: field.into(), only_metadata, kind })
 }
 

@@ -88,7 +88,7 @@ enum Stage {
 impl Stage {
     fn kinds(self, state: &State) -> impl Iterator<Item = KindId> {
         let kinds = state.registry.iter().filter(|(_, kind)| kind.stored && kind.is_namespaced());
-        kinds.filter(move |(_, kind)| kind.deleted_first || self == Stage::Everything).map(|(id, _)| id)
+        kinds.filter(move |(_, kind)| kind.deletion.deleted_first || self == Stage::Everything).map(|(id, _)| id)
     }
 }
 

@@ -55,7 +55,7 @@ fn create(state: &mut State, group: &str, resource: &str, namespace: Option<&str
         let record = Record {
             offset: offset.0,
             time_ms: 0,
-            resource: state.kind(write.kind).storage.clone(),
+            resource: state.kind(write.kind).storage.path.clone(),
             key: write.key.to_string(),
             replaces: 0,
             operation: Operation::Put as i32,

@@ -135,7 +135,7 @@ impl World {
             let record = Record {
                 offset: offset.0,
                 time_ms: 0,
-                resource: self.state.kind(write.kind).storage.clone(),
+                resource: self.state.kind(write.kind).storage.path.clone(),
                 key: write.key.to_string(),
                 replaces: 0,
                 operation: Operation::Put as i32,
@@ -274,7 +274,7 @@ fn have_side_effects(world: &mut World, half: &str) {
     let record = Record {
         offset: offset.0,
         time_ms: 0,
-        resource: world.state.kind(kind).storage.clone(),
+        resource: world.state.kind(kind).storage.path.clone(),
         key: "c".into(),
         replaces: entry.offset.0,
         operation: Operation::Put as i32,

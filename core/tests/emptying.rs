@@ -316,7 +316,7 @@ fn events_go_in_the_order_of_their_last_change() {
     world.delete(&format!("{EVENTS}/e598")).expect("a deletion");
     let time_of = |world: &World, name: &str| {
         let state = &world.state;
-        let (events, _) = state.registry.iter().find(|(_, kind)| kind.expires).expect("events");
+        let (events, _) = state.registry.iter().find(|(_, kind)| kind.deletion.expires).expect("events");
         state.get(events, &format!("shop/{name}")).expect("an event").time_ms
     };
     let ttl = Duration::from_secs(3600);

@@ -42,7 +42,7 @@ impl World {
             let record = Record {
                 offset: offset.0,
                 time_ms: 0,
-                resource: self.state.kind(write.kind).storage.clone(),
+                resource: self.state.kind(write.kind).storage.path.clone(),
                 key: write.key.to_string(),
                 replaces: write.expect.map_or(0, |offset| offset.0),
                 operation: if write.delete { Operation::Delete } else { Operation::Put } as i32,

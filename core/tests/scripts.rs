@@ -171,7 +171,7 @@ impl World {
             let record = Record {
                 offset: offset.0,
                 time_ms: self.stamp().time.as_millisecond(),
-                resource: self.state.kind(write.kind).storage.clone(),
+                resource: self.state.kind(write.kind).storage.path.clone(),
                 key: write.key.to_string(),
                 replaces: self.state.version_of(write.kind, &write.key).map_or(0, |offset| offset.0),
                 operation: if write.delete { Operation::Delete } else { Operation::Put } as i32,
@@ -195,7 +195,7 @@ impl World {
         self.past.push(self.state.clone());
         apply(&mut self.state, &change);
         let verb = if change.deleted { "delete" } else { "put" };
-        let storage = &self.state.kind(change.kind).storage;
+        let storage = &self.state.kind(change.kind).storage.path;
         let document = change.entry.document();
         let uid = self.renderer.short_uid(&document);
         let mut out = format!("{} {verb} {storage} {} {uid}\n", change.offset, change.key);

@@ -37,13 +37,14 @@ fn request(state: &State, resource: &str, namespace: Option<&str>, name: Option<
 fn create(state: &mut State, resource: &str, namespace: Option<&str>, body: &Value) {
     let request = request(state, resource, namespace, None, body);
     let stamp = stamp(state.offset.0);
-    let decision = decide(Basis::without_authorization(state, &Settings::default()), &request, stamp).expect("an object");
+    let decision =
+        decide(Basis::without_authorization(state, &Settings::default()), &request, stamp).expect("an object");
     for write in decision.writes {
         let offset = state.offset.next();
         let record = Record {
             offset: offset.0,
             time_ms: NOW * 1000,
-            resource: state.kind(write.kind).storage.clone(),
+            resource: state.kind(write.kind).storage.path.clone(),
             key: write.key.to_string(),
             replaces: 0,
             operation: Operation::Put as i32,

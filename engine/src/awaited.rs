@@ -116,5 +116,5 @@ impl Decided {
 
 fn is_of(state: &State, write: &Write, record: &Record) -> bool {
     let is_delete = record.operation == Operation::Delete as i32;
-    record.key == *write.key && is_delete == write.delete && state.kind(write.kind).storage == record.resource
+    record.key == *write.key && is_delete == write.delete && state.kind(write.kind).storage.path == record.resource
 }

@@ -132,7 +132,7 @@ impl Ask {
     /// Selects the events after `after` that may concern the watcher's selection.
     fn asked(&self, after: Offset) -> Changes<'_> {
         let Selection { key, prefix, .. } = &self.selection;
-        let resource = &self.state.kind(self.selection.kind).storage;
+        let resource = &self.state.kind(self.selection.kind).storage.path;
         Changes { resource, prefix: key.as_deref().unwrap_or(prefix), after, until: self.until }
     }
 

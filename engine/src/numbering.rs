@@ -28,7 +28,7 @@ pub(crate) fn number(state: &State, write: &mut Write, actor: &Actor, time_ms: i
     let record = Record {
         offset: offset.0,
         time_ms,
-        resource: state.kind(write.kind).storage.clone(),
+        resource: state.kind(write.kind).storage.path.clone(),
         key: write.key.to_string(),
         // The replaced version is the version that the decision expects, or the version of an earlier write of the same
         // decision.

@@ -140,7 +140,7 @@ impl View {
         {
             return Ok(Some(entry.clone()));
         }
-        let found = match past.engine.log().version_at(&kind.storage, key, at).map_err(Refusal::fault)? {
+        let found = match past.engine.log().version_at(&kind.storage.path, key, at).map_err(Refusal::fault)? {
             Some(offset) => Some(self.entry(past, kind, present, key, offset, None)?),
             None => None,
         };
@@ -189,7 +189,7 @@ impl View {
                 if found.len() > room { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             };
             let log = past.engine.log();
-            let asked = AsOf { resource: &kind.storage, prefix: &selection.prefix, after: after.as_deref(), at };
+            let asked = AsOf { resource: &kind.storage.path, prefix: &selection.prefix, after: after.as_deref(), at };
             log.as_of(&asked, &mut gather).map_err(Refusal::fault)?;
             let goes_on = found.len() > room;
             found.truncate(room);
@@ -265,7 +265,7 @@ impl View {
                 found.push((key.to_owned(), offset));
                 ControlFlow::Continue(())
             };
-            let asked = AsOf { prefix: &prefix, ..AsOf::all(&kind.storage, at) };
+            let asked = AsOf { prefix: &prefix, ..AsOf::all(&kind.storage.path, at) };
             past.engine.log().as_of(&asked, &mut gather).map_err(Refusal::fault)?;
             let present = past.present(kind);
             for piece in found.chunks(PIECE) {
@@ -288,7 +288,7 @@ impl View {
         for (id, kind) in past.newest.registry.iter().filter(|(_, kind)| kind.stored) {
             let Some(prefix) = wanted.prefix(&past.newest, id) else { continue };
             let (after, until) = (self.state.offset, past.newest.offset);
-            let asked = Changes { resource: &kind.storage, prefix: &prefix, after, until };
+            let asked = Changes { resource: &kind.storage.path, prefix: &prefix, after, until };
             if asked.first(past.engine.log().as_ref()).map_err(Refusal::fault)?.is_some() {
                 return Ok(false);
             }
@@ -320,14 +320,16 @@ impl Wanted {
         let kind = state.kind(id);
         match self {
             Wanted::All => Some(String::new()),
-            Wanted::Roles { namespace } => match (kind.role.is_some(), kind.is_namespaced()) {
+            Wanted::Roles { namespace } => match (kind.influence.role.is_some(), kind.is_namespaced()) {
                 (true, false) => Some(String::new()),
                 (true, true) if !namespace.is_empty() => Some(format!("{namespace}/")),
                 _ => None,
             },
             Wanted::Admission { namespace, .. } if id == state.registry.namespaces() => Some(namespace.clone()),
-            Wanted::Admission { object: Some((storage, key)), .. } if *storage == kind.storage => Some(key.clone()),
-            Wanted::Admission { .. } => kind.registers.is_some().then(String::new),
+            Wanted::Admission { object: Some((storage, key)), .. } if *storage == kind.storage.path => {
+                Some(key.clone())
+            }
+            Wanted::Admission { .. } => kind.influence.registers.is_some().then(String::new),
         }
     }
 }
@@ -342,7 +344,7 @@ impl Past {
 
     /// The kind's number in the newest state, if the definition is still the same.
     fn present(&self, kind: &Kind) -> Option<KindId> {
-        let id = self.newest.registry.by_storage(&kind.storage)?;
+        let id = self.newest.registry.by_storage(&kind.storage.path)?;
         (self.newest.kind(id).since() == kind.since()).then_some(id)
     }
 }
@@ -533,7 +535,7 @@ impl Engine {
         if planted(Bug::PastKindsOfNow) {
             return Ok(newest.registry.clone());
         }
-        let storage = &newest.kind(definitions).storage;
+        let storage = &newest.kind(definitions).storage.path;
         let asked = Changes { resource: storage, prefix: "", after: at, until: newest.offset };
         let Some(ended) = asked.first(self.log().as_ref()).map_err(Refusal::fault)? else {
             return Ok(newest.registry.clone());

@@ -531,7 +531,7 @@ impl Batch {
             let records = next..next + entries.len();
             next = records.end;
             let expected = |expectation: &Expectation| Expected {
-                resource: self.next.kind(expectation.kind).storage.clone(),
+                resource: self.next.kind(expectation.kind).storage.path.clone(),
                 key: expectation.key.clone(),
                 version: expectation.version,
             };

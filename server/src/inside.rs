@@ -183,7 +183,8 @@ fn wanted(registry: &Registry, named: &[Resource], extra_kinds: &ExtraKinds) -> 
         }
     }
     // Objects that expire, such as Events, are left out: they own nothing, and nothing owns them for long.
-    let is_seen = |kind: &Kind| kind.stored && !kind.expires && extra_kinds.covers(&kind.hub().group, &kind.kind);
+    let is_seen =
+        |kind: &Kind| kind.stored && !kind.deletion.expires && extra_kinds.covers(&kind.hub().group, &kind.kind);
     let others = registry.iter().filter(|(id, kind)| is_seen(kind) && !taken.contains(id));
     wanted.extend(others.map(|(kind, of)| (request::resource_of(of), Shown { kind, version: None, since: 0 })));
     wanted

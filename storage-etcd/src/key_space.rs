@@ -152,10 +152,10 @@ impl KeySpace {
             return Ok(if name.starts_with(b"who/") { KeyMeaning::Who } else { KeyMeaning::Other });
         }
         Ok(match self.keys.place(registry, key)? {
-            Place::Object { kind, .. } if !self.kinds.have(&registry.get(kind).storage) => KeyMeaning::Other,
+            Place::Object { kind, .. } if !self.kinds.have(&registry.get(kind).storage.path) => KeyMeaning::Other,
             Place::Object { kind, key } => {
                 let kind = registry.get(kind);
-                KeyMeaning::Object { kind: Some(kind), resource: &kind.storage, key }
+                KeyMeaning::Object { kind: Some(kind), resource: &kind.storage.path, key }
             }
             Place::Record { .. } => KeyMeaning::Other,
             Place::Strange if matches!(self.kinds, Kinds::Only(_)) => KeyMeaning::Other,

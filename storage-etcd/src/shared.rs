@@ -284,7 +284,7 @@ impl Shared {
     /// The lease of a record's object; zero if it does not expire.
     pub fn lease(&self, record: &Record) -> Result<u64, Fault> {
         let kind = registry().by_storage(&record.resource).map(|id| registry().get(id));
-        let is_news = !record.is_delete() && kind.is_some_and(|kind| kind.expires);
+        let is_news = !record.is_delete() && kind.is_some_and(|kind| kind.deletion.expires);
         let Some(ttl) = self.storing.news_ttl.filter(|_| is_news) else { return Ok(0) };
         self.leases().lease(self.etcd.as_ref(), ttl, self.began.elapsed()).map_err(fault)
     }
@@ -372,8 +372,8 @@ impl Shared {
             Ok(KeyMeaning::Who | KeyMeaning::Other | KeyMeaning::Stray(_)) => None,
             Err(_) => {
                 let (kind, key) = self.places.keys.under(registry(), key)?;
-                let kind = Some(registry().get(kind)).filter(|kind| self.places.kinds.have(&kind.storage))?;
-                Some(Placed { kind: Some(kind), resource: kind.storage.to_string(), key, is_stray: true })
+                let kind = Some(registry().get(kind)).filter(|kind| self.places.kinds.have(&kind.storage.path))?;
+                Some(Placed { kind: Some(kind), resource: kind.storage.path.to_string(), key, is_stray: true })
             }
         }
     }

@@ -104,7 +104,7 @@ fn asked(transport: &Transport, query: &Query) -> Result<Arc<Engine>, Refusal> {
 /// For each log of some kinds, the storage resources of these kinds.
 fn apart(engine: &Engine) -> Vec<Vec<String>> {
     let registry = &engine.own_snapshot().registry;
-    let storage = |kind: &KindId| registry.get(*kind).storage.clone();
+    let storage = |kind: &KindId| registry.get(*kind).storage.path.clone();
     engine.apart().map(|kinds| kinds.iter().map(storage).collect()).collect()
 }
 

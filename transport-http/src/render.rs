@@ -121,7 +121,7 @@ fn is_export(understood: &Understood) -> bool {
 fn exported(shown: &Shown, understood: &Understood) -> Response {
     match shown.entry.document_in(&shown.kind, shown.version) {
         Value::Object(mut document) => {
-            export(&mut document, understood.query.flag("exact"), shown.kind.hooks.export);
+            export(&mut document, understood.query.flag("exact"), shown.kind.content.export);
             respond::document(200, &document, plain(understood.shape), 0)
         }
         _ => respond::refusal(&Refusal::Internal(Internal::StoredIsNoDocument), understood.shape),

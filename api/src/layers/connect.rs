@@ -66,7 +66,7 @@ fn is_way(found: &Found) -> bool {
     let target = &found.request.target;
     let Some(name) = target.subresource.as_deref().filter(|name| leads_away(name)) else { return false };
     let served = found.kind.subresource(target.version, first(name));
-    found.kind.hooks.leads.is_some() && served.is_some_and(|served| served.verbs.contains(&found.request.verb.as_str()))
+    found.kind.connect.is_possible() && served.is_some_and(|served| served.verbs.contains(&found.request.verb.as_str()))
 }
 
 fn first(subresource: &str) -> &str {
@@ -119,10 +119,8 @@ fn lead(service: &Service, found: &Found) -> Result<Connecting, Refusal> {
         _ => Named { is_secure: false, name, port: "" },
     };
     let options = &request.options.connect;
-    if let Some(check) = found.kind.hooks.connect_options {
-        check(name, part, options, &service.engine().settings().gates_off)?;
-    }
-    let leads = found.kind.hooks.leads.ok_or(Refusal::MethodNotAllowed(MethodNotAllowed::OnResource))?;
+    found.kind.connect.check_options(name, part, options, &service.engine().settings().gates_off)?;
+    let leads = found.kind.connect.leads.ok_or(Refusal::MethodNotAllowed(MethodNotAllowed::OnResource))?;
     let mut named = request.clone();
     named.target.name = Some(way.name.to_owned());
     let named = named.retarget(&state.registry, &found.kind)?;

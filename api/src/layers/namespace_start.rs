@@ -23,7 +23,7 @@ impl Found {
             return Ok(());
         }
         let request = &self.request;
-        let itself = self.kind.storage == state.kind(state.registry.namespaces()).storage;
+        let itself = self.kind.storage.path == state.kind(state.registry.namespaces()).storage.path;
         let namespace = match request.namespace() {
             Some(namespace) => namespace,
             None if itself && !request.name().is_empty() => request.name(),
@@ -41,7 +41,7 @@ impl Found {
         if service.judged(&state, judge).await {
             return Ok(());
         }
-        let storage = state.kind(state.registry.namespaces()).storage.clone();
+        let storage = state.kind(state.registry.namespaces()).storage.path.clone();
         let document = state.get(state.registry.namespaces(), namespace).map(|entry| entry.document());
         let uid = document.as_ref().and_then(|document| document["metadata"]["uid"].as_str()).map(str::to_owned);
         // A namespace that does not exist now has no owner, so its past is not shown.

@@ -23,7 +23,7 @@ const CAUSES_MAX: usize = 100;
 /// Refuses a request for one object if the object cannot be read. `until` is the version that the request is about;
 /// `None` for the newest version.
 pub fn object(engine: &Engine, kind: &Kind, key: &str, until: Option<Offset>) -> Result<(), Refusal> {
-    let found = engine.unreadable(&kind.storage, key, 1).into_iter();
+    let found = engine.unreadable(&kind.storage.path, key, 1).into_iter();
     let mut found = found.filter(|one| one.key == key && until.is_none_or(|until| one.version <= until));
     match found.next() {
         Some(one) if engine.settings().unsafe_deletion => Err(Refusal::fault(corrupt(&one))),
@@ -41,7 +41,7 @@ pub fn selection(
     includes: impl Fn(&str) -> bool,
 ) -> Result<(), Refusal> {
     let prefix = selection.key.as_deref().unwrap_or(&selection.prefix);
-    let found = engine.unreadable(&kind.storage, prefix, LOOKED_MAX).into_iter();
+    let found = engine.unreadable(&kind.storage.path, prefix, LOOKED_MAX).into_iter();
     let found = found.filter(|one| selection.key.as_ref().is_none_or(|key| *key == one.key));
     let found = found.filter(|one| until.is_none_or(|until| one.version <= until) && includes(&one.key));
     if !engine.settings().unsafe_deletion {
@@ -78,7 +78,7 @@ pub fn write(engine: &Engine, kind: &Kind, request: &Request) -> Result<(), Refu
     }
     let namespace = request.namespace();
     let prefix = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
-    if engine.unreadable(&kind.storage, &prefix, 1).is_empty() {
+    if engine.unreadable(&kind.storage.path, &prefix, 1).is_empty() {
         return Ok(());
     }
     // The name is read from the body only if there are unreadable objects.
@@ -101,7 +101,7 @@ pub fn release(engine: &Arc<Engine>, target: &Target) -> Result<(), Refusal> {
     }
     let prefix = format!("{name}/");
     let kinds = state.registry.iter().filter(|(_, kind)| kind.stored && kind.is_namespaced());
-    refuse(kinds.flat_map(|(id, kind)| engine.of(id).unreadable(&kind.storage, &prefix, 1)))
+    refuse(kinds.flat_map(|(id, kind)| engine.of(id).unreadable(&kind.storage.path, &prefix, 1)))
 }
 
 fn refuse(mut found: impl Iterator<Item = Unreadable>) -> Result<(), Refusal> {

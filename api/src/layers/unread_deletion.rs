@@ -63,7 +63,7 @@ pub async fn carry_out(
 
 fn unreadable(engine: &Engine, kind: &Kind, request: &Request) -> Option<Unreadable> {
     let key = request.key();
-    engine.unreadable(&kind.storage, &key, 1).into_iter().find(|one| one.key == key)
+    engine.unreadable(&kind.storage.path, &key, 1).into_iter().find(|one| one.key == key)
 }
 
 /// The state on which admission judges the deletion. If the object was never read, this state contains only the

@@ -56,7 +56,7 @@ impl Controller for ResourceQuotas {
     /// metadata is enough.
     fn resources(&self) -> Vec<Resource> {
         let quotas = ResourceQuota::resource();
-        let whole = registry().iter().filter(|(_, kind)| !kind.measure.is_number_alone());
+        let whole = registry().iter().filter(|(_, kind)| !kind.content.measure.is_number_alone());
         let others = whole.map(|(_, kind)| resource_of(kind)).filter(|resource| resource != quotas);
         std::iter::once(quotas.clone()).chain(others).collect()
     }

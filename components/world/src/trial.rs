@@ -519,7 +519,7 @@ impl Trial {
             let record = Record {
                 offset: offset.0,
                 time_ms: self.now.millis(),
-                resource: self.state.kind(write.kind).storage.clone(),
+                resource: self.state.kind(write.kind).storage.path.clone(),
                 key: write.key.to_string(),
                 replaces: self.state.version_of(write.kind, &write.key).map_or(0, |offset| offset.0),
                 operation: if write.delete { Operation::Delete } else { Operation::Put } as i32,

@@ -283,9 +283,9 @@ impl<'a> Attributes<'a> {
     fn show_deletion(&self, document: &mut Value) {
         let delete = &self.request.options.delete;
         let uid = delete.precondition_uid.clone().map(Value::from);
-        // If the client sets no UID precondition for the delete of a kind with a `begin_delete` hook, the UID of the
-        // old object is the precondition.
-        let own = self.kind.hooks.begin_delete.map(|_| self.old["metadata"]["uid"].clone());
+        // If the client sets no UID precondition for the delete of a kind with a terminating phase, the UID of the old
+        // object is the precondition.
+        let own = self.kind.deletion.has_terminating_phase().then(|| self.old["metadata"]["uid"].clone());
         let preconditions =
             [("uid", uid.or(own)), ("resourceVersion", delete.precondition_resource_version.clone().map(Value::from))];
         let preconditions: Map =

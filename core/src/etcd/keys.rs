@@ -48,12 +48,12 @@ impl Keys {
 
     /// The prefix of the keys of a kind's objects. It ends with a slash, so that no key of another kind begins with it.
     pub fn all_of(&self, kind: &Kind) -> String {
-        self.below(&kind.storage, "")
+        self.below(&kind.storage.path, "")
     }
 
     /// The key of an object. `key` is the object's key within its kind.
     pub fn of(&self, kind: &Kind, key: &str) -> String {
-        self.below(&kind.storage, key)
+        self.below(&kind.storage.path, key)
     }
 
     /// The key of a record; `name` is used only if records of its kind have names.

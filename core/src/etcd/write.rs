@@ -44,7 +44,7 @@ pub fn write(kind: &Kind, key: &str, document: Value, media: Media, release: u32
     let metadata = meta::metadata_mut(fields);
     metadata.remove("resourceVersion");
     metadata.remove("selfLink");
-    let media = if kind.custom.is_some() || kind.stored_as_json { Media::Json } else { media };
+    let media = if kind.storage.as_json { Media::Json } else { media };
     value(&document, &kind.versions[version].message, media).map_err(|problem| Fault::new(key.as_bytes(), &problem))
 }
 

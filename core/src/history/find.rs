@@ -125,7 +125,7 @@ mod tests {
             ("svc", "services/specs"),
             ("crd", "apiextensions.k8s.io/customresourcedefinitions"),
         ] {
-            let found = find(registry(), asked).map(|id| registry().get(id).storage.as_str());
+            let found = find(registry(), asked).map(|id| registry().get(id).storage.path.as_str());
             assert_eq!(found, Ok(storage), "{asked}");
         }
     }

@@ -28,7 +28,7 @@ impl Registry {
         let kind = self.get(id);
         if !kind.stored {
             Some("its objects are not stored")
-        } else if kind.custom.is_some() || kind.stored_as_json {
+        } else if kind.storage.as_json {
             Some("overrides are for the resources of kube-apiserver itself")
         } else if self.known(known::IP_ADDRESS).is_some_and(|(address, _)| address == id) {
             Some("the server reserves the addresses of Services with it")
@@ -36,13 +36,13 @@ impl Registry {
             Some("every create checks that its namespace exists")
         } else if id == self.quotas() {
             Some("quotas limit the bytes that a namespace stores")
-        } else if kind.role.is_some() {
+        } else if kind.influence.role.is_some() {
             Some("authorization decides by it")
-        } else if kind.relation.is_some() {
+        } else if kind.influence.relation.is_some() {
             Some("the Node authorizer decides by it")
-        } else if kind.registers.is_some() {
+        } else if kind.influence.registers.is_some() {
             Some("admission decides by it")
-        } else if kind.hooks.claims.is_some() {
+        } else if kind.claims.are_possible() {
             Some("the server checks that no two objects have the same address or port")
         } else {
             None

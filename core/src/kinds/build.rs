@@ -5,18 +5,18 @@
 
 use super::lookup::{api_version_is, scalar};
 use super::{
-    Allocate, Asking, CheckConnect, Column, Completed, Convert, Deprecation, FieldPaths, Gated, GatedRule, Generation,
-    Hooks, Kind, Lead, MetadataOnUpdate, MetadataRules, Observe, Question, Read, Registers, ScalePaths, Scope,
-    Selectable, Shown, Subresource, Validate, Version, Warnings,
+    Allocate, Asking, CheckConnect, ClaimRules, Column, Completed, ConnectRules, Convert, DeletionRules, Deprecation,
+    FieldPaths, Gated, GatedRule, Generation, Kind, KindInfluence, KindSelectors, KindStorage, Lead, MetadataOnUpdate,
+    ObjectContent, ObjectRules, Observe, Question, Read, Registers, ScalePaths, Scope, Selectable, Shown, Subresource,
+    Validate, Version, Warnings, WriteRules,
 };
 use crate::authz::escalation::Authorize;
 use crate::authz::nodes::Relation;
 use crate::authz::role::RoleKind;
-use crate::cached::Cached;
 use crate::object::glance::Glance;
 use crate::object::meta::Document;
 use crate::object::names::NameRule;
-use crate::quota::{Measure, NOTHING_BUT_ITS_NUMBER};
+use crate::quota::Measure;
 use crate::refusal::Causes;
 use holdfast_value::Value;
 use std::sync::OnceLock;
@@ -56,40 +56,22 @@ impl Kind {
             short_names: Vec::new(),
             categories: Vec::new(),
             scope,
-            storage: resource.into(),
-            stored_in: None,
-            stored_as_json: false,
             versions: Vec::new(),
-            stored: true,
             verbs: ALL_VERBS.into(),
             subresources: Vec::new(),
-            selectable: Vec::new(),
-            names_itself_in_selectors: false,
-            indexed: Glance::only_at(&["metadata.labels"]),
-            shown: Shown::default(),
-            generation: Generation::Nothing,
-            reset_fields: None,
-            create_on_update: false,
-            deleted_first: false,
-            unconditional_update: true,
-            returns_deleted: false,
-            name_rule: NameRule::Subdomain,
-            metadata: MetadataRules { standard_finalizers: true, on_update: MetadataOnUpdate::Change },
-            orphan_warning: None,
-            immortal: &[],
-            system: None,
-            expires: false,
-            named_by_server: false,
-            independent: false,
-            role: None,
-            relation: None,
-            registers: None,
+            stored: true,
             question: None,
-            pods_at: None,
-            measure: &NOTHING_BUT_ITS_NUMBER,
-            hooks: Hooks::default(),
             custom: None,
-            packer: Cached::default(),
+            storage: KindStorage::at(resource),
+            selectors: KindSelectors::default(),
+            shown: Shown::default(),
+            connect: ConnectRules::default(),
+            writes: WriteRules::default(),
+            claims: ClaimRules::default(),
+            rules: ObjectRules::default(),
+            deletion: DeletionRules::default(),
+            content: ObjectContent::default(),
+            influence: KindInfluence::default(),
         }
     }
 
@@ -138,20 +120,20 @@ impl Kind {
 
     /// Sets the storage path below the prefix, if it is not the plural name.
     pub fn storage(mut self, path: &str) -> Self {
-        self.storage = path.into();
+        self.storage.path = path.into();
         self
     }
 
     /// Declares that stores shared with Kubernetes contain the objects in this version, up to the minor release
     /// `until`.
     pub fn stored_in(mut self, version: &'static str, until: u32) -> Self {
-        self.stored_in = Some((version, until));
+        self.storage.stored_in = Some((version, until));
         self
     }
 
     /// Declares that stores shared with Kubernetes contain the objects in JSON.
     pub fn stored_as_json(mut self) -> Self {
-        self.stored_as_json = true;
+        self.storage.as_json = true;
         self
     }
 
@@ -178,87 +160,87 @@ impl Kind {
 
     /// Sets the warning for a delete without a propagation policy that orphans dependents by the version's default.
     pub fn warn_of_orphans(mut self, warning: &'static str) -> Self {
-        self.orphan_warning = Some(warning);
+        self.deletion.orphan_warning = Some(warning);
         self
     }
 
     /// Sets the rule for names, if it is not a DNS subdomain.
     pub fn names(mut self, rule: NameRule) -> Self {
-        self.name_rule = rule;
+        self.rules.name = rule;
         self
     }
 
     /// Declares that finalizers need no domain.
     pub fn any_finalizers(mut self) -> Self {
-        self.metadata.standard_finalizers = false;
+        self.rules.any_finalizers = true;
         self
     }
 
     /// Sets the metadata rules that the kind's own validation repeats on update. By default these are the rules for
     /// updates.
     pub fn metadata_on_update(mut self, rules: MetadataOnUpdate) -> Self {
-        self.metadata.on_update = rules;
+        self.rules.metadata_on_update = rules;
         self
     }
 
     /// Declares that a delete returns the deleted object.
     pub fn return_deleted_object(mut self) -> Self {
-        self.returns_deleted = true;
+        self.deletion.returns_deleted = true;
         self
     }
 
     /// Names the objects that are never deleted.
     pub fn immortal(mut self, names: &'static [&'static str]) -> Self {
-        self.immortal = names;
+        self.deletion.immortal = names;
         self
     }
 
     /// Names the objects that the system requires, so that they cannot be deleted; `what` describes them in the
     /// refusal.
     pub fn system(mut self, what: &'static str, names: &'static [&'static str]) -> Self {
-        self.system = Some((what, names));
+        self.deletion.system = Some((what, names));
         self
     }
 
     /// Declares that objects are deleted some time after their last change; the operator sets the time.
     pub fn expires(mut self) -> Self {
-        self.expires = true;
+        self.deletion.expires = true;
         self
     }
 
     /// Declares that the server names objects that are created without a name.
     pub fn named_by_server(mut self) -> Self {
-        self.named_by_server = true;
+        self.writes.named_by_server = true;
         self
     }
 
     /// Declares that objects of this kind have no dependents.
     pub fn independent(mut self) -> Self {
-        self.independent = true;
+        self.deletion.independent = true;
         self
     }
 
     /// Sets the JSON pointer to the pod spec in objects of this kind.
     pub fn pods_at(mut self, pointer: &'static str) -> Self {
-        self.pods_at = Some(pointer);
+        self.content.pods_at = Some(pointer);
         self
     }
 
     /// Sets the amounts that quotas count for this kind in addition to the number of objects.
     pub fn measured(mut self, measure: &'static Measure) -> Self {
-        self.measure = measure;
+        self.content.measure = measure;
         self
     }
 
     /// Sets the kind's part in role-based access control.
     pub fn role(mut self, role: RoleKind) -> Self {
-        self.role = Some(role);
+        self.influence.role = Some(role);
         self
     }
 
     /// Sets how the Node authorizer relates objects of this kind to nodes.
     pub fn leads_to_nodes(mut self, relation: Relation) -> Self {
-        self.relation = Some(relation);
+        self.influence.relation = Some(relation);
         self
     }
 
@@ -328,7 +310,7 @@ impl Kind {
     }
 
     pub fn named_in_selectors(mut self) -> Self {
-        self.names_itself_in_selectors = true;
+        self.selectors.names_itself = true;
         self
     }
 
@@ -363,8 +345,8 @@ impl Kind {
     }
 
     fn push_selectable(&mut self, group: Option<&str>, field: &str, paths: &[&'static str], read: Read) {
-        paths.iter().for_each(|path| self.indexed.add(path));
-        self.selectable.push(Selectable { field: field.into(), group: group.map(Into::into), read });
+        paths.iter().for_each(|path| self.selectors.indexed.add(path));
+        self.selectors.fields.push(Selectable { field: field.into(), group: group.map(Into::into), read });
     }
 
     pub fn columns(mut self, columns: Vec<Column>) -> Self {
@@ -407,84 +389,84 @@ impl Kind {
 
     /// Like [`Kind::generation`], but changes of these metadata fields count too.
     pub fn generation_with(mut self, metadata: &'static [&'static str]) -> Self {
-        self.generation = Generation::Changes { metadata };
+        self.writes.generation = Generation::Changes { metadata };
         self
     }
 
     /// Like [`Kind::generation`], but a new object has no generation until its first change.
     pub fn generation_of_changes(mut self) -> Self {
-        self.generation = Generation::LaterChanges;
+        self.writes.generation = Generation::LaterChanges;
         self
     }
 
     /// Sets the fields that a write of the object itself resets, if more than the status.
     pub fn resets(mut self, fields: FieldPaths) -> Self {
-        self.reset_fields = Some(fields);
+        self.writes.reset_fields = Some(fields);
         self
     }
 
     pub fn deleted_first(mut self) -> Self {
-        self.deleted_first = true;
+        self.deletion.deleted_first = true;
         self
     }
 
     pub fn create_on_update(mut self) -> Self {
-        self.create_on_update = true;
+        self.writes.create_on_update = true;
         self
     }
 
     /// Declares that an update must name a resourceVersion.
     pub fn conditional_update(mut self) -> Self {
-        self.unconditional_update = false;
+        self.writes.needs_version = true;
         self
     }
 
     pub fn note(mut self, hook: fn(&mut Value, Option<&Value>, &Asking)) -> Self {
-        self.hooks.note = Some(hook);
+        self.writes.note = Some(hook);
         self
     }
 
     pub fn authorize(mut self, hook: Authorize) -> Self {
-        self.hooks.authorize = Some(hook);
+        self.rules.authorize = Some(hook);
         self
     }
 
     /// Sets the function that makes older and newer forms of the same field agree.
     pub fn agree(mut self, hook: fn(&mut Value)) -> Self {
-        self.hooks.agree = Some(hook);
+        self.writes.agree = Some(hook);
         self
     }
 
     pub fn prepare_create(mut self, hook: fn(&mut Value)) -> Self {
-        self.hooks.prepare_create = Some(hook);
+        self.writes.prepare_create = Some(hook);
         self
     }
 
     pub fn prepare_update(mut self, hook: fn(&mut Value, &Value)) -> Self {
-        self.hooks.prepare_update = Some(hook);
+        self.writes.prepare_update = Some(hook);
         self
     }
 
     /// Sets the fields that cannot be newly set while their feature gate is off.
     pub fn gated(mut self, fields: &'static [Gated]) -> Self {
-        self.hooks.gated = fields;
+        self.writes.gated = fields;
         self
     }
 
     pub fn gated_rules(mut self, rules: &'static [GatedRule]) -> Self {
-        self.hooks.gated_rules = rules;
+        self.rules.gated = rules;
         self
     }
 
     /// Sets the function that sets `observedGeneration` while the gate is on.
     pub fn observe(mut self, gate: &'static str, hook: Observe) -> Self {
-        self.hooks.observe = Some((gate, hook));
+        self.writes.observe = Some((gate, hook));
         self
     }
 
     /// Sets the rules of this kind beyond its schema.
     pub fn validate(mut self, rules: Validate) -> Self {
-        self.hooks.validate = Some(rules);
+        self.rules.validate = Some(rules);
         self
     }
 
@@ -506,59 +488,59 @@ impl Kind {
 
     /// Sets the rules for a new object that depend on the labels of its namespace.
     pub fn validate_in_namespace(mut self, rules: fn(&Value, &Value) -> Causes) -> Self {
-        self.hooks.in_namespace = Some(rules);
+        self.rules.in_namespace = Some(rules);
         self
     }
 
     pub fn warnings(mut self, hook: Warnings) -> Self {
-        self.hooks.warnings = Some(hook);
+        self.rules.warnings = Some(hook);
         self
     }
 
     pub fn registers(mut self, registers: Registers) -> Self {
-        self.registers = Some(registers);
+        self.influence.registers = Some(registers);
         self
     }
 
     pub fn claims(mut self, hook: fn(&Value) -> Vec<String>) -> Self {
-        self.hooks.claims = Some(hook);
-        self.indexed = Glance::default();
+        self.claims.held = Some(hook);
+        self.selectors.indexed = Glance::default();
         self
     }
 
     pub fn allocate(mut self, hook: Allocate) -> Self {
-        self.hooks.allocate = Some(hook);
+        self.claims.allocate = Some(hook);
         self
     }
 
     pub fn grace_period(mut self, hook: fn(&Document, Option<i64>) -> i64) -> Self {
-        self.hooks.grace_period = Some(hook);
+        self.deletion.grace_period = Some(hook);
         self
     }
 
     pub fn begin_delete(mut self, hook: fn(&mut Document, &str)) -> Self {
-        self.hooks.begin_delete = Some(hook);
+        self.deletion.begin = Some(hook);
         self
     }
 
     pub fn is_held(mut self, hook: fn(&Document) -> bool) -> Self {
-        self.hooks.is_held = Some(hook);
+        self.deletion.is_held = Some(hook);
         self
     }
 
     /// Sets the function that finds the destination of subresources that are answered outside the API server.
     pub fn leads(mut self, hook: Lead) -> Self {
-        self.hooks.leads = Some(hook);
+        self.connect.leads = Some(hook);
         self
     }
 
     pub fn connect_options(mut self, hook: CheckConnect) -> Self {
-        self.hooks.connect_options = Some(hook);
+        self.connect.options = Some(hook);
         self
     }
 
     pub fn export(mut self, hook: fn(&mut Document)) -> Self {
-        self.hooks.export = Some(hook);
+        self.content.export = Some(hook);
         self
     }
 }
@@ -603,12 +585,12 @@ mod tests {
         let mut shown = String::new();
         for (_, kind) in registry().iter().filter(|(_, kind)| kind.stored) {
             let flags = [
-                ("generation", kind.generation != Generation::Nothing),
-                ("create-on-update", kind.create_on_update),
-                ("version-needed", !kind.unconditional_update),
+                ("generation", kind.writes.generation != Generation::Nothing),
+                ("create-on-update", kind.writes.create_on_update),
+                ("version-needed", kind.writes.needs_version),
                 ("status", kind.subresource(0, "status").is_some()),
-                ("deleted-object", kind.returns_deleted),
-                ("expires", kind.expires),
+                ("deleted-object", kind.deletion.returns_deleted),
+                ("expires", kind.deletion.expires),
             ];
             let flags: Vec<&str> = flags.iter().filter(|(_, set)| *set).map(|(flag, _)| *flag).collect();
             shown += format!("{} {}", kind.kind, flags.join(" ")).trim_end();

@@ -6,7 +6,7 @@
 use super::apiextensions::columns;
 use super::build::{PART_RESETS, STATUS_RESETS_METADATA};
 use super::registry::compare_versions;
-use super::{Generation, Hooks, Kind, Read, ScalePaths, Scope, Selectable, Shown, Subresource, Version};
+use super::{Generation, Kind, Read, ScalePaths, Scope, Selectable, Shown, Subresource, Version};
 use crate::event::Offset;
 use crate::object::glance::Glance;
 use crate::object::meta::{Document, metadata};
@@ -199,11 +199,12 @@ pub fn kind_of(stored: &Bytes, since: Offset, definition: &Value) -> Option<Kind
     made.singular = text(names, "singular").to_owned();
     made.short_names = texts("shortNames");
     made.categories = texts("categories");
-    made.storage = storage(group, plural);
-    made.generation = Generation::Changes { metadata: &[] };
-    made.unconditional_update = false;
-    made.metadata.standard_finalizers = false;
-    made.hooks = Hooks { warnings: Some(finalizer_warnings), ..Hooks::default() };
+    made.storage.path = storage(group, plural);
+    made.storage.as_json = true;
+    made.writes.generation = Generation::Changes { metadata: &[] };
+    made.writes.needs_version = true;
+    made.rules.any_finalizers = true;
+    made.rules.warnings = Some(finalizer_warnings);
     let webhook = Some(&spec["conversion"]).filter(|conversion| conversion["strategy"] == "Webhook");
     made.custom = Some(Custom {
         uid,
@@ -223,9 +224,10 @@ pub fn kind_of(stored: &Bytes, since: Offset, definition: &Value) -> Option<Kind
         let paths: Vec<&str> = paths.map(|field| text(field, "jsonPath")).collect();
         for path in &paths {
             let field = path.trim_start_matches('.');
-            if made.selectable.iter().all(|known| known.field != field) {
-                made.selectable.push(Selectable { field: field.to_owned(), group: None, read: Read::at(field, "") });
-                made.indexed = Glance::default();
+            if made.selectors.fields.iter().all(|known| known.field != field) {
+                let read = Read::at(field, "");
+                made.selectors.fields.push(Selectable { field: field.to_owned(), group: None, read });
+                made.selectors.indexed = Glance::default();
             }
         }
         let name = text(version, "name");

@@ -113,12 +113,12 @@ impl Kind {
     /// Removes fields whose gates are off, unless the old object uses them.
     pub fn drop_gated(&self, new: &mut Value, old: Option<&Value>, off: &BTreeSet<&'static str>) {
         // Most objects contain no gated field. Leaving them unchanged lets them share parts with the stored object.
-        for gated in self.hooks.gated.iter().filter(|gated| off.contains(gated.gate)) {
+        for gated in self.writes.gated.iter().filter(|gated| off.contains(gated.gate)) {
             if gated.concerns(new) {
                 gated.drop(new, old);
             }
         }
-        let Some(at) = self.pods_at else { return };
+        let Some(at) = self.content.pods_at else { return };
         let old = old.and_then(|old| old.pointer(at));
         // Pods have many gates and few of them are off, so the loop goes over the gates that are off.
         for gate in off {
@@ -136,8 +136,8 @@ impl Kind {
     /// Lets the gated rules add causes or remove some of them.
     pub fn judge_gated(&self, new: &Value, old: Option<&Value>, off: &BTreeSet<&'static str>, causes: &mut Causes) {
         let whole = Judging { new, old, path: String::new(), off };
-        self.hooks.gated_rules.iter().for_each(|rule| (rule.judge)(&whole, causes));
-        let Some(at) = self.pods_at else { return };
+        self.rules.gated.iter().for_each(|rule| (rule.judge)(&whole, causes));
+        let Some(at) = self.content.pods_at else { return };
         let Some(spec) = new.pointer(at) else { return };
         let path = at.trim_start_matches('/').replace('/', ".");
         let pod = Judging { new: spec, old: old.and_then(|old| old.pointer(at)), path, off };
@@ -155,9 +155,9 @@ pub const SERVER_GATES: &[&str] = &[
 
 /// The gates that fields and rules of built-in kinds depend on.
 pub fn field_gates() -> BTreeSet<&'static str> {
-    let of_kinds = registry().iter().flat_map(|(_, kind)| kind.hooks.gated);
-    let observed = registry().iter().filter_map(|(_, kind)| kind.hooks.observe);
-    let rules = registry().iter().flat_map(|(_, kind)| kind.hooks.gated_rules).chain(POD_RULES);
+    let of_kinds = registry().iter().flat_map(|(_, kind)| kind.writes.gated);
+    let observed = registry().iter().filter_map(|(_, kind)| kind.writes.observe);
+    let rules = registry().iter().flat_map(|(_, kind)| kind.rules.gated).chain(POD_RULES);
     let fields = of_kinds.chain(POD_GATED).map(|gated| gated.gate);
     let others = observed.map(|(gate, _)| gate).chain(rules.flat_map(|rule| rule.gates).copied());
     fields.chain(others).chain(SERVER_GATES.iter().copied()).collect()
@@ -303,7 +303,7 @@ mod tests {
     fn every_path_leads_to_a_field() {
         for (_, kind) in registry().iter() {
             let message = schema().id(&kind.hub().message);
-            for gated in kind.hooks.gated {
+            for gated in kind.writes.gated {
                 for place in gated.places() {
                     let message = message.expect("built-in kinds have a type");
                     assert!(leads(message, place), "{} {place}", kind.kind);
@@ -321,12 +321,8 @@ mod tests {
     /// The causes for an object while some gates are off.
     fn held(kind: &str, off: &[&'static str], new: &Value, old: Option<&Value>) -> Vec<String> {
         let (_, kind) = registry().iter().find(|(_, found)| found.kind == kind).expect("a kind");
-        let mut causes = crate::object::validate::metadata(
-            new["metadata"].as_object().expect("metadata"),
-            kind.name_rule,
-            kind.is_namespaced(),
-        );
-        causes.append(kind.hooks.validate.map(|rule| rule(new, old)).unwrap_or_default());
+        let mut causes = kind.judge_metadata(new.as_object().expect("an object"), None);
+        causes.append(kind.rules.validate.map(|rule| rule(new, old)).unwrap_or_default());
         kind.judge_gated(new, old, &off.iter().copied().collect(), &mut causes);
         causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
     }

@@ -2,12 +2,10 @@
 
 use super::{Kind, Read, Scope, Selectable, Shown, Subresource, Version, api_version};
 use crate::event::Offset;
-use crate::object::Body;
 use crate::object::meta::Document;
 use crate::quota::Counted;
 use crate::schema::layout::Layout;
 use crate::schema::schema;
-use bytes::Bytes;
 use holdfast_value::Value;
 use std::sync::{Arc, LazyLock, OnceLock};
 
@@ -27,7 +25,7 @@ impl Kind {
 
     /// The kind as quotas name it, with the group of one of its versions.
     pub fn counted(&self, version: usize) -> Counted {
-        Counted::named(&self.resource, &self.versions[version].group, self.measure)
+        Counted::named(&self.resource, &self.versions[version].group, self.content.measure)
     }
 
     /// The subresources of one version. The versions of a custom kind may have different subresources.
@@ -39,23 +37,21 @@ impl Kind {
         self.subresources(version).iter().find(|subresource| subresource.name == name)
     }
 
+    /// Whether the objects of one version have a status that is written as a subresource.
+    pub fn has_status(&self, version: usize) -> bool {
+        self.subresource(version, "status").is_some()
+    }
+
     /// How a version is shown in a Table.
     pub fn shown(&self, version: usize) -> &Shown {
         self.versions[version].custom.as_ref().map_or(&self.shown, |custom| &custom.shown)
-    }
-
-    /// Makes the body of a converted object. The body is packed if it still exists after many newer bodies were made.
-    pub fn keep(&self, made: Bytes) -> Body {
-        let body = Body::new(made);
-        self.packer.lock().note(&body);
-        body
     }
 
     /// A placeholder for a kind that is no longer served, for callers that still have the kind's number.
     pub fn retired(&self) -> Kind {
         let mut retired = Kind::new(&self.kind, &self.resource, self.scope);
         retired.singular.clone_from(&self.singular);
-        retired.storage.clone_from(&self.storage);
+        retired.storage.path.clone_from(&self.storage.path);
         retired.stored = self.stored;
         let version = |version: &Version| Version {
             group: version.group.clone(),
@@ -71,7 +67,7 @@ impl Kind {
         retired.versions = self.versions.iter().map(version).collect();
         let selectable =
             |field: &Selectable| Selectable { field: field.field.clone(), group: None, read: Read::at("", "") };
-        retired.selectable = self.selectable.iter().map(selectable).collect();
+        retired.selectors.fields = self.selectors.fields.iter().map(selectable).collect();
         retired
     }
 
@@ -94,7 +90,7 @@ impl Kind {
         if custom.as_ref().is_some_and(|custom| custom.selectable.iter().all(|known| known != field)) {
             return None;
         }
-        self.selectable.iter().position(|s| s.field == field && s.group.as_ref().is_none_or(|only| only == group))
+        self.selectors.position(group, field)
     }
 
     /// Whether an object with this offset may be stored under another schema or version.
@@ -210,21 +206,5 @@ pub(super) fn api_version_is(version: &Version, api_version: &str) -> bool {
     match api_version.rsplit_once('/') {
         Some((group, name)) => version.group == group && version.version == name,
         None => version.group.is_empty() && version.version == api_version,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn other_forms_of_old_objects_are_kept_in_pieces() {
-        let kind = Kind::namespaced("Pod", "pods");
-        let form =
-            |number: usize| Bytes::from(format!("{}\n\u{7}web-{number}", "what all pods of it say; ".repeat(80)));
-        let kept: Vec<Body> = (0..1100).map(|number| kind.keep(form(number))).collect();
-        assert!(kept[1..50].iter().all(Body::is_in_pieces));
-        assert!(!kept[1099].is_in_pieces(), "its watchers read it now");
-        assert!((0..).zip(&kept).all(|(number, body)| body.bytes() == form(number)));
     }
 }

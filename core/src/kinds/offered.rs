@@ -131,7 +131,7 @@ impl Kind {
         let own = self.versions.iter().enumerate().filter(|(_, version)| version.group == self.hub().group);
         let mut own: Vec<(usize, &Version)> = own.collect();
         own.sort_by(|(_, a), (_, b)| compare_versions(&a.version, &b.version));
-        let is_known = |version: &Version| match self.stored_in {
+        let is_known = |version: &Version| match self.storage.stored_in {
             Some((only, until)) if release <= until => version.version == only,
             _ => introduced(self, version) < release,
         };

@@ -241,8 +241,8 @@ impl Registry {
                 self.groups.remove(version.group.as_str());
             }
         }
-        if self.by_storage(&kind.storage) == Some(id) {
-            self.by_storage.remove(kind.storage.as_str());
+        if self.by_storage(&kind.storage.path) == Some(id) {
+            self.by_storage.remove(kind.storage.path.as_str());
         }
         self.kinds[id.0 as usize] = Slot { kind: Arc::new(kind.retired()), served: false };
         self.retired.push_back(id);
@@ -271,8 +271,8 @@ impl Registry {
             enter(&mut served.by_resource, named(&kind.resource));
             enter(&mut served.by_kind, named(&kind.kind));
         }
-        if kind.stored && self.by_storage(&kind.storage).is_none() {
-            self.by_storage.insert(kind.storage.as_str().into(), id);
+        if kind.stored && self.by_storage(&kind.storage.path).is_none() {
+            self.by_storage.insert(kind.storage.path.as_str().into(), id);
         }
     }
 }
@@ -382,7 +382,7 @@ mod tests {
     #[test]
     fn no_two_kinds_share_a_name_or_a_place_in_storage() {
         let stored = registry().iter().filter(|(_, kind)| kind.stored);
-        stored.for_each(|(id, kind)| assert_eq!(registry().by_storage(&kind.storage), Some(id), "{}", kind.kind));
+        stored.for_each(|(id, kind)| assert_eq!(registry().by_storage(&kind.storage.path), Some(id), "{}", kind.kind));
         let names: usize = registry().iter().map(|(_, kind)| kind.versions.len()).sum();
         let versions = || registry().groups.values().flat_map(|group| &group.versions);
         assert_eq!(versions().map(|version| version.by_resource.len()).sum::<usize>(), names);
@@ -419,7 +419,7 @@ mod tests {
             ("events.k8s.io", "reason", Some("")),
         ] {
             let version = kind.versions.iter().position(|version| version.group == group).expect("a version");
-            let found = kind.selectable_in(version, field).map(|index| kind.selectable[index].read.of(&event));
+            let found = kind.selectable_in(version, field).map(|index| kind.selectors.fields[index].read.of(&event));
             assert_eq!(found.as_deref(), expected, "{group} {field}");
         }
     }
@@ -444,20 +444,20 @@ mod tests {
                 "Event" => document["source"] = json!({"component": "kubelet"}),
                 _ => {}
             }
-            for field in &kind.selectable {
+            for field in &kind.selectors.fields {
                 if let Read::At { path, .. } = &field.read {
                     let path: Vec<&str> = path.iter().map(String::as_str).collect();
                     put(&mut document, &path, &format!("at {}", path.join(".")));
                 }
             }
-            let glanced = kind.indexed.look(document.to_string().as_bytes()).document;
+            let glanced = kind.selectors.indexed.look(document.to_string().as_bytes()).document;
             assert_eq!(glanced["metadata"]["labels"], document["metadata"]["labels"], "{}", kind.kind);
-            for field in &kind.selectable {
+            for field in &kind.selectors.fields {
                 let text = field.read.of(&document);
                 assert_eq!(field.read.of(&glanced), text, "{} {}", kind.kind, field.field);
                 seen += usize::from(!text.is_empty());
             }
-            if kind.hooks.claims.is_some() {
+            if kind.claims.are_possible() {
                 assert_eq!(glanced, document, "{}: claims may look at all of it", kind.kind);
             }
         }

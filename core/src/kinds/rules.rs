@@ -464,7 +464,7 @@ pub(crate) mod testing {
             let hub = schema().id(&kind.hub().message).expect("a message");
             crate::kinds::apply_defaults(hub, &mut document).expect("few defaults");
         }
-        (document, kind.versions[at].validate.or(kind.hooks.validate))
+        (document, kind.rules_in(&kind.versions[at]))
     }
 
     fn kind_of(object: &Value) -> &'static Kind {
@@ -480,9 +480,7 @@ pub(crate) mod testing {
         if document["metadata"]["uid"].is_null() {
             document["metadata"]["uid"] = "u".into();
         }
-        if let Some(prepare) = kind_of(object).hooks.prepare_create {
-            prepare(&mut document);
-        }
+        kind_of(object).writes.prepare_create(&mut document, false);
         rules.map_or_else(Causes::default, |rules| rules(&document, None)).iter().map(Cause::to_string).collect()
     }
 

@@ -42,9 +42,7 @@ impl Kind {
         if version != 0 {
             self.convert_and_default(version, document, stored)?;
         }
-        if let Some(agree) = self.hooks.agree {
-            agree(document);
-        }
+        self.writes.agree(document);
         Ok(())
     }
 

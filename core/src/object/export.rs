@@ -76,7 +76,7 @@ mod tests {
         ];
         for (kind, exact, before, after) in cases {
             let (id, _) = registry().known(kind).expect("a kind that is served");
-            let strip = registry().get(id).hooks.export;
+            let strip = registry().get(id).content.export;
             let Value::Object(mut document) = before else { unreachable!("each is an object") };
             export(&mut document, exact, strip);
             assert_eq!(Value::Object(document), after, "{kind:?}, exact: {exact}");

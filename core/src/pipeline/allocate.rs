@@ -14,7 +14,7 @@ use holdfast_value::Value;
 use std::sync::{Arc, LazyLock};
 
 pub(super) fn allocate(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Refusal> {
-    let Some(allocate) = context.kind.hooks.allocate.filter(|_| endpoint.part != Part::Deletion) else {
+    let Some(allocate) = context.kind.claims.allocate.filter(|_| endpoint.part != Part::Deletion) else {
         return Ok(());
     };
     let owner = context.state.owner(context.request.target.kind, &object.key);

@@ -20,7 +20,7 @@ pub(super) fn update(context: &Context, endpoint: &Endpoint) -> Result<Made, Sto
     match_name(context, meta)?;
     owners::merge(context, meta, "");
     let Some(old) = context.find()? else {
-        if !endpoint.may_create() || !context.kind.create_on_update {
+        if !endpoint.may_create() || !context.kind.writes.create_on_update {
             return Err(Refusal::NotFound(context.subject(context.request.name())).into());
         }
         let uid = text(meta, "uid");
@@ -105,7 +105,7 @@ fn name_mismatch(body: &str, path: &str) -> Refusal {
 pub(super) fn match_version(context: &Context, old: &Old, meta: &Document) -> Result<bool, Refusal> {
     let name = context.request.name();
     match text(meta, "resourceVersion") {
-        "" | "0" if context.kind.unconditional_update => Ok(false),
+        "" | "0" if !context.kind.writes.needs_version => Ok(false),
         // As in Kubernetes, the subject here is the resource, not the kind.
         "" | "0" => Err(Refusal::Invalid {
             subject: context.subject(name),
@@ -131,7 +131,7 @@ fn other_uid(context: &Context, wanted: &str, found: &str) -> Refusal {
 
 /// The refusal of a write whose precondition on the stored object does not hold.
 pub(super) fn unmet(context: &Context, why: Conflict) -> Refusal {
-    let key = format!("/registry/{}/{}", context.kind.storage, context.request.key());
+    let key = format!("/registry/{}/{}", context.kind.storage.path, context.request.key());
     Refusal::Conflict {
         subject: context.subject(context.request.name()),
         why: Conflict::Stored { key, why: Box::new(why) },

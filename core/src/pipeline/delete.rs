@@ -25,34 +25,27 @@ pub(super) fn delete(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
 /// exists.
 fn check_not_of_system(context: &Context) -> Result<(), Refusal> {
     let name = context.request.name();
-    match context.kind.system {
-        Some((what, names)) if names.contains(&name) => {
-            Err(Refusal::Forbidden { subject: context.subject(name), why: Forbidden::OfSystem { what } })
-        }
-        _ => Ok(()),
+    match context.kind.deletion.of_system(name) {
+        Some(what) => Err(Refusal::Forbidden { subject: context.subject(name), why: Forbidden::OfSystem { what } }),
+        None => Ok(()),
     }
 }
 
 /// The candidate of a delete: marked as being deleted, or unchanged if the object is removed at once.
 pub(super) fn deleting(context: &Context, old: Old) -> Result<Candidate, Refusal> {
-    let options = &context.request.options.delete;
+    let (options, rules) = (&context.request.options.delete, &context.kind.deletion);
     let fixed = preconditions(context, options, &old)?;
     let mut new = old.document.clone();
-    if !context.kind.independent && context.settings.garbage_collection {
+    if !rules.independent && context.settings.garbage_collection {
         imply_finalizers(options, context.version().orphans_dependents, meta::fields_mut(&mut new));
     }
     // Only an object of a kind without a grace period may be removed without being marked.
-    let released = context.kind.hooks.grace_period.is_none().then(|| new.clone());
+    let released = (!rules.is_gradual()).then(|| new.clone());
     let marked = meta::fields_mut(&mut new);
     let already = meta::is_deleting(old.fields());
     if !already {
-        let grace_period = context.kind.hooks.grace_period;
-        mark(context, marked, grace_period.map_or(0, |period| period(old.fields(), options.grace_period_seconds)));
-        if let Some(begin_delete) = context.kind.hooks.begin_delete {
-            // A kind with `begin_delete` terminates its objects by that function, without a grace period.
-            metadata_mut(marked).remove("deletionGracePeriodSeconds");
-            begin_delete(marked, &context.stamp.rfc3339());
-        }
+        mark(context, marked, rules.grace_period(old.fields(), options.grace_period_seconds));
+        rules.begin(marked, &context.stamp.rfc3339());
     } else if let Some(grace) = options.grace_period_seconds {
         shorten(marked, not_negative(grace));
     }
@@ -66,7 +59,7 @@ pub(super) fn deleting(context: &Context, old: Old) -> Result<Candidate, Refusal
 /// The warning for a delete of this kind, whether or not the object exists.
 pub fn warning(kind: &Kind, version: &Version, options: &DeleteOptions) -> Option<String> {
     let unsaid = options.orphan_dependents.is_none() && options.propagation_policy.is_none();
-    kind.orphan_warning.filter(|_| unsaid && version.orphans_dependents).map(str::to_owned)
+    kind.deletion.orphan_warning(version).filter(|_| unsaid).map(str::to_owned)
 }
 
 /// Checks for conflicting or unknown delete options.
@@ -118,10 +111,10 @@ pub fn validate_options_of_many(options: &DeleteOptions, dry_run: bool) -> Resul
 /// Checks the preconditions. Returns whether the client named the version.
 fn preconditions(context: &Context, options: &DeleteOptions, old: &Old) -> Result<bool, Refusal> {
     let name = context.request.name();
-    let conflict = |why: Conflict| match context.kind.hooks.begin_delete {
-        // For kinds with `begin_delete`, Kubernetes has separate code with another message.
-        Some(_) => Refusal::Conflict { subject: context.subject(name), why: Conflict::Precondition(Box::new(why)) },
-        None => Refusal::Conflict { subject: context.kind_subject(name), why },
+    let conflict = |why: Conflict| match context.kind.deletion.has_terminating_phase() {
+        // For namespaces and definitions, Kubernetes has separate code with another message.
+        true => Refusal::Conflict { subject: context.subject(name), why: Conflict::Precondition(Box::new(why)) },
+        false => Refusal::Conflict { subject: context.kind_subject(name), why },
     };
     if let Some(uid) = &options.precondition_uid
         && uid != meta::uid(old.fields())

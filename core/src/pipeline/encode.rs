@@ -28,7 +28,7 @@ pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) 
     let expect = old.as_ref().map(|old| old.entry.offset);
     // The deletion of a kind with a grace period always has two phases, so that a watcher receives the beginning of the
     // deletion before the removal of the object.
-    let begins = gone && context.kind.hooks.grace_period.is_some();
+    let begins = gone && context.kind.deletion.is_gradual();
     let begins = begins && old.as_ref().is_some_and(|old| !meta::is_deleting(old.fields()));
     // If an object is removed unchanged, its last state is written without calling the kind's conversion webhook.
     let goes = old.as_ref().filter(|old| gone && context.kind.converts_elsewhere() && old.document == new);
@@ -44,7 +44,7 @@ pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) 
     let unchanged = old.as_ref().filter(is_kept).filter(|old| write.draft.is(&old.entry.json(), old.entry.offset));
     let answer = match endpoint.answer {
         Form::Success => Answer::Success,
-        Form::Deletion if gone && !context.kind.returns_deleted => {
+        Form::Deletion if gone && !context.kind.deletion.returns_deleted => {
             Answer::Deleted { subject: context.subject(context.request.name()), uid }
         }
         form => shown(form, unchanged, usize::from(begins), old.is_none()),
@@ -64,9 +64,8 @@ pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) 
 
 /// Adds the kind's warnings about a valid object.
 pub(super) fn warn(context: &Context, endpoint: &Endpoint, object: &Candidate) {
-    let Some(hook) = context.kind.hooks.warnings else { return };
     if endpoint.part == Part::Main && endpoint.answer != Form::Deletion {
-        context.warn_of(hook(context.kind, object.fields(), object.old()));
+        context.warn_of(context.kind.warnings_about(object.fields(), object.old()));
     }
 }
 
@@ -123,7 +122,7 @@ fn shown(form: Form, unchanged: Option<&Old>, index: usize, created: bool) -> An
 
 /// Whether a deleted object has no finalizers and no grace period left.
 pub(super) fn is_released(context: &Context, document: &Document) -> bool {
-    let held = context.kind.hooks.is_held.is_some_and(|is_held| is_held(document));
+    let held = context.kind.deletion.is_held(document);
     let grace = metadata(document).get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
     meta::finalizers(document).is_empty() && !held && grace == 0
 }

@@ -13,7 +13,7 @@ use crate::state::State;
 
 pub(super) fn admit(context: &Context, object: &Candidate) -> Result<(), Refusal> {
     let request = context.request;
-    let Some(authorize) = context.kind.hooks.authorize.filter(|_| request.verb != Verb::Delete) else { return Ok(()) };
+    let Some(authorize) = context.kind.rules.authorize.filter(|_| request.verb != Verb::Delete) else { return Ok(()) };
     authorize(&Grant {
         elsewhere: context.state,
         authorizer: context.authorizer(),

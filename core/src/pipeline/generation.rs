@@ -4,7 +4,6 @@ use super::candidate::{Candidate, Old};
 use super::endpoint::Part;
 use super::reset::put;
 use super::{Context, Endpoint};
-use crate::kinds::Generation;
 use crate::object::meta::{self, Document, metadata, metadata_mut};
 use holdfast_value::Value;
 
@@ -12,16 +11,16 @@ pub(super) fn count(context: &Context, endpoint: &Endpoint, object: &mut Candida
     let begins_deletion = object.begins_deletion();
     let new = meta::fields_mut(&mut object.new);
     let generation = match &object.old {
-        None => first(context.kind.generation, new),
+        None => context.kind.writes.generation.first(new),
         Some(old) => {
             let before = old.metadata().get("generation");
             let number = before.and_then(Value::as_i64).unwrap_or(0);
             // The server assigns the node; this is not a change of the desired state.
             let is_told = endpoint.part == Part::Assignment;
             let is_counted = if begins_deletion {
-                // For a kind with `begin_delete`, that function's change is the only effect of the delete. Kubernetes
-                // does not count it.
-                number > 0 && context.kind.hooks.begin_delete.is_none()
+                // For a kind with a terminating phase, the change of the phase is the only effect of the delete.
+                // Kubernetes does not count it.
+                number > 0 && !context.kind.deletion.has_terminating_phase()
             } else {
                 !is_told && is_changed(context, endpoint, new, old) && !is_respelled(context, endpoint, new, old)
             };
@@ -31,20 +30,7 @@ pub(super) fn count(context: &Context, endpoint: &Endpoint, object: &mut Candida
     if metadata(new).get("generation") != generation.as_ref() {
         put(metadata_mut(new), "generation", generation);
     }
-    if let Some((gate, observe)) = context.kind.hooks.observe {
-        let seen = metadata(new).get("generation").and_then(Value::as_i64);
-        observe(new, seen.filter(|_| !context.settings.gates_off.contains(gate)));
-    }
-}
-
-fn first(generation: Generation, new: &Document) -> Option<Value> {
-    match generation {
-        Generation::Changes { .. } => Some(1.into()),
-        // Zero is stored as an absent field.
-        Generation::Nothing | Generation::LaterChanges => {
-            metadata(new).get("generation").filter(|given| given.as_i64() != Some(0)).cloned()
-        }
-    }
+    context.kind.writes.observe(new, &context.settings.gates_off);
 }
 
 /// Whether the only change is the spelling of quantities.
@@ -54,13 +40,8 @@ fn is_respelled(context: &Context, endpoint: &Endpoint, new: &Document, old: &Ol
 }
 
 fn is_changed(context: &Context, endpoint: &Endpoint, new: &Document, old: &Old) -> bool {
-    let beside: &[&str] = match context.kind.generation {
-        Generation::Nothing => return false,
-        // Metadata in a status write, such as a Deployment's revision, is not desired state.
-        Generation::Changes { .. } if endpoint.part == Part::Status => &[],
-        Generation::Changes { metadata } => metadata,
-        Generation::LaterChanges => &[],
-    };
+    let beside = context.kind.writes.generation.counted_metadata(endpoint.part == Part::Status);
+    let Some(beside) = beside else { return false };
     // Without a status subresource, the status counts as desired state like any other field.
     let reported = context.kind.custom.is_none() || context.has_status();
     let old_fields = old.fields();

@@ -45,7 +45,7 @@ fn give(context: &Context, document: &mut Document) -> String {
         name = generate(context, &base);
         meta.insert("name", name.as_str().into());
     }
-    if name.is_empty() && context.kind.named_by_server {
+    if name.is_empty() && context.kind.writes.named_by_server {
         name = context.stamp.uid(1);
         meta.insert("name", name.as_str().into());
     }

@@ -232,7 +232,7 @@ impl<'a> Context<'a> {
 
     /// Whether the kind has a status subresource in the path's version.
     fn has_status(&self) -> bool {
-        self.kind.subresource(self.request.target.version, "status").is_some()
+        self.kind.has_status(self.request.target.version)
     }
 
     /// The object as refusals name it by resource: `deployments.apps "web"`.

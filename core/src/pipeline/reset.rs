@@ -44,18 +44,8 @@ pub(super) fn prepare(context: &Context, endpoint: &Endpoint, object: &mut Candi
     if endpoint.part == Part::Main {
         let new = &mut object.new;
         match &object.old {
-            None => match context.kind.hooks.prepare_create {
-                Some(prepare) => prepare(new),
-                None if context.has_status() => _ = meta::fields_mut(new).remove("status"),
-                None => {}
-            },
-            Some(old) => match context.kind.hooks.prepare_update {
-                Some(prepare) => prepare(new, &old.document),
-                None if context.has_status() => {
-                    put(meta::fields_mut(new), "status", old.document.get("status").cloned())
-                }
-                None => {}
-            },
+            None => context.kind.writes.prepare_create(new, context.has_status()),
+            Some(old) => context.kind.writes.prepare_update(new, &old.document, context.has_status()),
         }
     }
     if !endpoint.part.is_of_server() {
@@ -64,7 +54,7 @@ pub(super) fn prepare(context: &Context, endpoint: &Endpoint, object: &mut Candi
 }
 
 fn note(context: &Context, object: &mut Candidate) {
-    let Some(note) = context.kind.hooks.note else { return };
+    let Some(note) = context.kind.writes.note else { return };
     let old = object.old.as_ref().map(|old: &Old| &old.document);
     let asking = Asking {
         user: &context.request.user,
@@ -92,16 +82,8 @@ impl Context<'_> {
     /// The fields that the path's endpoint resets. The manager of a write through the endpoint does not become owner of
     /// these fields.
     pub(super) fn reset_fields(&self) -> FieldPaths {
-        match self.request.target.subresource.as_deref() {
-            None => match self.kind.reset_fields {
-                Some(fields) => fields,
-                None if self.has_status() => &[&["status"]],
-                None => &[],
-            },
-            Some(part) => {
-                self.kind.subresource(self.request.target.version, part).map_or(&[], |part| part.reset_fields)
-            }
-        }
+        let target = &self.request.target;
+        self.kind.reset_fields(target.version, target.subresource.as_deref())
     }
 }
 

@@ -5,9 +5,8 @@ use super::endpoint::Rules;
 use super::{Context, Endpoint, scale};
 use crate::authz::{Attributes, ResourceTarget, denied};
 use crate::kinds::core::privileged;
-use crate::kinds::{Kind, MetadataOnUpdate, structures};
-use crate::object::meta::{self, Document, metadata};
-use crate::object::validate;
+use crate::kinds::{Kind, structures};
+use crate::object::meta;
 use crate::refusal::{Causes, Forbidden, Refusal};
 use crate::request::Verb;
 use crate::schema::schema;
@@ -23,7 +22,7 @@ pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &mut Cand
     }
     let judged = by_kind(context, endpoint, object);
     let new = object.fields();
-    let mut causes = of_metadata(context.kind, new, object.old());
+    let mut causes = context.kind.judge_metadata(new, object.old());
     causes.append(judged.causes);
     causes.append(privileged_pods(context, endpoint, object));
     causes.append(in_namespace(context, object));
@@ -42,34 +41,15 @@ pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &mut Cand
     }
 }
 
-fn of_metadata(kind: &Kind, new: &Document, old: Option<&Document>) -> Causes {
-    let new = metadata(new);
-    let as_new = || {
-        let mut causes = validate::metadata(new, kind.name_rule, kind.is_namespaced());
-        if kind.metadata.standard_finalizers {
-            causes.append(validate::standard_finalizers(new));
-        }
-        causes
-    };
-    let Some(old) = old else { return as_new() };
-    let mut causes = validate::metadata_update(new, metadata(old));
-    match kind.metadata.on_update {
-        MetadataOnUpdate::Change => causes.append(causes.clone()),
-        MetadataOnUpdate::New => causes.append(as_new()),
-        MetadataOnUpdate::Nothing => {}
-    }
-    causes
-}
-
 /// The faults for privileged containers if `--allow-privileged` is off, for every write that the kind's rules judge.
 fn privileged_pods(context: &Context, endpoint: &Endpoint, object: &Candidate) -> Causes {
     let judges = !context.settings.allow_privileged && matches!(endpoint.rules, Rules::Kind | Rules::New);
-    let pods_at = context.kind.pods_at.filter(|_| judges);
+    let pods_at = context.kind.content.pods_at.filter(|_| judges);
     pods_at.map_or_else(Causes::default, |at| privileged(&object.new, at))
 }
 
 fn in_namespace(context: &Context, object: &Candidate) -> Causes {
-    let (Some(rules), Some(name), None) = (context.kind.hooks.in_namespace, context.request.namespace(), &object.old)
+    let (Some(rules), Some(name), None) = (context.kind.rules.in_namespace, context.request.namespace(), &object.old)
     else {
         return Causes::default();
     };
@@ -107,7 +87,7 @@ fn by_kind(context: &Context, endpoint: &Endpoint, object: &Candidate) -> Judged
 }
 
 fn rules_of_kind(context: &Context, new: &Value, old: Option<&Value>) -> Judged {
-    if let Some(rule) = context.version().validate.or(context.kind.hooks.validate) {
+    if let Some(rule) = context.kind.rules_in(context.version()) {
         return rule(new, old).into();
     }
     let version = context.working_version();

@@ -10,7 +10,7 @@ use crate::authz::{Authorizer, Chain, Consulted, NodeGraph};
 use crate::cached::Cached;
 use crate::event::{Offset, Record};
 use crate::kinds::custom::{self, Conversion};
-use crate::kinds::{Claims, Kind, KindId, Near, Registry};
+use crate::kinds::{Claims, Kind, KindId, Registry};
 use crate::object::meta::Document;
 use crate::object::{Body, Draft, encode, meta, stored};
 use crate::quota::Room;
@@ -144,7 +144,7 @@ impl State {
                 None => _ = self.collections.remove(id),
             }
             self.apart.insert(*id, other.offset);
-            if self.kind(*id).expires {
+            if self.kind(*id).deletion.expires {
                 self.expiring = other.expiring.clone();
             }
         }
@@ -165,7 +165,7 @@ impl State {
     pub fn follow_nodes(&mut self) {
         let mut graph = NodeGraph::default();
         for (id, objects) in &self.collections {
-            let Some(relation) = self.kind(*id).relation else { continue };
+            let Some(relation) = self.kind(*id).influence.relation else { continue };
             for (key, entry) in objects.iter() {
                 graph.note(relation, key, None, Some(&entry.document()));
             }
@@ -269,7 +269,7 @@ impl State {
 
     /// Every non-empty collection with the storage path of its kind, including those whose kind nothing defines.
     pub fn collections(&self) -> impl Iterator<Item = (&str, &Collection)> {
-        let served = self.collections.iter().map(|(id, objects)| (self.kind(*id).storage.as_str(), objects));
+        let served = self.collections.iter().map(|(id, objects)| (self.kind(*id).storage.path.as_str(), objects));
         let orphans = self.orphans.iter().map(|(storage, objects)| (&**storage, objects));
         served.chain(orphans).filter(|(_, objects)| !objects.is_empty())
     }
@@ -281,7 +281,7 @@ impl State {
         let before = old.map(|old| registry.share(old));
         let objects = match (old, &kind) {
             (Some(old), _) => self.collections.remove(&old),
-            (None, Some(kind)) => self.orphans.remove(kind.storage.as_str()),
+            (None, Some(kind)) => self.orphans.remove(kind.storage.path.as_str()),
             (None, None) => None,
         };
         let objects = objects.unwrap_or_default();
@@ -296,13 +296,14 @@ impl State {
         };
         let Some(new) = new else {
             if let Some(before) = before.filter(|_| !objects.is_empty()) {
-                self.orphans.insert(before.storage.as_str().into(), objects);
+                self.orphans.insert(before.storage.path.as_str().into(), objects);
             }
             return;
         };
         let kind = registry.share(new);
         // Even if the selectable fields are the same, the definition may have changed their defaults.
-        let selects = before.is_none_or(|before| !before.selectable.is_empty()) || !kind.selectable.is_empty();
+        let selects =
+            before.is_none_or(|before| !before.selectors.fields.is_empty()) || !kind.selectors.fields.is_empty();
         let objects = if selects { objects.indexed_for(&kind) } else { objects };
         if !objects.is_empty() {
             self.collections.insert(new, objects);
@@ -318,7 +319,7 @@ impl State {
 
     /// The name of this object in the map of claims.
     pub fn owner(&self, kind: KindId, key: &str) -> Arc<str> {
-        format!("{}/{key}", self.kind(kind).storage).into()
+        format!("{}/{key}", self.kind(kind).storage.path).into()
     }
 }
 
@@ -378,18 +379,15 @@ impl Index {
             |(key, value): (&CompactString, &Value)| (key.as_str().into(), value.as_str().unwrap_or_default().into());
         let mut labels: Box<[(Box<str>, Box<str>)]> = labels.into_iter().flatten().map(text).collect();
         labels.sort_unstable();
-        let mut near = Near::default();
-        let fields = kind.selectable.iter().map(|field| field.read.near(document, &mut near).into()).collect();
-        let claims =
-            kind.hooks.claims.map(|claims| claims(document).into_iter().map(Arc::from).collect()).unwrap_or_default();
-        Index { labels, fields, claims }
+        let claims = kind.claims.of(document).into_iter().map(Arc::from).collect();
+        Index { labels, fields: kind.selectors.values(document), claims }
     }
 
     /// The index of a stored object, which may have been written under an older definition.
     fn of_stored(kind: &Kind, offset: Offset, json: &[u8]) -> Index {
-        let document = match kind.is_stale(offset) && !kind.selectable.is_empty() {
+        let document = match kind.is_stale(offset) && !kind.selectors.fields.is_empty() {
             true => custom::as_stored(kind, parse(json)).1,
-            false => kind.indexed.look(json).document,
+            false => kind.selectors.indexed.look(json).document,
         };
         Index::new(kind, &document)
     }
@@ -481,7 +479,7 @@ impl Entry {
     pub fn keep(&self, kind: &Kind, version: usize, converted: &Document) {
         let draft = Draft::new(&kind.versions[version].api_version(), &kind.kind, converted);
         // If two calls converted the object at the same time, the first result stays. Either result is valid.
-        let _ = self.forms(kind).made[version].set(kind.keep(draft.seal(self.offset)));
+        let _ = self.forms(kind).made[version].set(kind.storage.keep(draft.seal(self.offset)));
     }
 
     /// The Protobuf message in the given version, without its envelope. It is made once. Returns `None` if the kind has
@@ -494,7 +492,7 @@ impl Entry {
         let message = forms.made[kind.versions.len() + version].get_or_init(|| {
             let message = schema().id(&kind.versions[version].message);
             let encode = |message| protobuf::codec().encode(message, &self.document_in(kind, version)).ok();
-            kind.keep(message.and_then(encode).unwrap_or_default().into())
+            kind.storage.keep(message.and_then(encode).unwrap_or_default().into())
         });
         // Every object has a name, so an empty message means that encoding failed.
         Some(message.clone()).filter(|message| !message.is_empty())
@@ -535,12 +533,12 @@ impl Entry {
             // Most objects need no change and share the stored bytes.
             return shown
                 .filter(|shown| *shown != self.json())
-                .map_or_else(|| self.body.clone(), |shown| kind.keep(shown));
+                .map_or_else(|| self.body.clone(), |shown| kind.storage.keep(shown));
         }
         match self.document_in(kind, version) {
             Value::Object(document) => {
                 let draft = Draft::new(&kind.versions[version].api_version(), &kind.kind, &document);
-                kind.keep(draft.seal(self.offset))
+                kind.storage.keep(draft.seal(self.offset))
             }
             _ => self.body.clone(),
         }

@@ -189,7 +189,7 @@ impl World {
             let record = Record {
                 offset: offset.0,
                 time_ms: self.stamp().time.as_millisecond(),
-                resource: self.state.kind(write.kind).storage.clone(),
+                resource: self.state.kind(write.kind).storage.path.clone(),
                 key: write.key.to_string(),
                 replaces: self.state.version_of(write.kind, &write.key).map_or(0, |offset| offset.0),
                 operation: if write.delete { Operation::Delete } else { Operation::Put } as i32,
@@ -291,16 +291,16 @@ fn fingerprint(state: &State) -> String {
     let mut out = format!("{} {:?}\n", state.offset, state.definitions.unsettled);
     let mut kinds: Vec<_> =
         state.registry.iter().filter(|(id, _)| state.count(*id) > 0 || is_custom(state, *id)).collect();
-    kinds.sort_by_key(|(_, kind)| kind.storage.clone());
+    kinds.sort_by_key(|(_, kind)| kind.storage.path.clone());
     for (id, kind) in kinds {
-        let fields: Vec<&str> = kind.selectable.iter().map(|field| field.field.as_str()).collect();
+        let fields: Vec<&str> = kind.selectors.fields.iter().map(|field| field.field.as_str()).collect();
         let versions: Vec<String> = kind.versions.iter().map(|version| version.api_version()).collect();
         // The offset `since` may be higher than necessary. Readers then only check once more.
         let custom = kind.custom.as_ref().map(|custom| (custom.identity(), custom.webhook.clone()));
         let _ = writeln!(
             out,
             "{} {} {} {:?} {:?} {versions:?} {fields:?} {custom:?}",
-            kind.storage, kind.kind, kind.resource, kind.short_names, kind.categories
+            kind.storage.path, kind.kind, kind.resource, kind.short_names, kind.categories
         );
         for (key, entry) in state.scan(id, "", None) {
             let _ = writeln!(out, "{key} {} {:?} {}", entry.offset, entry.index, entry.size());

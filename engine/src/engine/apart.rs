@@ -124,7 +124,7 @@ impl Engine {
         }
         let main = main.as_deref().unwrap_or(self);
         // No decision depends on objects that expire, such as Events.
-        let is_read = |part: &&KindsApart| !part.kinds.iter().all(|kind| main.built_in().get(*kind).expires);
+        let is_read = |part: &&KindsApart| !part.kinds.iter().all(|kind| main.built_in().get(*kind).deletion.expires);
         for part in main.parts().iter().filter(is_read).filter(|part| !std::ptr::eq(&*part.engine, self)) {
             if let Err(refusal) = part.engine.catch_up().await {
                 tracing::debug!(?refusal, "a request is judged on what is known of other logs");

@@ -413,7 +413,7 @@ impl Engine {
     async fn prepare_values(&self, sealing: &dyn Sealing, writes: &[Write]) -> Result<(), Rejection> {
         let prepared: Vec<Prepared> = {
             let state = self.own_snapshot();
-            writes.iter().filter_map(|write| sealing.prepare(&state.kind(write.kind).storage)).collect()
+            writes.iter().filter_map(|write| sealing.prepare(&state.kind(write.kind).storage.path)).collect()
         };
         for prepared in prepared {
             prepared.await.map_err(|fault| Rejection::Failed(fault.to_string()))?;

@@ -628,7 +628,7 @@ impl Scope {
         if let Some(key) = &selection.key {
             return Scope::Object(key.clone());
         }
-        let pinned = kind.selectable.iter().enumerate().find_map(|(index, selectable)| {
+        let pinned = kind.selectors.fields.iter().enumerate().find_map(|(index, selectable)| {
             Some(Scope::Field(index, selection.fields.exact(&selectable.field)?.to_owned()))
         });
         match (pinned, selection.prefix.strip_suffix('/')) {

@@ -388,7 +388,7 @@ impl Watch {
         let Selection { kind, key, prefix, .. } = &self.selection;
         if before.registry.serves(*kind) {
             let prefix = key.as_ref().unwrap_or(prefix);
-            let unreadable = self.engine.unreadable(&before.kind(*kind).storage, prefix, 1);
+            let unreadable = self.engine.unreadable(&before.kind(*kind).storage.path, prefix, 1);
             if unreadable.iter().any(|one| key.as_ref().is_none_or(|key| *key == one.key)) {
                 self.source = Source::Redefined;
             }

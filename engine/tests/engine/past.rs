@@ -83,7 +83,7 @@ fn a_past_version_answers_without_being_built() {
             let view = at_once(engine.past(was.offset)).unwrap();
             assert_eq!(view.offset(), was.offset);
             for (kind, served) in was.registry.iter().filter(|(_, kind)| kind.stored) {
-                let name = format!("{} at {}", served.storage, was.offset);
+                let name = format!("{} at {}", served.storage.path, was.offset);
                 let expected: Vec<_> = was.scan(kind, "", None).collect();
                 for (key, entry) in &expected {
                     let found = at_once(view.get(kind, key)).unwrap().map(|found| (found.json(), found.index.clone()));

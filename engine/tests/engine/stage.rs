@@ -181,7 +181,7 @@ pub fn everything(state: &State) -> BTreeMap<String, (u64, String)> {
     for (id, kind) in state.registry.iter() {
         for (key, entry) in state.scan(id, "", None) {
             let text = String::from_utf8(entry.json().to_vec()).unwrap();
-            all.insert(format!("{} {key}", kind.storage), (entry.offset.0, text));
+            all.insert(format!("{} {key}", kind.storage.path), (entry.offset.0, text));
         }
     }
     all

@@ -27,7 +27,7 @@ impl Override {
 
     /// The storage paths of the kinds, below the prefix.
     pub fn places(&self) -> Vec<String> {
-        self.kinds.iter().map(|kind| registry().get(*kind).storage.clone()).collect()
+        self.kinds.iter().map(|kind| registry().get(*kind).storage.path.clone()).collect()
     }
 }
 

@@ -88,7 +88,7 @@ impl Manager {
                 shown.insert(kind, (resource.clone(), Some(version)));
             }
         }
-        for (id, kind) in state.registry.iter().filter(|(_, kind)| kind.stored && !kind.expires) {
+        for (id, kind) in state.registry.iter().filter(|(_, kind)| kind.stored && !kind.deletion.expires) {
             shown.entry(id).or_insert_with(|| (resource_of(kind), None));
         }
         let (news, works, known, renewed) = Default::default();

@@ -218,7 +218,7 @@ pub fn hand_over(seen: &State, twin: &Twin, id: String) -> Option<Order> {
 pub fn house(state: &State, step: Step, id: String) -> Option<Order> {
     let mut request = step.request;
     request.id = id;
-    let storage = &state.kind(request.target.kind).storage;
+    let storage = &state.kind(request.target.kind).storage.path;
     let sort = SORTS.into_iter().find(|sort| sort.storage() == storage)?;
     let version = || {
         let body: Value = serde_json::from_slice(&request.body.content.bytes()).unwrap_or(Value::Null);

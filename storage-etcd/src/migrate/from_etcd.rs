@@ -69,7 +69,7 @@ impl FromEtcd {
         Some(match self.places.keys.place(known, key) {
             Ok(Place::Object { kind, key }) => {
                 let kind = known.get(kind);
-                let resource = kind.storage.clone();
+                let resource = kind.storage.path.clone();
                 (Meaning::Object { kind: Some(kind), resource: resource.clone(), key: key.to_owned() }, resource)
             }
             Ok(Place::Record { record, .. }) if [&SERVERS, &PEERS].contains(&record) => return None,
@@ -114,8 +114,8 @@ impl FromEtcd {
 
     /// The ranges of keys with leases.
     fn expiring(&self) -> Vec<KeyRange> {
-        let kinds = registry().iter().filter(|(_, kind)| kind.expires);
-        let mut storages: Vec<&str> = kinds.map(|(_, kind)| kind.storage.as_str()).collect();
+        let kinds = registry().iter().filter(|(_, kind)| kind.deletion.expires);
+        let mut storages: Vec<&str> = kinds.map(|(_, kind)| kind.storage.path.as_str()).collect();
         // Kinds of several groups may share a place in storage.
         storages.extend([SERVERS.storage, PEERS.storage]);
         storages.sort_unstable();

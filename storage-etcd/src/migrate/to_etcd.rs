@@ -85,7 +85,7 @@ impl ToEtcd {
         let kind = registry().by_storage(&record.resource).map(|id| registry().get(id));
         let key = self.places.keys.at(&record.resource, &record.key);
         let value = write_event(kind, &key, &record.object, self.storage.media, self.storage.release)?;
-        let expires = kind.is_some_and(|kind| kind.expires);
+        let expires = kind.is_some_and(|kind| kind.deletion.expires);
         self.sealed(Put { key: key.into(), value: value.into(), resource: record.resource, expires })
     }
 

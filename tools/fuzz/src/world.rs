@@ -127,7 +127,7 @@ impl World {
             let record = Record {
                 offset: offset.0,
                 time_ms: stamp.time.as_millisecond(),
-                resource: kind.storage.clone(),
+                resource: kind.storage.path.clone(),
                 key: write.key.to_string(),
                 replaces: self.state.version_of(write.kind, &write.key).map_or(0, |offset| offset.0),
                 operation: operation as i32,

@@ -17,7 +17,7 @@ pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
 
 /// Refuses to delete the namespaces that the cluster needs.
 fn may_go(attributes: &Attributes) -> Result<(), Stop> {
-    if !attributes.kind.immortal.contains(&attributes.request.name()) {
+    if !attributes.kind.deletion.is_immortal(attributes.request.name()) {
         return Ok(());
     }
     let why = Forbidden::Undeletable { kind: attributes.kind.singular.clone() };
@@ -64,9 +64,7 @@ pub(super) fn provide(attributes: &mut Attributes) -> Result<(), Stop> {
     let mut document = json!({"apiVersion": NAMESPACE.api_version(), "kind": NAMESPACE.kind, "metadata": {
         "name": namespace, "uid": stamp.uid(NAMESPACE_UID), "creationTimestamp": stamp.rfc3339()}});
     shape.default_to_hub(0, &mut document, None)?;
-    if let Some(prepare) = shape.hooks.prepare_create {
-        prepare(&mut document);
-    }
+    shape.writes.prepare_create(&mut document, shape.has_status(0));
     attributes.make_beside(NAMESPACE, namespace.into(), document);
     Ok(())
 }

@@ -74,7 +74,7 @@ pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
 
 /// Whether the write may raise the namespace's usage.
 fn concerns(attributes: &Attributes) -> bool {
-    let grows_through = attributes.kind.measure.grows_through;
+    let grows_through = attributes.kind.content.measure.grows_through;
     !attributes.namespace().is_empty()
         && !attributes.is_on(EVENT)
         && match attributes.operation {

@@ -13,7 +13,7 @@ use super::expressions::{ANY, Expression, Fault, Known, Scope, variable};
 use super::registered::{Binding, Policy};
 use crate::cel::value::{Failure, Key};
 use crate::cel::{Budget, Type, Value as CelValue};
-use crate::kinds::{Kind, KindId, Registers};
+use crate::kinds::{Kind, KindId};
 use crate::pipeline::effect::Stop;
 use crate::select::LabelSelector;
 use crate::state::Entry;
@@ -77,8 +77,7 @@ struct Misconfigured {
 /// Policies do not apply to policies and bindings, so that a policy cannot lock all users out. They do not apply to the
 /// server's own requests either.
 fn is_exempt(attributes: &Attributes) -> bool {
-    let is_webhook = |registers| matches!(registers, Registers::MutatingWebhooks | Registers::ValidatingWebhooks);
-    attributes.kind.registers.is_some_and(|registers| !is_webhook(registers)) || attributes.is_upkeep()
+    attributes.kind.influence.registers_policies() || attributes.is_upkeep()
 }
 
 /// The combinations of bindings and parameters for a policy that matches the write.

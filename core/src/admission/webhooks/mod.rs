@@ -47,7 +47,7 @@ fn found(attributes: &Attributes, is_mutating: bool) -> Vec<Found> {
     let registered = &attributes.state.registered;
     let family = if is_mutating { &registered.mutating } else { &registered.validating };
     // Webhooks are not called for webhook configurations and policies, so that a webhook cannot lock all users out.
-    if family.is_empty() || attributes.kind.registers.is_some() || attributes.is_upkeep() {
+    if family.is_empty() || attributes.kind.influence.registers.is_some() || attributes.is_upkeep() {
         return Vec::new();
     }
     // Both iterators are ordered by name.

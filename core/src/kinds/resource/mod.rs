@@ -192,7 +192,7 @@ mod tests {
         let kind = kinds().into_iter().find(|kind| kind.kind == "ResourceSlice").expect("a kind");
         let told = |driver: &str| {
             let slice = json!({"spec": {"driver": driver}});
-            kind.hooks.warnings.expect("a hook")(&kind, slice.as_object().expect("an object"), None).into_vec()
+            kind.warnings_about(slice.as_object().expect("an object"), None).into_vec()
         };
         let expected =
             "spec.driver: driver names should be lowercase; \"Gpu.example.com\" contains uppercase characters";

@@ -141,7 +141,7 @@ mod tests {
         let why = "deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead";
         let told = |kind: &str, object: Value| {
             let kind = kinds().into_iter().find(|known| known.kind == kind).expect("a kind");
-            kind.hooks.warnings.expect("a hook")(&kind, object.as_object().expect("an object"), None).into_vec()
+            kind.warnings_about(object.as_object().expect("an object"), None).into_vec()
         };
         let topologies = json!([{"matchLabelExpressions": [{"key": "a"}, {"key": old}]}]);
         assert_eq!(

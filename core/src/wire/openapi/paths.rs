@@ -223,7 +223,7 @@ impl Writer<'_> {
                 ..self.operation("post", "create", &name, "post", format!("create {part}{whole}"))
             },
             "delete" => {
-                let with_object = self.kind.returns_deleted;
+                let with_object = self.kind.deletion.returns_deleted;
                 let answer = if with_object { object } else { Answer::Definition(format!("{META}.Status")) };
                 Operation {
                     parameters: parameters::query(parameters::DELETE),

@@ -46,7 +46,8 @@ impl Filters {
 
     /// Visits the events after one version up to another on objects that match the filters, by any user.
     fn events(&self, view: &LogView, from: Offset, to: Offset, visit: &mut dyn FnMut(Record)) -> Result<()> {
-        let kinds = self.kind.iter().map(|kind| Ok(view.kind(kind)?.storage.clone())).collect::<Result<Vec<_>>>()?;
+        let kinds =
+            self.kind.iter().map(|kind| Ok(view.kind(kind)?.storage.path.clone())).collect::<Result<Vec<_>>>()?;
         let only = if let [kind] = kinds.as_slice() { Some(kind.as_str()) } else { None };
         let mut after = from;
         loop {

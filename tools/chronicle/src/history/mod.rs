@@ -171,7 +171,7 @@ impl<'l> LogView<'l> {
         let kind = self.kind(kind)?;
         let namespace = named.namespace.as_deref().unwrap_or(self.log.namespace());
         let namespace = Some(namespace).filter(|_| kind.scope == Scope::Namespaced);
-        Ok(StoredAt { storage: kind.storage.clone(), key: key(namespace, name) })
+        Ok(StoredAt { storage: kind.storage.path.clone(), key: key(namespace, name) })
     }
 
     /// An object's name in a report: `deployments.apps/default/web`.
@@ -288,7 +288,7 @@ impl<'l> LogView<'l> {
 /// The built-in kinds and the kinds that the log's CustomResourceDefinitions define.
 fn kinds(log: &dyn Readable) -> Result<Arc<Registry>> {
     let mut state = State::new(Arc::new(registry().clone()));
-    let definitions = state.registry.definitions().map(|id| state.kind(id).storage.clone());
+    let definitions = state.registry.definitions().map(|id| state.kind(id).storage.path.clone());
     let mut records: Vec<Record> =
         definitions.map(|storage| present(log, &storage)).transpose()?.unwrap_or_default().into_values().collect();
     records.sort_by_key(|record| record.offset);

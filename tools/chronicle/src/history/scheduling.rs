@@ -159,7 +159,7 @@ fn state(view: &LogView, at: Offset, configuration: &Configuration) -> Result<Sn
         };
         let Some((_, served)) = view.registry.iter().find(|(_, one)| is_it(one)) else { continue };
         let mut found: Vec<Offset> = Vec::new();
-        view.log.as_of(&AsOf::all(&served.storage, at), &mut |_, offset| {
+        view.log.as_of(&AsOf::all(&served.storage.path, at), &mut |_, offset| {
             found.push(offset);
             ControlFlow::Continue(())
         })?;

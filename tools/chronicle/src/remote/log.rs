@@ -51,7 +51,7 @@ impl RemoteLog {
         let about = self.about().map_err(|failure| self.explained(failure))?;
         let apart = about["apart"].as_array().map(Vec::as_slice).unwrap_or_default();
         let log_of = |kind: &&str| {
-            let storage = &registry().get(find(registry(), kind).ok()?).storage;
+            let storage = &registry().get(find(registry(), kind).ok()?).storage.path;
             let is_in = |kinds: &&Value| kinds.as_array().is_some_and(|kinds| kinds.iter().any(|one| one == storage));
             apart.iter().find(is_in)?[0].as_str()
         };

@@ -51,7 +51,7 @@ pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
     if attributes.is_on(POD) {
         return if INNOCENT_PARTS.contains(&attributes.subresource()) { Ok(()) } else { pod(attributes) };
     }
-    match attributes.kind.pods_at {
+    match attributes.kind.content.pods_at {
         Some(at) if attributes.subresource().is_empty() => template(attributes, at),
         _ => Ok(()),
     }

@@ -13,7 +13,7 @@ fn told(kind: &str, new: &Value, old: Option<&Value>) -> Vec<String> {
     let (kind, _) = registry().find(group, "v1", resource).expect("a kind");
     let kind = registry().get(kind);
     let old = old.cloned().map(document);
-    kind.hooks.warnings.expect("a rule")(kind, &document(new.clone()), old.as_ref()).into_vec()
+    kind.warnings_about(&document(new.clone()), old.as_ref()).into_vec()
 }
 
 /// The warnings about a new pod with this spec.

@@ -1,0 +1,22 @@
+//! The questions that are asked by a create.
+
+/// The question that a kind answers if it is never stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Question {
+    /// The assignment of a pod to a node, posted as a separate object.
+    Binding,
+    /// The health of cluster components.
+    ComponentStatus,
+    /// The user of a token.
+    TokenReview,
+    /// The requesting user.
+    SelfSubjectReview,
+    /// Whether a user may do something.
+    SubjectAccessReview,
+    /// Whether a user may do something in the namespace of the path.
+    LocalSubjectAccessReview,
+    /// Whether the requesting user may do something.
+    SelfSubjectAccessReview,
+    /// All rules of the requesting user in a namespace.
+    SelfSubjectRulesReview,
+}

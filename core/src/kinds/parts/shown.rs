@@ -1,0 +1,58 @@
+//! The Table form of objects.
+
+use crate::object::glance::Glance;
+use holdfast_value::Value;
+use std::sync::OnceLock;
+
+/// How a kind is shown in a Table. Without columns of its own it shows Name and Created At.
+#[derive(Default)]
+pub struct Shown {
+    pub columns: Vec<Column>,
+    /// The fields that the columns read.
+    pub glance: Glance,
+    /// Decides whether an object is shown as completed. Returns reason and message of the row's condition `Completed`.
+    pub completed: Option<Completed>,
+    /// An annotation that represents a field of other versions. It is left out when only metadata is shown.
+    pub left_out: Option<&'static str>,
+    /// The message whose field descriptions the columns use; empty if the columns describe metadata only.
+    pub message: String,
+    /// The column definitions as JSON. They are made for the first table, because making them takes milliseconds.
+    pub definitions: OnceLock<Vec<u8>>,
+}
+
+/// The reason and message for a hub document that is completed; `None` for other documents.
+pub type Completed = fn(&Value) -> Option<(&'static str, &'static str)>;
+
+/// One column of the Table form.
+pub struct Column {
+    /// The name in the header; if it is empty, rows have the cell but the header does not name it.
+    pub name: String,
+    /// The type of the cells: `string`, `integer`, `date`, `boolean`, `number`.
+    pub ty: &'static str,
+    /// The format of the cells: `name` for the first column.
+    pub format: &'static str,
+    pub description: Description,
+    /// Columns with priority 0 are always shown, and columns with priority 1 only with `-o wide`.
+    pub priority: i32,
+    pub cell: Cell,
+}
+
+/// A column's description.
+pub enum Description {
+    Words(String),
+    /// The OpenAPI description of the hub version's field at this path.
+    Field(&'static str),
+}
+
+impl From<&str> for Description {
+    fn from(words: &str) -> Self {
+        Self::Words(words.into())
+    }
+}
+
+pub enum Cell {
+    /// Reads the hub document. The second argument is the time of the request in seconds since the epoch.
+    Read(fn(&Value, i64) -> Value),
+    /// A JSONPath, for custom resources.
+    Path(String),
+}
