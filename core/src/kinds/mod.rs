@@ -80,8 +80,8 @@ pub(crate) use shapes::semantic_version;
 
 /// A served kind: one stored object type, in any number of groups and versions.
 ///
-/// The first fields are the names under which clients find the kind, and what requests it accepts. Each other field is
-/// a part, which one step of a request reads.
+/// The fields up to `custom` are the names under which clients find the kind, and the requests that it accepts. Each
+/// further field is a part, which one step of a request reads.
 pub struct Kind {
     /// The name of the kind: `Deployment`.
     pub kind: String,
@@ -91,7 +91,7 @@ pub struct Kind {
     pub short_names: Vec<String>,
     pub categories: Vec<String>,
     pub scope: Scope,
-    /// All group versions of the kind. The first is the hub, in which objects are stored.
+    /// All group versions of the kind. The first version is the hub, in which objects are stored.
     pub versions: Vec<Version>,
     /// Discovery verbs of the main resource, ordered by name.
     pub verbs: Vec<&'static str>,
@@ -102,25 +102,25 @@ pub struct Kind {
     pub question: Option<Question>,
     /// The data of a kind that a CustomResourceDefinition makes; `None` for a built-in kind.
     pub custom: Option<custom::Custom>,
-    /// Stores read where and in what form the objects are.
+    /// The place and the form in which objects are stored.
     pub storage: KindStorage,
-    /// Lists and watches read the fields by which they select.
+    /// The fields by which lists and watches select objects.
     pub selectors: KindSelectors,
-    /// Tables read their columns.
+    /// The columns of tables.
     pub shown: Shown,
-    /// Connect requests, such as `pods/exec`, read their destination.
+    /// The destinations of connect requests, such as `pods/exec`.
     pub connect: ConnectRules,
-    /// Creates and updates read how the stored object is made.
+    /// How creates and updates make the stored object.
     pub writes: WriteRules,
-    /// Creates and updates read the values that the object needs for itself alone.
+    /// The values that only one object of the cluster may hold.
     pub claims: ClaimRules,
-    /// Creates and updates read the rules that may refuse the object.
+    /// The rules by which creates and updates refuse an object.
     pub rules: ObjectRules,
-    /// Deletes read how the object is removed.
+    /// How deletes remove an object.
     pub deletion: DeletionRules,
-    /// Admission and exports read which fields concern them.
+    /// The fields that admission, quotas and exports read.
     pub content: ObjectContent,
-    /// Requests for other objects are judged by what objects of this kind say.
+    /// How objects of this kind affect requests for other objects.
     pub influence: KindInfluence,
 }
 

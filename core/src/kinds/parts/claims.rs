@@ -7,7 +7,7 @@ use holdfast_value::Value;
 /// object holds, and the stage `allocate` completes an object with free values.
 #[derive(Default)]
 pub struct ClaimRules {
-    /// The claims of an object, as text: `ip/10.0.0.1`. `None`: objects of the kind claim nothing.
+    /// The claims of an object, as text: `ip/10.0.0.1`. `None` means that objects of the kind claim nothing.
     pub(in crate::kinds) held: Option<fn(&Value) -> Vec<String>>,
     /// Allocates claims for an object. It runs before every write except a deletion.
     pub allocate: Option<Allocate>,

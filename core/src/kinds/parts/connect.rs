@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 /// reads it.
 #[derive(Default)]
 pub struct ConnectRules {
-    /// Finds the destination of subresources that are answered outside the API server: `proxy`, `log`. `None`: the kind
-    /// has no such subresource.
+    /// Finds the destination of subresources that are answered outside the API server: `proxy`, `log`. It is `None` if
+    /// the kind has no such subresource.
     pub leads: Option<Lead>,
     /// Checks the options of such a subresource, before any look-up.
     pub(in crate::kinds) options: Option<CheckConnect>,
