@@ -421,29 +421,29 @@ impl Kind {
         self
     }
 
-    pub fn note(mut self, hook: fn(&mut Value, Option<&Value>, &Asking)) -> Self {
-        self.writes.note = Some(hook);
+    pub fn note(mut self, note: fn(&mut Value, Option<&Value>, &Asking)) -> Self {
+        self.writes.note = Some(note);
         self
     }
 
-    pub fn authorize(mut self, hook: Authorize) -> Self {
-        self.rules.authorize = Some(hook);
+    pub fn authorize(mut self, authorize: Authorize) -> Self {
+        self.rules.authorize = Some(authorize);
         self
     }
 
     /// Sets the function that makes older and newer forms of the same field agree.
-    pub fn agree(mut self, hook: fn(&mut Value)) -> Self {
-        self.writes.agree = Some(hook);
+    pub fn agree(mut self, agree: fn(&mut Value)) -> Self {
+        self.writes.agree = Some(agree);
         self
     }
 
-    pub fn prepare_create(mut self, hook: fn(&mut Value)) -> Self {
-        self.writes.prepare_create = Some(hook);
+    pub fn prepare_create(mut self, prepare_create: fn(&mut Value)) -> Self {
+        self.writes.prepare_create = Some(prepare_create);
         self
     }
 
-    pub fn prepare_update(mut self, hook: fn(&mut Value, &Value)) -> Self {
-        self.writes.prepare_update = Some(hook);
+    pub fn prepare_update(mut self, prepare_update: fn(&mut Value, &Value)) -> Self {
+        self.writes.prepare_update = Some(prepare_update);
         self
     }
 
@@ -459,8 +459,8 @@ impl Kind {
     }
 
     /// Sets the function that sets `observedGeneration` while the gate is on.
-    pub fn observe(mut self, gate: &'static str, hook: Observe) -> Self {
-        self.writes.observe = Some((gate, hook));
+    pub fn observe(mut self, gate: &'static str, observe: Observe) -> Self {
+        self.writes.observe = Some((gate, observe));
         self
     }
 
@@ -492,8 +492,8 @@ impl Kind {
         self
     }
 
-    pub fn warnings(mut self, hook: Warnings) -> Self {
-        self.rules.warnings = Some(hook);
+    pub fn warnings(mut self, warnings: Warnings) -> Self {
+        self.rules.warnings = Some(warnings);
         self
     }
 
@@ -502,45 +502,45 @@ impl Kind {
         self
     }
 
-    pub fn claims(mut self, hook: fn(&Value) -> Vec<String>) -> Self {
-        self.claims.held = Some(hook);
+    pub fn claims(mut self, claims: fn(&Value) -> Vec<String>) -> Self {
+        self.claims.held = Some(claims);
         self.selectors.indexed = Glance::default();
         self
     }
 
-    pub fn allocate(mut self, hook: Allocate) -> Self {
-        self.claims.allocate = Some(hook);
+    pub fn allocate(mut self, allocate: Allocate) -> Self {
+        self.claims.allocate = Some(allocate);
         self
     }
 
-    pub fn grace_period(mut self, hook: fn(&Document, Option<i64>) -> i64) -> Self {
-        self.deletion.grace_period = Some(hook);
+    pub fn grace_period(mut self, grace_period: fn(&Document, Option<i64>) -> i64) -> Self {
+        self.deletion.grace_period = Some(grace_period);
         self
     }
 
-    pub fn begin_delete(mut self, hook: fn(&mut Document, &str)) -> Self {
-        self.deletion.begin = Some(hook);
+    pub fn begin_delete(mut self, begin_delete: fn(&mut Document, &str)) -> Self {
+        self.deletion.begin = Some(begin_delete);
         self
     }
 
-    pub fn is_held(mut self, hook: fn(&Document) -> bool) -> Self {
-        self.deletion.is_held = Some(hook);
+    pub fn is_held(mut self, is_held: fn(&Document) -> bool) -> Self {
+        self.deletion.is_held = Some(is_held);
         self
     }
 
     /// Sets the function that finds the destination of subresources that are answered outside the API server.
-    pub fn leads(mut self, hook: Lead) -> Self {
-        self.connect.leads = Some(hook);
+    pub fn leads(mut self, leads: Lead) -> Self {
+        self.connect.leads = Some(leads);
         self
     }
 
-    pub fn connect_options(mut self, hook: CheckConnect) -> Self {
-        self.connect.options = Some(hook);
+    pub fn connect_options(mut self, connect_options: CheckConnect) -> Self {
+        self.connect.options = Some(connect_options);
         self
     }
 
-    pub fn export(mut self, hook: fn(&mut Document)) -> Self {
-        self.content.export = Some(hook);
+    pub fn export(mut self, export: fn(&mut Document)) -> Self {
+        self.content.export = Some(export);
         self
     }
 }
