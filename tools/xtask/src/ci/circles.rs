@@ -1,47 +1,20 @@
 //! Proves that files do not import each other in circles, so that a reader of a file must know only the files below it.
 //!
-//! A file and the modules in its folder may import each other: they have one subject, and count as one file. The
-//! remaining circles are listed in [`LEFT`], which may only shrink.
+//! A file and the modules in its folder may import each other: they have one subject, and count as one file.
 
 use super::imports::{self, Source};
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::bail;
 
-/// Crates and their remaining circles: each with its first file, and the maximum number of its files.
-const LEFT: &[(&str, &str, usize)] = &[];
-
 pub fn check() -> anyhow::Result<()> {
     let mut faults = Vec::new();
-    let mut left: BTreeMap<(&str, &str), usize> =
-        LEFT.iter().map(|(folder, first, files)| ((*folder, *first), *files)).collect();
     for folder in super::members()? {
         let sources = imports::read(&crate::root().join(&folder).join("src"))?;
-        for circle in circles(&sources) {
-            let known = left.iter().find(|((of, first), _)| *of == folder && *first == circle[0]);
-            match known.map(|(key, files)| (*key, *files)) {
-                Some((key, files)) if files == circle.len() => {
-                    left.remove(&key);
-                }
-                Some((key, files)) => {
-                    left.remove(&key);
-                    faults.push(format!(
-                        "{folder}: the circle of {} has {} files, and {files} are let pass",
-                        circle[0],
-                        circle.len()
-                    ));
-                }
-                None => faults.push(format!(
-                    "{folder}: {} files import each other in a circle: {}",
-                    circle.len(),
-                    circle.join(", ")
-                )),
-            }
-        }
+        faults.extend(circles(&sources).into_iter().map(|circle| {
+            format!("{folder}: {} files import each other in a circle: {}", circle.len(), circle.join(", "))
+        }));
     }
-    faults.extend(
-        left.keys().map(|(folder, first)| format!("{folder}: the circle of {first} is gone: take it out of LEFT")),
-    );
     if !faults.is_empty() {
         bail!("circles of files (tools/xtask/src/ci/circles.rs):\n{}", faults.join("\n"));
     }
