@@ -47,8 +47,8 @@ pub struct ServingArgs {
     /// quarter of the memory at 64 KiB each].
     #[arg(long, value_name = "COUNT")]
     pub connections_max: Option<usize>,
-    /// How many connections of --connections-max are reserved for clients that have not authenticated yet, the web
-    /// page, and probes [default: a sixteenth].
+    /// How many connections of --connections-max are reserved for clients that have not authenticated, such as new
+    /// clients and probes [default: a sixteenth].
     #[arg(long, value_name = "COUNT")]
     pub connections_reserve: Option<usize>,
     /// Maximum number of connections from one address without an authenticated user; when there are more, the oldest is

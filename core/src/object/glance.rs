@@ -1,7 +1,8 @@
 //! Parses only the needed fields of a stored document, in one pass and with little memory.
 //!
 //! A table shows a dozen values of an object, which are a small part of the object's bytes. Stored text is canonical,
-//! so it has no white space between tokens. Its checksum guarantees its syntax.
+//! so it has no white space between tokens. The checksum of its record shows that the text is as Holdfast wrote it, so
+//! its syntax is right.
 
 use super::cursor::{Cursor, Quoted};
 use holdfast_value::{Map, Value};

@@ -611,7 +611,7 @@ impl std::fmt::Display for UnknownResource {
 
 impl std::error::Error for UnknownResource {}
 
-/// Stored JSON is canonical and its checksum was correct, so it parses.
+/// Stored JSON parses, because Holdfast wrote it and the checksum of its record shows that it has not changed.
 fn parse(json: &[u8]) -> Value {
     stored::document(json).unwrap_or_else(|_| {
         serde_json::from_slice(json).unwrap_or_else(|error| panic!("stored object is not JSON: {error}"))

@@ -10,7 +10,7 @@ use std::time::Duration;
 pub struct Bounds {
     /// The maximum number of connections, counted from their acceptance.
     pub connections_max: usize,
-    /// How many connections are reserved for clients without a known user: new clients, the debug page, and probes.
+    /// How many connections are reserved for clients without a known user: new clients and probes.
     pub reserve: usize,
     /// The maximum number of connections without a known user from one address. Above this number, the newest
     /// connection replaces the oldest.

@@ -27,8 +27,8 @@ use tonic::transport::Channel;
 /// The time limit of a call. etcd itself stops after seven seconds and some election timeouts.
 const CALL_MAX: Duration = Duration::from_secs(10);
 /// The time limit of a small call. When the limit has passed, the call is sent to another member, because the first
-/// member may be cut off, or its write may have been lost with a leader. The limit is short because a server's state
-/// does not advance while its writes have no answer.
+/// member may be cut off, or may have lost the write when the leader failed. The limit is short because a server's
+/// state does not advance while its writes have no answer.
 const SMALL_CALL_MAX: Duration = Duration::from_secs(2);
 /// The maximum size of an answer, as in kube-apiserver. An answer contains as many keys as requested, and their values
 /// may be large.

@@ -352,7 +352,7 @@ pub const GATES: &[Gate] = &[
     gate("TTLAfterFinished", ALPHA, NONE, Switch(21, "jobs may set ttlSecondsAfterFinished")),
     gate("TaintTolerationComparisonOperators", NONE, ALPHA, Never("tolerations accept only Equal and Exists")),
     gate("TokenRequest", BETA, NONE, Always("tokens of service accounts are always issued on request")),
-    gate("TokenRequestProjection", BETA, NONE, Always("pods keep projected tokens")),
+    gate("TokenRequestProjection", BETA, NONE, Always("pods may have projected volumes with tokens")),
     gate(
         "TokenRequestServiceAccountUIDValidation",
         NONE,

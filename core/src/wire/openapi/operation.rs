@@ -85,7 +85,7 @@ pub(super) struct Parameter {
     /// The type: `string`, `integer`, `boolean`.
     pub(super) ty: &'static str,
     pub(super) description: Cow<'static, str>,
-    /// Whether version 2 defines the parameter once, by its name, and refers to the definition.
+    /// Whether OpenAPI version 2 defines the parameter once, by its name, and refers to the definition.
     pub(super) shared: bool,
 }
 
@@ -169,7 +169,7 @@ impl Operation {
 }
 
 impl Body {
-    /// The body as a parameter, the form of bodies in version 2.
+    /// The body as a parameter, the form of bodies in OpenAPI version 2.
     fn parameter(&self) -> Value {
         let mut parameter = json!({"in": "body", "name": "body", "schema": Form::V2.reference(&self.definition)});
         if self.required {
@@ -180,7 +180,7 @@ impl Body {
 }
 
 impl Parameter {
-    /// The parameter, or in version 2 a reference to it if it is shared.
+    /// The parameter, or in OpenAPI version 2 a reference to it if it is shared.
     fn to_value(&self, form: Form) -> Value {
         match form {
             Form::V2 if self.shared => json!({"$ref": format!("#/parameters/{}", self.name)}),

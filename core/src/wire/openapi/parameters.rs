@@ -100,8 +100,8 @@ pub(super) fn query_inline(names: &[&str]) -> Vec<Parameter> {
     parameters
 }
 
-/// All parameters that version 2 defines once. Parameters that only patches have are not among them, because they are
-/// written in full.
+/// All parameters that a document of OpenAPI version 2 defines once, and to which its operations refer. Parameters that
+/// only patches have are not among them, because they are written in full.
 pub(super) fn all_shared() -> Vec<Parameter> {
     let names = [LIST, WRITE, DELETE, DELETE_COLLECTION, &["pretty"]].concat();
     QUERY.iter().filter(|row| names.contains(&row.0)).map(shared).chain([namespace()]).collect()

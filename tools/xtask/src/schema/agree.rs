@@ -1,4 +1,4 @@
-//! A consistency check: both crates must have the same fields with the same types for the current version.
+//! A consistency check: k8s-pb and k8s-openapi must have the same fields with the same types for the current version.
 
 use std::collections::{BTreeMap, BTreeSet};
 

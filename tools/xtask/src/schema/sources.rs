@@ -1,4 +1,4 @@
-//! Finds the sources of the two crates that Cargo.lock pins, without compiling them.
+//! Finds the sources of k8s-pb and k8s-openapi, in the versions that Cargo.lock pins, without compiling them.
 
 use std::{
     path::{Path, PathBuf},

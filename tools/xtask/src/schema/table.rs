@@ -1,4 +1,4 @@
-//! Joins the two crates and the facts to the table's messages.
+//! Makes the messages of the schema table from k8s-pb, k8s-openapi and the facts about zero values.
 
 use std::collections::{BTreeMap, BTreeSet};
 

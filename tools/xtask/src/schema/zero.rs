@@ -1,4 +1,4 @@
-//! Facts about zero values (`tools/xtask/data/zero-values.txt`), which neither crate contains.
+//! Facts about zero values (`tools/xtask/data/zero-values.txt`), which neither k8s-pb nor k8s-openapi contains.
 
 use std::collections::BTreeMap;
 

@@ -247,7 +247,7 @@ impl Allocation<'_> {
         true
     }
 
-    /// Sets both families for a headless service without a selector that chooses no family, because its endpoints may
+    /// Gives a headless service without a selector both families, unless its policy is `SingleStack`: its endpoints may
     /// have addresses of any family.
     fn any_family(&self, spec: &mut Document) {
         let policy = text(spec, "ipFamilyPolicy").to_owned();
