@@ -350,10 +350,7 @@ impl Kind {
     }
 
     pub fn columns(mut self, columns: Vec<Column>) -> Self {
-        if columns.is_empty() {
-            self.shown.glance = Glance::at(&[]);
-        }
-        self.shown.columns = columns;
+        self.shown.set_columns(columns);
         self
     }
 
@@ -367,19 +364,6 @@ impl Kind {
     pub fn left_out_of_metadata(mut self, annotation: &'static str) -> Self {
         self.shown.left_out = Some(annotation);
         self
-    }
-
-    /// Sets the paths that the columns read in addition to the metadata. Without this call, the columns read the whole
-    /// object.
-    pub fn glance(mut self, paths: &[&'static str]) -> Self {
-        self.shown.glance = Glance::at(paths);
-        self
-    }
-
-    /// Like [`Kind::glance`], for a kind whose columns also show the containers of its pod template.
-    pub fn glance_with_template(self, paths: &[&'static str]) -> Self {
-        const TEMPLATE: [&str; 2] = ["spec.template.spec.containers.name", "spec.template.spec.containers.image"];
-        self.glance(&[paths, &TEMPLATE].concat())
     }
 
     /// Declares that `metadata.generation` counts the changes of this kind's desired state.

@@ -19,6 +19,19 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
+/// A column that shows one field of the hub version. Its path gives the cell, the description, and the field to read.
+pub fn of_field(
+    name: &str,
+    ty: &'static str,
+    priority: i32,
+    path: &'static str,
+    show: fn(&Value, &str) -> Value,
+) -> Column {
+    let cell = Cell::Field { path, show };
+    Column { name: name.into(), ty, format: "", description: field(path), priority, cell, reads: None }
+}
+
+/// A column whose cells a function makes.
 pub fn column(
     name: &str,
     ty: &'static str,
@@ -26,7 +39,50 @@ pub fn column(
     description: impl Into<Description>,
     read: fn(&Value, i64) -> Value,
 ) -> Column {
-    Column { name: name.into(), ty, format: "", description: description.into(), priority, cell: Cell::Read(read) }
+    let (description, cell) = (description.into(), Cell::Read(read));
+    Column { name: name.into(), ty, format: "", description, priority, cell, reads: None }
+}
+
+/// How [`of_field`] shows the field at a path.
+pub mod show {
+    use super::{NONE, UNKNOWN, UNSET, Value};
+
+    pub fn text(doc: &Value, path: &str) -> Value {
+        super::text(doc, path).into()
+    }
+
+    pub fn text_or_none(doc: &Value, path: &str) -> Value {
+        super::text_or(doc, path, NONE)
+    }
+
+    pub fn text_or_unset(doc: &Value, path: &str) -> Value {
+        super::text_or(doc, path, UNSET)
+    }
+
+    pub fn text_or_unknown(doc: &Value, path: &str) -> Value {
+        super::text_or(doc, path, UNKNOWN)
+    }
+
+    pub fn number(doc: &Value, path: &str) -> Value {
+        super::number(doc, path).into()
+    }
+
+    pub fn truth(doc: &Value, path: &str) -> Value {
+        super::truth(doc, path).into()
+    }
+
+    /// The number of items or entries.
+    pub fn count(doc: &Value, path: &str) -> Value {
+        super::count(doc, path).into()
+    }
+
+    pub fn labels(doc: &Value, path: &str) -> Value {
+        super::labels(doc, path).into()
+    }
+
+    pub fn selector(doc: &Value, path: &str) -> Value {
+        super::selector(doc, path).into()
+    }
 }
 
 /// Describes a column by the description of this field in the hub version.
@@ -36,8 +92,7 @@ pub fn field(path: &'static str) -> Description {
 
 /// The first column of nearly every kind.
 pub fn name() -> Column {
-    let shown = |doc: &Value, _| text(doc, "metadata.name").into();
-    Column { format: "name", ..column("Name", "string", 0, field("metadata.name"), shown) }
+    Column { format: "name", ..of_field("Name", "string", 0, "metadata.name", show::text) }
 }
 
 /// The column Age: the time since the object was created.
@@ -45,6 +100,7 @@ pub fn age_column() -> Column {
     column("Age", "string", 0, field("metadata.creationTimestamp"), |doc, now| {
         since(text(doc, "metadata.creationTimestamp"), now).into()
     })
+    .reading(&[])
 }
 
 /// A duration as kubectl prints it: at most two units, coarser for longer times.
@@ -210,22 +266,26 @@ pub fn template_columns() -> [Column; 2] {
     [
         column("Containers", "string", 1, "Names of the template's containers.", |doc, _| {
             joined(items(doc, "spec.template.spec.containers"), "name").into()
-        }),
+        })
+        .reading(&["spec.template.spec.containers.name"]),
         column("Images", "string", 1, "Images of the template's containers.", |doc, _| {
             joined(items(doc, "spec.template.spec.containers"), "image").into()
-        }),
+        })
+        .reading(&["spec.template.spec.containers.image"]),
     ]
 }
 
 /// The wide column of kinds that own pods by `spec.selector`.
 pub fn selector_column() -> Column {
-    column("Selector", "string", 1, field("spec.selector"), |doc, _| selector(doc, "spec.selector").into())
+    of_field("Selector", "string", 1, "spec.selector", show::selector)
 }
 
-/// The cells of a document in one line, for tests.
+/// The cells of a document in one line, for tests. They see only the fields that the columns read.
 #[cfg(test)]
 pub(crate) fn shown(columns: &[Column], doc: &Value) -> String {
+    let doc = &super::parts::glance_of(columns).look(doc.to_string().as_bytes()).document;
     let cells = columns.iter().map(|column| match &column.cell {
+        Cell::Field { path, show } => show(doc, path),
         Cell::Read(read) => read(doc, tests::NOW),
         Cell::Path(path) => panic!("a built-in kind reads by function, not by {path}"),
     });

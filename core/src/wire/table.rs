@@ -239,6 +239,10 @@ fn definitions(columns: &[Column], message: &str) -> Vec<u8> {
 
 /// A column prepared for many objects: its path is parsed.
 enum Reader {
+    Field {
+        path: &'static str,
+        show: fn(&Value, &str) -> Value,
+    },
     Function(fn(&Value, i64) -> Value),
     Path {
         /// The path; `None` if the path cannot be parsed. Without a path the cells stay empty.
@@ -249,6 +253,7 @@ enum Reader {
 
 fn readers(columns: &[Column]) -> Vec<Reader> {
     let reader = |column: &Column| match &column.cell {
+        Cell::Field { path, show } => Reader::Field { path, show: *show },
         Cell::Read(read) => Reader::Function(*read),
         Cell::Path(path) => Reader::Path { path: JsonPath::parse(path).ok(), ty: column.ty },
     };
@@ -258,6 +263,7 @@ fn readers(columns: &[Column]) -> Vec<Reader> {
 impl Reader {
     fn cell(&self, hub: &Value, now_seconds: i64, looks: &mut usize) -> Value {
         match self {
+            Self::Field { path, show } => show(hub, path),
             Self::Function(read) => read(hub, now_seconds),
             Self::Path { path, ty } => {
                 let found = path.as_ref().and_then(|path| path.find(hub, looks).into_iter().next());

@@ -39,6 +39,7 @@ pub fn of_version(version: &Value) -> Vec<Column> {
         description: text(column, "description").into(),
         priority: i32::try_from(number(column, "priority")).unwrap_or_default(),
         cell: Cell::Path(text(column, "jsonPath").into()),
+        reads: None,
     }));
     columns
 }

@@ -1,10 +1,10 @@
 //! Columns of the workload kinds, such as the numbers of desired and of existing pods.
 
+use crate::kinds::Column;
 use crate::kinds::cells::{
-    NONE, age_column, at, column, field, items, labels, name, number, selector_column, selector_text, template_columns,
-    text, truth,
+    NONE, age_column, at, column, items, name, number, of_field, selector_column, selector_text, show,
+    template_columns, text, truth,
 };
-use crate::kinds::{Cell, Column};
 use holdfast_value::Value;
 
 /// The table columns of a kind of this group. If there are none, tables show Name and Created At.
@@ -14,24 +14,18 @@ pub fn of(kind: &str) -> Vec<Column> {
         "Deployment" => vec![
             name(),
             ready(),
-            column("Up-to-date", "string", 0, field("status.updatedReplicas"), |doc, _| {
-                number(doc, "status.updatedReplicas").into()
-            }),
-            column("Available", "string", 0, field("status.availableReplicas"), |doc, _| {
-                number(doc, "status.availableReplicas").into()
-            }),
+            of_field("Up-to-date", "string", 0, "status.updatedReplicas", show::number),
+            of_field("Available", "string", 0, "status.availableReplicas", show::number),
             age_column(),
             containers,
             images,
-            Column { cell: Cell::Read(deployment_selector), ..selector_column() },
+            of_field("Selector", "string", 1, "spec.selector", deployment_selector),
         ],
         "ReplicaSet" => vec![
             name(),
-            column("Desired", "integer", 0, field("spec.replicas"), |doc, _| number(doc, "spec.replicas").into()),
-            column("Current", "integer", 0, field("status.replicas"), |doc, _| number(doc, "status.replicas").into()),
-            column("Ready", "integer", 0, field("status.readyReplicas"), |doc, _| {
-                number(doc, "status.readyReplicas").into()
-            }),
+            of_field("Desired", "integer", 0, "spec.replicas", show::number),
+            of_field("Current", "integer", 0, "status.replicas", show::number),
+            of_field("Ready", "integer", 0, "status.readyReplicas", show::number),
             age_column(),
             containers,
             images,
@@ -40,24 +34,12 @@ pub fn of(kind: &str) -> Vec<Column> {
         "StatefulSet" => vec![name(), ready(), age_column(), containers, images],
         "DaemonSet" => vec![
             name(),
-            column("Desired", "integer", 0, field("status.desiredNumberScheduled"), |doc, _| {
-                number(doc, "status.desiredNumberScheduled").into()
-            }),
-            column("Current", "integer", 0, field("status.currentNumberScheduled"), |doc, _| {
-                number(doc, "status.currentNumberScheduled").into()
-            }),
-            column("Ready", "integer", 0, field("status.numberReady"), |doc, _| {
-                number(doc, "status.numberReady").into()
-            }),
-            column("Up-to-date", "integer", 0, field("status.updatedNumberScheduled"), |doc, _| {
-                number(doc, "status.updatedNumberScheduled").into()
-            }),
-            column("Available", "integer", 0, field("status.numberAvailable"), |doc, _| {
-                number(doc, "status.numberAvailable").into()
-            }),
-            column("Node Selector", "string", 0, field("spec.template.spec.nodeSelector"), |doc, _| {
-                labels(doc, "spec.template.spec.nodeSelector").into()
-            }),
+            of_field("Desired", "integer", 0, "status.desiredNumberScheduled", show::number),
+            of_field("Current", "integer", 0, "status.currentNumberScheduled", show::number),
+            of_field("Ready", "integer", 0, "status.numberReady", show::number),
+            of_field("Up-to-date", "integer", 0, "status.updatedNumberScheduled", show::number),
+            of_field("Available", "integer", 0, "status.numberAvailable", show::number),
+            of_field("Node Selector", "string", 0, "spec.template.spec.nodeSelector", show::labels),
             age_column(),
             containers,
             images,
@@ -65,8 +47,9 @@ pub fn of(kind: &str) -> Vec<Column> {
         ],
         "ControllerRevision" => vec![
             name(),
-            column("Controller", "string", 0, "The object whose past state this is.", |doc, _| controller(doc).into()),
-            column("Revision", "string", 0, field("revision"), |doc, _| number(doc, "revision").into()),
+            column("Controller", "string", 0, "The object whose past state this is.", |doc, _| controller(doc).into())
+                .reading(&[]),
+            of_field("Revision", "string", 0, "revision", show::number),
             age_column(),
         ],
         _ => Vec::new(),
@@ -77,11 +60,12 @@ fn ready() -> Column {
     column("Ready", "string", 0, "Pods that are ready, of those wanted.", |doc, _| {
         format!("{}/{}", number(doc, "status.readyReplicas"), number(doc, "spec.replicas")).into()
     })
+    .reading(&["status.readyReplicas", "spec.replicas"])
 }
 
 /// The selector of a Deployment. An empty selector is shown as an empty text, where other kinds show `<none>`.
-fn deployment_selector(doc: &Value, _now: i64) -> Value {
-    selector_text(at(doc, "spec.selector")).unwrap_or_else(|| "<invalid>".into()).into()
+fn deployment_selector(doc: &Value, path: &str) -> Value {
+    selector_text(at(doc, path)).unwrap_or_else(|| "<invalid>".into()).into()
 }
 
 /// The owner that controls the object, as text: `statefulset.apps/web`.

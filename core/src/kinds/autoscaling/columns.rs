@@ -1,7 +1,9 @@
 //! Columns of autoscalers, and of the `scale` subresource.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{NONE, UNKNOWN, UNSET, age_column, at, column, field, items, name, number, plain, text};
+use crate::kinds::cells::{
+    NONE, UNKNOWN, UNSET, age_column, at, column, field, items, name, of_field, plain, show, text,
+};
 use holdfast_value::Value;
 
 /// The table columns of a kind of this group. If there are none, tables show Name and Created At.
@@ -17,16 +19,14 @@ pub fn of(kind: &str) -> Vec<Column> {
             column("MinPods", "string", 0, field("spec.minReplicas"), |doc, _| {
                 at(doc, "spec.minReplicas").map_or_else(|| UNSET.into(), plain).into()
             }),
-            column("MaxPods", "string", 0, field("spec.maxReplicas"), |doc, _| number(doc, "spec.maxReplicas").into()),
-            column("Replicas", "string", 0, field("status.currentReplicas"), |doc, _| {
-                number(doc, "status.currentReplicas").into()
-            }),
+            of_field("MaxPods", "string", 0, "spec.maxReplicas", show::number),
+            of_field("Replicas", "string", 0, "status.currentReplicas", show::number),
             age_column(),
         ],
         "Scale" => vec![
             Column { format: "", ..name() },
-            column("Desired", "integer", 0, field("spec.replicas"), |doc, _| number(doc, "spec.replicas").into()),
-            column("Available", "integer", 0, field("status.replicas"), |doc, _| number(doc, "status.replicas").into()),
+            of_field("Desired", "integer", 0, "spec.replicas", show::number),
+            of_field("Available", "integer", 0, "status.replicas", show::number),
             age_column(),
         ],
         _ => Vec::new(),

@@ -2,8 +2,8 @@
 
 use crate::kinds::Column;
 use crate::kinds::cells::{
-    NONE, UNSET, age, age_column, at, column, condition, count, epoch_seconds, field, items, joined, name, number,
-    selector, selector_column, since, template_columns, text,
+    NONE, UNSET, age, age_column, at, column, condition, epoch_seconds, field, items, joined, name, number, of_field,
+    selector_column, show, since, template_columns, text,
 };
 use holdfast_value::Value;
 
@@ -20,11 +20,17 @@ fn job() -> Vec<Column> {
     let [containers, images] = template_columns();
     vec![
         name(),
-        column("Status", "string", 0, "Whether the job runs, and how it ended.", |doc, _| status(doc).into()),
-        column("Completions", "string", 0, field("status.succeeded"), |doc, _| completions(doc).into()),
+        column("Status", "string", 0, "Whether the job runs, and how it ended.", |doc, _| status(doc).into())
+            .reading(&["status.conditions"]),
+        column("Completions", "string", 0, field("status.succeeded"), |doc, _| completions(doc).into()).reading(&[
+            "status.succeeded",
+            "spec.completions",
+            "spec.parallelism",
+        ]),
         column("Duration", "string", 0, "Time from start to completion, or until now.", |doc, now| {
             duration(doc, now).into()
-        }),
+        })
+        .reading(&["status.startTime", "status.completionTime"]),
         age_column(),
         containers,
         images,
@@ -36,34 +42,33 @@ fn cron_job() -> Vec<Column> {
     const CONTAINERS: &str = "spec.jobTemplate.spec.template.spec.containers";
     vec![
         name(),
-        column("Schedule", "string", 0, field("spec.schedule"), |doc, _| text(doc, "spec.schedule").into()),
-        column("Timezone", "string", 0, field("spec.timeZone"), |doc, _| {
-            at(doc, "spec.timeZone").cloned().unwrap_or_else(|| NONE.into())
+        of_field("Schedule", "string", 0, "spec.schedule", show::text),
+        of_field("Timezone", "string", 0, "spec.timeZone", |doc, path| {
+            at(doc, path).cloned().unwrap_or_else(|| NONE.into())
         }),
-        column("Suspend", "boolean", 0, field("spec.suspend"), |doc, _| {
-            match at(doc, "spec.suspend").and_then(Value::as_bool) {
-                Some(true) => "True".into(),
-                Some(false) => "False".into(),
-                None => UNSET.into(),
-            }
+        of_field("Suspend", "boolean", 0, "spec.suspend", |doc, path| match at(doc, path).and_then(Value::as_bool) {
+            Some(true) => "True".into(),
+            Some(false) => "False".into(),
+            None => UNSET.into(),
         }),
-        column("Active", "integer", 0, field("status.active"), |doc, _| count(doc, "status.active").into()),
+        of_field("Active", "integer", 0, "status.active", show::count),
         column("Last Schedule", "string", 0, field("status.lastScheduleTime"), |doc, now| {
             match text(doc, "status.lastScheduleTime") {
                 "" => NONE.into(),
                 time => since(time, now).into(),
             }
-        }),
+        })
+        .reading(&["status.lastScheduleTime"]),
         age_column(),
         column("Containers", "string", 1, "Names of the template's containers.", |doc, _| {
             joined(items(doc, CONTAINERS), "name").into()
-        }),
+        })
+        .reading(&["spec.jobTemplate.spec.template.spec.containers.name"]),
         column("Images", "string", 1, "Images of the template's containers.", |doc, _| {
             joined(items(doc, CONTAINERS), "image").into()
-        }),
-        column("Selector", "string", 1, field("spec.jobTemplate.spec.selector"), |doc, _| {
-            selector(doc, "spec.jobTemplate.spec.selector").into()
-        }),
+        })
+        .reading(&["spec.jobTemplate.spec.template.spec.containers.image"]),
+        of_field("Selector", "string", 1, "spec.jobTemplate.spec.selector", show::selector),
     ]
 }
 

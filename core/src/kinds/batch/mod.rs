@@ -34,15 +34,6 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("CronJob"))
             .pods_at("/spec/jobTemplate/spec/template/spec")
             .orphan_dependents(["batch/v1beta1", "batch/v2alpha1"])
-            .glance(&[
-                "spec.schedule",
-                "spec.timeZone",
-                "spec.suspend",
-                "spec.jobTemplate.spec.selector",
-                "spec.jobTemplate.spec.template.spec.containers.name",
-                "spec.jobTemplate.spec.template.spec.containers.image",
-                "status",
-            ])
             .gated(const { &[Gated::fields("TTLAfterFinished", &["spec.jobTemplate.spec.ttlSecondsAfterFinished"])] })
             .validate(validate::cron_job)
             .warnings(|_, object, old| {
@@ -60,7 +51,6 @@ pub fn kinds() -> Vec<Kind> {
                 "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove \
                  them or set propagationPolicy=Orphan to suppress this warning",
             )
-            .glance_with_template(&["spec.completions", "spec.parallelism", "spec.selector", "status"])
             .gated(const { &[Gated::fields("TTLAfterFinished", &["spec.ttlSecondsAfterFinished"])] })
             .gated_rules(SUSPENDED)
             .validate(validate::job)

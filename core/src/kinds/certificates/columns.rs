@@ -1,7 +1,7 @@
 //! Columns of the certificate kinds.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{NONE, age, age_column, at, column, field, items, name, text, text_or};
+use crate::kinds::cells::{NONE, age, age_column, at, column, field, items, name, of_field, show, text};
 use holdfast_value::Value;
 
 /// The table columns of a kind of this group. If there are none, tables show Name and Created At.
@@ -22,11 +22,9 @@ pub fn of(kind: &str) -> Vec<Column> {
         "ClusterTrustBundle" => vec![name(), signer()],
         "PodCertificateRequest" => vec![
             name(),
-            column("PodName", "string", 0, field("spec.podName"), |doc, _| text(doc, "spec.podName").into()),
-            column("ServiceAccountName", "string", 0, field("spec.serviceAccountName"), |doc, _| {
-                text(doc, "spec.serviceAccountName").into()
-            }),
-            column("NodeName", "string", 0, field("spec.nodeName"), |doc, _| text(doc, "spec.nodeName").into()),
+            of_field("PodName", "string", 0, "spec.podName", show::text),
+            of_field("ServiceAccountName", "string", 0, "spec.serviceAccountName", show::text),
+            of_field("NodeName", "string", 0, "spec.nodeName", show::text),
             Column { cell: crate::kinds::Cell::Read(|doc, _| text(doc, "spec.signerName").into()), ..signer() },
             column("State", "string", 0, "Pending, Issued, Denied or Failed.", |doc, _| pod_request_state(doc).into()),
         ],
@@ -35,7 +33,7 @@ pub fn of(kind: &str) -> Vec<Column> {
 }
 
 fn signer() -> Column {
-    column("SignerName", "string", 0, field("spec.signerName"), |doc, _| text_or(doc, "spec.signerName", NONE))
+    of_field("SignerName", "string", 0, "spec.signerName", show::text_or_none)
 }
 
 fn has(doc: &Value, ty: &str) -> bool {

@@ -1,27 +1,17 @@
 //! Columns of leases and their candidates.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{age_column, column, field, name, text};
+use crate::kinds::cells::{age_column, name, of_field, show};
 
 /// The table columns of a kind of this group. If there are none, tables show Name and Created At.
 pub fn of(kind: &str) -> Vec<Column> {
     match kind {
-        "Lease" => vec![
-            name(),
-            column("Holder", "string", 0, field("spec.holderIdentity"), |doc, _| {
-                text(doc, "spec.holderIdentity").into()
-            }),
-            age_column(),
-        ],
+        "Lease" => vec![name(), of_field("Holder", "string", 0, "spec.holderIdentity", show::text), age_column()],
         "LeaseCandidate" => vec![
             name(),
-            column("LeaseName", "string", 0, field("spec.leaseName"), |doc, _| text(doc, "spec.leaseName").into()),
-            column("BinaryVersion", "string", 0, field("spec.binaryVersion"), |doc, _| {
-                text(doc, "spec.binaryVersion").into()
-            }),
-            column("EmulationVersion", "string", 0, field("spec.emulationVersion"), |doc, _| {
-                text(doc, "spec.emulationVersion").into()
-            }),
+            of_field("LeaseName", "string", 0, "spec.leaseName", show::text),
+            of_field("BinaryVersion", "string", 0, "spec.binaryVersion", show::text),
+            of_field("EmulationVersion", "string", 0, "spec.emulationVersion", show::text),
             age_column(),
         ],
         _ => Vec::new(),

@@ -47,7 +47,6 @@ pub fn kinds() -> Vec<Kind> {
             .short(["cm"])
             .columns(columns::of("ConfigMap"))
             .measured(&measure::CONFIG_MAP)
-            .glance(&["data.*", "binaryData.*"])
             .gated(IMMUTABLE)
             .validate(validate::config_map),
         Kind::namespaced("Endpoints", "endpoints")
@@ -115,7 +114,6 @@ pub fn kinds() -> Vec<Kind> {
             .measured(&measure::CONTROLLER)
             .pods_at("/spec/template/spec")
             .orphan_dependents(["v1"])
-            .glance_with_template(&["spec.replicas", "spec.selector", "status"])
             .validate(super::apps::validate::replication_controller)
             .warnings(|_, object, old| warnings::workload(object, old, "spec.template"))
             .scale()
@@ -138,7 +136,6 @@ pub fn kinds() -> Vec<Kind> {
             .versions("", PACKAGE, ["v1"])
             .columns(columns::of("Secret"))
             .measured(&measure::SECRET)
-            .glance(&["type", "data.*"])
             .gated(IMMUTABLE)
             .validate(validate::secret)
             .warnings(warnings::secret)

@@ -12,7 +12,6 @@ pub fn kind() -> Kind {
         .short(["no"])
         .storage("minions")
         .columns(columns::of("Node"))
-        .glance(&["spec.unschedulable", "status.addresses", "status.conditions", "status.nodeInfo"])
         .proxy("NodeProxyOptions")
         .status()
         .gated(const { &[Gated::fields("NodeDeclaredFeatures", &["status.declaredFeatures"])] })

@@ -23,14 +23,6 @@ pub fn kind() -> Kind {
         .return_deleted_object()
         // Controllers delete pods before other kinds, so that resources in use stay until their pods have stopped.
         .deleted_first()
-        .glance(&[
-            "spec.containers.name",
-            "spec.initContainers.name",
-            "spec.initContainers.restartPolicy",
-            "spec.nodeName",
-            "spec.readinessGates",
-            "status",
-        ])
         .completed(completed)
         .validate(validate::pod)
         .part("attach", Some(["", "v1", "PodAttachOptions"]), &STREAM)

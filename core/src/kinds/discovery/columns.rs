@@ -1,7 +1,7 @@
 //! Columns of endpoint slices.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{UNSET, age_column, at, column, field, first_few, items, name, plain, text};
+use crate::kinds::cells::{UNSET, age_column, at, column, field, first_few, items, name, of_field, plain, show};
 use holdfast_value::Value;
 
 /// The table columns of a kind of this group. If there are none, tables show Name and Created At.
@@ -9,7 +9,7 @@ pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "EndpointSlice" => vec![
             name(),
-            column("AddressType", "string", 0, field("addressType"), |doc, _| text(doc, "addressType").into()),
+            of_field("AddressType", "string", 0, "addressType", show::text),
             column("Ports", "string", 0, field("ports"), |doc, _| {
                 let ports: Vec<_> = items(doc, "ports").iter().map(port).collect();
                 or_unset(first_few(&ports, 3))

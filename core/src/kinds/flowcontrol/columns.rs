@@ -1,7 +1,7 @@
 //! Columns of flow schemas and priority levels.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{NONE, age_column, at, column, field, items, name, number, text};
+use crate::kinds::cells::{NONE, age_column, at, column, field, items, name, number, of_field, show, text};
 use holdfast_value::Value;
 
 /// The table columns of a kind of this group. If there are none, tables show Name and Created At.
@@ -9,12 +9,8 @@ pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "FlowSchema" => vec![
             name(),
-            column("PriorityLevel", "string", 0, field("spec.priorityLevelConfiguration.name"), |doc, _| {
-                text(doc, "spec.priorityLevelConfiguration.name").into()
-            }),
-            column("MatchingPrecedence", "string", 0, field("spec.matchingPrecedence"), |doc, _| {
-                number(doc, "spec.matchingPrecedence").into()
-            }),
+            of_field("PriorityLevel", "string", 0, "spec.priorityLevelConfiguration.name", show::text),
+            of_field("MatchingPrecedence", "string", 0, "spec.matchingPrecedence", show::number),
             column("DistinguisherMethod", "string", 0, field("spec.distinguisherMethod"), |doc, _| {
                 at(doc, "spec.distinguisherMethod").map_or(NONE, |method| text(method, "type")).into()
             }),
@@ -23,7 +19,7 @@ pub fn of(kind: &str) -> Vec<Column> {
         ],
         "PriorityLevelConfiguration" => vec![
             name(),
-            column("Type", "string", 0, field("spec.type"), |doc, _| text(doc, "spec.type").into()),
+            of_field("Type", "string", 0, "spec.type", show::text),
             column(
                 "NominalConcurrencyShares",
                 "string",

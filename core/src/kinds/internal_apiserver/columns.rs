@@ -1,16 +1,14 @@
 //! Columns of storage versions.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{UNSET, age_column, column, field, first_few, items, name, text, text_or};
+use crate::kinds::cells::{UNSET, age_column, column, field, first_few, items, name, of_field, show, text};
 
 /// The table columns of a kind of this group. If there are none, tables show Name and Created At.
 pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "StorageVersion" => vec![
             name(),
-            column("CommonEncodingVersion", "string", 0, field("status.commonEncodingVersion"), |doc, _| {
-                text_or(doc, "status.commonEncodingVersion", UNSET)
-            }),
+            of_field("CommonEncodingVersion", "string", 0, "status.commonEncodingVersion", show::text_or_unset),
             column("StorageVersions", "string", 0, field("status.storageVersions"), |doc, _| {
                 let servers: Vec<_> = items(doc, "status.storageVersions")
                     .iter()

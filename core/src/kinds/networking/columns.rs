@@ -1,7 +1,7 @@
 //! Columns of the networking kinds.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{NONE, age_column, at, column, field, items, name, selector, text};
+use crate::kinds::cells::{NONE, age_column, at, column, field, items, name, of_field, show, text};
 use crate::kinds::core::columns::balancer_addresses;
 use holdfast_value::Value;
 
@@ -32,13 +32,9 @@ pub fn of(kind: &str) -> Vec<Column> {
             }),
             age_column(),
         ],
-        "NetworkPolicy" => vec![
-            name(),
-            column("Pod-Selector", "string", 0, field("spec.podSelector"), |doc, _| {
-                selector(doc, "spec.podSelector").into()
-            }),
-            age_column(),
-        ],
+        "NetworkPolicy" => {
+            vec![name(), of_field("Pod-Selector", "string", 0, "spec.podSelector", show::selector), age_column()]
+        }
         "ServiceCIDR" => vec![
             name(),
             column("CIDRs", "string", 0, field("spec.cidrs"), |doc, _| {

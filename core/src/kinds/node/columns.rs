@@ -1,16 +1,12 @@
 //! Columns of runtime classes.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{age_column, column, field, name, text};
+use crate::kinds::cells::{age_column, name, of_field, show};
 
 /// The table columns of a kind of this group. If there are none, tables show Name and Created At.
 pub fn of(kind: &str) -> Vec<Column> {
     match kind {
-        "RuntimeClass" => vec![
-            name(),
-            column("Handler", "string", 0, field("handler"), |doc, _| text(doc, "handler").into()),
-            age_column(),
-        ],
+        "RuntimeClass" => vec![name(), of_field("Handler", "string", 0, "handler", show::text), age_column()],
         _ => Vec::new(),
     }
 }

@@ -25,6 +25,8 @@ pub use influence::{KindInfluence, Registers};
 pub use question::Question;
 pub use rules::{MetadataOnUpdate, ObjectRules, Validate, Warnings};
 pub use selectors::{KindSelectors, Read, Selectable};
+#[cfg(test)]
+pub(in crate::kinds) use shown::glance_of;
 pub use shown::{Cell, Column, Completed, Description, Shown};
 pub use storage::KindStorage;
 pub use subresource::{FieldPaths, ScalePaths, Subresource};

@@ -20,6 +20,13 @@ pub struct Shown {
     pub definitions: OnceLock<Vec<u8>>,
 }
 
+impl Shown {
+    pub(in crate::kinds) fn set_columns(&mut self, columns: Vec<Column>) {
+        self.glance = glance_of(&columns);
+        self.columns = columns;
+    }
+}
+
 /// The reason and message for a hub document that is completed; `None` for other documents.
 pub type Completed = fn(&Value) -> Option<(&'static str, &'static str)>;
 
@@ -35,6 +42,30 @@ pub struct Column {
     /// Columns with priority 0 are always shown, and columns with priority 1 only with `-o wide`.
     pub priority: i32,
     pub cell: Cell,
+    /// The fields that the cell reads, if the cell itself does not say it.
+    pub reads: Option<&'static [&'static str]>,
+}
+
+impl Column {
+    /// Names the fields that the cell reads, beside the metadata. A path `a.*` means the keys of a map.
+    pub(in crate::kinds) fn reading(self, paths: &'static [&'static str]) -> Column {
+        Column { reads: Some(paths), ..self }
+    }
+
+    /// The fields that the cell reads, beside the metadata; `None` if these may be all fields.
+    fn read_fields(&self) -> Option<&[&'static str]> {
+        match (self.reads, &self.cell) {
+            (Some(paths), _) => Some(paths),
+            (None, Cell::Field { path, .. }) => Some(std::slice::from_ref(path)),
+            (None, Cell::Read(_) | Cell::Path(_)) => None,
+        }
+    }
+}
+
+/// The part of an object that these columns read: the whole object if one of them may read all fields.
+pub(in crate::kinds) fn glance_of(columns: &[Column]) -> Glance {
+    let read: Option<Vec<&[&'static str]>> = columns.iter().map(Column::read_fields).collect();
+    read.map_or_else(Glance::default, |paths| Glance::at(&paths.concat()))
 }
 
 /// A column's description.
@@ -50,7 +81,10 @@ impl From<&str> for Description {
     }
 }
 
+/// The content of a column's cells.
 pub enum Cell {
+    /// Shows the field of the hub document at a path.
+    Field { path: &'static str, show: fn(&Value, &str) -> Value },
     /// Reads the hub document. The second argument is the time of the request in seconds since the epoch.
     Read(fn(&Value, i64) -> Value),
     /// A JSONPath, for custom resources.

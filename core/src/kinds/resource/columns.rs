@@ -1,7 +1,7 @@
 //! Columns of the device allocation kinds.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{age_column, at, column, field, items, name, since, text};
+use crate::kinds::cells::{age_column, at, column, field, items, name, of_field, show, since, text};
 use holdfast_value::Value;
 
 /// The table columns of a kind of this group. If there are none, tables show Name and Created At.
@@ -17,16 +17,16 @@ pub fn of(kind: &str) -> Vec<Column> {
         ],
         "ResourceSlice" => vec![
             name(),
-            column("Node", "string", 0, field("spec.nodeName"), |doc, _| text(doc, "spec.nodeName").into()),
-            column("Driver", "string", 0, field("spec.driver"), |doc, _| text(doc, "spec.driver").into()),
-            column("Pool", "string", 0, field("spec.pool.name"), |doc, _| text(doc, "spec.pool.name").into()),
+            of_field("Node", "string", 0, "spec.nodeName", show::text),
+            of_field("Driver", "string", 0, "spec.driver", show::text),
+            of_field("Pool", "string", 0, "spec.pool.name", show::text),
             age_column(),
         ],
         "DeviceTaintRule" => vec![
             name(),
-            column("Key", "string", 0, field("spec.taint.key"), |doc, _| text(doc, "spec.taint.key").into()),
-            column("Value", "string", 0, field("spec.taint.value"), |doc, _| text(doc, "spec.taint.value").into()),
-            column("Effect", "string", 0, field("spec.taint.effect"), |doc, _| text(doc, "spec.taint.effect").into()),
+            of_field("Key", "string", 0, "spec.taint.key", show::text),
+            of_field("Value", "string", 0, "spec.taint.value", show::text),
+            of_field("Effect", "string", 0, "spec.taint.effect", show::text),
             column("TimeAdded", "string", 0, field("spec.taint.timeAdded"), |doc, now| {
                 match text(doc, "spec.taint.timeAdded") {
                     "" => "".into(),

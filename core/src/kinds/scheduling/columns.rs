@@ -1,19 +1,17 @@
 //! Columns of priority classes.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{age_column, column, field, name, number, text, truth};
+use crate::kinds::cells::{age_column, name, of_field, show};
 
 /// The table columns of a kind of this group. If there are none, tables show Name and Created At.
 pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "PriorityClass" => vec![
             name(),
-            column("Value", "integer", 0, field("value"), |doc, _| number(doc, "value").into()),
-            column("Global-Default", "boolean", 0, field("globalDefault"), |doc, _| truth(doc, "globalDefault").into()),
+            of_field("Value", "integer", 0, "value", show::number),
+            of_field("Global-Default", "boolean", 0, "globalDefault", show::truth),
             age_column(),
-            column("PreemptionPolicy", "string", 0, field("preemptionPolicy"), |doc, _| {
-                text(doc, "preemptionPolicy").into()
-            }),
+            of_field("PreemptionPolicy", "string", 0, "preemptionPolicy", show::text),
         ],
         _ => Vec::new(),
     }

@@ -1,7 +1,7 @@
 //! Columns of the storage kinds.
 
 use crate::kinds::cells::{
-    NONE, UNSET, age_column, annotation, at, column, count, field, items, joined, name, text, text_or, truth,
+    NONE, UNSET, age_column, annotation, at, column, count, field, items, joined, name, of_field, show, text, text_or,
 };
 use crate::kinds::{Cell, Column};
 use holdfast_value::Value;
@@ -11,34 +11,27 @@ pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "StorageClass" => vec![
             Column { cell: Cell::Read(storage_class_name), ..name() },
-            column("Provisioner", "string", 0, field("provisioner"), |doc, _| text(doc, "provisioner").into()),
+            of_field("Provisioner", "string", 0, "provisioner", show::text),
             column("ReclaimPolicy", "string", 0, field("reclaimPolicy"), |doc, _| {
                 text_or(doc, "reclaimPolicy", "Delete")
             }),
             column("VolumeBindingMode", "string", 0, field("volumeBindingMode"), |doc, _| {
                 text_or(doc, "volumeBindingMode", "Immediate")
             }),
-            column("AllowVolumeExpansion", "string", 0, field("allowVolumeExpansion"), |doc, _| {
-                truth(doc, "allowVolumeExpansion").into()
-            }),
+            of_field("AllowVolumeExpansion", "string", 0, "allowVolumeExpansion", show::truth),
             age_column(),
         ],
         "VolumeAttributesClass" => vec![
             Column { cell: Cell::Read(attributes_class_name), ..name() },
-            column("DriverName", "string", 0, field("driverName"), |doc, _| text(doc, "driverName").into()),
+            of_field("DriverName", "string", 0, "driverName", show::text),
             age_column(),
         ],
         "VolumeAttachment" => vec![
             name(),
-            Column {
-                format: "name",
-                ..column("Attacher", "string", 0, field("spec.attacher"), |doc, _| text(doc, "spec.attacher").into())
-            },
-            column("PV", "string", 0, field("spec.source.persistentVolumeName"), |doc, _| {
-                text(doc, "spec.source.persistentVolumeName").into()
-            }),
-            column("Node", "string", 0, field("spec.nodeName"), |doc, _| text(doc, "spec.nodeName").into()),
-            column("Attached", "boolean", 0, field("status.attached"), |doc, _| truth(doc, "status.attached").into()),
+            Column { format: "name", ..of_field("Attacher", "string", 0, "spec.attacher", show::text) },
+            of_field("PV", "string", 0, "spec.source.persistentVolumeName", show::text),
+            of_field("Node", "string", 0, "spec.nodeName", show::text),
+            of_field("Attached", "boolean", 0, "status.attached", show::truth),
             age_column(),
         ],
         "CSIDriver" => csi_driver(),
@@ -59,20 +52,14 @@ fn csi_driver() -> Vec<Column> {
         column("AttachRequired", "boolean", 0, field("spec.attachRequired"), |doc, _| {
             at(doc, "spec.attachRequired").and_then(Value::as_bool).unwrap_or(true).into()
         }),
-        column("PodInfoOnMount", "boolean", 0, field("spec.podInfoOnMount"), |doc, _| {
-            truth(doc, "spec.podInfoOnMount").into()
-        }),
-        column("StorageCapacity", "boolean", 0, field("spec.storageCapacity"), |doc, _| {
-            truth(doc, "spec.storageCapacity").into()
-        }),
+        of_field("PodInfoOnMount", "boolean", 0, "spec.podInfoOnMount", show::truth),
+        of_field("StorageCapacity", "boolean", 0, "spec.storageCapacity", show::truth),
         column("TokenRequests", "string", 0, field("spec.tokenRequests"), |doc, _| {
             at(doc, "spec.tokenRequests")
                 .map_or_else(|| UNSET.into(), |_| joined(items(doc, "spec.tokenRequests"), "audience"))
                 .into()
         }),
-        column("RequiresRepublish", "boolean", 0, field("spec.requiresRepublish"), |doc, _| {
-            truth(doc, "spec.requiresRepublish").into()
-        }),
+        of_field("RequiresRepublish", "boolean", 0, "spec.requiresRepublish", show::truth),
         column("Modes", "string", 0, field("spec.volumeLifecycleModes"), |doc, _| {
             let modes: Vec<_> = items(doc, "spec.volumeLifecycleModes").iter().filter_map(Value::as_str).collect();
             if modes.is_empty() { NONE.into() } else { modes.join(",").into() }

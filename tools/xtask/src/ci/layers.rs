@@ -10,11 +10,12 @@ use anyhow::bail;
 const CORE: &str = "core/src";
 
 /// The layers from low to high. A file belongs to the longest entry with which its path begins.
-const LAYERS: [&str; 46] = [
+const LAYERS: [&str; 47] = [
     "event",
     "stamp",
     "visible",
     "refusal",
+    "cached",
     "ranked",
     "object",
     "select",

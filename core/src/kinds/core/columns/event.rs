@@ -1,18 +1,16 @@
 //! Columns of Events.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{UNKNOWN, at, column, field, name, number, since, text};
+use crate::kinds::cells::{UNKNOWN, at, column, field, name, number, of_field, show, since, text};
 use holdfast_value::Value;
 
 pub fn columns() -> Vec<Column> {
     vec![
         column("Last Seen", "string", 0, field("lastTimestamp"), |event, now| last_seen(event, now).into()),
-        column("Type", "string", 0, field("type"), |event, _| text(event, "type").into()),
-        column("Reason", "string", 0, field("reason"), |event, _| text(event, "reason").into()),
+        of_field("Type", "string", 0, "type", show::text),
+        of_field("Reason", "string", 0, "reason", show::text),
         column("Object", "string", 0, field("involvedObject"), |event, _| object(event).into()),
-        column("Subobject", "string", 1, field("involvedObject.fieldPath"), |event, _| {
-            text(event, "involvedObject.fieldPath").into()
-        }),
+        of_field("Subobject", "string", 1, "involvedObject.fieldPath", show::text),
         column("Source", "string", 1, field("source"), |event, _| source(event).into()),
         column("Message", "string", 0, field("message"), |event, _| text(event, "message").trim().into()),
         column("First Seen", "string", 1, field("firstTimestamp"), |event, now| first_seen(event, now).into()),

@@ -8,8 +8,8 @@ mod volume;
 
 use crate::kinds::Column;
 use crate::kinds::cells::{
-    age_column, column, count, entries, field, items, joined, labels, name, number, plain, selector_column,
-    template_columns, text,
+    age_column, column, count, entries, field, items, joined, labels, name, of_field, plain, show, template_columns,
+    text,
 };
 use holdfast_value::Value;
 
@@ -34,20 +34,17 @@ pub fn of(kind: &str) -> Vec<Column> {
         ],
         "ConfigMap" => vec![
             name(),
-            column("Data", "string", 0, field("data"), |doc, _| (count(doc, "data") + count(doc, "binaryData")).into()),
+            column("Data", "string", 0, field("data"), |doc, _| (count(doc, "data") + count(doc, "binaryData")).into())
+                .reading(&["data.*", "binaryData.*"]),
             age_column(),
         ],
         "Secret" => vec![
             name(),
-            column("Type", "string", 0, field("type"), |doc, _| text(doc, "type").into()),
-            column("Data", "string", 0, field("data"), |doc, _| count(doc, "data").into()),
+            of_field("Type", "string", 0, "type", show::text),
+            of_field("Data", "string", 0, "data", show::count).reading(&["data.*"]),
             age_column(),
         ],
-        "ServiceAccount" => vec![
-            name(),
-            column("Secrets", "string", 0, field("secrets"), |doc, _| count(doc, "secrets").into()),
-            age_column(),
-        ],
+        "ServiceAccount" => vec![name(), of_field("Secrets", "string", 0, "secrets", show::count), age_column()],
         "ReplicationController" => replication_controller(),
         "PodTemplate" => vec![
             name(),
@@ -87,16 +84,14 @@ fn replication_controller() -> Vec<Column> {
     let [containers, images] = template_columns();
     vec![
         name(),
-        column("Desired", "integer", 0, field("spec.replicas"), |doc, _| number(doc, "spec.replicas").into()),
-        column("Current", "integer", 0, field("status.replicas"), |doc, _| number(doc, "status.replicas").into()),
-        column("Ready", "integer", 0, field("status.readyReplicas"), |doc, _| {
-            number(doc, "status.readyReplicas").into()
-        }),
+        of_field("Desired", "integer", 0, "spec.replicas", show::number),
+        of_field("Current", "integer", 0, "status.replicas", show::number),
+        of_field("Ready", "integer", 0, "status.readyReplicas", show::number),
         age_column(),
         containers,
         images,
         // The selector of a ReplicationController is a plain map of labels, unlike the selectors of newer kinds.
-        Column { cell: crate::kinds::Cell::Read(|doc, _| labels(doc, "spec.selector").into()), ..selector_column() },
+        of_field("Selector", "string", 1, "spec.selector", show::labels),
     ]
 }
 

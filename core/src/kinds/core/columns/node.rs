@@ -1,7 +1,9 @@
 //! Columns of nodes: whether they accept pods, their roles, and their software.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{NONE, UNKNOWN, age_column, column, entries, field, items, name, text, text_or, truth};
+use crate::kinds::cells::{
+    NONE, UNKNOWN, age_column, column, entries, field, items, name, of_field, show, text, truth,
+};
 use holdfast_value::Value;
 use std::collections::BTreeSet;
 
@@ -10,17 +12,14 @@ pub fn columns() -> Vec<Column> {
         name(),
         column("Status", "string", 0, "Whether the node is ready, and whether new pods may come.", |node, _| {
             status(node).into()
-        }),
-        column("Roles", "string", 0, "Roles, from the node's labels.", |node, _| roles(node).into()),
+        })
+        .reading(&["spec.unschedulable", "status.conditions"]),
+        column("Roles", "string", 0, "Roles, from the node's labels.", |node, _| roles(node).into()).reading(&[]),
         age_column(),
-        column("Version", "string", 0, field("status.nodeInfo.kubeletVersion"), |node, _| {
-            text(node, "status.nodeInfo.kubeletVersion").into()
-        }),
-        column("Internal-IP", "string", 1, field("status.addresses"), |node, _| address(node, "InternalIP").into()),
-        column("External-IP", "string", 1, field("status.addresses"), |node, _| address(node, "ExternalIP").into()),
-        column("OS-Image", "string", 1, field("status.nodeInfo.osImage"), |node, _| {
-            text_or(node, "status.nodeInfo.osImage", UNKNOWN)
-        }),
+        of_field("Version", "string", 0, "status.nodeInfo.kubeletVersion", show::text),
+        of_field("Internal-IP", "string", 1, "status.addresses", |node, path| address(node, path, "InternalIP").into()),
+        of_field("External-IP", "string", 1, "status.addresses", |node, path| address(node, path, "ExternalIP").into()),
+        of_field("OS-Image", "string", 1, "status.nodeInfo.osImage", show::text_or_unknown),
         column("Kernel-Version", "string", 1, field("status.nodeInfo.kernelVersion"), |node, _| {
             let (version, architecture) =
                 (text(node, "status.nodeInfo.kernelVersion"), text(node, "status.nodeInfo.architecture"));
@@ -29,10 +28,9 @@ pub fn columns() -> Vec<Column> {
                 (version, "") => version.into(),
                 (version, architecture) => format!("{version} ({architecture})").into(),
             }
-        }),
-        column("Container-Runtime", "string", 1, field("status.nodeInfo.containerRuntimeVersion"), |node, _| {
-            text_or(node, "status.nodeInfo.containerRuntimeVersion", UNKNOWN)
-        }),
+        })
+        .reading(&["status.nodeInfo"]),
+        of_field("Container-Runtime", "string", 1, "status.nodeInfo.containerRuntimeVersion", show::text_or_unknown),
     ]
 }
 
@@ -59,8 +57,8 @@ fn roles(node: &Value) -> String {
     if roles.is_empty() { NONE.into() } else { roles.into_iter().collect::<Vec<_>>().join(",") }
 }
 
-fn address<'a>(node: &'a Value, ty: &str) -> &'a str {
-    let found = items(node, "status.addresses").iter().find(|address| text(address, "type") == ty);
+fn address<'a>(node: &'a Value, path: &str, ty: &str) -> &'a str {
+    let found = items(node, path).iter().find(|address| text(address, "type") == ty);
     found.map_or(NONE, |address| text(address, "address"))
 }
 

@@ -2,9 +2,14 @@
 
 use crate::kinds::Column;
 use crate::kinds::cells::{
-    NONE, age, age_column, at, column, condition, epoch_seconds, field, items, name, number, text, text_or, truth,
+    NONE, age, age_column, at, column, condition, epoch_seconds, field, items, name, number, of_field, show, text,
+    truth,
 };
 use holdfast_value::Value;
+
+/// The fields that [`Summary`] reads.
+const SUMMARIZED: &[&str] =
+    &["spec.containers.name", "spec.initContainers.name", "spec.initContainers.restartPolicy", "status"];
 
 pub fn columns() -> Vec<Column> {
     vec![
@@ -18,20 +23,22 @@ pub fn columns() -> Vec<Column> {
                 let summary = Summary::of(pod);
                 format!("{}/{}", summary.ready, summary.containers).into()
             },
-        ),
+        )
+        .reading(SUMMARIZED),
         column("Status", "string", 0, "What the pod is doing, or what is in its way.", |pod, _| {
             Summary::of(pod).status.into()
-        }),
+        })
+        .reading(SUMMARIZED),
         column("Restarts", "string", 0, "How often containers were started again, and when last.", |pod, now| {
             Summary::of(pod).restarts.shown(now).into()
-        }),
+        })
+        .reading(SUMMARIZED),
         age_column(),
-        column("IP", "string", 1, field("status.podIP"), |pod, _| address(pod).into()),
-        column("Node", "string", 1, field("spec.nodeName"), |pod, _| text_or(pod, "spec.nodeName", NONE)),
-        column("Nominated Node", "string", 1, field("status.nominatedNodeName"), |pod, _| {
-            text_or(pod, "status.nominatedNodeName", NONE)
-        }),
-        column("Readiness Gates", "string", 1, field("spec.readinessGates"), |pod, _| readiness_gates(pod).into()),
+        column("IP", "string", 1, field("status.podIP"), |pod, _| address(pod).into()).reading(&["status"]),
+        of_field("Node", "string", 1, "spec.nodeName", show::text_or_none),
+        of_field("Nominated Node", "string", 1, "status.nominatedNodeName", show::text_or_none),
+        column("Readiness Gates", "string", 1, field("spec.readinessGates"), |pod, _| readiness_gates(pod).into())
+            .reading(&["spec.readinessGates", "status.conditions"]),
     ]
 }
 

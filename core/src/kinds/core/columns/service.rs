@@ -2,7 +2,7 @@
 
 use crate::kinds::Column;
 use crate::kinds::cells::{
-    NONE, UNKNOWN, age_column, column, field, first_few, items, labels, name, number, text, text_or,
+    NONE, UNKNOWN, age_column, column, field, first_few, items, name, number, of_field, show, text, text_or,
 };
 use holdfast_value::Value;
 use std::collections::BTreeSet;
@@ -10,12 +10,12 @@ use std::collections::BTreeSet;
 pub fn columns() -> Vec<Column> {
     vec![
         name(),
-        column("Type", "string", 0, field("spec.type"), |doc, _| text(doc, "spec.type").into()),
+        of_field("Type", "string", 0, "spec.type", show::text),
         column("Cluster-IP", "string", 0, field("spec.clusterIP"), |doc, _| cluster_ip(doc)),
         column("External-IP", "string", 0, field("spec.externalIPs"), |doc, _| external_ip(doc).into()),
         column("Port(s)", "string", 0, field("spec.ports"), |doc, _| ports(doc).into()),
         age_column(),
-        column("Selector", "string", 1, field("spec.selector"), |doc, _| labels(doc, "spec.selector").into()),
+        of_field("Selector", "string", 1, "spec.selector", show::labels),
     ]
 }
 

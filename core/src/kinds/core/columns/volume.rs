@@ -1,7 +1,7 @@
 //! Columns of persistent volumes and claims.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{UNSET, age_column, annotation, at, column, field, items, name, plain, text, text_or};
+use crate::kinds::cells::{UNSET, age_column, annotation, at, column, field, items, name, of_field, plain, show, text};
 use holdfast_value::Value;
 
 pub fn columns() -> Vec<Column> {
@@ -11,9 +11,7 @@ pub fn columns() -> Vec<Column> {
         column("Access Modes", "string", 0, field("spec.accessModes"), |doc, _| {
             access_modes(items(doc, "spec.accessModes")).into()
         }),
-        column("Reclaim Policy", "string", 0, field("spec.persistentVolumeReclaimPolicy"), |doc, _| {
-            text(doc, "spec.persistentVolumeReclaimPolicy").into()
-        }),
+        of_field("Reclaim Policy", "string", 0, "spec.persistentVolumeReclaimPolicy", show::text),
         column("Status", "string", 0, field("status.phase"), |doc, _| phase(doc).into()),
         column("Claim", "string", 0, field("spec.claimRef"), |doc, _| {
             let claim = at(doc, "spec.claimRef");
@@ -23,7 +21,7 @@ pub fn columns() -> Vec<Column> {
         }),
         storage_class(),
         attributes_class(),
-        column("Reason", "string", 0, field("status.reason"), |doc, _| text(doc, "status.reason").into()),
+        of_field("Reason", "string", 0, "status.reason", show::text),
         age_column(),
         volume_mode(),
     ]
@@ -33,7 +31,7 @@ pub fn claim_columns() -> Vec<Column> {
     vec![
         name(),
         column("Status", "string", 0, field("status.phase"), |doc, _| phase(doc).into()),
-        column("Volume", "string", 0, field("spec.volumeName"), |doc, _| text(doc, "spec.volumeName").into()),
+        of_field("Volume", "string", 0, "spec.volumeName", show::text),
         column("Capacity", "string", 0, field("status.capacity"), |doc, _| {
             if is_bound(doc) { storage(doc, "status.capacity").into() } else { "".into() }
         }),
@@ -63,7 +61,7 @@ fn attributes_class() -> Column {
 }
 
 fn volume_mode() -> Column {
-    column("VolumeMode", "string", 1, field("spec.volumeMode"), |doc, _| text_or(doc, "spec.volumeMode", UNSET))
+    of_field("VolumeMode", "string", 1, "spec.volumeMode", show::text_or_unset)
 }
 
 fn phase(doc: &Value) -> &str {
