@@ -1,4 +1,5 @@
-//! The fold: applies accepted events to the state. It cannot fail, and replay uses the same function.
+//! The fold: applies accepted events to the state. Folding an event cannot fail, and a replay of the log uses the same
+//! function.
 
 use crate::authz::nodes::Relation;
 use crate::authz::nodes::references::CHANGING;
@@ -101,7 +102,7 @@ fn note_expiring(state: &mut State, change: &Change, before: Option<&Entry>) {
     }
 }
 
-/// Updates the byte limits that ResourceQuotas set for their namespaces.
+/// Updates the index of the byte limits that ResourceQuotas set for their namespaces.
 fn note_quota(state: &mut State, change: &Change) {
     if change.kind == state.registry.quotas() {
         let document = (!change.deleted).then(|| change.entry.document());

@@ -50,7 +50,7 @@ pub struct Attributes<'a> {
     pub reinvocation: Reinvocation,
     /// Whether the validating half is running.
     pub is_validating: bool,
-    /// The cost of expressions so far.
+    /// The cost that policies have spent on this write so far, in CEL's units of cost.
     pub spent: Cell<u64>,
 }
 
@@ -188,12 +188,12 @@ impl<'a> Attributes<'a> {
         self.state.get(self.id_of(known)?, &meta::key(Some(namespace), name))
     }
 
-    /// An object; `namespace` is empty for a cluster-scoped kind.
+    /// The document of an object; `None` if the object does not exist. `namespace` is empty for a cluster-scoped kind.
     pub fn find(&self, known: Known, namespace: &str, name: &str) -> Option<Value> {
         self.entry(known, namespace, name).map(|entry| entry.document())
     }
 
-    /// All objects of a kind in `namespace`; in all namespaces if it is empty.
+    /// All objects of a kind in `namespace`. If `namespace` is empty, the objects of all namespaces.
     pub fn all(&self, known: Known, namespace: &str) -> Vec<Value> {
         let Some(id) = self.id_of(known) else { return Vec::new() };
         let prefix = crate::state::prefix(Some(namespace));

@@ -48,7 +48,7 @@ fn below(object: &Value, configuration: &Value, path: String, found: &mut Vec<St
     }
 }
 
-/// Whether a value contains all parts of another value.
+/// Whether `value` contains everything that `wanted` contains.
 fn says(value: &Value, wanted: &Value) -> bool {
     match (value, wanted) {
         (Value::Object(fields), Value::Object(wanted)) => {

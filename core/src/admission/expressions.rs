@@ -130,7 +130,7 @@ impl fmt::Display for Fault {
 }
 
 impl Fault {
-    /// The error without the expression.
+    /// The message of the error. If the evaluation failed, the message does not contain the expression.
     pub fn cause(&self) -> String {
         match self {
             Self::Evaluation { error, .. } => error.to_string(),

@@ -23,7 +23,8 @@ pub struct Admission {
 pub struct Choice {
     pub enabled: Vec<String>,
     pub disabled: Vec<String>,
-    /// If set, exactly these plug-ins are enabled. This is the older option.
+    /// If set, exactly these plug-ins are enabled. This is kube-apiserver's older option, which excludes the newer
+    /// lists `enabled` and `disabled`.
     pub only: Option<Vec<String>>,
     /// Default plug-ins that are disabled here unless `enabled` names them.
     pub left_out: &'static [&'static str],
@@ -39,7 +40,8 @@ pub enum ConfigurationFault {
     Overlap {
         plugins: Vec<String>,
     },
-    /// The older option was used together with the newer options.
+    /// The operator used the older option ([`Choice::only`]) together with a newer option ([`Choice::enabled`] or
+    /// [`Choice::disabled`]).
     Mixed,
     /// A fault in a plug-in's configuration.
     Plugin {
@@ -67,7 +69,7 @@ impl Admission {
         Self { plugins, configuration: Configuration::default(), gates_off: BTreeSet::new(), configured: Vec::new() }
     }
 
-    /// The chain for the operator's choice, or all faults in it.
+    /// The chain for the operator's choice, or all faults in the choice.
     pub fn chosen(choice: &Choice) -> Result<Self, Vec<ConfigurationFault>> {
         let Choice { enabled, disabled, only, left_out } = choice;
         let mut faults = Vec::new();

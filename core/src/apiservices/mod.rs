@@ -21,7 +21,7 @@ use base64::engine::general_purpose::STANDARD;
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// The server writes as this user.
+/// The name of the user as whom the server writes APIServices and the ConfigMap of [`trust`].
 pub const USER: &str = "system:apiserver";
 /// The field manager of these writes.
 const MANAGER: &str = "kube-apiserver";
@@ -42,7 +42,7 @@ pub struct ApiService {
     pub version_priority: i64,
     /// `None` if this server serves the group version itself.
     pub backend: Option<Backend>,
-    /// The status of its `Available` condition.
+    /// Whether the APIService's condition `Available` is true.
     pub available: bool,
 }
 

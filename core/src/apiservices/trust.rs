@@ -36,7 +36,8 @@ pub struct FrontProxy {
 const CLIENT_AUTHORITIES: &str = "client-ca-file";
 const PROXY_AUTHORITIES: &str = "requestheader-client-ca-file";
 
-/// The step that writes the ConfigMap; `None` if it is up to date. Certificates that other servers wrote stay.
+/// The step that writes the ConfigMap; `None` if the ConfigMap is up to date. Certificates that other servers wrote
+/// stay.
 pub fn plan(state: &State, trust: &Trust) -> Option<Step> {
     let (kind, version) = state.registry.known(known::CONFIG_MAP)?;
     let target =

@@ -23,7 +23,7 @@ struct Policy {
     path: String,
 }
 
-/// All policies, indexed by user and group.
+/// All policies of a policy file, indexed by user and group.
 #[derive(Debug, Default)]
 pub struct Policies {
     lines: Vec<Policy>,
@@ -34,7 +34,7 @@ pub struct Policies {
 }
 
 impl Policies {
-    /// Parses a file; `name` is its name in error messages.
+    /// Parses a policy file; `name` is the file's name in error messages.
     pub fn read(name: &str, text: &str) -> Result<Policies, String> {
         let (mut policies, mut faults) = (Policies::default(), Vec::new());
         for (at, line) in text.lines().enumerate() {
@@ -159,7 +159,7 @@ impl Policy {
         Ok(policy.of_known_users())
     }
 
-    /// `*` means all authenticated users.
+    /// Turns a policy for the user `*` or the group `*` into a policy for all authenticated users.
     fn of_known_users(mut self) -> Policy {
         if self.user == "*" || self.group == "*" {
             self.group = EVERYBODY.into();

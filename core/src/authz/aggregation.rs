@@ -7,7 +7,7 @@ use imbl::OrdMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The rules of one document.
+/// The rules of one ClusterRole document.
 pub type RuleBlock = Arc<[PolicyRule]>;
 
 /// A ClusterRole in the index.

@@ -54,7 +54,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// All modes, in the order in which they are tried.
+    /// All modes, in the order in which an impersonation tries them.
     const ALL: [Mode; 5] =
         [Mode::AssociatedNode, Mode::ArbitraryNode, Mode::ServiceAccount, Mode::UserInfo, Mode::Legacy];
 
@@ -69,7 +69,7 @@ impl Mode {
         }
     }
 
-    /// The verb for audit events, if impersonation is constrained.
+    /// The verb that audit events show for constrained impersonation; `None` for the mode [`Mode::Legacy`].
     pub fn constraint(self) -> Option<&'static str> {
         (self != Mode::Legacy).then(|| self.verb())
     }

@@ -98,7 +98,7 @@ impl Requirement {
 }
 
 impl Selected {
-    /// Parses selectors; an invalid one has no requirements.
+    /// Parses a field selector and a label selector. An invalid selector counts as a selector without requirements.
     pub fn parse(fields: &str, labels: &str) -> Selected {
         let of_field = |requirement: &crate::select::FieldRequirement| Requirement {
             key: requirement.field.clone(),
@@ -111,7 +111,7 @@ impl Selected {
                 Operator::NotIn | Operator::NotEquals => "NotIn",
                 Operator::Exists => "Exists",
                 Operator::DoesNotExist => "DoesNotExist",
-                // Reviews have no such operators.
+                // Access reviews have no operators that compare numbers.
                 Operator::GreaterThan | Operator::LessThan => return None,
             };
             Some(Requirement { key: requirement.key.clone(), operator, values: requirement.values.clone() })
@@ -125,7 +125,7 @@ impl Selected {
         self.fields.is_empty() && self.labels.is_empty()
     }
 
-    /// Whether a field must have this value.
+    /// Whether the selectors require that this field has this value.
     pub fn pins(&self, field: &str, value: &str) -> bool {
         let pins = |own: &Requirement| own.key == field && own.operator == "In" && own.values == [value];
         self.fields.iter().any(pins)

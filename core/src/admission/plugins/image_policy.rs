@@ -17,9 +17,9 @@ use std::time::Duration;
 pub struct ImagePolicy {
     /// The kubeconfig of the webhook.
     pub kubeconfig: String,
-    /// How long an answer is cached: `allow_time` for an answer that allows the images, `deny_time` for an answer that
-    /// denies the images.
+    /// How long an answer that allows the images is cached.
     pub allow_time: Duration,
+    /// How long an answer that denies the images is cached.
     pub deny_time: Duration,
     /// The first wait before a retry; zero means no retries.
     pub retry_backoff: Duration,

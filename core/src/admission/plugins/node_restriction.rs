@@ -248,7 +248,7 @@ fn claim(attributes: &Attributes, node: &str) -> Result<(), Stop> {
     )))
 }
 
-/// A token must be for a pod on the node, with an audience that the pod uses.
+/// A token that a node requests must be for a pod on the node, with an audience that the pod uses.
 fn account(attributes: &Attributes, node: &str) -> Result<(), Stop> {
     if attributes.operation != Operation::Create || attributes.subresource() != "token" {
         return Ok(());
@@ -399,7 +399,8 @@ fn certificate(attributes: &Attributes, node: &str) -> Result<(), Stop> {
     }
 }
 
-/// The pod, node and service account that a PodCertificateRequest names must exist and match the request.
+/// The pod, node and service account that a PodCertificateRequest names must exist, and their UIDs must match the
+/// request.
 fn pod_certificate(attributes: &Attributes, node: &str) -> Result<(), Stop> {
     if attributes.operation != Operation::Create || !attributes.subresource().is_empty() {
         let operation = attributes.operation.as_str();

@@ -21,7 +21,7 @@ struct Denial {
     reason: &'static str,
 }
 
-/// A policy that is due, with its binding and parameter.
+/// A policy that must still be applied to the write, with its binding and parameter.
 struct Due<'a> {
     name: Arc<str>,
     policy: Arc<Policy>,

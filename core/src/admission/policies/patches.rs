@@ -117,7 +117,7 @@ fn operations(value: &CelValue) -> Result<Value, String> {
     Ok(Value::Array(operations))
 }
 
-/// Missing fields of an operation become empty.
+/// Sets the missing fields `op` and `path` of an operation to empty texts, and removes an empty field `from`.
 fn complete(fields: &mut Map) {
     for field in ["op", "path"] {
         fields.entry(field).or_insert_with(|| Value::from(""));

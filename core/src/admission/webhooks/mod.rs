@@ -26,13 +26,13 @@ use std::sync::Arc;
 /// The cost limit for all match conditions of one webhook or policy.
 const CONDITIONS_COST_MAX: u64 = 2_500_000;
 
-/// One webhook with its position.
+/// A webhook, and its position among the registered webhooks.
 struct Found {
     configuration: Arc<str>,
     webhooks: Arc<Vec<Webhook>>,
-    /// The index within its configuration.
+    /// The index of the webhook within its configuration.
     at: usize,
-    /// The index among all webhooks.
+    /// The index of the webhook among all mutating or all validating webhooks of the cluster, in the order of calls.
     index: usize,
 }
 
@@ -50,7 +50,7 @@ fn found(attributes: &Attributes, is_mutating: bool) -> Vec<Found> {
     if family.is_empty() || attributes.kind.influence.registers.is_some() || attributes.is_upkeep() {
         return Vec::new();
     }
-    // Both iterators are ordered by name.
+    // `concerning` and `family` are both ordered by the name of the configuration.
     let mut concerning = family.concerning(&attributes.kind.resource).into_iter().peekable();
     if concerning.peek().is_none() {
         return Vec::new();

@@ -58,7 +58,7 @@ pub(super) struct Patch {
 }
 
 impl Patch {
-    /// The operations, if there are any.
+    /// The operations of the patch; `None` if the patch is null or has no operations.
     pub fn operations(&self) -> Result<Option<Value>, Failure> {
         let patch = decode::json(&self.bytes).map_err(|fault| Failure::Undecodable(fault.to_string()))?.value;
         let unfit = |found: &Value, wanted: &str| {
@@ -121,7 +121,7 @@ pub(super) fn verdict(call: &Call, answer: &Result<Vec<u8>, String>, is_mutating
     if !response.is_object() {
         return Err(Failure::Invalid("webhook response was absent".into()));
     }
-    // For reviews before v1 the answer's UID and type are not checked.
+    // As in Kubernetes, the UID and the type of an answer to a review before v1 are not checked.
     let is_newest = call.api_version.ends_with("/v1");
     if is_newest {
         check_identity(call, &answer)?;
@@ -281,7 +281,7 @@ mod tests {
         }
     }
 
-    /// Why an answer cannot be used; empty if it can.
+    /// The reason why an answer cannot be used; empty if the answer can be used.
     fn failure(version: &str, is_mutating: bool, body: &str) -> String {
         let verdict = verdict(&call(version), &Ok(body.as_bytes().to_vec()), is_mutating);
         verdict.err().map(|failure| failure.to_string()).unwrap_or_default()

@@ -29,7 +29,7 @@ pub enum Object {
 }
 
 impl Object {
-    /// The kind's letter in digests.
+    /// The letter that stands for the kind in the digests of objects.
     fn letter(self) -> &'static str {
         match self {
             Self::Pod => "p",
@@ -75,7 +75,7 @@ pub struct NodeGraph {
 struct Node {
     /// The number of paths from each object to the node.
     ways: OrdMap<Digest, u32>,
-    /// The claims among the objects.
+    /// The PersistentVolumeClaims among the objects in `ways`.
     claims: OrdSet<Digest>,
 }
 
@@ -109,7 +109,8 @@ impl Hasher for Bits {
     }
 }
 
-/// A zero byte separates the parts. A part must not contain one.
+/// The digest of a name that consists of these parts. A zero byte follows each part, so a part must not contain a zero
+/// byte.
 fn digest<const N: usize>(parts: [&str; N]) -> Digest {
     let mut hasher = Sha256::new();
     for part in parts {
