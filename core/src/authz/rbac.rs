@@ -103,7 +103,7 @@ pub struct RulesForUser {
     pub rules: Vec<PolicyRule>,
     /// Messages about bindings to missing roles.
     pub errors: Vec<String>,
-    /// The rules exceed [`RULES_BYTES_MAX`].
+    /// Whether the rules exceed [`RULES_BYTES_MAX`], so that some of them are left out.
     pub is_cut: bool,
 }
 
@@ -247,7 +247,7 @@ impl RbacIndex {
         }
     }
 
-    /// The cluster's bindings, then the bindings of the namespace.
+    /// The bindings that apply in a namespace: first the ClusterRoleBindings, then the bindings of the namespace.
     fn scopes_of(&self, namespace: &str) -> impl Iterator<Item = &Scope> {
         let own = (!namespace.is_empty()).then(|| self.scopes.get(namespace)).flatten();
         self.scopes.get("").into_iter().chain(own)

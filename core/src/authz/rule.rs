@@ -22,7 +22,8 @@ pub enum Part<'a> {
     Resource {
         verb: &'a str,
         group: &'a str,
-        /// In any of these fields `*` means everything, which only a rule with `*` grants.
+        /// In `verb`, `group`, `resource` and `subresource`, `*` means everything. Only a rule with `*` grants such a
+        /// part.
         resource: &'a str,
         subresource: Option<&'a str>,
         /// `None` for objects of any name, which only a rule without names grants.
@@ -50,8 +51,8 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Whether an entry of a rule's resources matches: `*` is every resource and subresource, `*/scale` that
-    /// subresource of every resource.
+    /// Whether `own`, an entry of a rule's resources, matches this part: `*` is every resource and subresource,
+    /// `*/scale` is the subresource `scale` of every resource.
     pub(super) fn is_resource(&self, own: &str) -> bool {
         let Part::Resource { resource, subresource, .. } = *self else { return false };
         if own == "*" {

@@ -35,11 +35,11 @@ const EXACT: u64 = 1;
 const WIDE: u64 = 2;
 const PATH: u64 = 3;
 const PREFIX: u64 = 4;
-/// Represents the name in a rule without names.
+/// Stands for the name in the key of a rule without names.
 const ANY_NAME: u64 = 5;
 
 impl RuleIndex {
-    /// Rules are numbered in order.
+    /// Builds the index. The rules are numbered from 0 in their order.
     pub fn new<'a>(rules: impl Iterator<Item = &'a PolicyRule>) -> RuleIndex {
         let mut entries = Vec::new();
         let mut wide = BTreeMap::new();
@@ -263,7 +263,7 @@ fn hash_resource(resource: &str, subresource: Option<&str>) -> u64 {
     }
 }
 
-/// A text in pieces has the same hash as the whole.
+/// The hash of the text that the pieces make together.
 fn hash(pieces: &[&str]) -> u64 {
     let mut hasher = DefaultHasher::new();
     pieces.iter().for_each(|piece| hasher.write(piece.as_bytes()));

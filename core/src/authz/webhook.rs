@@ -14,7 +14,8 @@ use std::sync::LazyLock;
 
 /// The cost limit of one match condition.
 const CONDITION_COST_MAX: u64 = 1_000_000;
-/// Answers to larger questions are not cached, because users choose the size of their questions.
+/// The maximum number of bytes of a question whose answer is cached. The limit is needed because users choose the size
+/// of their questions.
 const KEPT_BYTES_MAX: usize = 10_000;
 
 /// A webhook in the chain. The engine finds its connection by name.
@@ -102,7 +103,7 @@ impl Consulted {
         answer
     }
 
-    /// Takes the open questions.
+    /// Removes and returns the open questions.
     pub fn take_open(&self) -> Vec<Question> {
         self.0.open.take()
     }

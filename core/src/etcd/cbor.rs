@@ -11,7 +11,7 @@ use holdfast_value::{Map, Value};
 /// The tag at the beginning of every CBOR value in the store.
 pub const MAGIC: [u8; 3] = [0xd9, 0xd9, 0xf7];
 
-/// The maximum number of values. One byte can encode a value, which takes many times as much memory.
+/// The maximum number of values in one document. One byte can encode a value, which takes many times as much memory.
 const VALUES_MAX: usize = 1_000_000;
 
 /// Decodes the document after the tag.

@@ -32,7 +32,7 @@ pub enum What {
 }
 
 impl<'s> Shape<'s> {
-    /// Without a layout, list elements are compared by index.
+    /// Without a layout, the elements of all lists are compared by index.
     pub fn new(layout: Option<Layout<'s>>) -> Self {
         Shape(layout.map(Typed::new))
     }

@@ -69,8 +69,8 @@ pub fn parse(text: &str, now: Timestamp) -> Result<Moment, Unclear> {
     Ok(Moment::Time(time))
 }
 
-/// Parses `1h30m`; returns seconds. Returns `None` if the text is not a duration, `Some(None)` if the duration is too
-/// long.
+/// Parses a duration such as `1h30m` and returns its seconds. Returns `None` if the text is not a duration, and
+/// `Some(None)` if the duration is too long.
 fn seconds(text: &str) -> Option<Option<i64>> {
     let mut sum = Some(0i64);
     let mut rest = text;

@@ -91,7 +91,7 @@ pub fn unified(titles: (&str, &str), changes: &[FieldChange], paint: Paint) -> S
     out
 }
 
-/// A value as YAML for a hunk, ended by a newline.
+/// The YAML of a value for a hunk. It ends with a newline.
 fn yaml(value: &Value) -> String {
     // Values from JSON have string keys, so they can always be written.
     crate::object::yaml::write(value).unwrap_or_else(|never| format!("{never}\n"))

@@ -189,7 +189,7 @@ impl Kind {
         self
     }
 
-    /// Names the objects that are never deleted.
+    /// Names the objects of this kind that are never deleted.
     pub fn immortal(mut self, names: &'static [&'static str]) -> Self {
         self.deletion.immortal = names;
         self
@@ -202,7 +202,7 @@ impl Kind {
         self
     }
 
-    /// Declares that objects are deleted some time after their last change; the operator sets the time.
+    /// Declares that objects are deleted some time after their last change. The operator sets the time by an option.
     pub fn expires(mut self) -> Self {
         self.deletion.expires = true;
         self
@@ -232,7 +232,7 @@ impl Kind {
         self
     }
 
-    /// Sets the kind's part in role-based access control.
+    /// Declares that this kind is one of the kinds of role-based access control.
     pub fn role(mut self, role: RoleKind) -> Self {
         self.influence.role = Some(role);
         self
@@ -462,7 +462,7 @@ impl Kind {
         self
     }
 
-    /// Sets the rules for a write through a subresource.
+    /// Sets the rules for a write through the subresource `name`.
     pub fn validate_part(mut self, name: &str, rules: Validate) -> Self {
         for part in self.subresources.iter_mut().filter(|part| part.name == name) {
             part.validate = Some(rules);

@@ -49,7 +49,8 @@ fn is_true(text: &str) -> bool {
     !matches!(text.to_ascii_lowercase().as_str(), "false" | "0")
 }
 
-/// Checks the options. The arguments are the object's name, the subresource, the options, and the gates that are off.
+/// Checks the options of a connect request. The arguments are the object's name, the subresource, the options, and the
+/// feature gates that are off.
 pub type CheckConnect = fn(&str, &str, &ConnectOptions, &BTreeSet<&'static str>) -> Result<(), Refusal>;
 
 /// The input for finding a connect request's destination.
@@ -198,7 +199,7 @@ pub fn leads_to_node(subresource: &str) -> bool {
     WAYS.contains(&way(subresource).0)
 }
 
-/// The subresource's name, and the path after the name.
+/// Splits the path below an object into the subresource's name and the path after the name.
 fn way(subresource: &str) -> (&str, &str) {
     subresource.split_once('/').unwrap_or((subresource, ""))
 }

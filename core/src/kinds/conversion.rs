@@ -9,7 +9,8 @@ use holdfast_value::{Value, json};
 /// The supported versions of the review, the preferred one first.
 const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
-/// The body of the request; `webhook` is the definition's `spec.conversion.webhook`.
+/// The ConversionReview that asks the webhook for the objects in the version `to`. `webhook` is the definition's
+/// `spec.conversion.webhook`.
 pub fn review(webhook: &Value, uid: &str, to: &str, objects: &[Value]) -> Result<Value, String> {
     let wanted = webhook["conversionReviewVersions"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let version = wanted.into_iter().find(|version| VERSIONS.contains(version));

@@ -21,11 +21,12 @@ use std::sync::OnceLock;
 /// The data that only custom kinds have.
 pub struct Custom {
     pub uid: String,
-    /// The definition's generation.
+    /// The `metadata.generation` of the definition.
     pub generation: i64,
     /// The accepted names, which may change when another definition is deleted.
     pub names: Value,
-    /// Objects up to this offset may have been written under another schema or version.
+    /// The offset of the definition. Objects that were last written before the definition may have another schema or
+    /// version.
     pub since: Offset,
     /// Whether the definition is being deleted, so that no new objects may be created.
     pub terminating: bool,
@@ -75,7 +76,7 @@ impl CustomVersion {
 }
 
 impl Custom {
-    /// Whether an object with this offset may be stored under another schema or version.
+    /// Whether an object that was last written at this offset may be stored under another schema or version.
     pub fn is_stale(&self, offset: Offset) -> bool {
         offset <= self.since
     }
@@ -122,7 +123,7 @@ pub fn as_stored(kind: &Kind, object: Value) -> (usize, Value) {
     let named = object["apiVersion"].as_str().and_then(|version| kind.version_named(version));
     let stored = named.unwrap_or(0);
     if named.is_none() {
-        // By removing the version, the user declared that no objects are stored in it.
+        // The user who removed the version declared with the removal that no objects are stored in the version.
         object["apiVersion"] = kind.versions[stored].api_version().into();
     }
     if let Some(custom) = &kind.versions[stored].custom {

@@ -21,13 +21,13 @@ const SHARED: [(&str, &str); 4] = [
 /// versions.
 const COPIED_BYTES_MAX: usize = 8 << 20;
 
-/// This field's default is true in `v1beta1` and false in `v1`.
+/// The field that makes objects keep unknown fields. Its default is true in `v1beta1` and false in `v1`.
 const KEEPS: &str = "preserveUnknownFields";
 
 fn to_hub(definition: &mut Fields) {
     let Some(spec) = within(definition, &["spec"]) else { return };
     let name = spec.remove("version");
-    // False is the default in `v1`.
+    // The value false is the default in `v1`, so the field is left out.
     if spec.get(KEEPS) == Some(&Value::Bool(false)) {
         spec.remove(KEEPS);
     }

@@ -12,7 +12,7 @@ use crate::refusal::Causes;
 use holdfast_value::{Value, json};
 use std::collections::BTreeSet;
 
-/// Keeps a definition until its objects are deleted.
+/// The finalizer that keeps a definition until its objects are deleted.
 pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// The name fields of a definition. Each row has the space of the claim, the field, and the reason of a conflict. In

@@ -7,7 +7,7 @@ use crate::authz::role::RoleKind;
 /// updates the index that authorization or admission reads.
 #[derive(Default)]
 pub struct KindInfluence {
-    /// The kind's part in role-based access control.
+    /// Which kind of role-based access control this kind is; `None` for other kinds.
     pub role: Option<RoleKind>,
     /// How the kind's objects determine which nodes may read which objects.
     pub relation: Option<Relation>,

@@ -42,7 +42,7 @@ pub struct Column {
     /// Columns with priority 0 are always shown, and columns with priority 1 only with `-o wide`.
     pub priority: i32,
     pub cell: Cell,
-    /// The fields that the cell reads, if the cell itself does not say it.
+    /// The fields that the cell reads, if they do not follow from `cell`.
     pub reads: Option<&'static [&'static str]>,
 }
 

@@ -11,9 +11,10 @@ pub struct ServiceRange {
 }
 
 const IPV6_PREFIX_BITS_MIN: u8 = 64;
-/// Ranges of up to this size have no part that is reserved for named addresses.
+/// A range of at most this many addresses has no part that is reserved for named addresses.
 const UNDIVIDED_MAX: u128 = 16;
-/// The reserved part of a range is a sixteenth of the range, within these bounds.
+/// The reserved part of a range is the range's size divided by this number, but at least `NAMED_MIN` and at most
+/// `NAMED_MAX` addresses.
 const NAMED_PART: u128 = 16;
 const NAMED_MIN: u128 = 16;
 const NAMED_MAX: u128 = 256;

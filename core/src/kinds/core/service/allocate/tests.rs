@@ -232,7 +232,7 @@ fn an_address_may_be_asked_for_in_any_range_that_is_ready() {
         (vec![unready()], "10.91.0.7", false),
         (vec![unready()], "fd91::7", false),
         (vec![deleted.clone()], "10.91.0.7", false),
-        // Another ServiceCIDR that contains the address suffices.
+        // If several ServiceCIDRs contain the address, it suffices that one of them is ready.
         (vec![unready(), ready()], "10.91.0.7", true),
         (vec![ready(), deleted.clone()], "10.91.0.7", true),
         (vec![deleted, service_cidr(&["10.88.0.0/13"], Some("True"))], "10.91.0.0", true),
