@@ -129,7 +129,7 @@ impl Wrong {
     }
 }
 
-/// The number of rounds in which each port was leaked.
+/// The number of consecutive rounds in which each port was leaked.
 #[derive(Debug, Default)]
 pub struct Leaks(BTreeMap<u16, u32>);
 

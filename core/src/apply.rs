@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// Folds one event into the state and returns the version that the event replaced.
 ///
-/// The caller must apply every event of the log once, in order.
+/// The caller must apply every event of the log once, in the order of the offsets.
 pub fn apply(state: &mut State, change: &Change) -> Option<Arc<Entry>> {
     debug_assert!(change.offset > state.offset, "events are applied in order");
     state.offset = change.offset;
@@ -117,7 +117,7 @@ fn index_registered(state: &mut State, change: &Change) {
     state.registered.note(registers, &change.key, document.as_ref());
 }
 
-/// Updates the node authorizer's graph for a change of an object in it.
+/// Updates the Node authorizer's graph for a change of an object that the graph contains.
 fn index_nodes(state: &mut State, change: &Change, before: Option<&Entry>) {
     let Some(graph) = &mut state.nodes else { return };
     let Some(relation) = state.registry.get(change.kind).influence.relation else { return };

@@ -264,7 +264,7 @@ impl Election<'_> {
         Ok(best(&all).is_some_and(|best| holder(lease) != Some(&best.name)))
     }
 
-    /// Pings a candidate, unless it renewed itself just now or was pinged and has not answered yet.
+    /// Pings a candidate, unless the candidate renewed itself just now or owes an answer to an earlier ping.
     fn ask(&self, candidate: &Candidate) -> Option<Step> {
         let now = self.stamp.time;
         if candidate.is_fresh(ELECTION, now) || candidate.owes_an_answer() {

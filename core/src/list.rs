@@ -267,7 +267,8 @@ impl Continue {
     }
 }
 
-/// One page of the objects that `selection` selects from the snapshot. It starts after the last key of the page before.
+/// One page of the objects that `selection` selects from the snapshot. The page starts after the last key of the page
+/// before.
 pub fn page(state: &State, selection: &Selection, limit: Option<u64>, from: Option<&Continue>) -> Page {
     let kind = state.kind(selection.kind);
     let limit = limit.filter(|limit| *limit > 0).unwrap_or(u64::MAX);

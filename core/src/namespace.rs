@@ -31,9 +31,9 @@ pub struct Plan {
     pub again_ms: Option<i64>,
 }
 
-/// The server empties namespaces as this service account in kube-system.
+/// The service account in kube-system as which the server empties namespaces.
 const ACCOUNT: &str = "namespace-controller";
-/// The field manager of these writes, as in Kubernetes.
+/// The field manager with which the server empties namespaces, as in Kubernetes.
 const MANAGER: &str = "kube-controller-manager";
 /// The finalizer that every namespace is created with.
 const FINALIZER: &str = "kubernetes";
@@ -230,7 +230,7 @@ impl Walk {
         true
     }
 
-    /// Starts the next walk. It repeats refused deletions; their reasons stay.
+    /// Starts the next walk, which requests refused deletions again. The reasons of the refusals stay.
     fn begin_again(&mut self, repeated: u32) {
         let failed = std::mem::take(&mut self.failed);
         *self = Walk { stage: self.stage, repeated, failed, ..Walk::default() };
@@ -263,7 +263,8 @@ fn is_empty(state: &State, kind: KindId, namespace: &str) -> bool {
     state.scan(kind, &prefix(Some(namespace)), None).next().is_none()
 }
 
-/// The parsed object, if it is being deleted. Most objects are not; a text search avoids parsing them.
+/// The parsed object, if the object is being deleted. Most objects are not being deleted, and a text search avoids
+/// parsing them.
 pub(crate) fn deleting(json: &[u8]) -> Option<Document> {
     memchr::memmem::find(json, b"\"deletionTimestamp\":")?;
     let object: Document = serde_json::from_slice(json).ok()?;

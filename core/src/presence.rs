@@ -91,7 +91,7 @@ pub fn plan(state: &State, settings: &Settings, starts: bool) -> Vec<Step> {
     steps
 }
 
-/// Adds a second range to a ServiceCIDR with one range. The administrator makes all other changes of ranges.
+/// Adds a second range to a ServiceCIDR with one range. All other changes of ranges are left to the administrator.
 fn with_second_range(old: &Value, wanted: &Value) -> Option<Value> {
     let (before, now) = (old["spec"]["cidrs"].as_array()?, wanted["spec"]["cidrs"].as_array()?);
     let is_added = before.len() == 1 && now.len() == 2 && before[0] == now[0];

@@ -52,7 +52,7 @@ impl Verb {
     }
 }
 
-/// The target of a request. It is resolved in the registry, so it can always be served.
+/// The target of a request. Its kind and version were found in the registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     pub kind: KindId,

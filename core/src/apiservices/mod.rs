@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 /// The name of the user as whom the server writes APIServices and the ConfigMap of [`trust`].
 pub const USER: &str = "system:apiserver";
-/// The field manager of these writes.
+/// The field manager with which the server writes these objects.
 const MANAGER: &str = "kube-apiserver";
 pub const GROUP: &str = "apiregistration.k8s.io";
 

@@ -209,7 +209,7 @@ mod tests {
     use holdfast_value::json;
     use std::sync::Arc;
 
-    /// Finds no kinds and no policies.
+    /// An [`Elsewhere`] that finds no kinds and no policies.
     struct Nowhere;
 
     impl Elsewhere for Nowhere {

@@ -33,7 +33,7 @@ pub struct RbacIndex {
     cluster_roles: OrdMap<Arc<str>, Arc<ClusterRole>>,
     /// The rules that each ClusterRole grants: its own, or all that it aggregates.
     granted: RoleSet,
-    /// Names of the aggregated ClusterRoles.
+    /// The names of the ClusterRoles that aggregate other ClusterRoles.
     gathering: OrdSet<Arc<str>>,
     /// Roles by namespace.
     roles: OrdMap<Arc<str>, RoleSet>,

@@ -8,9 +8,9 @@ use imbl::OrdMap;
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
-/// Up to this many rules, with up to this many texts together, are searched without an index, because an index would be
-/// no faster.
+/// The maximum number of rules that are searched without an index, because an index would be no faster.
 const RULES_WALKED: usize = 16;
+/// The maximum number of texts in rules that are searched without an index.
 const TEXTS_WALKED: usize = 256;
 
 /// The rules of a role, from one document or aggregated from many.

@@ -30,10 +30,14 @@ struct Entry {
     part: u32,
 }
 
-/// The kind of an entry, hashed into its key.
+/// The kind of an entry is hashed into its key. An entry of this kind stands for one part that a rule grants on
+/// resources.
 const EXACT: u64 = 1;
+/// An entry of a rule that is indexed by its resources alone.
 const WIDE: u64 = 2;
+/// An entry of a URL without `*`.
 const PATH: u64 = 3;
+/// An entry of a URL that ends with `*`.
 const PREFIX: u64 = 4;
 /// Stands for the name in the key of a rule without names.
 const ANY_NAME: u64 = 5;

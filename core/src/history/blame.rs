@@ -17,8 +17,8 @@ pub struct Set {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
     pub version: usize,
-    /// Whether the field may be older. This is so for the oldest version in the log, if a version that the log has
-    /// removed preceded it.
+    /// Whether the field may have been set before this version. It is true for the oldest version in the log, if the
+    /// log has removed a version before it.
     pub or_before: bool,
 }
 

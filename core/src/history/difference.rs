@@ -24,7 +24,7 @@ pub enum What {
         old: Value,
         new: Value,
     },
-    /// The remaining elements of a keyed list are in another order.
+    /// The elements that a keyed list has before and after the change are in another order.
     Reordered {
         old: Vec<String>,
         new: Vec<String>,

@@ -10,8 +10,8 @@ use crate::event::Offset;
 use jiff::{SignedDuration, Timestamp};
 use std::fmt;
 
-/// The result is exact if no event has a time that is more than this many milliseconds before the time of an earlier
-/// event.
+/// The result of [`version_at`] is exact if no event has a time that is more than this many milliseconds before the
+/// time of an earlier event.
 pub const DISORDER_MS: i64 = 60_000;
 
 /// A moment as a user writes it.

@@ -442,7 +442,7 @@ impl Kind {
         self
     }
 
-    /// Sets the function that sets `observedGeneration` while the gate is on.
+    /// Sets the function that sets an object's `observedGeneration` while the feature gate `gate` is on.
     pub fn observe(mut self, gate: &'static str, observe: Observe) -> Self {
         self.writes.observe = Some((gate, observe));
         self

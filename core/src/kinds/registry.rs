@@ -438,7 +438,7 @@ mod tests {
         let mut seen = 0;
         for kind in registry().iter().map(|(_, kind)| kind) {
             let mut document = json!({"metadata": {"labels": {"app": "web"}, "name": "a"}});
-            // Sets the fields that are computed by functions.
+            // Functions compute some selectable fields of these kinds, so the fields that the functions read are set.
             match kind.kind.as_str() {
                 "Pod" => document["status"] = json!({"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.2"}]}),
                 "Event" => document["source"] = json!({"component": "kubelet"}),

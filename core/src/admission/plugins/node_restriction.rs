@@ -1,5 +1,5 @@
-//! NodeRestriction: a node writes only its own objects. The Node authorizer grants nodes access by kind; this plug-in
-//! restricts it to certain objects and fields.
+//! NodeRestriction: a node writes only its own objects. The Node authorizer grants nodes access to whole kinds; this
+//! plug-in restricts the access to certain objects and fields.
 
 use super::pods::{has_annotation, list, volumes};
 use crate::admission::{Attributes, Operation};
@@ -447,7 +447,8 @@ fn pod_certificate(attributes: &Attributes, node: &str) -> Result<(), Stop> {
     same("service account", "serviceAccountUID", &existing(attributes, known::SERVICE_ACCOUNT, namespace, named)?)
 }
 
-/// The object, or NotFound. Kubernetes looks it up in a cache, whose error names the kind in the singular.
+/// The existing object, or the refusal NotFound. Kubernetes looks the object up in a cache, whose error names the kind
+/// in the singular.
 fn existing(attributes: &Attributes, known: Known, namespace: &str, name: &str) -> Result<Value, Stop> {
     let found = attributes.find(known, namespace, name);
     let missing = || Refusal::NotFound(Subject::new(known.group, known.kind.to_lowercase(), name));
@@ -458,7 +459,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// The value; `None` if it is null or empty.
+/// The value, or `None` for a value that is null or empty.
 fn said(value: Option<&Value>) -> Option<&Value> {
     value.filter(|value| match value {
         Value::Null => false,

@@ -58,7 +58,7 @@ pub(super) fn taint_node(attributes: &mut Attributes) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Both lists together, without tolerations that other tolerations in them imply.
+/// The tolerations of both lists, without tolerations that other tolerations of the lists imply.
 pub(super) fn merged(first: &Value, second: &Value) -> Vec<Value> {
     let all: Vec<&Value> = list(first).chain(list(second)).collect();
     let mut merged: Vec<&Value> = Vec::new();

@@ -195,7 +195,8 @@ fn parameter_kind(attributes: &Attributes, api_version: &str, kind: &str) -> Opt
     attributes.state.registry.find_kind(group, version, kind)
 }
 
-/// The parameters of a binding; one null parameter if none exist and the binding allows that.
+/// The parameters that a binding selects. If none exist and the binding allows missing parameters, the result is one
+/// null parameter.
 fn parameters<'a>(
     attributes: &Attributes<'a>,
     policy: &Policy,

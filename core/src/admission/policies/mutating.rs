@@ -17,7 +17,7 @@ struct Denial {
     policy: Arc<str>,
     binding: Option<Arc<str>>,
     message: String,
-    /// The reason of the refusal if this denial is the first.
+    /// The reason that the refusal's `Status` has if this denial is the first denial of the write.
     reason: &'static str,
 }
 

@@ -25,14 +25,15 @@ const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 #[derive(Debug)]
 pub struct Schemas {
     ordered: Vec<Schema>,
-    // The rules' positions in `ordered`, ascending, by the user or group that a rule names.
+    // The rules' positions in `ordered`, ascending, by the user that a rule names.
     by_user: Places,
+    // The rules' positions in `ordered`, ascending, by the group that a rule names.
     by_group: Places,
     /// The rules' positions by the namespace whose service accounts a rule names.
     by_namespace: Places,
     /// Rules for all users.
     everybody: Vec<Place>,
-    /// The schema for requests that match no rule.
+    /// The index in `ordered` of the schema for requests that match no rule.
     rest: usize,
 }
 

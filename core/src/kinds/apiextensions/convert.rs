@@ -7,8 +7,8 @@ use holdfast_value::{Value, json};
 
 pub const DEFINITION: Convert = Convert { to_hub, from_hub };
 
-/// The fields' names at the top of the spec, and in each version. `selectableFields` move only with the schema: see
-/// [`from_hub`].
+/// The fields that `v1beta1` may have at the top of the spec: the name there, and the name in each version.
+/// `selectableFields` move only with the schema: see [`from_hub`].
 const SHARED: [(&str, &str); 4] = [
     ("subresources", "subresources"),
     ("validation", "schema"),

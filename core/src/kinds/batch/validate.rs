@@ -13,7 +13,8 @@ use crate::schema::schedule::{Schedule, check_zone};
 use crate::select::LabelSelector;
 use holdfast_value::{Map, Value};
 
-/// A CronJob's Job is named by the CronJob's name and a suffix of 11 bytes, and this name must fit a label (63 bytes).
+/// The maximum number of bytes of a CronJob's name. A Job of the CronJob is named by this name and a suffix of 11
+/// bytes, and the name of the Job must fit into a label (63 bytes).
 const CRON_JOB_NAME_BYTES_MAX: usize = 52;
 const MANAGED_BY_BYTES_MAX: usize = 63;
 const INDEXES_MAX: i64 = 100_000;

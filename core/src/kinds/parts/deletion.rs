@@ -3,7 +3,7 @@
 use super::Version;
 use crate::object::meta::{Document, metadata_mut};
 
-/// What a delete of a kind's objects does. The stages that start from `pipeline/delete.rs` read it; emptying a
+/// What a delete of a kind's objects does. The stages that start from `pipeline/delete.rs` read these rules. Emptying a
 /// namespace reads `deleted_first`, and the removal of old Events reads `expires`.
 #[derive(Default)]
 pub struct DeletionRules {

@@ -4,7 +4,7 @@ use crate::object::glance::Glance;
 use holdfast_value::Value;
 use std::sync::OnceLock;
 
-/// How a kind is shown in a Table. Without columns of its own it shows Name and Created At.
+/// How a kind is shown in a Table. A kind without columns of its own is shown with the columns Name and Created At.
 #[derive(Default)]
 pub struct Shown {
     pub columns: Vec<Column>,

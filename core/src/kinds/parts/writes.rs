@@ -9,7 +9,7 @@ use holdfast_value::Value;
 use std::collections::BTreeSet;
 
 /// How a create or an update makes the object that is stored. The stages `body`, `default`, `manage`, `identity`,
-/// `reset` and `generation` read it.
+/// `reset` and `generation` read these rules.
 #[derive(Default)]
 pub struct WriteRules {
     /// Whether a PUT to a name that does not exist creates the object.

@@ -43,7 +43,7 @@ fn provisioner(at: At, causes: &mut Causes) {
 
 fn topologies(list: At, causes: &mut Causes) {
     let mut seen = Seen::default();
-    // An empty term is reported as a repeated term.
+    // As in Kubernetes, an empty term is reported as a repeated term.
     seen.again(&json!({}));
     for term in list.items() {
         let expressions = term.get("matchLabelExpressions");

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The operator's configuration.
+/// The operator's configuration of PodSecurity.
 #[derive(Debug, Clone, Default)]
 pub struct PodSecurity {
     defaults: Policy,

@@ -66,8 +66,9 @@ impl ServiceRange {
         }
     }
 
-    /// Parses a CIDR of a ServiceCIDR, which may be smaller than the option's ranges. Returns `None` if nothing can be
-    /// allocated from it: it has no usable address, or it is larger than Kubernetes supports.
+    /// Parses a CIDR of a ServiceCIDR, which may be smaller than the ranges of `--service-cluster-ip-range`. Returns
+    /// `None` if nothing can be allocated from the CIDR: it has no usable address, or it is larger than Kubernetes
+    /// supports.
     pub(super) fn listed(text: &str) -> Option<Self> {
         let (base, prefix_bits) = network(text)?;
         let range = Self { base, prefix_bits };

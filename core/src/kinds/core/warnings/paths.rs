@@ -81,7 +81,8 @@ fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(SHOWN_MAX)]
 }
 
-/// The files found so far, by path, with their numbers and sources. `told` has the overlaps.
+/// The files of one volume that were found so far, by path, each with its number and its source. `told` has the
+/// warnings about overlaps.
 #[derive(Default)]
 struct Files {
     known: BTreeMap<String, Vec<(usize, Rc<str>)>>,

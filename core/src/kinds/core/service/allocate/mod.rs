@@ -350,8 +350,8 @@ impl Allocation<'_> {
             }
         }
         ready.iter().for_each(|range| _ = unready.remove(range));
-        // Without controllers, no ServiceCIDR lists the option's ranges, so they count as ready. If a ServiceCIDR lists
-        // such a range, the readiness of the ServiceCIDR counts.
+        // Without controllers, no ServiceCIDR lists the ranges of `--service-cluster-ip-range`, so these ranges count
+        // as ready. If a ServiceCIDR lists such a range, the readiness of the ServiceCIDR counts.
         let own = self.0.service_ranges.iter().copied().filter(|range| !unready.contains(range));
         let mut seen = BTreeSet::new();
         own.chain(ready).filter(|range| seen.insert(*range)).collect()

@@ -183,7 +183,8 @@ fn service_cidr(cidrs: &[&str], status: Option<&str>) -> Value {
     json!({"metadata": {"name": "more"}, "spec": {"cidrs": cidrs}, "status": {"conditions": conditions}})
 }
 
-/// The addresses of a service in a cluster with these ServiceCIDRs and the option's ranges.
+/// The addresses of a service in a cluster with these ServiceCIDRs and with these ranges of
+/// `--service-cluster-ip-range`.
 fn addresses(
     ranges: &str,
     service_cidrs: &[Value],
@@ -236,7 +237,7 @@ fn an_address_may_be_asked_for_in_any_range_that_is_ready() {
         (vec![unready(), ready()], "10.91.0.7", true),
         (vec![ready(), deleted.clone()], "10.91.0.7", true),
         (vec![deleted, service_cidr(&["10.88.0.0/13"], Some("True"))], "10.91.0.0", true),
-        // A ServiceCIDR that lists the option's range decides whether the range is ready.
+        // A ServiceCIDR that lists a range of `--service-cluster-ip-range` decides whether that range is ready.
         (vec![own(Some("True"))], "10.0.0.7", true),
         (vec![own(None)], "10.0.0.7", true),
         (vec![own(Some("False"))], "10.0.0.7", false),
@@ -250,7 +251,7 @@ fn an_address_may_be_asked_for_in_any_range_that_is_ready() {
         let told = found.map_err(|told| told.rsplit_once("]: ").map_or(told.clone(), |(_, why)| why.to_owned()));
         assert_eq!(told, expected, "{wanted} {service_cidrs:?}");
     }
-    // ServiceCIDRs add no family that the option lacks.
+    // ServiceCIDRs add no address family that `--service-cluster-ip-range` lacks, so the IPv6 address is refused.
     let spec = json!({"clusterIP": "fd91::7"});
     let told = addresses(V4, &[ready()], &Taken, (Value::Null, spec), 1).expect_err("IPv6");
     assert!(told.contains("IPv6 is not configured on this cluster"), "{told}");
