@@ -235,7 +235,7 @@ pub enum End {
     Failed {
         is_ignored: bool,
     },
-    /// The webhook's answer cannot be used.
+    /// The webhook answered, but its answer cannot be used.
     Unusable,
 }
 

@@ -100,7 +100,7 @@ pub(super) fn resources_of(rules: &[Rule]) -> BTreeSet<String> {
     rules.iter().flat_map(|rule| rule.resources.iter()).map(|resource| plural(resource)).collect()
 }
 
-/// `pods/status` becomes `pods`.
+/// The resource without a subresource: `pods` for `pods/status`.
 fn plural(resource: &str) -> String {
     resource.split('/').next().unwrap_or(resource).to_owned()
 }

@@ -14,7 +14,7 @@ pub struct Admission {
     pub configuration: Configuration,
     /// The disabled feature gates that plug-ins check.
     pub gates_off: BTreeSet<&'static str>,
-    /// The plug-ins that got a configuration.
+    /// The names of the plug-ins that got a configuration.
     configured: Vec<&'static str>,
 }
 
@@ -101,7 +101,7 @@ impl Admission {
         }))
     }
 
-    /// The chain without these plug-ins.
+    /// The chain without the plug-ins that have these names.
     pub fn without(mut self, names: &[&str]) -> Self {
         self.plugins.retain(|(_, plugin)| !names.contains(&plugin.name));
         self

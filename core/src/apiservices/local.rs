@@ -64,7 +64,7 @@ impl Custom {
     }
 }
 
-/// The versions that a definition serves.
+/// The group versions that a CustomResourceDefinition serves.
 fn served_by(definition: &Value) -> BTreeSet<GroupVersion> {
     let group = definition.pointer("/spec/group").and_then(Value::as_str).unwrap_or_default();
     let versions = definition.pointer("/spec/versions").and_then(Value::as_array);

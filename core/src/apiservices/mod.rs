@@ -108,12 +108,13 @@ impl ApiService {
     }
 }
 
-/// The kind APIService.
+/// The kind APIService, and the index of the version that the server uses; `None` if the registry of a test lacks the
+/// kind.
 pub fn kind(state: &State) -> Option<(KindId, usize)> {
     state.registry.known(known::API_SERVICE)
 }
 
-/// A write by the server itself.
+/// A step that writes an object as the user [`USER`].
 pub(crate) fn write(target: Target, verb: Verb, document: Option<&Document>) -> Step {
     let bytes = document.map(encode::document).unwrap_or_default();
     let user = Arc::new(User::new(USER, &[PRIVILEGED_GROUP]));

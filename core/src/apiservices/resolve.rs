@@ -6,7 +6,7 @@ use crate::state::{Entry, State};
 use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How a Service is reached.
+/// Which of a Service's addresses the server connects to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Routing {
     /// The Service's cluster IP is used, because this machine routes Service traffic.

@@ -12,7 +12,7 @@ use holdfast_value::{Map, Value, json};
 pub const NAMESPACE: &str = "kube-system";
 pub const NAME: &str = "extension-apiserver-authentication";
 
-/// The content of the ConfigMap.
+/// The data that the server publishes in the ConfigMap.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trust {
     /// PEM certificates of the CAs for client certificates; empty if there are none.

@@ -11,7 +11,7 @@ const READING: [&str; 3] = ["get", "list", "watch"];
 /// The maximum number of bytes of one line.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// The policy in one line.
+/// The policy in one line of a policy file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Policy {
     user: String,
@@ -29,7 +29,7 @@ pub struct Policies {
     lines: Vec<Policy>,
     by_user: BTreeMap<String, Vec<usize>>,
     by_group: BTreeMap<String, Vec<usize>>,
-    /// Whether any line lacks a version.
+    /// Whether any line of the file lacks an `apiVersion`.
     pub has_unversioned: bool,
 }
 

@@ -10,11 +10,11 @@ use std::sync::Arc;
 /// The rules of one ClusterRole document.
 pub type RuleBlock = Arc<[PolicyRule]>;
 
-/// A ClusterRole in the index.
+/// A ClusterRole, as the RBAC index stores it.
 #[derive(Debug, Clone)]
 pub struct ClusterRole {
     pub labels: BTreeMap<String, String>,
-    /// The rules in the document.
+    /// The rules in the ClusterRole's document.
     pub written: RuleBlock,
     /// The selectors of the roles that this role aggregates, if it aggregates roles; `written` is then only a copy of
     /// the aggregated rules.

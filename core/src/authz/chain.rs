@@ -134,7 +134,7 @@ pub struct Authorizer<'a> {
     pub consulted: &'a Consulted,
 }
 
-/// The decision of the chain.
+/// The decision of the chain about one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judged {
     pub verdict: Verdict,

@@ -13,7 +13,7 @@ const PARTS_A_TEXT: usize = 4;
 /// The maximum number of missing parts that are reported.
 const MISSING_MAX: usize = 1_000;
 
-/// The parts that are not granted.
+/// The parts that a check found not to be granted.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Missing {
     /// The missing parts, each as a rule that grants only this part.
@@ -95,7 +95,7 @@ mod tests {
         }
     }
 
-    /// Comparing each rule with every other rule would take too long.
+    /// Comparing each rule with every other rule would take too long, so the check must find rules by an index.
     #[test]
     fn many_rules_and_long_ones_are_compared_soon() {
         let numbers = |count: usize| (0..count).map(|number| format!("n{number}")).collect::<Vec<_>>();

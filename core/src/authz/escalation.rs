@@ -305,7 +305,7 @@ mod tests {
             // A user that may not add an aggregationRule may not remove it either.
             (Some(&gathering), &none, true),
             (Some(&gathering), &empty, true),
-            // Validation refuses these roles.
+            // These roles are allowed here, because validation refuses them.
             (None, &bare, false),
             (None, &empty, false),
             (Some(&none), &empty, false),

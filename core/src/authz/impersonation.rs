@@ -106,7 +106,7 @@ pub fn service_account_of(user: &str) -> Option<(&str, &str)> {
     (names::label(namespace).is_empty() && names::subdomain(name).is_empty()).then_some((namespace, name))
 }
 
-/// The node's name in `system:node:NAME`.
+/// The node's name in the user name `system:node:NAME`; `None` for other user names.
 fn node_of(user: &str) -> Option<&str> {
     user.strip_prefix("system:node:").filter(|name| names::subdomain(name).is_empty())
 }

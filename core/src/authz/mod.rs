@@ -39,7 +39,7 @@ pub(crate) use crate::refusal::quoted;
 use crate::refusal::{Denied, DeniedTarget, Forbidden, Refusal, Subject};
 use crate::select::{FieldSelector, LabelSelector, Operator};
 
-/// The attributes of a request.
+/// The attributes of a request by which authorizers decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attributes<'a> {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, a special verb such
@@ -76,11 +76,11 @@ pub struct Selected {
     pub labels: Vec<Requirement>,
 }
 
-/// One requirement of a selector.
+/// One requirement of a field selector or label selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requirement {
     pub key: String,
-    /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
+    /// How the value is compared: `In`, `NotIn`, `Exists` or `DoesNotExist`.
     pub operator: &'static str,
     pub values: Vec<String>,
 }

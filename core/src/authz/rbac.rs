@@ -35,7 +35,7 @@ pub struct RbacIndex {
     granted: RoleSet,
     /// The names of the ClusterRoles that aggregate other ClusterRoles.
     gathering: OrdSet<Arc<str>>,
-    /// Roles by namespace.
+    /// The Roles of each namespace.
     roles: OrdMap<Arc<str>, RoleSet>,
     /// Bindings by namespace; ClusterRoleBindings have an empty namespace.
     scopes: OrdMap<Arc<str>, Scope>,

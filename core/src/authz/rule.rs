@@ -36,7 +36,7 @@ pub enum Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// The part that a request needs.
+    /// The part that a rule must grant to allow the request.
     pub fn needed(attributes: &Attributes<'a>) -> Part<'a> {
         let verb = attributes.verb;
         match &attributes.target {
@@ -64,7 +64,7 @@ impl<'a> Part<'a> {
         head.is_some_and(|head| head == "*" || head == resource)
     }
 
-    /// The part as a rule.
+    /// A rule that grants exactly this part.
     pub(super) fn to_rule(self) -> PolicyRule {
         let one = |text: &str| vec![text.to_owned()];
         match self {

@@ -43,7 +43,7 @@ impl OnFailure {
     }
 }
 
-/// Whether a webhook is asked.
+/// Whether a webhook is asked about a request.
 pub(super) enum Concern {
     Asked(Question),
     NotAsked,
@@ -51,7 +51,7 @@ pub(super) enum Concern {
     Unknown(String),
 }
 
-/// A question to a webhook.
+/// A question to an authorization webhook about one request.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Question {
     pub webhook: String,
@@ -108,7 +108,7 @@ impl Consulted {
         self.0.open.take()
     }
 
-    /// Whether any question is open.
+    /// Whether any question has no answer.
     pub fn is_open(&self) -> bool {
         !self.0.open.borrow().is_empty()
     }

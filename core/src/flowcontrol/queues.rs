@@ -23,7 +23,7 @@ pub struct Queuing {
     pub length_max: u32,
 }
 
-/// The configuration of a level.
+/// The configuration of a priority level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// The number of seats; `None` if every request starts at once.
@@ -109,7 +109,7 @@ struct Queue<T> {
     seats: u64,
     /// The progress at which the queue's next request virtually begins.
     next_start: i128,
-    /// The queue's entry in `order`.
+    /// The queue's entry in `order`: the virtual end and the arrival number of the queue's first waiting request.
     place: Option<(i128, u64)>,
 }
 
@@ -395,7 +395,7 @@ impl<T> Queues<T> {
         std::mem::replace(&mut self.demand, next)
     }
 
-    /// The queues in use, by number.
+    /// The queues that have requests, each with its number.
     pub fn in_use(&self) -> impl Iterator<Item = (u32, Shown<'_, T>)> {
         self.queues.iter().map(|(index, queue)| (*index, Shown { queue, of: self, index: *index }))
     }

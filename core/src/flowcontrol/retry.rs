@@ -11,7 +11,7 @@ const MANY: u32 = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryAfter {
     seconds: u32,
-    /// The time of the last adjustment.
+    /// The time at which `seconds` was last adjusted.
     since: Moment,
     /// The number of refusals since the last adjustment.
     refused: u32,

@@ -13,7 +13,7 @@ const TARGET_MIN: f64 = 0.001;
 /// The bounds of a level's number of seats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// The level's own share of seats.
+    /// The number of seats of the level when it neither lends nor borrows seats.
     pub nominal: u32,
     /// The seats of the level when it lends as many as it may.
     pub lower: u32,

@@ -13,7 +13,7 @@ fn queued(seats: u32, queues: u32, hand_size: u32, length_max: u32) -> Shape {
     Shape { seats: Some(seats), queuing: Some(Queuing { queues, hand_size, length_max }) }
 }
 
-/// One event in a level.
+/// One event that happens to a level in the simulation.
 #[derive(Debug, Clone)]
 enum Event {
     Arrive {

@@ -27,7 +27,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// The seats of most requests.
+    /// The seats of most requests: one seat during execution, and none afterwards.
     pub const LEAST: Work = Work { initial_seats: 1, final_seats: 0, lingering: 0 };
 
     /// The seats of a list of `objects` objects, or of a watch that begins with them.

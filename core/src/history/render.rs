@@ -25,7 +25,7 @@ pub enum Colour {
 const CODES: [&str; 6] = ["\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[36m", "\x1b[0m"];
 
 impl Paint {
-    /// Colours a text of one line.
+    /// Colours a text of one line, in which hidden characters are escaped.
     pub fn paint(self, colour: Colour, text: &str) -> String {
         let text = visible::line(text);
         if self.0 { format!("{}{text}{}", CODES[colour as usize], CODES[5]) } else { text.into_owned() }

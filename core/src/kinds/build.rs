@@ -170,7 +170,7 @@ impl Kind {
         self
     }
 
-    /// Declares that finalizers need no domain.
+    /// Declares that the finalizers of objects of this kind need no domain.
     pub fn any_finalizers(mut self) -> Self {
         self.rules.any_finalizers = true;
         self
@@ -541,7 +541,7 @@ pub(super) fn text_or(object: &Value, pointer: &str, unset: &str) -> String {
     if text.is_empty() { unset.into() } else { text }
 }
 
-/// Removes fields of the spec.
+/// Removes these fields from the object's spec.
 pub(super) fn drop_from_spec(object: &mut Document, fields: &[&str]) {
     if let Some(Value::Object(spec)) = object.get_mut("spec") {
         for field in fields {

@@ -141,7 +141,7 @@ fn one(found: &Value, object: &Value, to: &str) -> Result<Document, Unfit> {
             let why = format!("metadata.{field}[{key}] must be a string, but is {found} in converted object");
             return Err(Unfit::Metadata(why));
         }
-        // Unchanged values need not be valid.
+        // Labels and annotations that the webhook did not change need not be valid.
         if meta.get(field).and_then(Value::as_object) != Some(texts) {
             let mut causes = Causes::default();
             rule(texts, &format!("metadata.{field}"), &mut causes);

@@ -44,7 +44,7 @@ pub struct CustomVersion {
     /// The kind's selectable fields in this version.
     pub selectable: Vec<String>,
     prunes: bool,
-    /// The stored bytes of the definition.
+    /// The bytes in which the CustomResourceDefinition is stored.
     definition: Bytes,
     /// The index in the definition's `spec.versions`.
     index: usize,
@@ -110,7 +110,7 @@ impl Custom {
 /// An object to be converted to another version of its kind by webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conversion {
-    /// The wanted version: `example.com/v2`.
+    /// The `apiVersion` to which the object is to be converted: `example.com/v2`.
     pub to: String,
     pub object: Value,
 }
@@ -218,7 +218,7 @@ pub fn kind_of(stored: &Bytes, since: Offset, definition: &Value) -> Option<Kind
     let prunes = spec["preserveUnknownFields"] != true;
     let declared = spec["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut versions: Vec<(usize, &Value)> = declared.iter().enumerate().collect();
-    // The storage version comes first.
+    // The storage version comes first, because the first version of a kind is its hub.
     versions.sort_by_key(|(_, version)| version["storage"] != true);
     for (index, version) in versions {
         let paths = version["selectableFields"].as_array().into_iter().flatten();
@@ -329,7 +329,8 @@ mod tests {
                 vec![version("v1beta1", true, false), version("v2", true, false), version("v1", true, false)],
                 "; use g/v2 K",
             ),
-            // Versions are not recommended if they are not served, are deprecated themselves, or are older.
+            // A version is not recommended if it is not served, is deprecated itself, or is older than the deprecated
+            // version.
             (vec![version("v1", false, false), version("v2", true, true), version("v1alpha0", true, false)], ""),
             (Vec::new(), ""),
         ] {

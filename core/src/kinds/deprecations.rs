@@ -1,7 +1,7 @@
 //! Deprecated versions of the built-in API: the release that deprecated them, the release that removed them from
 //! Kubernetes, and their replacement. Clients that use such a version get a warning.
 
-/// A deprecated version.
+/// A deprecated version of a group, or of some kinds of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deprecation {
     api_version: &'static str,

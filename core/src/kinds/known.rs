@@ -7,7 +7,7 @@ pub struct Known {
     pub group: &'static str,
     pub version: &'static str,
     pub kind: &'static str,
-    /// The plural in lower case.
+    /// The plural of the kind in lower case: `pods`.
     pub resource: &'static str,
 }
 

@@ -63,7 +63,7 @@ struct ServedVersion {
 pub struct GroupVersions {
     pub group: String,
     pub versions: Vec<String>,
-    /// The number in [`Group::revision`].
+    /// The value of [`Group::revision`].
     pub revision: u64,
 }
 

@@ -18,7 +18,7 @@ const PORT: &str = "must be between 1 and 65535, inclusive";
 const ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 const CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
-/// Reports a missing value.
+/// Reports a required value that is missing.
 pub(super) fn need(at: At, causes: &mut Causes) {
     if at.is_empty() {
         causes.push(at.required(""));

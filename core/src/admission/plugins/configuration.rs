@@ -5,7 +5,7 @@ use super::{EventLimit, ImagePolicy, Limited, PodSecurity};
 use crate::object::reader::Reader;
 use holdfast_value::{Map, Value};
 
-/// The configuration of the plug-ins.
+/// The operator's configuration of all plug-ins.
 #[derive(Debug, Clone, Default)]
 pub struct Configuration {
     pub toleration_seconds: TolerationSeconds,

@@ -18,7 +18,7 @@ const LEASES: &str = "kube-node-lease";
 /// The check of a node's write; the `str` is the node's name.
 type Rule = fn(&Attributes, &str) -> Result<(), Stop>;
 
-/// The checks by kind.
+/// The check of a node's writes for each kind that a node may write.
 static KINDS: &[(Known, Rule)] = &[
     (known::POD, pod),
     (known::NODE, node),

@@ -24,7 +24,7 @@ pub struct Limited {
     /// A resource is limited if its name contains one of these texts.
     pub containing: Vec<String>,
     pub scopes: Vec<Selector>,
-    /// The scopes as refusals show them.
+    /// The scopes in the form in which refusals show them.
     pub shown: Vec<String>,
 }
 

@@ -68,7 +68,7 @@ fn merged(layout: Layout, value: &CelValue, shown: &Value) -> Result<(Value, Val
     Ok((merged, configuration))
 }
 
-/// Applies JSON patch operations.
+/// Applies the JSON patch operations that a mutation's expression returned.
 pub(super) fn patch(
     attributes: &Attributes,
     value: &CelValue,

@@ -21,7 +21,7 @@ pub enum Failure {
     Invalid(String),
     /// The answer's patch is not a list of operations.
     Undecodable(String),
-    /// The answer uses an unsupported feature.
+    /// The answer uses a feature that the server does not support.
     Unsupported(String),
 }
 
@@ -326,7 +326,7 @@ mod tests {
             (json!({"patch": {}}), field("response.patch", "object", "[]uint8")),
             (json!({"patchType": 1}), field("response.patchType", "number", "v1.PatchType")),
             (json!({"patch": "a"}), "failed to call webhook: illegal base64 data at input byte 0".into()),
-            // Nulls and unknown fields have no effect.
+            // Nulls and unknown fields have no effect, so the answer can be used.
             (json!({"uid": "u", "allowed": true, "warnings": null, "Allowed": "yes", "more": 1}), String::new()),
         ] {
             assert_eq!(failure("v1", true, &review("v1", &response)), expected, "{response}");
@@ -356,7 +356,7 @@ mod tests {
             ("v1", false, "null".into(), invalid("webhook response was absent")),
             ("v1", false, r#"{"foo": 1, "response": null}"#.into(), invalid("webhook response was absent")),
             ("v1beta1", false, "{}".into(), invalid("webhook response was absent")),
-            // The UID is checked before the type.
+            // The UID is checked before the type, so the wrong UID is reported even if the answer has no type.
             ("v1", false, review("v1", &stranger), other.clone()),
             ("v1", false, unnamed(&stranger, json!({})), other),
             ("v1", false, unnamed(&good, json!({})), unlike("/, Kind=")),

@@ -64,7 +64,7 @@ pub enum Relation {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeGraph {
     nodes: Table<Node>,
-    /// The claim of each volume.
+    /// The digest of the claim of each PersistentVolume, by the digest of the volume.
     claims_of_volumes: Table<Digest>,
     /// For each secret, the claims whose volumes need it to be mounted, with the number of such volumes.
     takers: OrdMap<Digest, Table<u32>>,

@@ -33,9 +33,9 @@ static EVERY_NODE: LazyLock<Vec<PolicyRule>> = LazyLock::new(|| {
 
 /// How nodes may access a kind.
 enum Access {
-    /// Get, list and watch of one object.
+    /// Nodes may get, list and watch single objects of the kind.
     Read(Object),
-    /// Get of one object.
+    /// Nodes may get single objects of the kind.
     Get(Object),
     Claims,
     Accounts,

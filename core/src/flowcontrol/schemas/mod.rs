@@ -31,7 +31,7 @@ pub struct Schemas {
     by_group: Places,
     /// The rules' positions by the namespace whose service accounts a rule names.
     by_namespace: Places,
-    /// Rules for all users.
+    /// The positions of the rules that apply to all users.
     everybody: Vec<Place>,
     /// The index in `ordered` of the schema for requests that match no rule.
     rest: usize,
@@ -132,7 +132,7 @@ impl Schemas {
     }
 }
 
-/// The namespace in `system:serviceaccount:NAMESPACE:NAME`.
+/// The namespace in the user name `system:serviceaccount:NAMESPACE:NAME`; `None` for other user names.
 fn service_account_namespace(user: &str) -> Option<&str> {
     let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
     (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some(namespace)

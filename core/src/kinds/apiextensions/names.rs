@@ -153,7 +153,7 @@ pub fn begin_delete(definition: &mut Document, now: &str) {
     set(status, now, "Terminating", true, "InstanceDeletionPending", why);
 }
 
-/// The conditions that the server sets.
+/// The types of the conditions of a definition that the server sets.
 const CONDITIONS: [&str; 5] =
     ["NamesAccepted", "Established", "NonStructuralSchema", "KubernetesAPIApprovalPolicyConformant", "Terminating"];
 

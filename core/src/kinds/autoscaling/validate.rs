@@ -7,7 +7,7 @@ use crate::object::names;
 use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 
-/// The field for each metric type.
+/// The metric types, each with the field that describes a metric of the type.
 const SOURCES: &[(&str, &str)] = &[
     ("Object", "object"),
     ("External", "external"),

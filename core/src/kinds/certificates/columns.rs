@@ -42,7 +42,7 @@ fn has(doc: &Value, ty: &str) -> bool {
 }
 
 fn request_state(doc: &Value) -> String {
-    // Denied has precedence over Approved.
+    // The condition Denied has precedence over the condition Approved.
     let decision = ["Denied", "Approved"].into_iter().find(|ty| has(doc, ty)).unwrap_or("Pending");
     let failed = if has(doc, "Failed") { ",Failed" } else { "" };
     let issued = if text(doc, "status.certificate").is_empty() { "" } else { ",Issued" };

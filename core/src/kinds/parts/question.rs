@@ -7,9 +7,9 @@ pub enum Question {
     Binding,
     /// The health of cluster components.
     ComponentStatus,
-    /// The user of a token.
+    /// The user to whom a token belongs.
     TokenReview,
-    /// The requesting user.
+    /// The user who makes the request.
     SelfSubjectReview,
     /// Whether a user may do something.
     SubjectAccessReview,

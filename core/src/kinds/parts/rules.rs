@@ -54,9 +54,9 @@ impl Default for ObjectRules {
 /// The metadata rules that the kind's own validation repeats on update. Clients see both messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetadataOnUpdate {
-    /// The rules for updates are repeated.
+    /// Kind validation repeats the metadata rules for updates.
     Change,
-    /// The rules for new objects are repeated.
+    /// Kind validation repeats the metadata rules for new objects.
     New,
     Nothing,
 }

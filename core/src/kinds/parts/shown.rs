@@ -1,4 +1,4 @@
-//! The Table form of objects.
+//! The Table in which kubectl shows objects.
 
 use crate::object::glance::Glance;
 use holdfast_value::Value;
@@ -30,7 +30,7 @@ impl Shown {
 /// The reason and message for a hub document that is completed; `None` for other documents.
 pub type Completed = fn(&Value) -> Option<(&'static str, &'static str)>;
 
-/// One column of the Table form.
+/// One column of the Table of a kind.
 pub struct Column {
     /// The name in the header; if it is empty, rows have the cell but the header does not name it.
     pub name: String,
@@ -87,6 +87,6 @@ pub enum Cell {
     Field { path: &'static str, show: fn(&Value, &str) -> Value },
     /// Reads the hub document. The second argument is the time of the request in seconds since the epoch.
     Read(fn(&Value, i64) -> Value),
-    /// A JSONPath, for custom resources.
+    /// Shows the value at a JSONPath, for columns of custom resources.
     Path(String),
 }

@@ -79,7 +79,7 @@ fn no_sctp(judging: &Judging<'_>, causes: &mut Causes) {
     }
 }
 
-/// Whether a port uses SCTP.
+/// Whether any of these ports uses SCTP.
 pub fn uses_sctp(ports: &Value) -> bool {
     ports.as_array().into_iter().flatten().any(|port| port["protocol"] == "SCTP")
 }

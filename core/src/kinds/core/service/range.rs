@@ -3,7 +3,7 @@
 use crate::object::address::network;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// One range of addresses: `10.0.0.0/24`.
+/// One range of addresses from which services get addresses: `10.0.0.0/24`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServiceRange {
     base: IpAddr,

@@ -15,7 +15,7 @@ const SHOWN_MAX: usize = 256;
 /// the depth.
 const FOLDERS_MAX: usize = 64;
 
-/// Warnings for one volume.
+/// Warns of overlapping paths of the files of one volume.
 pub(super) fn of_volume(volume: &Value, warnings: &mut Texts) {
     let name = cut(volume["name"].as_str().unwrap_or_default());
     for (source, shown) in [

@@ -37,7 +37,7 @@ pub fn claims(service: &Value) -> Vec<String> {
     claims
 }
 
-/// The meaning of a service's claim.
+/// What a service holds by one of its claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServiceClaim<'c> {
     Address(&'c str),
