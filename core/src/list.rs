@@ -423,7 +423,8 @@ pub fn freshness(options: &Options) -> Result<Freshness, Refusal> {
     })
 }
 
-/// Parses a client's resource version. For a get or a watch, Kubernetes passes the parse error on without a reason.
+/// Parses a client's resource version. As in Kubernetes, the refusal of a get or a watch with a malformed version has
+/// the parse error as its message, and no reason.
 pub fn parse_version(version: &str) -> Result<Offset, Refusal> {
     version.parse().map(Offset).map_err(|_| Refusal::Unreasoned(Unreasoned::NotAVersionToRead(version.into())))
 }

@@ -380,8 +380,8 @@ impl Document {
     }
 }
 
-/// Caches the documents of a write for all webhooks and policies that look at it. They are rebuilt if the object
-/// changes or another version is needed. There may be many webhooks and policies, and objects may be large.
+/// Caches the documents of a write for all webhooks and policies that get the write, because there may be many of them
+/// and objects may be large. The documents are rebuilt if the object changes or another version is needed.
 #[derive(Default)]
 pub(super) struct Shown(Option<(Seen, Rc<Documents>)>);
 

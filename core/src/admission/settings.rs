@@ -6,10 +6,11 @@ use holdfast_value::Value;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// The chain: the enabled plug-ins in order, and their configuration.
+/// The chain: the enabled plug-ins in the order in which they run, and their configuration.
 #[derive(Debug, Clone)]
 pub struct Admission {
-    // Invariant: the plug-ins are in the order of the table. The number is the index in the table.
+    // Invariant: the plug-ins are in the order of the table [`PLUGINS`]. The number is the index of the plug-in in that
+    // table.
     plugins: Vec<(u8, &'static Plugin)>,
     pub configuration: Configuration,
     /// The disabled feature gates that plug-ins check.

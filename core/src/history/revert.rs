@@ -202,7 +202,8 @@ mod tests {
         let image = "spec.containers[name=a].image";
         // Columns: before, after, now, expected, conflicts.
         for (before, after, now, expected, conflicts) in [
-            // The field is unchanged since the change; another field was changed later; the change is already undone.
+            // In the first row, the field is unchanged since the change. In the second row, another field was changed
+            // later. In the third row, the change is already undone.
             (json!({"x": 1}), json!({"x": 2}), json!({"x": 2}), json!({"x": 1}), &[][..]),
             (json!({"x": 1}), json!({"x": 2}), json!({"x": 2, "y": 3}), json!({"x": 1, "y": 3}), &[]),
             (json!({"x": 1}), json!({"x": 2}), json!({"x": 1, "y": 3}), json!({"x": 1, "y": 3}), &[]),

@@ -563,7 +563,7 @@ pub(super) fn keep_old(new: &mut Value, old: &Value, field: &str) {
 mod tests {
     use crate::kinds::{Generation, registry};
 
-    /// The properties that decide about writes of each kind, as in Kubernetes' strategies.
+    /// Compares the properties that determine the writes of each kind with Kubernetes' strategies.
     #[test]
     fn who_may_write_what() {
         let mut shown = String::new();

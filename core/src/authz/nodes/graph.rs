@@ -56,7 +56,7 @@ pub enum Relation {
     Named(Object),
 }
 
-/// A projection of the state, stored together with it.
+/// The objects that lead to each node. The graph is a projection of the state and is stored in the state.
 ///
 /// Nodes and objects are keyed by digests of their names, and the entries of one node are stored together: a look-up
 /// compares numbers, and searches the map of nodes and then that node's small map, not one map of everything. The large

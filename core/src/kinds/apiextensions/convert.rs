@@ -17,7 +17,7 @@ const SHARED: [(&str, &str); 4] = [
 ];
 
 /// The maximum number of bytes of all copies of one shared part: enough for several versions with the largest schema.
-/// If there are more, later versions get no copy. The limit is needed because the client chooses the number of
+/// Versions for which no bytes are left get no copy. The limit is needed because the client chooses the number of
 /// versions.
 const COPIED_BYTES_MAX: usize = 8 << 20;
 

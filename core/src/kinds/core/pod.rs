@@ -148,7 +148,7 @@ fn profiles_of_annotations(pod: &mut Document) {
                 },
                 None => continue,
             };
-            // Indexing mutably would create the missing parts, so read with `get`.
+            // Indexing mutably would create the missing parts, so the fields are read with `get`.
             let own = container.get("securityContext").and_then(|context| context.get("appArmorProfile"));
             if own.is_none_or(Value::is_null) && profile != whole {
                 container["securityContext"]["appArmorProfile"] = profile;

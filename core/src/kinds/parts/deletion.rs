@@ -52,8 +52,8 @@ impl DeletionRules {
         self.grace_period.is_some()
     }
 
-    /// The seconds that an object gets to end; `asked` is the period in the delete options. Zero for a kind without
-    /// grace periods.
+    /// The grace period of an object, in seconds. `asked` is the period in the delete options. The grace period is zero
+    /// for a kind without grace periods.
     pub fn grace_period(&self, object: &Document, asked: Option<i64>) -> i64 {
         self.grace_period.map_or(0, |period| period(object, asked))
     }

@@ -3,8 +3,8 @@
 use crate::authz::nodes::Relation;
 use crate::authz::role::RoleKind;
 
-/// How the objects of a kind decide about requests for other objects. When such an object is written, `apply.rs`
-/// updates the index that authorization or admission reads.
+/// How the objects of a kind affect requests for other objects. When such an object is written, `apply.rs` updates the
+/// index that authorization or admission reads.
 #[derive(Default)]
 pub struct KindInfluence {
     /// Which kind of role-based access control this kind is; `None` for other kinds.

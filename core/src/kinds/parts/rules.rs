@@ -51,7 +51,8 @@ impl Default for ObjectRules {
     }
 }
 
-/// The metadata rules that the kind's own validation repeats on update. Clients see both messages.
+/// The metadata rules that the kind's own validation repeats on update. A client whose object violates such a rule gets
+/// the messages of both checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetadataOnUpdate {
     /// Kind validation repeats the metadata rules for updates.

@@ -88,8 +88,8 @@ impl ServiceRange {
         self.size().saturating_sub(if self.base.is_ipv4() { 2 } else { 1 })
     }
 
-    /// The number of addresses at the start of the range that are reserved for clients that name an address. Other
-    /// clients get them when no other address is free.
+    /// The number of addresses at the start of the range that are reserved for services for which the client names an
+    /// address. Other services get reserved addresses only when no other address is free.
     pub(super) fn named(&self) -> u128 {
         match self.size() {
             size if size <= UNDIVIDED_MAX => 0,
