@@ -75,7 +75,8 @@ pub fn check(state: &State, slices: &Slices, service: &ApiService) -> Finding {
     Finding::Ask
 }
 
-/// The step that writes the condition; `None` if the status already has it.
+/// The step that writes the condition into the status of the APIService; `None` if the status already has the
+/// condition.
 pub fn report(state: &State, name: &str, condition: &Condition, stamp: Stamp) -> Option<Step> {
     let (kind, version) = kind(state)?;
     let Value::Object(mut document) = state.get(kind, name)?.document() else { return None };

@@ -43,13 +43,13 @@ impl ActingAs {
 /// A mode of impersonation, with its own verbs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// The node on which the caller's pod runs.
+    /// Impersonation of the node on which the caller's pod runs.
     AssociatedNode,
     ArbitraryNode,
     ServiceAccount,
-    /// Users other than nodes and service accounts.
+    /// Impersonation of users other than nodes and service accounts.
     UserInfo,
-    /// The verb `impersonate`, for all users and requests.
+    /// Impersonation of any user for all requests, by the verb `impersonate`.
     Legacy,
 }
 

@@ -37,7 +37,7 @@ pub struct Custom {
 /// The data that only versions of custom kinds have.
 pub struct CustomVersion {
     pub served: bool,
-    /// A warning for all clients that use this version.
+    /// The deprecation warning for all clients that use this version; `None` if the version is not deprecated.
     pub warning: Option<String>,
     pub subresources: Vec<Subresource>,
     pub shown: Shown,

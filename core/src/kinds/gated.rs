@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 /// Sets or removes an object's `observedGeneration`.
 pub type Observe = fn(&mut Document, Option<i64>);
 
-/// A gate with the fields that depend on it.
+/// A feature gate, and the fields that depend on the gate.
 #[derive(Clone, Copy)]
 pub struct Gated {
     pub gate: &'static str,
@@ -146,7 +146,7 @@ impl Kind {
     }
 }
 
-/// Gates that other code in the core checks.
+/// Feature gates that the core checks elsewhere than in gated fields and gated rules.
 pub const SERVER_GATES: &[&str] = &[
     "ClearingNominatedNodeNameAfterBinding",
     "PodLogsQuerySplitStreams",
@@ -154,7 +154,7 @@ pub const SERVER_GATES: &[&str] = &[
     "TokenRequestServiceAccountUIDValidation",
 ];
 
-/// The gates that fields and rules of built-in kinds depend on.
+/// The feature gates on which fields and rules of built-in kinds depend.
 pub fn field_gates() -> BTreeSet<&'static str> {
     let of_kinds = registry().iter().flat_map(|(_, kind)| kind.writes.gated);
     let observed = registry().iter().filter_map(|(_, kind)| kind.writes.observe);

@@ -126,7 +126,7 @@ impl Kind {
     /// objects.
     pub fn stored_version(&self, release: u32) -> usize {
         if self.custom.is_some() {
-            // The CustomResourceDefinition chooses the version.
+            // A CustomResourceDefinition chooses the version in which its objects are stored.
             return 0;
         }
         let own = self.versions.iter().enumerate().filter(|(_, version)| version.group == self.hub().group);

@@ -22,7 +22,7 @@ pub struct KindId(pub u32);
 
 #[derive(Clone, Default)]
 pub struct Registry {
-    /// The kinds, indexed by [`KindId`].
+    /// All kinds that were ever added, indexed by [`KindId`].
     kinds: Vector<Slot>,
     groups: OrdMap<Arc<str>, Arc<Group>>,
     by_storage: OrdMap<Arc<str>, KindId>,

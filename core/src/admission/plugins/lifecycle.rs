@@ -15,7 +15,7 @@ pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
     }
 }
 
-/// Refuses to delete the namespaces that the cluster needs.
+/// Refuses to delete the namespaces that the cluster needs, such as `kube-system`.
 fn may_go(attributes: &Attributes) -> Result<(), Stop> {
     if !attributes.kind.deletion.is_immortal(attributes.request.name()) {
         return Ok(());

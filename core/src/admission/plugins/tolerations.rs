@@ -10,7 +10,7 @@ use holdfast_value::{Value, json};
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-/// DefaultTolerationSeconds: a pod tolerates an unreachable or unready node for a while.
+/// DefaultTolerationSeconds: a pod tolerates an unreachable or unready node for the configured number of seconds.
 pub(super) fn default_seconds(attributes: &mut Attributes) -> Result<(), Stop> {
     if !(attributes.creates(POD) || attributes.updates(POD)) {
         return Ok(());

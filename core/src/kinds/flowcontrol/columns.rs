@@ -56,7 +56,7 @@ fn queuing(doc: &Value, field: &str) -> Value {
     number_below(doc, "spec.limited.limitResponse.queuing", field)
 }
 
-/// A number inside an object, which may be absent.
+/// The cell for a number inside an object; `<none>` if the object is absent.
 fn number_below(doc: &Value, part: &str, field: &str) -> Value {
     at(doc, part).map_or_else(|| NONE.into(), |part| number(part, field).into())
 }

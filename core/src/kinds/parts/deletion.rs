@@ -47,7 +47,7 @@ impl DeletionRules {
         self.orphan_warning.filter(|_| version.orphans_dependents)
     }
 
-    /// Whether a delete always marks the object first, and a later write removes it.
+    /// Whether a delete always sets the deletion timestamp first, so that only a later write removes the object.
     pub fn is_gradual(&self) -> bool {
         self.grace_period.is_some()
     }

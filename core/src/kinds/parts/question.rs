@@ -1,4 +1,4 @@
-//! The questions that are asked by a create.
+//! The questions that clients ask by creating an object that is not stored.
 
 /// The question that a kind answers if it is never stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,7 +18,7 @@ pub type Validate = fn(&Value, Option<&Value>) -> Causes;
 /// The rules for a kind's objects that are not in its schema. The stage `validate` reads them, except `authorize`,
 /// which the stage `escalation` reads, and `warnings`, which are made for a valid object.
 pub struct ObjectRules {
-    /// The rule for the names of objects.
+    /// The rule that the names of objects must satisfy.
     pub(in crate::kinds) name: NameRule,
     /// Whether a finalizer needs no domain. Otherwise a finalizer without a domain must be one of Kubernetes' own.
     pub(in crate::kinds) any_finalizers: bool,

@@ -157,7 +157,7 @@ impl Policy {
         is_like(self.enforce, other.enforce) && is_like(self.audit, other.audit) && is_like(self.warn, other.warn)
     }
 
-    /// Reads the defaults of the plug-in's configuration.
+    /// Reads the policy from the defaults in the plug-in's configuration.
     pub fn of_defaults(defaults: &Reader) -> Policy {
         let standard = |mode: &str| {
             let version_of = format!("{mode}-version");
