@@ -17,7 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A port that no Service has is freed after this many rounds. Until then, the Service for which the port was allocated
 /// may not have been written yet.
 const ROUNDS: u32 = 4;
-/// A recorded address whose Service does not have it is freed at this age, for the same reason.
+/// The age in seconds from which the record of an address is deleted if its Service does not have the address. A
+/// younger record stays, because its Service may not have been written yet.
 const GRACE_SECONDS: i64 = 60;
 /// The maximum number of Events that one round writes.
 const NEWS_MAX: usize = 100;
@@ -36,7 +37,7 @@ pub struct Wrong {
 }
 
 impl Wrong {
-    /// Compares the state with the recorded allocations.
+    /// Compares the addresses and ports of the state's Services with the recorded allocations.
     pub fn find(state: &State, ports: &Ports, now: Timestamp) -> Wrong {
         let mut wrong = Wrong::default();
         let known = |known| state.registry.known(known).map(|(kind, _)| kind);
@@ -94,7 +95,7 @@ impl Wrong {
         }
     }
 
-    /// The Events that report the corrections.
+    /// The requests that create the Events which report the corrections.
     pub fn news(&self, state: &State, stamp: Stamp) -> Vec<Step> {
         let mut news = Vec::new();
         for (address, holder) in &self.unrecorded {
@@ -128,12 +129,13 @@ impl Wrong {
     }
 }
 
-/// The number of rounds in which each port was leaked.
+/// The number of consecutive rounds in which each port was leaked.
 #[derive(Debug, Default)]
 pub struct Leaks(BTreeMap<u16, u32>);
 
 impl Leaks {
-    /// Counts a round in which these ports are leaked. Returns the ports to free.
+    /// Counts one round for each of these leaked ports. Returns the ports that have now been leaked for `ROUNDS`
+    /// consecutive rounds, so that the caller frees them.
     pub fn due(&mut self, leaked: &BTreeSet<u16>) -> BTreeSet<u16> {
         self.0.retain(|port, _| leaked.contains(port));
         leaked.iter().for_each(|port| *self.0.entry(*port).or_default() += 1);
@@ -262,7 +264,7 @@ mod tests {
         assert_eq!(told.len(), 3);
         assert!(told[0].contains("Cluster IP [IPv4]: 10.0.0.1 is not allocated; repairing"), "{}", told[0]);
         assert!(told[2].contains("PortNotAllocated") && told[2].contains("Port 30001"), "{}", told[2]);
-        // A difference that a later comparison does not have is dropped.
+        // A difference that a later comparison does not find again came from an unfinished write, so it is dropped.
         let later = Wrong { unrecorded_ports: BTreeMap::new(), ..wrong.clone() };
         assert_eq!(wrong.clone().still(&later), later);
     }

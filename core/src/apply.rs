@@ -1,4 +1,5 @@
-//! The fold: applies accepted events to the state. It cannot fail, and replay uses the same function.
+//! The fold: applies accepted events to the state. Folding an event cannot fail, and a replay of the log uses the same
+//! function.
 
 use crate::authz::nodes::Relation;
 use crate::authz::nodes::references::CHANGING;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 
 /// Folds one event into the state and returns the version that the event replaced.
 ///
-/// The caller must apply every event of the log once, in order.
+/// The caller must apply every event of the log once, in the order of the offsets.
 pub fn apply(state: &mut State, change: &Change) -> Option<Arc<Entry>> {
     debug_assert!(change.offset > state.offset, "events are applied in order");
     state.offset = change.offset;
@@ -101,7 +102,7 @@ fn note_expiring(state: &mut State, change: &Change, before: Option<&Entry>) {
     }
 }
 
-/// Updates the byte limits that ResourceQuotas set for their namespaces.
+/// Updates the index of the byte limits that ResourceQuotas set for their namespaces.
 fn note_quota(state: &mut State, change: &Change) {
     if change.kind == state.registry.quotas() {
         let document = (!change.deleted).then(|| change.entry.document());
@@ -116,7 +117,7 @@ fn index_registered(state: &mut State, change: &Change) {
     state.registered.note(registers, &change.key, document.as_ref());
 }
 
-/// Updates the node authorizer's graph for a change of an object in it.
+/// Updates the Node authorizer's graph for a change of an object that the graph contains.
 fn index_nodes(state: &mut State, change: &Change, before: Option<&Entry>) {
     let Some(graph) = &mut state.nodes else { return };
     let Some(relation) = state.registry.get(change.kind).influence.relation else { return };

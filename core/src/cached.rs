@@ -1,4 +1,5 @@
-//! Caches inside immutable values. The content of a cache may change, because it only saves work.
+//! Caches inside immutable values. The content of a cache may change, because a cache only saves work and changes no
+//! result.
 
 #![expect(clippy::disallowed_types, reason = "no result depends on a cached value")]
 

@@ -75,7 +75,7 @@ fn sorted(state: &State) -> BTreeMap<&str, &Collection> {
     state.collections().collect()
 }
 
-/// Adds a text. The length before the text keeps adjacent texts apart.
+/// Adds the length of a text and then the text to the hash. The length keeps adjacent texts apart.
 fn text(hash: &mut Sha256, bytes: &[u8]) {
     hash.update((bytes.len() as u64).to_be_bytes());
     hash.update(bytes);

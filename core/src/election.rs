@@ -22,19 +22,19 @@ use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The name of the Lease of the server that coordinates elections.
+/// The name of the Lease that the API server which coordinates elections holds.
 const LEADER: &str = "leader-election-controller";
-/// The time in which a candidate must answer. Its answer is valid for the same time.
+/// How long after a ping a candidate must answer. An answer counts in elections for the same time.
 const ELECTION: SignedDuration = SignedDuration::from_secs(5);
-/// The time after which the lease of an elected holder ends if the holder does not renew it.
+/// The duration, in seconds, after which the lease of an elected holder ends if the holder does not renew it.
 const LEASE_SECONDS: i64 = 5;
 /// A candidate that has not renewed itself for this long is deleted. All candidates are pinged when one of them has not
 /// renewed itself for half of this time.
 const CANDIDATE: SignedDuration = SignedDuration::from_mins(30);
-/// Leases with candidates are planned again after this time, even if nothing was written.
+/// The interval, in milliseconds, at which leases with candidates are planned again, even if nothing was written.
 const AGAIN_MS: i64 = 5_000;
 
-/// The steps to take now.
+/// The requests to make now for all elections, and the time of the next plan.
 #[derive(Debug, Default)]
 pub struct Plan {
     pub steps: Vec<Step>,
@@ -50,14 +50,14 @@ pub struct Plan {
 pub struct Term {
     /// The name that distinguishes this server from others.
     pub holder: String,
-    /// How long other servers respect the lease without a renewal.
+    /// How long after a renewal other servers regard this server as the holder.
     pub lease: Duration,
-    /// How long this server acts as the holder without a renewal.
+    /// How long after a renewal this server itself acts as the holder.
     pub renew_deadline: Duration,
 }
 
 impl Term {
-    /// Takes the lease if it is free, or renews it.
+    /// Takes the lease for coordinating elections if it is free, or renews it if this server holds it.
     pub fn renew(&self, state: &State, stamp: Stamp) -> Option<Step> {
         let now = micros(stamp);
         let spec = json!({
@@ -89,7 +89,7 @@ impl Term {
         })
     }
 
-    /// Whether this server holds the lease.
+    /// Whether this server holds the lease for coordinating elections.
     pub fn leads(&self, state: &State, stamp: Stamp) -> bool {
         let Some(lease) = read(state, known::LEASE, LEASES_NAMESPACE, LEADER) else { return false };
         let renewed = time(&lease["spec"]["renewTime"]);
@@ -99,7 +99,7 @@ impl Term {
     }
 }
 
-/// Whether a lease has no holder, or its holder did not renew it in time.
+/// Whether a lease has no holder, or its holder did not renew the lease in time.
 fn is_free(lease: &Value, now: Timestamp) -> bool {
     let seconds = lease["spec"]["leaseDurationSeconds"].as_i64();
     let is_renewed = time(&lease["spec"]["renewTime"])
@@ -135,7 +135,7 @@ impl Candidate {
         time(&self.document["spec"]["pingTime"])
     }
 
-    /// Whether the candidate renewed itself within this time.
+    /// Whether the candidate renewed itself at most this long before `now`.
     fn is_fresh(&self, within: SignedDuration, now: Timestamp) -> bool {
         self.renewed().is_some_and(|renewed| now.duration_since(renewed) <= within)
     }
@@ -180,7 +180,7 @@ fn candidates(state: &State) -> BTreeMap<(String, String), Vec<Candidate>> {
     all
 }
 
-/// The next step of each election.
+/// Plans the next requests of the election for each lease that has candidates.
 pub fn plan(state: &State, stamp: Stamp) -> Plan {
     let mut plan = Plan::default();
     for ((namespace, name), mut candidates) in candidates(state) {
@@ -223,7 +223,7 @@ struct Election<'a> {
     stamp: Stamp,
     namespace: &'a str,
     name: &'a str,
-    /// The candidates that have not expired.
+    /// The candidates for the lease that renewed themselves within [`CANDIDATE`].
     candidates: &'a [Candidate],
 }
 
@@ -264,7 +264,7 @@ impl Election<'_> {
         Ok(best(&all).is_some_and(|best| holder(lease) != Some(&best.name)))
     }
 
-    /// Pings a candidate, unless it renewed itself just now or was pinged and has not answered yet.
+    /// Pings a candidate, unless the candidate renewed itself just now or owes an answer to an earlier ping.
     fn ask(&self, candidate: &Candidate) -> Option<Step> {
         let now = self.stamp.time;
         if candidate.is_fresh(ELECTION, now) || candidate.owes_an_answer() {
@@ -308,7 +308,8 @@ impl Election<'_> {
     }
 }
 
-/// The strategy of the candidates with the newest binary version. These candidates must agree.
+/// The strategy that the candidates with the newest binary version name. It is an error if these candidates name
+/// different strategies.
 fn strategy<'a>(candidates: &[&'a Candidate]) -> Result<&'a str, String> {
     let newest = candidates.iter().map(|candidate| candidate.version("binaryVersion").unwrap_or_default()).max();
     let mut newest =

@@ -82,7 +82,7 @@ pub struct Actor {
 /// The fields that one webhook or policy changed in the object that the client sent.
 #[derive(Clone, PartialEq, Message)]
 pub struct ChangedBy {
-    /// The name: `webhook inject.example.com of sidecars`.
+    /// The webhook or policy that changed the fields: `webhook inject.example.com of sidecars`.
     #[prost(string, tag = "1")]
     pub by: String,
     /// The fields that were set, as JSON pointers into the object in the form that the webhook or policy got.
@@ -126,7 +126,7 @@ impl Record {
         Offset(self.offset)
     }
 
-    /// The length of the result of [`encode_record`](Record::encode_record).
+    /// The number of bytes that [`encode_record`](Record::encode_record) returns for this record.
     pub fn encoded_bytes(&self) -> usize {
         HEADER_BYTES + self.encoded_len()
     }

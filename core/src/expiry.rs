@@ -11,12 +11,12 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The server deletes the objects as this user.
+/// The name of the user as whom the server deletes expired objects.
 pub const USER: &str = "system:apiserver";
 /// The maximum number of deletions in one plan.
 const STEPS_MAX: usize = 512;
 
-/// The time of an object's last change, and the offset of the event that made it.
+/// The time of an object's last change, in milliseconds since 1970, and the offset of the event of this change.
 pub type Place = (i64, Offset);
 
 /// One batch of the deletions that are due.
@@ -26,7 +26,8 @@ pub struct Due {
     pub rest: Option<Place>,
 }
 
-/// The due deletions of objects after `after`, the oldest first. Objects whose deletion is not due are not read.
+/// Plans the deletion of objects after `after` that were last changed at least `ttl` ago, in the order of their last
+/// change. Objects whose deletion is not due are not read.
 pub fn plan(state: &State, ttl: Duration, now_ms: i64, after: Option<Place>) -> Due {
     let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
     let user = Arc::new(User::new(USER, &[PRIVILEGED_GROUP]));

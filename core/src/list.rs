@@ -22,7 +22,8 @@ use std::sync::Arc;
 pub struct Selection {
     pub kind: KindId,
     pub version: usize,
-    /// Key prefix: `namespace/`, or empty.
+    /// The prefix of the keys of selected objects: `namespace/`, or empty for cluster-scoped kinds and for all
+    /// namespaces.
     pub prefix: String,
     /// The object's whole key, if a field selector names one object.
     pub key: Option<String>,
@@ -152,7 +153,7 @@ pub struct Continue {
     pub past: bool,
 }
 
-/// Go's unpadded base64 decoder. It ignores spare bits after the last byte.
+/// Decodes unpadded base64 as Go does: spare bits after the last byte are ignored.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &URL_SAFE,
     GeneralPurposeConfig::new()
@@ -161,7 +162,7 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::RequireNone),
 );
 
-/// The position of the first character outside the alphabet, or the length of a token that is too short.
+/// The position of the first character outside the base64 alphabet, or the length of a token that is too short.
 fn fault_at(token: &str, fault: base64::DecodeError) -> usize {
     match fault {
         base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
@@ -197,7 +198,8 @@ impl TokenKey {
     }
 }
 
-/// The fault of a token that this server did not make, if the token has Kubernetes' form.
+/// The reason why Kubernetes refuses a continue token that this server did not make; `None` if Kubernetes' checks of
+/// the token's form find no fault.
 fn foreign_fault(token: &Value) -> Option<ContinueFault> {
     let api = token["v"].as_str().unwrap_or_default();
     if api != CONTINUE_API {
@@ -210,20 +212,20 @@ fn foreign_fault(token: &Value) -> Option<ContinueFault> {
     if start.is_empty() {
         return Some(ContinueFault::NoStart);
     }
-    // A start key with such a part would be outside the listed range.
+    // A start key with an empty part, `.` or `..` would be outside the listed range.
     let mut parts = start.strip_prefix('/').unwrap_or(start).split('/');
     parts.any(|part| matches!(part, "" | "." | "..")).then(|| ContinueFault::OddStart(start.to_owned()))
 }
 
 impl Continue {
-    /// Opens a token that this cluster made.
+    /// Checks the seal of a continue token that a server of this cluster made, and decodes the token.
     pub fn open(token: &str, key: &TokenKey) -> Result<Continue, Refusal> {
         let bad = |fault: ContinueFault| Refusal::BadRequest(BadRequest::Continue(fault));
         let bytes =
             LENIENT.decode(token).map_err(|fault| bad(ContinueFault::NotBase64 { at: fault_at(token, fault) }))?;
         let (seal, content) = bytes.split_at_checked(SEAL_BYTES).unwrap_or((&bytes, &[]));
         let Ok(token) = serde_json::from_slice::<Continue>(content) else {
-            // This server did not make the token, so the answer is the answer of Kubernetes to such a token.
+            // This server did not make the token, so the client gets the answer that Kubernetes gives to such a token.
             return Err(match decode::json(&bytes) {
                 Err(fault) => bad(ContinueFault::NotJson(fault.to_string())),
                 Ok(foreign) => foreign_fault(&foreign.value).map_or(Refusal::Expired(Expired::ForeignContinue), bad),
@@ -265,7 +267,8 @@ impl Continue {
     }
 }
 
-/// One page of the objects that `selection` selects from the snapshot. It starts after the last key of the page before.
+/// One page of the objects that `selection` selects from the snapshot. The page starts after the last key of the page
+/// before.
 pub fn page(state: &State, selection: &Selection, limit: Option<u64>, from: Option<&Continue>) -> Page {
     let kind = state.kind(selection.kind);
     let limit = limit.filter(|limit| *limit > 0).unwrap_or(u64::MAX);
@@ -420,7 +423,8 @@ pub fn freshness(options: &Options) -> Result<Freshness, Refusal> {
     })
 }
 
-/// Parses a client's resource version. For a get or a watch, Kubernetes passes the parse error on without a reason.
+/// Parses a client's resource version. As in Kubernetes, the refusal of a get or a watch with a malformed version has
+/// the parse error as its message, and no reason.
 pub fn parse_version(version: &str) -> Result<Offset, Refusal> {
     version.parse().map(Offset).map_err(|_| Refusal::Unreasoned(Unreasoned::NotAVersionToRead(version.into())))
 }

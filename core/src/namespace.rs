@@ -1,9 +1,9 @@
 //! Empties terminating namespaces: deletes the pods, then all other objects, and then removes the finalizer.
 //!
-//! [`Emptying`] stores the progress between rounds. It walks through a namespace in order and continues where it
-//! stopped, so that no object is read in every round. Objects that wait for another program (finalizers) are read again
-//! after a pause; in between the plan only checks whether any content is left. The walk may begin after a delay, so
-//! that the client that deleted the namespace can empty it first.
+//! [`Emptying`] stores the progress between rounds. It walks through the objects of a namespace in order and continues
+//! in the next round after the last object that it read, so that no object is read in every round. Objects that wait
+//! for another program (finalizers) are read again after a pause. During the pause the plan only checks whether any
+//! content is left. The walk may begin after a delay, so that the client that deleted the namespace can empty it first.
 
 use crate::authz::User;
 use crate::kinds::KindId;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One request that the server makes as itself.
+/// A request that the server makes on its own behalf and not for a client.
 #[derive(Debug, Clone)]
 pub struct Step {
     pub request: Request,
@@ -31,9 +31,9 @@ pub struct Plan {
     pub again_ms: Option<i64>,
 }
 
-/// The server empties namespaces as this service account in kube-system.
+/// The service account in kube-system as which the server empties namespaces.
 const ACCOUNT: &str = "namespace-controller";
-/// The field manager of these writes, as in Kubernetes.
+/// The field manager with which the server empties namespaces, as in Kubernetes.
 const MANAGER: &str = "kube-controller-manager";
 /// The finalizer that every namespace is created with.
 const FINALIZER: &str = "kubernetes";
@@ -45,7 +45,8 @@ const LOOKS_MAX: usize = 8192;
 /// every `OBJECTS_A_REST_MS` objects that the walk read.
 const REST_MS: i64 = 1000;
 const OBJECTS_A_REST_MS: i64 = 10;
-/// The interval at which a plan checks, during the delay of a namespace, whether a client waits for its deletion.
+/// The interval, in milliseconds, at which a plan checks, during the delay of a namespace, whether a client waits for
+/// the deletion of the namespace.
 const PATIENCE_MS: i64 = 50;
 
 /// The progress of the walk through each terminating namespace.
@@ -99,12 +100,12 @@ impl Emptying {
         Emptying { grace_ms: i64::try_from(grace.as_millis()).unwrap_or(i64::MAX), ..Emptying::default() }
     }
 
-    /// The namespaces whose walk is still delayed.
+    /// The namespaces whose walk has not begun, because the delay has not ended.
     pub fn left_alone(&self) -> impl Iterator<Item = &Arc<str>> {
         self.walks.iter().filter(|(_, walk)| walk.left_alone_until_ms.is_some()).map(|(name, _)| name)
     }
 
-    /// Ends the delay of a namespace.
+    /// Ends the delay of a namespace, so that the walk through it begins with the next plan.
     pub fn hurry(&mut self, name: &str) {
         if let Some(walk) = self.walks.get_mut(name) {
             walk.left_alone_until_ms = None;
@@ -118,7 +119,8 @@ impl Emptying {
         }
     }
 
-    /// The next steps. There are none if no namespace is terminating, or if all objects wait for other programs.
+    /// Plans the next requests. There are none if no namespace is terminating, or if all objects in terminating
+    /// namespaces wait for other programs.
     pub fn plan(&mut self, state: &State, stamp: Stamp) -> Plan {
         let mut plan = Plan::default();
         self.walks.retain(|name, _| state.terminating.contains(name));
@@ -153,8 +155,8 @@ impl Walk {
         Walk { left_alone_until_ms, ..Walk::default() }
     }
 
-    /// Continues the walk through the namespace. Returns the time of the next plan. A write causes a plan before that
-    /// time.
+    /// Continues the walk through the namespace. Returns the time of the next plan, in milliseconds since 1970. If
+    /// something is written before that time, the next plan is made then.
     fn go_on(
         &mut self,
         state: &State,
@@ -228,13 +230,14 @@ impl Walk {
         true
     }
 
-    /// Starts the next walk. It repeats refused deletions; their reasons stay.
+    /// Starts the next walk, which requests refused deletions again. The reasons of the refusals stay.
     fn begin_again(&mut self, repeated: u32) {
         let failed = std::mem::take(&mut self.failed);
         *self = Walk { stage: self.stage, repeated, failed, ..Walk::default() };
     }
 
-    /// The update of the namespace's conditions. While pods are being deleted, the remaining objects are not counted.
+    /// The step that updates the namespace's conditions. While pods are being deleted, the remaining objects are not
+    /// counted.
     fn told(&mut self, state: &State, stamp: Stamp, namespace: &Document) -> Option<Step> {
         let failed = std::mem::take(&mut self.failed);
         match self.stage {
@@ -250,7 +253,7 @@ impl Walk {
     }
 }
 
-/// The end of the pause after a walk that read `seen` objects.
+/// The end of the pause after a walk that read `seen` objects, in milliseconds since 1970.
 pub(crate) fn rest(now_ms: i64, seen: usize) -> i64 {
     let seen = i64::try_from(seen).unwrap_or(i64::MAX);
     now_ms.saturating_add(REST_MS).saturating_add(seen / OBJECTS_A_REST_MS)
@@ -260,7 +263,8 @@ fn is_empty(state: &State, kind: KindId, namespace: &str) -> bool {
     state.scan(kind, &prefix(Some(namespace)), None).next().is_none()
 }
 
-/// The parsed object, if it is being deleted. Most objects are not; a text search avoids parsing them.
+/// The parsed object, if the object is being deleted. Most objects are not being deleted, and a text search avoids
+/// parsing them.
 pub(crate) fn deleting(json: &[u8]) -> Option<Document> {
     memchr::memmem::find(json, b"\"deletionTimestamp\":")?;
     let object: Document = serde_json::from_slice(json).ok()?;
@@ -289,7 +293,7 @@ impl Remaining {
         }
     }
 
-    /// The update of the namespace's conditions; `None` if the status already has them.
+    /// The step that updates the namespace's conditions; `None` if the status already has them.
     fn told(
         &self,
         state: &State,

@@ -24,7 +24,8 @@ const IDENTITY: &str = "kube-apiserver";
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub ranges: ServiceRanges,
-    /// `None` if no address is reachable from other machines.
+    /// The address of this server that the endpoints list; `None` if no address of the server is reachable from other
+    /// machines.
     pub address: Option<IpAddr>,
     pub port: u16,
     /// The node port of the Service; 0 for none.
@@ -34,14 +35,14 @@ pub struct Settings {
     pub servers: Vec<String>,
 }
 
-/// The servers that the endpoints list.
+/// How the server determines the servers that the endpoints of the Service `kubernetes` list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reconciler {
-    /// The servers that renew their leases.
+    /// Lists the servers that renew their leases.
     Lease,
-    /// This server and the servers that are already listed; the number is their maximum.
+    /// Lists this server and the servers that are already listed. The number is the maximum number of listed servers.
     MasterCount(usize),
-    /// The server does not maintain the endpoints.
+    /// The server does not write the endpoints.
     Nobody,
 }
 
@@ -90,7 +91,7 @@ pub fn plan(state: &State, settings: &Settings, starts: bool) -> Vec<Step> {
     steps
 }
 
-/// Adds a second range to a ServiceCIDR with one range. The administrator makes all other changes of ranges.
+/// Adds a second range to a ServiceCIDR with one range. All other changes of ranges are left to the administrator.
 fn with_second_range(old: &Value, wanted: &Value) -> Option<Value> {
     let (before, now) = (old["spec"]["cidrs"].as_array()?, wanted["spec"]["cidrs"].as_array()?);
     let is_added = before.len() == 1 && now.len() == 2 && before[0] == now[0];
@@ -101,14 +102,14 @@ fn with_second_range(old: &Value, wanted: &Value) -> Option<Value> {
     })
 }
 
-/// The addresses that the endpoints list.
+/// The addresses that the endpoints of the Service `kubernetes` list now.
 fn present(state: &State) -> Vec<String> {
     let Some(document) = read(state, known::ENDPOINTS, NAMESPACE, SERVICE) else { return Vec::new() };
     let addresses = document["subsets"][0]["addresses"].as_array().cloned().unwrap_or_default();
     addresses.iter().filter_map(|address| address["ip"].as_str().map(str::to_owned)).collect()
 }
 
-/// The addresses that the endpoints should list.
+/// The addresses that the endpoints of the Service `kubernetes` should list.
 fn addresses(present: &[String], own: &str, settings: &Settings) -> Vec<String> {
     let Reconciler::MasterCount(count) = settings.reconciler else {
         return if settings.servers.is_empty() { vec![own.to_owned()] } else { settings.servers.clone() };
@@ -150,14 +151,15 @@ fn corrected(mut old: Value, wanted: &Value) -> Option<Value> {
     Some(old)
 }
 
-/// One object; `namespace` is empty for cluster-scoped kinds.
+/// The document of an object; `None` if the object does not exist. `namespace` is empty for cluster-scoped kinds.
 pub(crate) fn read(state: &State, known: Known, namespace: &str, name: &str) -> Option<Value> {
     let (kind, _) = state.registry.known(known)?;
     let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
     state.get(kind, &meta::key(namespace, name)).map(|entry| entry.document())
 }
 
-/// The step that creates an object, or updates the existing object to the result of `change`.
+/// The step that creates an object, or updates the existing object to the result of `change`; there is no update if
+/// `change` returns `None`.
 pub(crate) fn made(
     state: &State,
     known: Known,
@@ -193,13 +195,13 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The name of the server's Lease, which all processes on a host share.
+    /// The name of the Lease that all API server processes on this host share.
     pub fn name(&self) -> String {
         server_id(&self.host)
     }
 }
 
-/// The name of the server on a host.
+/// The name of the Lease of the API servers on a host: `apiserver-` and a hash of the host's name.
 fn server_id(host: &str) -> String {
     let mut hash = Sha256::new();
     for part in [host.as_bytes(), IDENTITY.as_bytes()] {
@@ -210,7 +212,7 @@ fn server_id(host: &str) -> String {
     format!("apiserver-{}", base32(&hash.finalize()[..16]))
 }
 
-/// The label that distinguishes servers in metrics.
+/// The value by which metrics distinguish servers: a hash of the name of the server's Lease.
 pub fn server_id_hash(host: &str) -> String {
     let digest = Sha256::digest(server_id(host));
     digest.iter().fold("sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}"))
@@ -261,7 +263,7 @@ pub fn collect(state: &State, stamp: Stamp) -> Vec<Step> {
     .collect()
 }
 
-/// A time as the API's MicroTime.
+/// The time of the stamp as text in the form of the API's type MicroTime.
 pub(crate) fn micros(stamp: Stamp) -> String {
     crate::stamp::rfc3339_micros(stamp.time)
 }

@@ -52,7 +52,7 @@ impl Verb {
     }
 }
 
-/// The target of a request. It is resolved in the registry, so it can always be served.
+/// The target of a request. Its kind and version were found in the registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     pub kind: KindId,
@@ -106,7 +106,7 @@ impl FieldValidation {
     }
 }
 
-/// The field of [`DeleteOptions::ignores_read_errors`].
+/// The name, in a client's DeleteOptions, of the field that sets [`DeleteOptions::ignores_read_errors`].
 pub const IGNORES_READ_ERRORS: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -119,7 +119,7 @@ pub struct DeleteOptions {
     /// Whether an object that cannot be read from the store is removed without being read
     /// (`ignoreStoreReadErrorWithClusterBreakingPotential`). The option has no effect while the feature gate is off.
     pub ignores_read_errors: bool,
-    /// Whether the delete is part of a `deletecollection`. Admission then gets no name.
+    /// Whether the delete is part of a `deletecollection`. Admission then gets an empty name for the object.
     pub is_collective: bool,
 }
 

@@ -54,7 +54,7 @@ impl Stamp {
         ascii(&text)
     }
 
-    /// The five characters that follow a `generateName`. `nth` counts the tries.
+    /// The five characters that follow a `generateName`. `nth` numbers the tries to find a free name.
     pub fn name_suffix(&self, nth: u64) -> String {
         self.suffix(Purpose::Name, nth)
     }

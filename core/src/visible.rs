@@ -5,8 +5,8 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Whether a character does more than show a glyph. These are control characters including line breaks, direction
-/// marks, and zero-width characters except the joiners that scripts and emoji need.
+/// Whether a character does more than show a glyph: control characters including line breaks, direction marks, and
+/// zero-width characters except the joiners that scripts and emoji need.
 pub fn is_hidden(c: char) -> bool {
     // Fast path: most text is plain ASCII.
     if (' '..='~').contains(&c) {
@@ -30,17 +30,17 @@ pub fn is_hidden(c: char) -> bool {
         )
 }
 
-/// Text for a table cell, without tabs and line breaks.
+/// Makes text safe for a table cell: tabs and line breaks are replaced too.
 pub fn cell(text: &str) -> Cow<'_, str> {
     without(text, &[])
 }
 
-/// Text for a single line. Tabs stay.
+/// Makes text safe for a single line: tabs stay, and line breaks are replaced.
 pub fn line(text: &str) -> Cow<'_, str> {
     without(text, &['\t'])
 }
 
-/// Text of several lines. Tabs and line breaks stay.
+/// Makes text of several lines safe: tabs and line breaks stay.
 pub fn lines(text: &str) -> Cow<'_, str> {
     without(text, &['\t', '\n'])
 }

@@ -20,7 +20,7 @@ use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The version of the kind in which a webhook or policy sees the write.
+/// The version in which a webhook or policy sees the write, as an index into the versions of the kind.
 pub(super) type Seen = usize;
 
 impl<'a> Attributes<'a> {
@@ -116,7 +116,7 @@ impl<'a> Attributes<'a> {
         is_selected(&self.object) || is_selected(self.old)
     }
 
-    /// A document of the write, converted to a version of its kind.
+    /// Converts a document of the write to a version of its kind.
     pub(super) fn shown(&self, document: &Value, version: Seen) -> Result<Value, Stop> {
         let Body::Object { version: own } = self.body else { return Ok(document.clone()) };
         if document.is_null() {
@@ -147,7 +147,7 @@ impl<'a> Attributes<'a> {
         Ok(if is_versioned { self.versioned(shown) } else { shown })
     }
 
-    /// The old object.
+    /// The old object in a version of its kind, with the resourceVersion of the stored object.
     fn shown_old(&self, version: Seen) -> Result<Value, Stop> {
         Ok(self.versioned(self.shown(self.old, version)?))
     }
@@ -220,7 +220,7 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// The `request` of a review or an expression, without the objects.
+    /// The `request` of an AdmissionReview, which is also the variable `request` of expressions, without the objects.
     pub(super) fn request_document(&self, version: Seen) -> Value {
         let own = self.request.target.version;
         let resource = |version: usize| {
@@ -304,7 +304,7 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// The variables of expressions. They borrow from `documents`.
+    /// The values of the variables of expressions. The values borrow from `documents`.
     pub(super) fn scope<'v>(&self, documents: &'v Documents) -> Scope<'v> {
         let json = |document: &'v Value, ty| CelValue::json(document, ty).unwrap_or(CelValue::Null);
         let roles = Roles {
@@ -356,7 +356,7 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// The documents for expressions and webhooks.
+/// The documents of one write that expressions and webhooks see, all in one version of the kind.
 pub(super) struct Documents {
     pub object: Document,
     pub old: Document,
@@ -364,7 +364,7 @@ pub(super) struct Documents {
     pub namespace: Value,
 }
 
-/// A document with its JSON. The JSON is made when a webhook first needs it.
+/// A document and its JSON, which is made when a webhook first needs it.
 pub(super) struct Document {
     pub value: Value,
     json: OnceCell<Bytes>,
@@ -380,8 +380,8 @@ impl Document {
     }
 }
 
-/// Caches the documents of a write for all webhooks and policies that look at it. They are rebuilt if the object
-/// changes or another version is needed. There may be many webhooks and policies, and objects may be large.
+/// Caches the documents of a write for all webhooks and policies that get the write, because there may be many of them
+/// and objects may be large. The documents are rebuilt if the object changes or another version is needed.
 #[derive(Default)]
 pub(super) struct Shown(Option<(Seen, Rc<Documents>)>);
 

@@ -1,4 +1,4 @@
-//! A plug-in's view of a write, with methods to change it.
+//! A plug-in's view of a write, with the methods by which the plug-in changes the object.
 
 use super::Admission;
 use super::outcome::{Admitted, Operation, Reinvocation, Ticks};
@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// The kind of document that a write has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Body {
-    /// An object of the path's kind, in this version.
+    /// An object of the path's kind, in the kind's version with this index.
     Object { version: usize },
     /// The body of a subresource: a Scale, a Binding.
     Part(Known),
@@ -50,7 +50,7 @@ pub struct Attributes<'a> {
     pub reinvocation: Reinvocation,
     /// Whether the validating half is running.
     pub is_validating: bool,
-    /// The cost of expressions so far.
+    /// The cost that policies have spent on this write so far, in CEL's units of cost.
     pub spent: Cell<u64>,
 }
 
@@ -188,19 +188,19 @@ impl<'a> Attributes<'a> {
         self.state.get(self.id_of(known)?, &meta::key(Some(namespace), name))
     }
 
-    /// An object; `namespace` is empty for a cluster-scoped kind.
+    /// The document of an object; `None` if the object does not exist. `namespace` is empty for a cluster-scoped kind.
     pub fn find(&self, known: Known, namespace: &str, name: &str) -> Option<Value> {
         self.entry(known, namespace, name).map(|entry| entry.document())
     }
 
-    /// All objects of a kind in `namespace`; in all namespaces if it is empty.
+    /// All objects of a kind in `namespace`. If `namespace` is empty, the objects of all namespaces.
     pub fn all(&self, known: Known, namespace: &str) -> Vec<Value> {
         let Some(id) = self.id_of(known) else { return Vec::new() };
         let prefix = crate::state::prefix(Some(namespace));
         self.state.scan(id, &prefix, None).map(|(_, entry)| entry.document()).collect()
     }
 
-    /// Creates another object together with this one, unless it exists when the write is committed.
+    /// Creates another object in the same commit as the object of this write, unless the other object exists by then.
     pub fn make_beside(&mut self, known: Known, key: Arc<str>, document: Value) {
         let Some(kind) = self.id_of(known) else { return };
         let shape = self.state.kind(kind);
@@ -209,7 +209,7 @@ impl<'a> Attributes<'a> {
         self.admitted.besides.push(Write { kind, key, expect: None, draft, index, delete: false, document: None });
     }
 
-    /// Whether another object of this kind is created together with this one.
+    /// Whether another object of this kind is created in the same commit as the object of this write.
     pub fn makes(&self, known: Known) -> bool {
         if self.admitted.besides.is_empty() {
             return false;
@@ -226,7 +226,8 @@ impl<'a> Attributes<'a> {
         entries.filter(|entry| finder.find(&entry.json()).is_some()).map(|entry| entry.document()).collect()
     }
 
-    /// Writes the status of another object together with this one, if the other object has not changed.
+    /// Writes the status of another object in the same commit as the object of this write. If the other object changes
+    /// before the commit, the request is judged again.
     pub(super) fn write_beside(
         &mut self,
         known: Known,

@@ -13,7 +13,7 @@ pub struct Call {
     /// The webhook's `clientConfig`.
     pub client: Value,
     pub timeout_seconds: u64,
-    /// The version of the AdmissionReview.
+    /// The `apiVersion` of the AdmissionReview, which ends with `/v1` or `/v1beta1`.
     pub api_version: String,
     /// The review's `request` without the objects. All webhooks that are called for one write share the objects' JSON.
     pub request: Value,
@@ -22,8 +22,8 @@ pub struct Call {
 }
 
 impl Call {
-    /// The AdmissionReview in pieces. Hundreds may be in flight at once; sharing keeps one copy of the objects in
-    /// memory.
+    /// The body of the AdmissionReview, in pieces that follow one another. Hundreds of calls may be in flight at once.
+    /// They share the pieces with the objects, so that memory contains only one copy of the objects.
     pub fn review(&self) -> Vec<Bytes> {
         let Self { api_version, request, .. } = self;
         let about = request.to_string();
@@ -43,8 +43,9 @@ pub struct Bucket {
     /// The index of the limit in the plug-in's configuration.
     pub limit: usize,
     pub key: String,
-    /// Tokens that are added per second, and the maximum number of tokens.
+    /// The number of tokens that are added per second.
     pub per_second: u32,
+    /// The maximum number of tokens that the rate limiter has at one time.
     pub burst: u32,
     /// The maximum number of rate limiters that the engine stores for this limit.
     pub keys_max: usize,

@@ -4,7 +4,7 @@ use crate::merge::json::from_root;
 use holdfast_value::Value;
 use std::collections::BTreeMap;
 
-/// The fields that a JSON patch sets. An appended list item gets its index.
+/// The fields that a JSON patch sets. The pointer to an appended list item ends with the index of the item.
 pub(super) fn of_patch(object: &Value, patch: &Value) -> Vec<String> {
     let mut added: BTreeMap<String, usize> = BTreeMap::new();
     let operations = patch.as_array().into_iter().flatten();
@@ -48,7 +48,7 @@ fn below(object: &Value, configuration: &Value, path: String, found: &mut Vec<St
     }
 }
 
-/// Whether a value contains all parts of another value.
+/// Whether `value` contains everything that `wanted` contains.
 fn says(value: &Value, wanted: &Value) -> bool {
     match (value, wanted) {
         (Value::Object(fields), Value::Object(wanted)) => {

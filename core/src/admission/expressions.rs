@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 /// The cost limit for one evaluation of an expression.
 pub const CALL_COST_MAX: u64 = 1_000_000;
 
-/// An expression, compiled on first use.
+/// A CEL expression of a webhook or policy. It is compiled when it is first evaluated.
 pub struct Expression {
     pub text: String,
     program: OnceLock<Result<Program, String>>,
@@ -57,7 +57,8 @@ impl Known {
 /// The values of the variables of an expression.
 #[derive(Clone)]
 pub struct Scope<'a> {
-    /// `object`, `oldObject`, `request`, `namespaceObject`, `authorizer`, `authorizer.requestResource`.
+    /// The values of `object`, `oldObject`, `request`, `namespaceObject`, `authorizer` and
+    /// `authorizer.requestResource`, in this order.
     pub fixed: [Value<'a>; 6],
     pub parameters: Option<Value<'a>>,
     pub variables: Option<Value<'a>>,
@@ -130,7 +131,7 @@ impl fmt::Display for Fault {
 }
 
 impl Fault {
-    /// The error without the expression.
+    /// The message of the error. If the evaluation failed, the message does not contain the expression.
     pub fn cause(&self) -> String {
         match self {
             Self::Evaluation { error, .. } => error.to_string(),

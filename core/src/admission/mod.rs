@@ -1,9 +1,9 @@
 //! Admission: changes, refusals and warnings of a write in addition to the rules of its kind.
 //!
-//! Start at [`plugins::PLUGINS`], the table of plug-ins in order, and at [`Attributes`], their view of a write. The
-//! enabled plug-ins ([`Admission`]) form a chain that runs twice for a write: the mutating half on the client's object,
-//! the validating half on the object that would be stored. A plug-in is a pair of functions over a snapshot; its calls
-//! to the outside (webhooks) are effects of the pipeline.
+//! Start at [`plugins::PLUGINS`], the table of plug-ins in the order in which they run, and at [`Attributes`], the
+//! plug-ins' view of a write. The enabled plug-ins ([`Admission`]) form a chain that runs twice for a write: the
+//! mutating half on the client's object, the validating half on the object that would be stored. A plug-in is a pair of
+//! functions over a snapshot; its calls to the outside (webhooks) are effects of the pipeline.
 
 mod asked;
 mod attributes;

@@ -43,7 +43,7 @@ pub struct Admitted {
     pub told: Told,
     /// Writes of other objects that must be made together with this one, such as a quota's usage.
     pub besides: Vec<Write>,
-    /// Changes that webhooks and policies made.
+    /// The fields of the object that webhooks and policies set.
     pub changes: Vec<ChangedBy>,
 }
 
@@ -63,7 +63,7 @@ pub struct Asked {
     /// The webhooks or policies that were called after the last change.
     before: BTreeSet<String>,
     due: BTreeSet<String>,
-    /// The object at the end of the last round.
+    /// The object at the end of the last round of these webhooks or policies.
     left: Option<Value>,
 }
 
@@ -103,7 +103,7 @@ pub struct Told {
     pub operation: Option<Operation>,
     pub timings: Vec<Timing>,
     pub observations: Vec<Observation>,
-    /// The time until the write was durable.
+    /// The number of nanoseconds that the log took to make the write durable.
     pub storage_nanos: u64,
 }
 
@@ -170,10 +170,10 @@ pub enum Half {
     Validating,
 }
 
-/// The run of one plug-in.
+/// How long one plug-in, or one half of admission, ran for one write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// The index of the plug-in in the table; `None` for the whole half.
+    /// The index of the plug-in in the table of plug-ins; `None` for the whole half.
     pub plugin: Option<u8>,
     pub half: Half,
     pub is_rejected: bool,
@@ -235,7 +235,7 @@ pub enum End {
     Failed {
         is_ignored: bool,
     },
-    /// The webhook's answer cannot be used.
+    /// The webhook answered, but its answer cannot be used.
     Unusable,
 }
 
@@ -248,8 +248,10 @@ pub(crate) struct Pauses([Option<Box<Pause>>; 2]);
 /// webhooks before it.
 #[derive(Debug, Clone)]
 pub struct Pause {
-    /// The version of the state, and the object at the start of the round. If either differs, the pause is not used.
+    /// The version of the state at the pause. If judging resumes with another version of the state, the pause is not
+    /// used.
     pub(super) version: Offset,
+    /// The object at the start of the round. If the round starts with another object, the pause is not used.
     pub(super) begun: Arc<Value>,
     /// The index of the webhook being called.
     pub(super) at: usize,

@@ -100,11 +100,11 @@ pub struct Webhook {
     pub client: Value,
     pub matching: Matching,
     pub conditions: Vec<Condition>,
-    /// The failure policy is Ignore.
+    /// Whether the failure policy is Ignore.
     pub is_ignored: bool,
     /// Whether the webhook is called again if the object changes after its call.
     pub is_reinvoked: bool,
-    /// The webhook has no side effects, at least in dry runs.
+    /// Whether the webhook has no side effects, at least in dry runs, so that it may be called for a dry run.
     pub takes_dry_runs: bool,
     pub timeout_seconds: u64,
     /// The AdmissionReview version that the webhook gets.
@@ -129,7 +129,7 @@ pub struct Policy {
     pub conditions: Vec<Condition>,
     pub is_ignored: bool,
     pub is_reinvoked: bool,
-    /// `apiVersion` and `kind` of its parameters.
+    /// The `apiVersion` and `kind` of the policy's parameters; `None` if the policy has no parameters.
     pub parameters: Option<(String, String)>,
     /// The variables: name and expression. Each expression can use the variables before it.
     pub variables: Vec<(String, Expression)>,

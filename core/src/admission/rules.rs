@@ -12,7 +12,7 @@ pub struct Rule {
     versions: Vec<String>,
     pub(super) resources: Vec<String>,
     scope: String,
-    /// The object names; empty for all names.
+    /// The names of the objects that the rule matches; empty if the rule matches objects of every name.
     names: Vec<String>,
 }
 
@@ -78,7 +78,7 @@ impl Matching {
     pub fn new(holder: &Value, rules: Vec<Rule>, excluded: Vec<Rule>) -> Matching {
         let selector = |field: &str| match &holder[field] {
             Value::Null => LabelSelector::everything(),
-            // Validation has accepted the selector, so it parses.
+            // Validation has accepted the selector, so the selector parses.
             selector => LabelSelector::from_object(selector).unwrap_or_else(|_| LabelSelector::everything()),
         };
         Matching {
@@ -100,7 +100,7 @@ pub(super) fn resources_of(rules: &[Rule]) -> BTreeSet<String> {
     rules.iter().flat_map(|rule| rule.resources.iter()).map(|resource| plural(resource)).collect()
 }
 
-/// `pods/status` becomes `pods`.
+/// The resource without a subresource: `pods` for `pods/status`.
 fn plural(resource: &str) -> String {
     resource.split('/').next().unwrap_or(resource).to_owned()
 }

@@ -6,15 +6,16 @@ use holdfast_value::Value;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// The chain: the enabled plug-ins in order, and their configuration.
+/// The chain: the enabled plug-ins in the order in which they run, and their configuration.
 #[derive(Debug, Clone)]
 pub struct Admission {
-    // Invariant: the plug-ins are in the order of the table. The number is the index in the table.
+    // Invariant: the plug-ins are in the order of the table [`PLUGINS`]. The number is the index of the plug-in in that
+    // table.
     plugins: Vec<(u8, &'static Plugin)>,
     pub configuration: Configuration,
     /// The disabled feature gates that plug-ins check.
     pub gates_off: BTreeSet<&'static str>,
-    /// The plug-ins that got a configuration.
+    /// The names of the plug-ins that got a configuration.
     configured: Vec<&'static str>,
 }
 
@@ -23,7 +24,8 @@ pub struct Admission {
 pub struct Choice {
     pub enabled: Vec<String>,
     pub disabled: Vec<String>,
-    /// If set, exactly these plug-ins are enabled. This is the older option.
+    /// If set, exactly these plug-ins are enabled. This is kube-apiserver's older option, which excludes the newer
+    /// lists `enabled` and `disabled`.
     pub only: Option<Vec<String>>,
     /// Default plug-ins that are disabled here unless `enabled` names them.
     pub left_out: &'static [&'static str],
@@ -39,7 +41,8 @@ pub enum ConfigurationFault {
     Overlap {
         plugins: Vec<String>,
     },
-    /// The older option was used together with the newer options.
+    /// The operator used the older option ([`Choice::only`]) together with a newer option ([`Choice::enabled`] or
+    /// [`Choice::disabled`]).
     Mixed,
     /// A fault in a plug-in's configuration.
     Plugin {
@@ -67,7 +70,7 @@ impl Admission {
         Self { plugins, configuration: Configuration::default(), gates_off: BTreeSet::new(), configured: Vec::new() }
     }
 
-    /// The chain for the operator's choice, or all faults in it.
+    /// The chain for the operator's choice, or all faults in the choice.
     pub fn chosen(choice: &Choice) -> Result<Self, Vec<ConfigurationFault>> {
         let Choice { enabled, disabled, only, left_out } = choice;
         let mut faults = Vec::new();
@@ -99,7 +102,7 @@ impl Admission {
         }))
     }
 
-    /// The chain without these plug-ins.
+    /// The chain without the plug-ins that have these names.
     pub fn without(mut self, names: &[&str]) -> Self {
         self.plugins.retain(|(_, plugin)| !names.contains(&plugin.name));
         self

@@ -12,7 +12,7 @@ use crate::stamp::Stamp;
 use crate::state::State;
 use holdfast_value::{Value, json};
 
-/// The only condition of an APIService.
+/// The type of the only condition that an APIService has.
 pub const TYPE: &str = "Available";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Condition {
     }
 }
 
-/// Checks the Service and its endpoints.
+/// Determines, from the state alone, whether the Service behind an APIService exists and has a ready endpoint.
 pub fn check(state: &State, slices: &Slices, service: &ApiService) -> Finding {
     let Some(Backend { namespace, name, port, .. }) = &service.backend else {
         return Finding::Known(Condition::local());
@@ -75,7 +75,8 @@ pub fn check(state: &State, slices: &Slices, service: &ApiService) -> Finding {
     Finding::Ask
 }
 
-/// The step that writes the condition; `None` if the status already has it.
+/// The step that writes the condition into the status of the APIService; `None` if the status already has the
+/// condition.
 pub fn report(state: &State, name: &str, condition: &Condition, stamp: Stamp) -> Option<Step> {
     let (kind, version) = kind(state)?;
     let Value::Object(mut document) = state.get(kind, name)?.document() else { return None };

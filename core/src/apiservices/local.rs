@@ -1,8 +1,9 @@
 //! The APIServices of the group versions that this server itself serves: built-in group versions, and group versions of
 //! CustomResourceDefinitions.
 //!
-//! At the start all APIServices are compared. Later each event affects only the group versions that it changes, so that
-//! the cost of a definition does not depend on the number of other definitions.
+//! When the server starts, all APIServices are compared with the group versions that the server serves. Later each
+//! event affects only the group versions that it changes, so that the cost of a definition does not depend on the
+//! number of other definitions.
 
 use super::{GROUP, GroupVersion, kind, write};
 use crate::kinds::{self, known, registry};
@@ -13,13 +14,16 @@ use crate::state::State;
 use holdfast_value::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The label of an APIService that the server manages: `onstart`, or `true` for always.
+/// The label of an APIService that the server manages. With the value `onstart`, the server corrects the APIService
+/// only when the server starts; with `true`, always.
 pub const LABEL: &str = "kube-aggregator.kubernetes.io/automanaged";
 const ON_START: &str = "onstart";
 const ALWAYS: &str = "true";
-/// Priorities of custom resource groups. The priorities sort these groups behind the built-in groups.
+/// The group priority and the version priority of custom resource groups. These priorities sort the custom groups
+/// behind the built-in groups.
 const CUSTOM_PRIORITIES: (i64, i64) = (1000, 100);
-/// Priorities of the aggregator's own group. The group is always first, and has no APIService.
+/// The group priority and the version priority of the aggregator's own group, which is always first and has no
+/// APIService.
 pub const OWN_PRIORITIES: (i64, i64) = (20_000, 10);
 
 /// The group versions that CustomResourceDefinitions serve. Events keep this index up to date.
@@ -60,7 +64,7 @@ impl Custom {
     }
 }
 
-/// The versions that a definition serves.
+/// The group versions that a CustomResourceDefinition serves.
 fn served_by(definition: &Value) -> BTreeSet<GroupVersion> {
     let group = definition.pointer("/spec/group").and_then(Value::as_str).unwrap_or_default();
     let versions = definition.pointer("/spec/versions").and_then(Value::as_array);
@@ -68,12 +72,12 @@ fn served_by(definition: &Value) -> BTreeSet<GroupVersion> {
     served.filter_map(|version| version["name"].as_str()).map(|name| GroupVersion::new(group, name)).collect()
 }
 
-/// Group and version priority of a built-in group version.
+/// The group priority and the version priority of a built-in group version; `None` for other group versions.
 pub fn built_in(served: &GroupVersion) -> Option<(i64, i64)> {
     kinds::priorities(&served.group, &served.version)
 }
 
-/// The priorities of a group version, unless its APIService sets other priorities.
+/// The group priority and the version priority of a group version, unless its APIService sets other priorities.
 pub fn priorities(served: &GroupVersion) -> (i64, i64) {
     if served.group == GROUP {
         return OWN_PRIORITIES;

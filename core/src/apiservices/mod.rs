@@ -21,9 +21,9 @@ use base64::engine::general_purpose::STANDARD;
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// The server writes as this user.
+/// The name of the user as whom the server writes APIServices and the ConfigMap of [`trust`].
 pub const USER: &str = "system:apiserver";
-/// The field manager of these writes.
+/// The field manager with which the server writes these objects.
 const MANAGER: &str = "kube-apiserver";
 pub const GROUP: &str = "apiregistration.k8s.io";
 
@@ -42,7 +42,7 @@ pub struct ApiService {
     pub version_priority: i64,
     /// `None` if this server serves the group version itself.
     pub backend: Option<Backend>,
-    /// The status of its `Available` condition.
+    /// Whether the APIService's condition `Available` is true.
     pub available: bool,
 }
 
@@ -108,12 +108,13 @@ impl ApiService {
     }
 }
 
-/// The kind APIService.
+/// The kind APIService, and the index of the version that the server uses; `None` if the registry of a test lacks the
+/// kind.
 pub fn kind(state: &State) -> Option<(KindId, usize)> {
     state.registry.known(known::API_SERVICE)
 }
 
-/// A write by the server itself.
+/// A step that writes an object as the user [`USER`].
 pub(crate) fn write(target: Target, verb: Verb, document: Option<&Document>) -> Step {
     let bytes = document.map(encode::document).unwrap_or_default();
     let user = Arc::new(User::new(USER, &[PRIVILEGED_GROUP]));

@@ -6,7 +6,7 @@ use crate::state::{Entry, State};
 use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How a Service is reached.
+/// Which of a Service's addresses the server connects to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Routing {
     /// The Service's cluster IP is used, because this machine routes Service traffic.
@@ -75,7 +75,7 @@ fn object(state: &State, known: Known, namespace: &str, name: &str) -> Option<Va
     state.get(kind, &meta::key(Some(namespace), name)).map(|entry| entry.document())
 }
 
-/// The name of a port of the Service. The name may be empty.
+/// The name of the Service's port with this number; `None` if the Service has no such port. The name may be empty.
 pub fn port_name(service: &Value, port: u16) -> Option<String> {
     let ports = service.pointer("/spec/ports").and_then(Value::as_array);
     let found = ports.into_iter().flatten().find(|found| found["port"] == port)?;

@@ -12,7 +12,7 @@ use holdfast_value::{Map, Value, json};
 pub const NAMESPACE: &str = "kube-system";
 pub const NAME: &str = "extension-apiserver-authentication";
 
-/// The content of the ConfigMap.
+/// The data that the server publishes in the ConfigMap.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trust {
     /// PEM certificates of the CAs for client certificates; empty if there are none.
@@ -36,7 +36,8 @@ pub struct FrontProxy {
 const CLIENT_AUTHORITIES: &str = "client-ca-file";
 const PROXY_AUTHORITIES: &str = "requestheader-client-ca-file";
 
-/// The step that writes the ConfigMap; `None` if it is up to date. Certificates that other servers wrote stay.
+/// The step that writes the ConfigMap; `None` if the ConfigMap is up to date. Certificates that other servers wrote
+/// stay.
 pub fn plan(state: &State, trust: &Trust) -> Option<Step> {
     let (kind, version) = state.registry.known(known::CONFIG_MAP)?;
     let target =

@@ -11,7 +11,7 @@ const READING: [&str; 3] = ["get", "list", "watch"];
 /// The maximum number of bytes of one line.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// The policy in one line.
+/// The policy in one line of a policy file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Policy {
     user: String,
@@ -23,18 +23,18 @@ struct Policy {
     path: String,
 }
 
-/// All policies, indexed by user and group.
+/// All policies of a policy file, indexed by user and group.
 #[derive(Debug, Default)]
 pub struct Policies {
     lines: Vec<Policy>,
     by_user: BTreeMap<String, Vec<usize>>,
     by_group: BTreeMap<String, Vec<usize>>,
-    /// Whether any line lacks a version.
+    /// Whether any line of the file lacks an `apiVersion`.
     pub has_unversioned: bool,
 }
 
 impl Policies {
-    /// Parses a file; `name` is its name in error messages.
+    /// Parses a policy file; `name` is the file's name in error messages.
     pub fn read(name: &str, text: &str) -> Result<Policies, String> {
         let (mut policies, mut faults) = (Policies::default(), Vec::new());
         for (at, line) in text.lines().enumerate() {
@@ -159,7 +159,7 @@ impl Policy {
         Ok(policy.of_known_users())
     }
 
-    /// `*` means all authenticated users.
+    /// Turns a policy for the user `*` or the group `*` into a policy for all authenticated users.
     fn of_known_users(mut self) -> Policy {
         if self.user == "*" || self.group == "*" {
             self.group = EVERYBODY.into();

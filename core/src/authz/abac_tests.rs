@@ -114,7 +114,7 @@ fn bad_lines_are_told_by_number() {
     assert_eq!(Policies::read("f", &long).map(|_| ()), Err("error reading policy file f: line 1 is too long".into()));
 }
 
-/// Only the lines about the user of a request are examined.
+/// Only the lines about the user of a request are examined, so all other lines of a large file cost nothing.
 #[test]
 fn large_files_cost_nothing_for_those_they_are_not_about() {
     let mut text = String::new();

@@ -7,14 +7,14 @@ use imbl::OrdMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The rules of one document.
+/// The rules of one ClusterRole document.
 pub type RuleBlock = Arc<[PolicyRule]>;
 
-/// A ClusterRole in the index.
+/// A ClusterRole, as the RBAC index stores it.
 #[derive(Debug, Clone)]
 pub struct ClusterRole {
     pub labels: BTreeMap<String, String>,
-    /// The rules in the document.
+    /// The rules in the ClusterRole's document.
     pub written: RuleBlock,
     /// The selectors of the roles that this role aggregates, if it aggregates roles; `written` is then only a copy of
     /// the aggregated rules.

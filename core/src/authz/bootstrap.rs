@@ -146,7 +146,7 @@ fn document(kind: &str, namespace: Option<&str>, name: &str) -> Value {
     json!({"apiVersion": format!("{GROUP}/v1"), "kind": kind, "metadata": metadata})
 }
 
-/// Existing labels and annotations stay.
+/// Adds the labels and annotations of `wanted` that the object lacks. Existing labels and annotations stay.
 fn add_missing_metadata(result: &mut Value, wanted: &Value) {
     for part in ["labels", "annotations"] {
         let Some(wanted) = wanted.get("metadata").and_then(|metadata| metadata.get(part)?.as_object()) else {

@@ -30,7 +30,7 @@ pub fn bootstrap_objects() -> Vec<Value> {
     documents
 }
 
-/// Only the flow schemas and priority levels.
+/// The flow schemas and priority levels among the bootstrap objects.
 pub fn flow_control_objects() -> Vec<Value> {
     table::blocks(FLOW_CONTROL).iter().map(flow_control).collect()
 }

@@ -79,7 +79,7 @@ impl Way {
         })
     }
 
-    /// Mode and name for metrics: only webhooks have their own names.
+    /// The mode and the name of the authorizer in metrics. Only webhooks have names of their own.
     fn named(&self) -> Option<(Mode, String)> {
         let mode = self.mode()?;
         let name = match self {
@@ -123,18 +123,18 @@ impl Chain {
     }
 }
 
-/// The chain with one state of the cluster.
+/// The chain, and the data of one state of the cluster that its authorizers read.
 #[derive(Debug, Clone, Copy)]
 pub struct Authorizer<'a> {
     pub chain: &'a Arc<Chain>,
     pub rbac: &'a RbacIndex,
     /// The graph for the Node authorizer; `None` if the chain has no such authorizer.
     pub nodes: Option<&'a NodeGraph>,
-    /// The webhooks' answers so far, and the questions that stay open.
+    /// The webhooks' answers so far, and the questions to webhooks that have no answer yet.
     pub consulted: &'a Consulted,
 }
 
-/// The decision of the chain.
+/// The decision of the chain about one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judged {
     pub verdict: Verdict,

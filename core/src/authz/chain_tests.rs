@@ -141,7 +141,7 @@ fn conditions_keep_webhooks_from_being_asked() {
     assert_eq!(judged(&["true", "request.user == 'joe'", "'dev' in request.groups"]), (true, 1, vec![]));
     assert_eq!(judged(&["has(request.resourceAttributes)"]), (false, 0, vec![false]));
     assert_eq!(judged(&["request.resourceAttributes.namespace != 'a'"]), (false, 0, vec![true]));
-    // A false condition outweighs a condition whose evaluation failed.
+    // A false match condition outweighs a match condition whose evaluation failed, so the webhook is passed over.
     let both = ["request.resourceAttributes.namespace != 'a'", "has(request.resourceAttributes)"];
     assert_eq!(judged(&both), (false, 0, vec![false]));
     let (failed, _) = ask(&both[..1], OnFailure::Deny);

@@ -8,16 +8,17 @@ use std::ops::ControlFlow;
 /// many parts of all rules together are checked, plus `PARTS_A_TEXT` for each text in the rules. Unchecked parts count
 /// as not granted.
 const PARTS_MIN: usize = 50_000;
+/// The number of additional parts that are checked for each text in the rules.
 const PARTS_A_TEXT: usize = 4;
 /// The maximum number of missing parts that are reported.
 const MISSING_MAX: usize = 1_000;
 
-/// The parts that are not granted.
+/// The parts that a check found not to be granted.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Missing {
-    /// Each rule grants one part.
+    /// The missing parts, each as a rule that grants only this part.
     pub rules: Vec<PolicyRule>,
-    /// The check or the report was cut, so more may be missing.
+    /// Whether the check or the report was cut, so that further parts may be missing.
     pub is_cut: bool,
 }
 
@@ -94,7 +95,7 @@ mod tests {
         }
     }
 
-    /// Comparing each rule with every other rule would take too long.
+    /// Comparing each rule with every other rule would take too long, so the check must find rules by an index.
     #[test]
     fn many_rules_and_long_ones_are_compared_soon() {
         let numbers = |count: usize| (0..count).map(|number| format!("n{number}")).collect::<Vec<_>>();

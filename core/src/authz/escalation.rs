@@ -68,7 +68,7 @@ impl Grant<'_> {
         self.judged(verb, target).is_allowed()
     }
 
-    /// The authorizers' decision on the user's `verb` on a target.
+    /// The authorizers' decision on whether the user may use `verb` on `target`.
     pub fn judged(&self, verb: &str, target: ResourceTarget<'_>) -> Judged {
         self.authorizer.authorize(self.user, &Attributes::resource(verb, target))
     }
@@ -209,7 +209,7 @@ mod tests {
     use holdfast_value::json;
     use std::sync::Arc;
 
-    /// Finds no kinds and no policies.
+    /// An [`Elsewhere`] that finds no kinds and no policies.
     struct Nowhere;
 
     impl Elsewhere for Nowhere {
@@ -305,7 +305,7 @@ mod tests {
             // A user that may not add an aggregationRule may not remove it either.
             (Some(&gathering), &none, true),
             (Some(&gathering), &empty, true),
-            // Validation refuses these roles.
+            // These roles are allowed here, because validation refuses them.
             (None, &bare, false),
             (None, &empty, false),
             (Some(&none), &empty, false),
@@ -317,7 +317,8 @@ mod tests {
         }
     }
 
-    /// Labels may make other roles aggregate this one, and annotations may have any effect.
+    /// A change of labels or annotations is checked too: labels may make other roles aggregate this role, and
+    /// annotations may have any effect.
     #[test]
     fn every_change_of_a_role_is_judged_but_those_by_which_it_goes() {
         let index = index(json!([]));
@@ -356,7 +357,8 @@ mod tests {
         assert!(missing.starts_with("NotFound") && missing.contains("\"none\""), "{missing}");
     }
 
-    /// A short request may refer to a long role.
+    /// The list of missing permissions in a refusal is limited, because a short request may refer to a role with many
+    /// rules.
     #[test]
     fn the_list_of_what_is_missing_ends() {
         let names: Vec<String> = (0..100).map(|number| format!("name{number}")).collect();

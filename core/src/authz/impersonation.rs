@@ -43,18 +43,18 @@ impl ActingAs {
 /// A mode of impersonation, with its own verbs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// The node on which the caller's pod runs.
+    /// Impersonation of the node on which the caller's pod runs.
     AssociatedNode,
     ArbitraryNode,
     ServiceAccount,
-    /// Users other than nodes and service accounts.
+    /// Impersonation of users other than nodes and service accounts.
     UserInfo,
-    /// The verb `impersonate`, for all users and requests.
+    /// Impersonation of any user for all requests, by the verb `impersonate`.
     Legacy,
 }
 
 impl Mode {
-    /// All modes, in the order in which they are tried.
+    /// All modes, in the order in which an impersonation tries them.
     const ALL: [Mode; 5] =
         [Mode::AssociatedNode, Mode::ArbitraryNode, Mode::ServiceAccount, Mode::UserInfo, Mode::Legacy];
 
@@ -69,7 +69,7 @@ impl Mode {
         }
     }
 
-    /// The verb for audit events, if impersonation is constrained.
+    /// The verb that audit events show for constrained impersonation; `None` for the mode [`Mode::Legacy`].
     pub fn constraint(self) -> Option<&'static str> {
         (self != Mode::Legacy).then(|| self.verb())
     }
@@ -106,7 +106,7 @@ pub fn service_account_of(user: &str) -> Option<(&str, &str)> {
     (names::label(namespace).is_empty() && names::subdomain(name).is_empty()).then_some((namespace, name))
 }
 
-/// The node's name in `system:node:NAME`.
+/// The node's name in the user name `system:node:NAME`; `None` for other user names.
 fn node_of(user: &str) -> Option<&str> {
     user.strip_prefix("system:node:").filter(|name| names::subdomain(name).is_empty())
 }

@@ -67,7 +67,7 @@ fn each_part_is_asked_for() {
         rule("impersonate", "authentication.k8s.io", "userextras/scopes", &["s"]),
         rule("impersonate", "authentication.k8s.io", "uids", &["7"]),
     ];
-    // Each further rule allows one more part, so that the next part is refused.
+    // Each further rule allows one more part of the impersonation, so that the refusal names the next part.
     let cannot = |subject: &str, resource: &str, group: &str| {
         format!(
             "{subject} is forbidden: User \"joe\" cannot impersonate resource \"{resource}\" in API group \"{group}\" at \

@@ -39,7 +39,7 @@ pub(crate) use crate::refusal::quoted;
 use crate::refusal::{Denied, DeniedTarget, Forbidden, Refusal, Subject};
 use crate::select::{FieldSelector, LabelSelector, Operator};
 
-/// The attributes of a request.
+/// The attributes of a request by which authorizers decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attributes<'a> {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, a special verb such
@@ -76,11 +76,11 @@ pub struct Selected {
     pub labels: Vec<Requirement>,
 }
 
-/// One requirement of a selector.
+/// One requirement of a field selector or label selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requirement {
     pub key: String,
-    /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
+    /// How the value is compared: `In`, `NotIn`, `Exists` or `DoesNotExist`.
     pub operator: &'static str,
     pub values: Vec<String>,
 }
@@ -98,7 +98,7 @@ impl Requirement {
 }
 
 impl Selected {
-    /// Parses selectors; an invalid one has no requirements.
+    /// Parses a field selector and a label selector. An invalid selector counts as a selector without requirements.
     pub fn parse(fields: &str, labels: &str) -> Selected {
         let of_field = |requirement: &crate::select::FieldRequirement| Requirement {
             key: requirement.field.clone(),
@@ -111,7 +111,7 @@ impl Selected {
                 Operator::NotIn | Operator::NotEquals => "NotIn",
                 Operator::Exists => "Exists",
                 Operator::DoesNotExist => "DoesNotExist",
-                // Reviews have no such operators.
+                // Access reviews have no operators that compare numbers.
                 Operator::GreaterThan | Operator::LessThan => return None,
             };
             Some(Requirement { key: requirement.key.clone(), operator, values: requirement.values.clone() })
@@ -125,7 +125,7 @@ impl Selected {
         self.fields.is_empty() && self.labels.is_empty()
     }
 
-    /// Whether a field must have this value.
+    /// Whether the selectors require that this field has this value.
     pub fn pins(&self, field: &str, value: &str) -> bool {
         let pins = |own: &Requirement| own.key == field && own.operator == "In" && own.values == [value];
         self.fields.iter().any(pins)

@@ -33,9 +33,9 @@ pub struct RbacIndex {
     cluster_roles: OrdMap<Arc<str>, Arc<ClusterRole>>,
     /// The rules that each ClusterRole grants: its own, or all that it aggregates.
     granted: RoleSet,
-    /// Names of the aggregated ClusterRoles.
+    /// The names of the ClusterRoles that aggregate other ClusterRoles.
     gathering: OrdSet<Arc<str>>,
-    /// Roles by namespace.
+    /// The Roles of each namespace.
     roles: OrdMap<Arc<str>, RoleSet>,
     /// Bindings by namespace; ClusterRoleBindings have an empty namespace.
     scopes: OrdMap<Arc<str>, Scope>,
@@ -103,7 +103,7 @@ pub struct RulesForUser {
     pub rules: Vec<PolicyRule>,
     /// Messages about bindings to missing roles.
     pub errors: Vec<String>,
-    /// The rules exceed [`RULES_BYTES_MAX`].
+    /// Whether the rules exceed [`RULES_BYTES_MAX`], so that some of them are left out.
     pub is_cut: bool,
 }
 
@@ -247,7 +247,7 @@ impl RbacIndex {
         }
     }
 
-    /// The cluster's bindings, then the bindings of the namespace.
+    /// The bindings that apply in a namespace: first the ClusterRoleBindings, then the bindings of the namespace.
     fn scopes_of(&self, namespace: &str) -> impl Iterator<Item = &Scope> {
         let own = (!namespace.is_empty()).then(|| self.scopes.get(namespace)).flatten();
         self.scopes.get("").into_iter().chain(own)

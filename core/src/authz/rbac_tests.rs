@@ -439,7 +439,7 @@ fn rules_are_named_up_to_a_bound_and_each_role_once() {
     let found = index.rules_for(&jane, "work");
     let bytes: usize = found.rules.iter().map(PolicyRule::text_bytes).sum();
     assert!(found.is_cut && bytes <= RULES_BYTES_MAX && found.rules.len() > 10, "{bytes}");
-    // The messages about missing roles are within the limit, too.
+    // The messages about missing roles count towards [`RULES_BYTES_MAX`], too.
     for number in 0..20_000 {
         let name = format!("a{number}");
         index.put(RoleKind::RoleBinding, "work", &name, &binding("Role", &name, subject.clone()));

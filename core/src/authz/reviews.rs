@@ -68,7 +68,7 @@ pub fn token_review(body: &Value, reviewed: Result<(&User, &[String]), &str>) ->
     Ok(with_status(body, status))
 }
 
-/// A user as `userInfo`.
+/// The user in the form of the API's `userInfo`.
 pub fn user_info(user: &User) -> Value {
     let mut info = Map::new();
     if !user.name.is_empty() {
@@ -237,7 +237,7 @@ fn selected_of(resource: &Value) -> (Selected, Vec<String>) {
     (selected, unread)
 }
 
-/// Field selectors compare one value.
+/// Whether the requirement fits a field selector, which compares a field with one value.
 fn is_field_requirement(requirement: &Requirement) -> bool {
     matches!(requirement.operator, "In" | "NotIn") && requirement.values.len() == 1
 }
@@ -287,7 +287,7 @@ fn rules_status(user: &User, namespace: &str, authorizer: &Authorizer<'_>) -> Va
     status
 }
 
-/// The user in a review.
+/// The user whose permissions a review asks about.
 fn user_of(spec: &Value) -> User {
     let texts = |value: &Value| {
         let items = value.as_array().into_iter().flatten();

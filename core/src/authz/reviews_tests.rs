@@ -1,4 +1,4 @@
-//! Tables for the review kinds.
+//! Tables of access reviews, each with its expected answer.
 
 use super::*;
 use crate::authz::chain::{Chain, Way};

@@ -1,4 +1,4 @@
-//! Names of RBAC kinds: a binding names its role's kind independently of the served kinds.
+//! The names of the RBAC kinds. A binding names the kind of its role by these names, whatever kinds are served.
 
 /// The group of roles and bindings.
 pub const GROUP: &str = "rbac.authorization.k8s.io";

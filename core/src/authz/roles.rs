@@ -8,9 +8,9 @@ use imbl::OrdMap;
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
-/// Up to this many rules, with up to this many texts together, are searched without an index, because an index would be
-/// no faster.
+/// The maximum number of rules that are searched without an index, because an index would be no faster.
 const RULES_WALKED: usize = 16;
+/// The maximum number of texts in rules that are searched without an index.
 const TEXTS_WALKED: usize = 256;
 
 /// The rules of a role, from one document or aggregated from many.
@@ -30,7 +30,7 @@ impl Rules {
         Rules { blocks: blocks.into(), is_short, index: OnceLock::new() }
     }
 
-    /// Whether these rules come from the same documents.
+    /// Whether these rules come from the same documents as `blocks`.
     pub fn is_of(&self, blocks: &[RuleBlock]) -> bool {
         self.blocks.len() == blocks.len() && self.blocks.iter().zip(blocks).all(|(own, other)| Arc::ptr_eq(own, other))
     }
@@ -187,7 +187,7 @@ mod tests {
         Part::Resource { verb, group: "", resource: "pods", subresource: None, name: Some("a") }
     }
 
-    /// The number of roles examined does not grow with the number of roles.
+    /// The number of roles that a look-up examines does not grow with the number of roles in the set.
     #[test]
     fn a_look_among_many_roles_costs_as_much_as_among_few() {
         let mut set = RoleSet::default();
@@ -201,7 +201,7 @@ mod tests {
             true
         });
         assert_eq!((found.map(|name| &**name), asked), (Some("r500"), 1));
-        // Writing a role repeatedly leaves no garbage.
+        // The segments do not collect old versions of a role that is written repeatedly.
         for _ in 0..5_000 {
             set.put("r1", rules(&["list"]));
         }

@@ -22,7 +22,8 @@ pub enum Part<'a> {
     Resource {
         verb: &'a str,
         group: &'a str,
-        /// In any of these fields `*` means everything, which only a rule with `*` grants.
+        /// In `verb`, `group`, `resource` and `subresource`, `*` means everything. Only a rule with `*` grants such a
+        /// part.
         resource: &'a str,
         subresource: Option<&'a str>,
         /// `None` for objects of any name, which only a rule without names grants.
@@ -35,7 +36,7 @@ pub enum Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// The part that a request needs.
+    /// The part that a rule must grant to allow the request.
     pub fn needed(attributes: &Attributes<'a>) -> Part<'a> {
         let verb = attributes.verb;
         match &attributes.target {
@@ -50,8 +51,8 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Whether an entry of a rule's resources matches: `*` is every resource and subresource, `*/scale` that
-    /// subresource of every resource.
+    /// Whether `own`, an entry of a rule's resources, matches this part: `*` is every resource and subresource,
+    /// `*/scale` is the subresource `scale` of every resource.
     pub(super) fn is_resource(&self, own: &str) -> bool {
         let Part::Resource { resource, subresource, .. } = *self else { return false };
         if own == "*" {
@@ -63,7 +64,7 @@ impl<'a> Part<'a> {
         head.is_some_and(|head| head == "*" || head == resource)
     }
 
-    /// The part as a rule.
+    /// A rule that grants exactly this part.
     pub(super) fn to_rule(self) -> PolicyRule {
         let one = |text: &str| vec![text.to_owned()];
         match self {

@@ -30,16 +30,20 @@ struct Entry {
     part: u32,
 }
 
-/// The kind of an entry, hashed into its key.
+/// The kind of an entry is hashed into its key. An entry of this kind stands for one part that a rule grants on
+/// resources.
 const EXACT: u64 = 1;
+/// An entry of a rule that is indexed by its resources alone.
 const WIDE: u64 = 2;
+/// An entry of a URL without `*`.
 const PATH: u64 = 3;
+/// An entry of a URL that ends with `*`.
 const PREFIX: u64 = 4;
-/// Represents the name in a rule without names.
+/// Stands for the name in the key of a rule without names.
 const ANY_NAME: u64 = 5;
 
 impl RuleIndex {
-    /// Rules are numbered in order.
+    /// Builds the index. The rules are numbered from 0 in their order.
     pub fn new<'a>(rules: impl Iterator<Item = &'a PolicyRule>) -> RuleIndex {
         let mut entries = Vec::new();
         let mut wide = BTreeMap::new();
@@ -263,7 +267,7 @@ fn hash_resource(resource: &str, subresource: Option<&str>) -> u64 {
     }
 }
 
-/// A text in pieces has the same hash as the whole.
+/// The hash of the text that the pieces make together.
 fn hash(pieces: &[&str]) -> u64 {
     let mut hasher = DefaultHasher::new();
     pieces.iter().for_each(|piece| hasher.write(piece.as_bytes()));

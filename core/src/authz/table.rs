@@ -46,7 +46,7 @@ pub(super) fn blocks(table: &str) -> Vec<Block> {
 }
 
 impl RuleLine {
-    /// The tables are part of the program: a malformed line is a bug.
+    /// Parses a rule. The tables are part of the program, so a malformed rule is a bug and panics.
     pub fn parse(words: &[String]) -> Self {
         let mut out = Self { verbs: list(&words[0]), ..Self::default() };
         let mut rest = words[1..].iter();

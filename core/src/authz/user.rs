@@ -1,11 +1,11 @@
-//! Users.
+//! Authenticated users.
 
 use std::collections::BTreeMap;
 
 /// Members of this group may do everything. The authorizers are not asked.
 pub const PRIVILEGED_GROUP: &str = "system:masters";
 
-/// An authenticated user. The requests of a connection share it in an `Arc`.
+/// An authenticated user. The requests of a connection share their user in an `Arc`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct User {
     pub name: String,

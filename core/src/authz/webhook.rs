@@ -14,7 +14,8 @@ use std::sync::LazyLock;
 
 /// The cost limit of one match condition.
 const CONDITION_COST_MAX: u64 = 1_000_000;
-/// Answers to larger questions are not cached, because users choose the size of their questions.
+/// The maximum number of bytes of a question whose answer is cached. The limit is needed because users choose the size
+/// of their questions.
 const KEPT_BYTES_MAX: usize = 10_000;
 
 /// A webhook in the chain. The engine finds its connection by name.
@@ -42,7 +43,7 @@ impl OnFailure {
     }
 }
 
-/// Whether a webhook is asked.
+/// Whether a webhook is asked about a request.
 pub(super) enum Concern {
     Asked(Question),
     NotAsked,
@@ -50,7 +51,7 @@ pub(super) enum Concern {
     Unknown(String),
 }
 
-/// A question to a webhook.
+/// A question to an authorization webhook about one request.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Question {
     pub webhook: String,
@@ -102,12 +103,12 @@ impl Consulted {
         answer
     }
 
-    /// Takes the open questions.
+    /// Removes and returns the open questions.
     pub fn take_open(&self) -> Vec<Question> {
         self.0.open.take()
     }
 
-    /// Whether any question is open.
+    /// Whether any question has no answer.
     pub fn is_open(&self) -> bool {
         !self.0.open.borrow().is_empty()
     }

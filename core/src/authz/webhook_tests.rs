@@ -1,4 +1,4 @@
-//! The questions to authorization webhooks.
+//! Tests the questions to authorization webhooks.
 
 use super::*;
 use crate::authz::{Requirement, ResourceTarget};

@@ -11,10 +11,10 @@ use holdfast_value::{Map, Value};
 /// The tag at the beginning of every CBOR value in the store.
 pub const MAGIC: [u8; 3] = [0xd9, 0xd9, 0xf7];
 
-/// The maximum number of values. One byte can encode a value, which takes many times as much memory.
+/// The maximum number of values in one document. One byte can encode a value, which takes many times as much memory.
 const VALUES_MAX: usize = 1_000_000;
 
-/// Decodes the document after the tag.
+/// Decodes the document that follows the tag [`MAGIC`]; `bytes` begin after the tag.
 pub fn value(bytes: &[u8]) -> Result<Value, String> {
     let mut reader = Reader { decoder: Decoder::from(bytes), depth: 0, values: 0 };
     let header = reader.pull()?;

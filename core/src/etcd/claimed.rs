@@ -8,7 +8,7 @@ use crate::object::meta::{fields_mut, metadata_mut};
 use crate::stamp::Stamp;
 use holdfast_value::json;
 
-/// The key of an address.
+/// The key of the IPAddress object of an address.
 pub fn address_key(keys: &Keys, address: &str) -> String {
     match kind() {
         Some(kind) => keys.of(kind, address),

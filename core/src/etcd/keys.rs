@@ -11,7 +11,7 @@ pub struct Keys {
     root: String,
 }
 
-/// The meaning of a key.
+/// What is stored under a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place<'k> {
     /// An object. Its key within the kind is `namespace/name`, or only the name.
@@ -105,7 +105,7 @@ impl Keys {
         found
     }
 
-    /// Determines what a key means.
+    /// Determines what is stored under a key.
     pub fn place<'k>(&self, registry: &Registry, key: &'k [u8]) -> Result<Place<'k>, Fault> {
         let fault = |problem: &str| Fault::new(key, problem);
         let Ok(text) = std::str::from_utf8(key) else { return Err(fault("the key is not valid UTF-8")) };

@@ -1,8 +1,8 @@
 //! The keys and values of an etcd that Holdfast's servers share with each other and with kube-apiserver.
 //!
 //! [`Keys`] maps objects to keys and back. [`read`] converts a value, in any encoding and version, to a document in the
-//! hub version; [`write()`] converts back. Values here are not encrypted: they are decrypted before they are read, and
-//! encrypted after they are written.
+//! hub version; [`write()`] converts back. The values of this module are not encrypted: the caller decrypts them before
+//! they are read, and encrypts them after they are written.
 //!
 //! Any program may have written to the store. A value that cannot be read is a [`Fault`] that names its key. Detecting
 //! the fault takes time in proportion to the value's size.

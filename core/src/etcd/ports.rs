@@ -15,14 +15,14 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// A range whose ports are all free.
+    /// The ports from `first` to `last`, all of them free.
     pub fn free((first, last): (u16, u16)) -> Ports {
         let count = usize::from(last.saturating_sub(first)) + 1;
         Ports { first, last, bits: vec![0; count.div_ceil(8)] }
     }
 
-    /// Reads the bitmap of a range. A bitmap of another range is a fault, because the servers then have different
-    /// values of `--service-node-port-range`.
+    /// Reads the bitmap of a range. A bitmap of another range is a fault, because it shows that the servers have
+    /// different values of `--service-node-port-range`.
     pub fn read(key: &str, value: &[u8], range: (u16, u16)) -> Result<Ports, Fault> {
         let fault = |problem: &str| Fault::new(key.as_bytes(), problem);
         let document = read_record(&NODE_PORTS, key, value)?;

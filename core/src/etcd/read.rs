@@ -12,7 +12,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use holdfast_value::Value;
 
 const ENCRYPTED: &[u8] = b"k8s:enc:";
-/// The parts of the prefix `k8s:enc:PROVIDER:VERSION:NAME:`.
+/// The number of parts, each ended by a colon, of `k8s:enc:PROVIDER:VERSION:NAME:`, the prefix of an encrypted value.
 const ENCRYPTED_PARTS: usize = 5;
 
 /// The object stored under a key, as a document of the kind's hub version with its defaults.
@@ -81,7 +81,7 @@ fn to_hub(kind: &Kind, version: usize, document: &mut Value) -> Result<(), Refus
 /// The document in a value, not validated.
 fn plain(value: &[u8], is_custom: bool) -> Result<Value, String> {
     let document = match formed(value, is_custom) {
-        // The oldest servers stored only text. They encoded other values as base64.
+        // The oldest API servers stored only text in etcd. They encoded other values as base64.
         Err(problem) if !is_custom => match STANDARD.decode(value.trim_ascii()) {
             Ok(decoded) if !decoded.is_empty() => formed(&decoded, is_custom)?,
             _ => return Err(problem),
@@ -186,7 +186,8 @@ mod tests {
             "spec":{"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}"#;
         let document = read(kind, "k", old).expect("a deployment");
         assert_eq!(document["apiVersion"], "apps/v1");
-        // Only the old version has this default.
+        // Only the version in which the object is stored has this default, so the selector shows that the defaults of
+        // that version are set.
         assert_eq!(document["spec"]["selector"], json!({"matchLabels": {"a": "b"}}));
         assert_eq!(document["spec"]["template"]["spec"]["containers"][0]["imagePullPolicy"], "Always");
         let written = write(kind, "k", document.clone(), Media::Json, NEWEST).expect("JSON");

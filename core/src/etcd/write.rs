@@ -10,7 +10,8 @@ use crate::wire::protobuf::codec;
 use crate::wire::yaml::yaml;
 use holdfast_value::Value;
 
-/// The values of `--storage-media-type`. Custom resources, their definitions and APIServices are always stored as JSON.
+/// The encodings in which API servers store objects, by `--storage-media-type`. Custom resources, their definitions and
+/// APIServices are always stored as JSON.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Media {
     Json,

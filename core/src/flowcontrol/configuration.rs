@@ -143,7 +143,8 @@ struct QueuingSpec {
     queue_length_limit: Number,
 }
 
-/// A number. Validation refuses negative values.
+/// A number in an object's spec. Validation refuses negative numbers, and a negative number in the store counts as
+/// zero.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 struct Number(i64);
 

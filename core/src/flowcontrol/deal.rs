@@ -87,7 +87,7 @@ mod tests {
         let first = hand(0);
         assert_eq!(first.len(), 6);
         assert_eq!((1..2000).filter(|name| hand(*name) == first).count(), 0);
-        // Every queue is in some flow's hand.
+        // The hands of 2000 flows contain every queue of the level.
         assert_eq!((0..2000).flat_map(hand).collect::<BTreeSet<u32>>().len(), 128);
     }
 

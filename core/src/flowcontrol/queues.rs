@@ -23,7 +23,7 @@ pub struct Queuing {
     pub length_max: u32,
 }
 
-/// The configuration of a level.
+/// The configuration of a priority level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// The number of seats; `None` if every request starts at once.
@@ -64,7 +64,7 @@ pub enum Leave {
     Cancelled,
 }
 
-/// Counts of all requests so far.
+/// Counts of the level's requests since the level was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     pub dispatched: u64,
@@ -102,14 +102,14 @@ pub struct Queues<T> {
 
 struct Queue<T> {
     waiting: BTreeMap<u64, Request<T>>,
-    /// The expected seat time of all waiting requests.
+    /// The expected seat time of all waiting requests, in nanoseconds of one seat.
     work: i128,
-    /// The number of requests that hold seats.
+    /// The number of the queue's requests that hold seats.
     seated: u32,
     seats: u64,
     /// The progress at which the queue's next request virtually begins.
     next_start: i128,
-    /// The queue's entry in `order`.
+    /// The queue's entry in `order`: the virtual end and the arrival number of the queue's first waiting request.
     place: Option<(i128, u64)>,
 }
 
@@ -117,7 +117,7 @@ struct Queue<T> {
 pub struct Request<T> {
     pub work: Work,
     pub came: Moment,
-    /// The time at which the request started. While the request waits, this is the same as `came`.
+    /// The time at which the request started. While the request waits, `began` equals `came`.
     pub began: Moment,
     progress: i128,
     pub about: T,
@@ -143,8 +143,8 @@ impl<T> Queues<T> {
         }
     }
 
-    /// Changes the configuration. Queues beyond the new number receive no further requests; their waiting requests
-    /// still start in order.
+    /// Changes the configuration of the level. If the level gets fewer queues, the dropped queues receive no further
+    /// requests, and their waiting requests still start in order.
     pub fn reshape(&mut self, now: Moment, shape: Shape) {
         self.pass(now);
         self.shape = shape;
@@ -273,7 +273,7 @@ impl<T> Queues<T> {
         turned.copied().min_by_key(work).unwrap_or_default()
     }
 
-    /// Advances the progress to `now`.
+    /// Advances the virtual time to the moment `now`.
     fn pass(&mut self, now: Moment) {
         let elapsed = now.saturating_sub(self.last);
         self.last = self.last.max(now);
@@ -327,7 +327,7 @@ impl<T> Queues<T> {
         self.running.insert(ticket, request);
     }
 
-    /// Frees seats of a request. With `over`, the request holds no more seats.
+    /// Frees seats of a request. `over` says that the request then holds no seats.
     fn free(&mut self, ticket: Ticket, seats: u32, over: bool) {
         self.seats_taken -= u64::from(seats);
         let Some(index) = ticket.queue else { return };
@@ -388,14 +388,14 @@ impl<T> Queues<T> {
         self.counts
     }
 
-    /// The demand for seats since the last call.
+    /// The demand for seats since the last call, over which the seats of levels are adjusted.
     pub fn take_demand(&mut self, now: Moment) -> Demand {
         self.note_demand(now);
         let next = self.demand.next(now);
         std::mem::replace(&mut self.demand, next)
     }
 
-    /// The queues in use, by number.
+    /// The queues that have requests, each with its number.
     pub fn in_use(&self) -> impl Iterator<Item = (u32, Shown<'_, T>)> {
         self.queues.iter().map(|(index, queue)| (*index, Shown { queue, of: self, index: *index }))
     }

@@ -7,11 +7,11 @@ const SECONDS_MAX: u32 = 32;
 /// Retry-After doubles if the number of refusals per second is at least this many times the seconds of Retry-After.
 const MANY: u32 = 3;
 
-/// The Retry-After of one priority level.
+/// The Retry-After, in seconds, of the refused requests of one priority level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryAfter {
     seconds: u32,
-    /// The time of the last adjustment.
+    /// The time at which `seconds` was last adjusted.
     since: Moment,
     /// The number of refusals since the last adjustment.
     refused: u32,
@@ -51,7 +51,7 @@ mod tests {
         let mut retry = RetryAfter::default();
         let mut now = 0;
         let mut told = Vec::new();
-        // A hundred refusals per second.
+        // For 90 seconds, the level refuses a hundred requests per second.
         for _ in 0..9000 {
             now += SECOND / 100;
             told.push(retry.refuse(now));

@@ -3,17 +3,17 @@
 use super::{Level, Moment};
 use std::collections::BTreeMap;
 
-/// The period after which limits are adjusted to demand.
+/// The interval, in nanoseconds, at which the seats of the levels are adjusted to demand.
 pub const ADJUSTMENT_PERIOD: Moment = 10_000_000_000;
 /// The part of a demand peak that remains after one period. Half of the peak remains after five minutes.
 const DECAY: f64 = 0.977;
-/// The minimum of a level's target, so that levels without demand get a share as well.
+/// The minimum of a level's target, in seats, so that levels without demand get a share as well.
 const TARGET_MIN: f64 = 0.001;
 
 /// The bounds of a level's number of seats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// The level's own share of seats.
+    /// The number of seats of the level when it neither lends nor borrows seats.
     pub nominal: u32,
     /// The seats of the level when it lends as many as it may.
     pub lower: u32,
@@ -79,8 +79,9 @@ pub struct Demand {
     began: Moment,
     last: Moment,
     seats: u64,
-    /// Integrals over time of the seats and of their square.
+    /// The integral of the demanded seats over time.
     sum: f64,
+    /// The integral of the square of the demanded seats over time.
     squares: f64,
     max: u64,
 }
@@ -196,7 +197,7 @@ mod tests {
         demand.note(200, 0);
         demand.note(300, 0);
         assert_eq!((demand.average(), demand.deviation(), demand.max()), (2.0, 2.0, 4));
-        // The demand rises with the peak at once.
+        // The smoothed demand rises at once to the peak of the demand.
         assert_eq!(smoothed(0.0, &demand), 4.0);
         let quiet = demand.next(300);
         assert_eq!((quiet.max(), quiet.average()), (0, 0.0));

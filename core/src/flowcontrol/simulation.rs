@@ -13,7 +13,7 @@ fn queued(seats: u32, queues: u32, hand_size: u32, length_max: u32) -> Shape {
     Shape { seats: Some(seats), queuing: Some(Queuing { queues, hand_size, length_max }) }
 }
 
-/// One event in a level.
+/// One event that happens to a level in the simulation.
 #[derive(Debug, Clone)]
 enum Event {
     Arrive {
@@ -21,9 +21,11 @@ enum Event {
         initial: u32,
         last: u32,
     },
-    /// Ends, removes or releases the request with this index among the running, waiting or lingering requests.
+    /// Ends the running request with this index.
     End(usize),
+    /// Removes the waiting request with this index from its queue.
     Leave(usize),
+    /// Releases the seats of the lingering request with this index.
     Release(usize),
     Reshape(u32, Option<(u32, u32, u32)>),
     Pass(u64),
@@ -40,7 +42,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A level, and the caller's own records about it.
+/// A level, and the test's own records about the level's requests.
 struct SimulatedLevel {
     level: Queues<u64>,
     now: Moment,
@@ -180,17 +182,17 @@ struct User {
     width: u32,
 }
 
-/// The results of a user's requests.
+/// What a user got from the level.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 struct Served {
     count: u64,
-    /// The user's seat time.
+    /// The seat time of the user's requests, in nanoseconds of one seat.
     work: u64,
     refused: u64,
     longest_wait: Moment,
 }
 
-/// Runs users against a level for a time.
+/// Lets users send requests to a level for `time`. Returns the results of each user.
 fn overload(shape: Shape, users: &[User], time: Moment) -> Vec<Served> {
     let mut level: Queues<(usize, Moment)> = Queues::new(0, shape);
     let mut served = vec![Served::default(); users.len()];
@@ -253,7 +255,7 @@ fn who_floods_hurts_nobody_else() {
 
 #[test]
 fn without_queues_a_flood_takes_everything() {
-    // The counterpart without queues: the same flood starves the quiet user.
+    // In a level without queues, the same flood takes all seats, so that no request of the quiet user starts.
     let shape = Shape { seats: Some(10), queuing: None };
     let served = overload(shape, &[user("flood", 1000, 10 * MS, 1), user("quiet", 1, 10 * MS, 1)], 1000 * MS);
     assert_eq!(served[1].count, 0);

@@ -18,14 +18,15 @@ use crate::state::State;
 use holdfast_value::{Value, json};
 use std::sync::Arc;
 
-/// The server writes as this user.
+/// The name of the user as whom the server writes the objects.
 const USER: &str = "system:apiserver";
-/// The field manager of the objects, and the field manager of their status.
+/// The field manager with which the server writes the objects.
 const PRODUCER: &str = "api-priority-and-fairness-config-producer-v1";
+/// The field manager with which the server writes the status of the objects.
 const CONSUMER: &str = "api-priority-and-fairness-config-consumer-v1";
 const KINDS: [Known; 2] = [known::PRIORITY_LEVEL_CONFIGURATION, known::FLOW_SCHEMA];
 
-/// The steps to take now. After they have been carried out, the plan is empty.
+/// Plans the steps that are due now. A plan after these steps have been carried out is empty.
 pub fn plan(state: &State, stamp: Stamp) -> Vec<Step> {
     let wanted = flow_control_objects();
     let mut steps: Vec<Step> = wanted.iter().filter_map(|object| keep(state, object)).collect();

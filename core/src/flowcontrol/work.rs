@@ -4,9 +4,9 @@ use super::Moment;
 
 /// The number of listed objects that count as one seat.
 const OBJECTS_A_SEAT: usize = 100;
-/// The number of notified watchers that count as one seat after a write, and how long that seat is held, in
-/// nanoseconds.
+/// The number of notified watchers that count as one seat after a write.
 const WATCHERS_A_SEAT: usize = 10;
+/// How long such a seat is held, in nanoseconds.
 const TELLING: Moment = 5_000_000;
 /// The maximum number of seats of one request.
 const SEATS_MAX: u32 = 10;
@@ -18,16 +18,16 @@ const EXPECTED: Moment = 3_000_000;
 /// The seats that one request takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Work {
-    /// Seats during execution.
+    /// The number of seats that the request holds during its execution.
     pub initial_seats: u32,
-    /// Seats after the execution, while watchers are notified.
+    /// The number of seats that the request holds after its execution, while watchers are notified.
     pub final_seats: u32,
-    /// The time for which the final seats are held.
+    /// The time for which the request holds the final seats, in nanoseconds.
     pub lingering: Moment,
 }
 
 impl Work {
-    /// The seats of most requests.
+    /// The seats of most requests: one seat during execution, and none afterwards.
     pub const LEAST: Work = Work { initial_seats: 1, final_seats: 0, lingering: 0 };
 
     /// The seats of a list of `objects` objects, or of a watch that begins with them.
@@ -36,8 +36,8 @@ impl Work {
         Work { initial_seats: seats.clamp(1, bounded(seats_max)), ..Work::LEAST }
     }
 
-    /// The seats of a write that `watchers` watchers are notified of. If the write needs more seats than it may take,
-    /// it holds its seats for a longer time.
+    /// The seats of a write of which `watchers` watchers are notified. If the write would need more seats than
+    /// `seats_max`, it holds its final seats for a longer time.
     pub fn write(watchers: usize, seats_max: u32) -> Work {
         if watchers < WATCHERS_A_SEAT {
             return Work::LEAST;

@@ -13,12 +13,12 @@ pub struct Set {
     pub origin: Origin,
 }
 
-/// The version that set a field, by index.
+/// The version that set a field, as an index into the versions that [`Blame::next`] got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
     pub version: usize,
-    /// Whether the field may be older. This is so for the oldest version in the log, if a version that the log has
-    /// removed preceded it.
+    /// Whether the field may have been set before this version. It is true for the oldest version in the log, if the
+    /// log has removed a version before it.
     pub or_before: bool,
 }
 
@@ -148,12 +148,12 @@ mod tests {
                 vec![labels(json!({"a": "1", "b": "1"})), labels(json!({"a": "2", "b": "1"}))],
                 vec!["metadata.labels.a \"2\" 1", "metadata.labels.b \"1\" 0"],
             ),
-            // The field is changed and changed back.
+            // A field that is changed and changed back was set by the last change.
             (
                 vec![labels(json!({"a": "1"})), labels(json!({"a": "2"})), labels(json!({"a": "1"}))],
                 vec!["metadata.labels.a \"1\" 2"],
             ),
-            // The field is removed and added again with the same value.
+            // A field that is removed and added again with the same value was set by the addition.
             (
                 vec![
                     labels(json!({"a": "1", "b": "1"})),
@@ -162,7 +162,7 @@ mod tests {
                 ],
                 vec!["metadata.labels.a \"1\" 2", "metadata.labels.b \"1\" 0"],
             ),
-            // The object was deleted, and then created again.
+            // The fields of an object that was deleted and created again were set by the creation.
             (
                 vec![labels(json!({"a": "1"})), Value::Null, labels(json!({"a": "1"}))],
                 vec!["metadata.labels.a \"1\" 2"],

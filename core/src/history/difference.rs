@@ -24,7 +24,7 @@ pub enum What {
         old: Value,
         new: Value,
     },
-    /// The remaining elements of a keyed list are in another order.
+    /// The elements that a keyed list has before and after the change are in another order.
     Reordered {
         old: Vec<String>,
         new: Vec<String>,
@@ -32,7 +32,7 @@ pub enum What {
 }
 
 impl<'s> Shape<'s> {
-    /// Without a layout, list elements are compared by index.
+    /// Without a layout, the elements of all lists are compared by index.
     pub fn new(layout: Option<Layout<'s>>) -> Self {
         Shape(layout.map(Typed::new))
     }

@@ -3,7 +3,7 @@
 use crate::kinds::{Kind, KindId, Registry};
 use std::fmt;
 
-/// No kind has this name.
+/// The error for a name that no kind has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownKind {
     pub asked: String,
@@ -57,7 +57,7 @@ fn in_order(registry: &Registry) -> impl Iterator<Item = KindId> + '_ {
     })
 }
 
-/// `apps` or `v1.apps`; for the core group `v1`.
+/// Whether a kind is in the group that the suffix names: `apps` or `v1.apps`; for the core group `v1`.
 fn has_group(kind: &Kind, suffix: &str) -> bool {
     kind.versions.iter().any(|version| {
         version.group == suffix
@@ -83,7 +83,8 @@ fn similar(registry: &Registry, asked: &str) -> Vec<String> {
     found.into_iter().take(SIMILAR_MAX).map(|(_, name)| name).collect()
 }
 
-/// The number of letters inserted, deleted or changed, if it is at most `far`.
+/// The number of letters that must be inserted, deleted or changed to turn one name into the other; `None` if it is
+/// more than `far`.
 pub fn distance(a: &str, b: &str, far: usize) -> Option<usize> {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     if a.len().abs_diff(b.len()) > far {

@@ -10,8 +10,8 @@ use crate::event::Offset;
 use jiff::{SignedDuration, Timestamp};
 use std::fmt;
 
-/// The result is exact if no event has a time that is more than this many milliseconds before the time of an earlier
-/// event.
+/// The result of [`version_at`] is exact if no event has a time that is more than this many milliseconds before the
+/// time of an earlier event.
 pub const DISORDER_MS: i64 = 60_000;
 
 /// A moment as a user writes it.
@@ -69,8 +69,8 @@ pub fn parse(text: &str, now: Timestamp) -> Result<Moment, Unclear> {
     Ok(Moment::Time(time))
 }
 
-/// Parses `1h30m`; returns seconds. Returns `None` if the text is not a duration, `Some(None)` if the duration is too
-/// long.
+/// Parses a duration such as `1h30m` and returns its seconds. Returns `None` if the text is not a duration, and
+/// `Some(None)` if the duration is too long.
 fn seconds(text: &str) -> Option<Option<i64>> {
     let mut sum = Some(0i64);
     let mut rest = text;

@@ -1,9 +1,9 @@
-//! Paths into a document.
+//! Paths of fields and list elements in a document.
 
 use holdfast_value::{CompactString, Value};
 use std::fmt;
 
-/// The steps from the document's root.
+/// A path: the steps from the document's root to a field or list element.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Path(pub Vec<Step>);
 

@@ -25,7 +25,7 @@ pub enum Colour {
 const CODES: [&str; 6] = ["\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[36m", "\x1b[0m"];
 
 impl Paint {
-    /// Colours a text of one line.
+    /// Colours a text of one line, in which hidden characters are escaped.
     pub fn paint(self, colour: Colour, text: &str) -> String {
         let text = visible::line(text);
         if self.0 { format!("{}{text}{}", CODES[colour as usize], CODES[5]) } else { text.into_owned() }
@@ -91,7 +91,7 @@ pub fn unified(titles: (&str, &str), changes: &[FieldChange], paint: Paint) -> S
     out
 }
 
-/// A value as YAML for a hunk, ended by a newline.
+/// The YAML of a value for a hunk. It ends with a newline.
 fn yaml(value: &Value) -> String {
     // Values from JSON have string keys, so they can always be written.
     crate::object::yaml::write(value).unwrap_or_else(|never| format!("{never}\n"))

@@ -202,11 +202,12 @@ mod tests {
         let image = "spec.containers[name=a].image";
         // Columns: before, after, now, expected, conflicts.
         for (before, after, now, expected, conflicts) in [
-            // The field is unchanged since the change; another field was changed later; the change is already undone.
+            // In the first row, the field is unchanged since the change. In the second row, another field was changed
+            // later. In the third row, the change is already undone.
             (json!({"x": 1}), json!({"x": 2}), json!({"x": 2}), json!({"x": 1}), &[][..]),
             (json!({"x": 1}), json!({"x": 2}), json!({"x": 2, "y": 3}), json!({"x": 1, "y": 3}), &[]),
             (json!({"x": 1}), json!({"x": 2}), json!({"x": 1, "y": 3}), json!({"x": 1, "y": 3}), &[]),
-            // The field was set later, so only force restores the old value.
+            // The field was set after the change, which is a conflict. Only force restores the old value.
             (json!({"x": 1}), json!({"x": 2}), json!({"x": 3}), json!({"x": 1}), &["x"]),
             (json!({"x": 1}), json!({"x": 2}), json!({}), json!({"x": 1}), &["x"]),
             (json!({}), json!({"x": 2}), json!({"x": 3}), json!({}), &["x"]),
@@ -236,7 +237,7 @@ mod tests {
             ),
             (labels(json!({"a": "1"})), labels(json!({})), labels(json!({})), labels(json!({"a": "1"})), &[]),
             (labels(json!({})), labels(json!({"a": "1"})), labels(json!({"a": "1"})), labels(json!({})), &[]),
-            // Changes of keyed elements are undone one by one.
+            // The list elements have keys, so the change of each element is undone by itself.
             (
                 containers(&[a.clone(), b.clone()]),
                 containers(&[a2.clone(), b.clone()]),
@@ -272,7 +273,7 @@ mod tests {
                 containers(std::slice::from_ref(&b)),
                 &["spec.containers[name=a]"],
             ),
-            // The change reordered elements.
+            // The change reordered the elements of a keyed list.
             (
                 containers(&[a.clone(), b.clone()]),
                 containers(&[b.clone(), a.clone()]),
@@ -287,7 +288,7 @@ mod tests {
                 containers(&[a.clone(), b.clone(), c.clone()]),
                 &["spec.containers"],
             ),
-            // A list without keys is one field.
+            // A list without keys counts as one field and is restored as a whole.
             (args(json!(["x", "y"])), args(json!(["x"])), args(json!(["x"])), args(json!(["x", "y"])), &[]),
             (
                 args(json!(["x", "y"])),

@@ -9,7 +9,7 @@ use crate::stamp::Stamp;
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// Finds the holders of claims.
+/// Finds the object that holds a claim.
 pub trait Claims {
     /// The holder of a claim; `None` if it is free.
     fn claimant(&self, claim: &str) -> Option<&Arc<str>>;
@@ -30,7 +30,7 @@ pub struct Allocator<'a> {
 }
 
 impl Allocator<'_> {
-    /// Whether the object may hold a claim.
+    /// Whether a claim is free or is held by the object itself.
     pub fn is_free(&self, claim: &str) -> bool {
         self.claims.claimant(claim).is_none_or(|owner| *owner == self.owner)
     }

@@ -170,7 +170,7 @@ impl Kind {
         self
     }
 
-    /// Declares that finalizers need no domain.
+    /// Declares that the finalizers of objects of this kind need no domain.
     pub fn any_finalizers(mut self) -> Self {
         self.rules.any_finalizers = true;
         self
@@ -189,7 +189,7 @@ impl Kind {
         self
     }
 
-    /// Names the objects that are never deleted.
+    /// Names the objects of this kind that are never deleted.
     pub fn immortal(mut self, names: &'static [&'static str]) -> Self {
         self.deletion.immortal = names;
         self
@@ -202,7 +202,7 @@ impl Kind {
         self
     }
 
-    /// Declares that objects are deleted some time after their last change; the operator sets the time.
+    /// Declares that objects are deleted some time after their last change. The operator sets the time by an option.
     pub fn expires(mut self) -> Self {
         self.deletion.expires = true;
         self
@@ -232,7 +232,7 @@ impl Kind {
         self
     }
 
-    /// Sets the kind's part in role-based access control.
+    /// Declares that this kind is one of the kinds of role-based access control.
     pub fn role(mut self, role: RoleKind) -> Self {
         self.influence.role = Some(role);
         self
@@ -442,7 +442,7 @@ impl Kind {
         self
     }
 
-    /// Sets the function that sets `observedGeneration` while the gate is on.
+    /// Sets the function that sets an object's `observedGeneration` while the feature gate `gate` is on.
     pub fn observe(mut self, gate: &'static str, observe: Observe) -> Self {
         self.writes.observe = Some((gate, observe));
         self
@@ -462,7 +462,7 @@ impl Kind {
         self
     }
 
-    /// Sets the rules for a write through a subresource.
+    /// Sets the rules for a write through the subresource `name`.
     pub fn validate_part(mut self, name: &str, rules: Validate) -> Self {
         for part in self.subresources.iter_mut().filter(|part| part.name == name) {
             part.validate = Some(rules);
@@ -541,7 +541,7 @@ pub(super) fn text_or(object: &Value, pointer: &str, unset: &str) -> String {
     if text.is_empty() { unset.into() } else { text }
 }
 
-/// Removes fields of the spec.
+/// Removes these fields from the object's spec.
 pub(super) fn drop_from_spec(object: &mut Document, fields: &[&str]) {
     if let Some(Value::Object(spec)) = object.get_mut("spec") {
         for field in fields {
@@ -563,7 +563,7 @@ pub(super) fn keep_old(new: &mut Value, old: &Value, field: &str) {
 mod tests {
     use crate::kinds::{Generation, registry};
 
-    /// The properties that decide about writes of each kind, as in Kubernetes' strategies.
+    /// Compares the properties that determine the writes of each kind with Kubernetes' strategies.
     #[test]
     fn who_may_write_what() {
         let mut shown = String::new();

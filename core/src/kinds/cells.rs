@@ -280,7 +280,7 @@ pub fn selector_column() -> Column {
     of_field("Selector", "string", 1, "spec.selector", show::selector)
 }
 
-/// The cells of a document in one line, for tests. They see only the fields that the columns read.
+/// The cells of a document in one line, for tests. The cells are made from only the fields that the columns read.
 #[cfg(test)]
 pub(crate) fn shown(columns: &[Column], doc: &Value) -> String {
     let doc = &super::parts::glance_of(columns).look(doc.to_string().as_bytes()).document;
@@ -297,7 +297,7 @@ pub(crate) mod tests {
     use super::*;
     use holdfast_value::json;
 
-    /// 2026-01-10T00:00:00Z.
+    /// The current time in tests, in seconds since 1970: 2026-01-10T00:00:00Z.
     pub const NOW: i64 = 1_768_003_200;
 
     #[test]

@@ -34,7 +34,7 @@ impl ConnectOptions {
         ports_of(self.all("ports"))
     }
 
-    /// All values of a parameter.
+    /// All values of the query parameter `name`.
     pub fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
         self.parameters.iter().filter(move |(known, _)| known == name).map(|(_, text)| text.as_str())
     }
@@ -49,7 +49,8 @@ fn is_true(text: &str) -> bool {
     !matches!(text.to_ascii_lowercase().as_str(), "false" | "0")
 }
 
-/// Checks the options. The arguments are the object's name, the subresource, the options, and the gates that are off.
+/// Checks the options of a connect request. The arguments are the object's name, the subresource, the options, and the
+/// feature gates that are off.
 pub type CheckConnect = fn(&str, &str, &ConnectOptions, &BTreeSet<&'static str>) -> Result<(), Refusal>;
 
 /// The input for finding a connect request's destination.
@@ -73,11 +74,11 @@ pub type Lead = fn(&Value, &Leading<'_>) -> Result<Destination, Refusal>;
 pub enum Destination {
     /// No destination yet: the log of a pod that has no node.
     Nowhere,
-    /// The kubelet of a node.
+    /// The kubelet of a node, at this path and with this query.
     Kubelet { machine: Machine, path: String, query: String },
     /// A node, at its kubelet's port unless the request names another port.
     Node { machine: Machine, is_secure: bool, port: Option<u16> },
-    /// An address in the cluster.
+    /// A pod, at its address in the cluster.
     Server { is_secure: bool, host: IpAddr, port: Option<u16> },
 }
 
@@ -184,7 +185,7 @@ fn escaped(text: &str) -> String {
 
 /// Subresources that connect the client to a server behind the API server.
 const WAYS: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
-/// The package of the options' messages.
+/// The package of the schema messages that describe connect options.
 const PACKAGE: &str = "io.k8s.api.core.v1";
 
 /// Whether a subresource is answered outside the API server.
@@ -198,7 +199,7 @@ pub fn leads_to_node(subresource: &str) -> bool {
     WAYS.contains(&way(subresource).0)
 }
 
-/// The subresource's name, and the path after the name.
+/// Splits the path below an object into the subresource's name and the path after the name.
 fn way(subresource: &str) -> (&str, &str) {
     subresource.split_once('/').unwrap_or((subresource, ""))
 }

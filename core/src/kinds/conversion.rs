@@ -9,7 +9,8 @@ use holdfast_value::{Value, json};
 /// The supported versions of the review, the preferred one first.
 const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
-/// The body of the request; `webhook` is the definition's `spec.conversion.webhook`.
+/// The ConversionReview that asks the webhook for the objects in the version `to`. `webhook` is the definition's
+/// `spec.conversion.webhook`.
 pub fn review(webhook: &Value, uid: &str, to: &str, objects: &[Value]) -> Result<Value, String> {
     let wanted = webhook["conversionReviewVersions"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let version = wanted.into_iter().find(|version| VERSIONS.contains(version));
@@ -140,7 +141,7 @@ fn one(found: &Value, object: &Value, to: &str) -> Result<Document, Unfit> {
             let why = format!("metadata.{field}[{key}] must be a string, but is {found} in converted object");
             return Err(Unfit::Metadata(why));
         }
-        // Unchanged values need not be valid.
+        // Labels and annotations that the webhook did not change need not be valid.
         if meta.get(field).and_then(Value::as_object) != Some(texts) {
             let mut causes = Causes::default();
             rule(texts, &format!("metadata.{field}"), &mut causes);

@@ -6,7 +6,7 @@ use holdfast_value::{Map, Value};
 /// A JSON object.
 pub(super) type Fields = Map;
 
-/// A field's name in the older version and in the hub.
+/// The name of a field in the older version, and its name in the hub version.
 pub(super) type Renamed = (&'static str, &'static str);
 
 pub(super) fn rename(fields: &mut Fields, from: &str, to: &str) {

@@ -21,11 +21,12 @@ use std::sync::OnceLock;
 /// The data that only custom kinds have.
 pub struct Custom {
     pub uid: String,
-    /// The definition's generation.
+    /// The `metadata.generation` of the definition.
     pub generation: i64,
     /// The accepted names, which may change when another definition is deleted.
     pub names: Value,
-    /// Objects up to this offset may have been written under another schema or version.
+    /// The offset of the definition. Objects that were last written before the definition may have another schema or
+    /// version.
     pub since: Offset,
     /// Whether the definition is being deleted, so that no new objects may be created.
     pub terminating: bool,
@@ -36,14 +37,14 @@ pub struct Custom {
 /// The data that only versions of custom kinds have.
 pub struct CustomVersion {
     pub served: bool,
-    /// A warning for all clients that use this version.
+    /// The deprecation warning for all clients that use this version; `None` if the version is not deprecated.
     pub warning: Option<String>,
     pub subresources: Vec<Subresource>,
     pub shown: Shown,
     /// The kind's selectable fields in this version.
     pub selectable: Vec<String>,
     prunes: bool,
-    /// The stored bytes of the definition.
+    /// The bytes in which the CustomResourceDefinition is stored.
     definition: Bytes,
     /// The index in the definition's `spec.versions`.
     index: usize,
@@ -75,7 +76,7 @@ impl CustomVersion {
 }
 
 impl Custom {
-    /// Whether an object with this offset may be stored under another schema or version.
+    /// Whether an object that was last written at this offset may be stored under another schema or version.
     pub fn is_stale(&self, offset: Offset) -> bool {
         offset <= self.since
     }
@@ -109,7 +110,7 @@ impl Custom {
 /// An object to be converted to another version of its kind by webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conversion {
-    /// The wanted version: `example.com/v2`.
+    /// The `apiVersion` to which the object is to be converted: `example.com/v2`.
     pub to: String,
     pub object: Value,
 }
@@ -122,7 +123,7 @@ pub fn as_stored(kind: &Kind, object: Value) -> (usize, Value) {
     let named = object["apiVersion"].as_str().and_then(|version| kind.version_named(version));
     let stored = named.unwrap_or(0);
     if named.is_none() {
-        // By removing the version, the user declared that no objects are stored in it.
+        // The user who removed the version declared with the removal that no objects are stored in the version.
         object["apiVersion"] = kind.versions[stored].api_version().into();
     }
     if let Some(custom) = &kind.versions[stored].custom {
@@ -217,7 +218,7 @@ pub fn kind_of(stored: &Bytes, since: Offset, definition: &Value) -> Option<Kind
     let prunes = spec["preserveUnknownFields"] != true;
     let declared = spec["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut versions: Vec<(usize, &Value)> = declared.iter().enumerate().collect();
-    // The storage version comes first.
+    // The storage version comes first, because the first version of a kind is its hub.
     versions.sort_by_key(|(_, version)| version["storage"] != true);
     for (index, version) in versions {
         let paths = version["selectableFields"].as_array().into_iter().flatten();
@@ -328,7 +329,8 @@ mod tests {
                 vec![version("v1beta1", true, false), version("v2", true, false), version("v1", true, false)],
                 "; use g/v2 K",
             ),
-            // Versions are not recommended if they are not served, are deprecated themselves, or are older.
+            // A version is not recommended if it is not served, is deprecated itself, or is older than the deprecated
+            // version.
             (vec![version("v1", false, false), version("v2", true, true), version("v1alpha0", true, false)], ""),
             (Vec::new(), ""),
         ] {

@@ -1,11 +1,12 @@
 //! Deprecated versions of the built-in API: the release that deprecated them, the release that removed them from
 //! Kubernetes, and their replacement. Clients that use such a version get a warning.
 
-/// A deprecated version.
+/// A deprecated version of a group, or of some kinds of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deprecation {
     api_version: &'static str,
-    /// The kinds that are deprecated. If empty, all kinds of the version that no earlier row names.
+    /// The kinds that are deprecated. If it is empty, all kinds of the version are deprecated that no earlier row
+    /// names.
     kinds: &'static [&'static str],
     /// The minor release that deprecated the version.
     since: u32,

@@ -16,7 +16,7 @@ pub(super) struct Admission {
     object: Type,
     /// The fields of `variables`; `None` if `variables` itself is not declared.
     variables: Option<Vec<Field>>,
-    /// The type of `params`, if there are any.
+    /// The type of the variable `params`, if the policy has parameters.
     parameters: Type,
 }
 
@@ -163,7 +163,7 @@ pub(super) fn device_selector(at: At, causes: &mut Causes) {
     }
 }
 
-/// The cost limit of one selector.
+/// The cost limit for one evaluation of a device selector.
 const DEVICE_COST_MAX: u64 = 1_000_000;
 
 fn compiled(at: At, environment: &Environment, causes: &mut Causes) -> Option<Program> {
@@ -177,7 +177,7 @@ fn compiled(at: At, environment: &Environment, causes: &mut Causes) -> Option<Pr
     }
 }
 
-/// The type of `request`.
+/// The type of the variable `request`.
 pub(crate) fn request() -> Type {
     let texts = |name: &str, fields: [&'static str; 3]| Type::object(name, fields.map(|field| (field, Type::String)));
     let kind = texts("kubernetes.GroupVersionKind", ["group", "version", "kind"]);
@@ -210,7 +210,7 @@ pub(crate) fn request() -> Type {
     )
 }
 
-/// The type of `namespaceObject`.
+/// The type of the variable `namespaceObject`.
 pub(crate) fn namespace() -> Type {
     let texts = || Type::map(Type::String, Type::String);
     let metadata = Type::object(

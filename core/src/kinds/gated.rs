@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 /// Sets or removes an object's `observedGeneration`.
 pub type Observe = fn(&mut Document, Option<i64>);
 
-/// A gate with the fields that depend on it.
+/// A feature gate, and the fields that depend on the gate.
 #[derive(Clone, Copy)]
 pub struct Gated {
     pub gate: &'static str,
@@ -20,9 +20,9 @@ pub struct Gated {
 
 #[derive(Clone, Copy)]
 enum Fields {
-    /// Several fields, each by itself: `spec.ports[].appProtocol`.
+    /// Several fields, each removed or kept independently of the other fields: `spec.ports[].appProtocol`.
     At(&'static [&'static str]),
-    /// Several fields; an object that uses one of these fields keeps all of them.
+    /// Several fields. An object that already uses one of these fields keeps all of them.
     Together(&'static [&'static str]),
     /// Like [`Fields::Together`], but an object that becomes empty is removed with its last field.
     Wholly(&'static [&'static str]),
@@ -31,12 +31,13 @@ enum Fields {
 }
 
 impl Gated {
-    /// Declares the fields at these paths, each by itself. `[]` means every item of a list, `{}` every value of a map.
+    /// Declares the fields at these paths, each removed or kept independently of the other fields. `[]` means every
+    /// item of a list, `{}` every value of a map.
     pub const fn fields(gate: &'static str, at: &'static [&'static str]) -> Gated {
         Gated { gate, fields: Fields::At(at) }
     }
 
-    /// Declares fields that only make sense together.
+    /// Declares fields that have a meaning only together.
     pub const fn together(gate: &'static str, at: &'static [&'static str]) -> Gated {
         Gated { gate, fields: Fields::Together(at) }
     }
@@ -89,7 +90,7 @@ pub struct GatedRule {
     pub judge: fn(&Judging<'_>, &mut Causes),
 }
 
-/// The input of a gated rule.
+/// The object that a gated rule judges, and the gates that are off.
 pub struct Judging<'a> {
     pub new: &'a Value,
     pub old: Option<&'a Value>,
@@ -145,7 +146,7 @@ impl Kind {
     }
 }
 
-/// Gates that other code in the core checks.
+/// Feature gates that the core checks elsewhere than in gated fields and gated rules.
 pub const SERVER_GATES: &[&str] = &[
     "ClearingNominatedNodeNameAfterBinding",
     "PodLogsQuerySplitStreams",
@@ -153,7 +154,7 @@ pub const SERVER_GATES: &[&str] = &[
     "TokenRequestServiceAccountUIDValidation",
 ];
 
-/// The gates that fields and rules of built-in kinds depend on.
+/// The feature gates on which fields and rules of built-in kinds depend.
 pub fn field_gates() -> BTreeSet<&'static str> {
     let of_kinds = registry().iter().flat_map(|(_, kind)| kind.writes.gated);
     let observed = registry().iter().filter_map(|(_, kind)| kind.writes.observe);

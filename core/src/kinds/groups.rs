@@ -78,7 +78,7 @@ pub(super) fn rank(group: &str) -> usize {
     }
 }
 
-/// The message of a kind that is only a body of a subresource.
+/// The name of the schema message of a kind that is only a body of a subresource.
 pub fn body_message(group: &str, version: &str, kind: &str) -> Option<&'static str> {
     let bodies = GROUPS.iter().find(|known| known.name == group)?.bodies;
     bodies.iter().find(|[v, k, _]| *v == version && *k == kind).map(|[_, _, message]| *message)

@@ -7,7 +7,7 @@ pub struct Known {
     pub group: &'static str,
     pub version: &'static str,
     pub kind: &'static str,
-    /// The plural in lower case.
+    /// The plural of the kind in lower case: `pods`.
     pub resource: &'static str,
 }
 
@@ -16,7 +16,7 @@ const fn core(kind: &'static str, resource: &'static str) -> Known {
 }
 
 pub const CONFIG_MAP: Known = core("ConfigMap", "configmaps");
-/// Two groups serve the kind Event.
+/// The kind Event, by its names in the core group. The group `events.k8s.io` serves the kind as well.
 pub const EVENT: Known = core("Event", "events");
 pub const LIMIT_RANGE: Known = core("LimitRange", "limitranges");
 pub const PERSISTENT_VOLUME: Known = core("PersistentVolume", "persistentvolumes");

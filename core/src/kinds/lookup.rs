@@ -93,7 +93,7 @@ impl Kind {
         self.selectors.position(group, field)
     }
 
-    /// Whether an object with this offset may be stored under another schema or version.
+    /// Whether an object that was last written at this offset may be stored under another schema or version.
     pub fn is_stale(&self, offset: Offset) -> bool {
         self.custom.as_ref().is_some_and(|custom| custom.is_stale(offset))
     }

@@ -4,8 +4,9 @@
 use super::{Kind, Registry, Version, compare_versions};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The minor release of Kubernetes whose API the server has, and the oldest release that it can emulate.
+/// The minor release of Kubernetes whose API the server has.
 pub const NEWEST: u32 = 35;
+/// The oldest minor release that the server can emulate.
 pub const OLDEST: u32 = 18;
 
 /// The minor release that introduced a version of a group, or of some of its kinds. The first matching row counts;
@@ -125,7 +126,7 @@ impl Kind {
     /// objects.
     pub fn stored_version(&self, release: u32) -> usize {
         if self.custom.is_some() {
-            // The CustomResourceDefinition chooses the version.
+            // A CustomResourceDefinition chooses the version in which its objects are stored.
             return 0;
         }
         let own = self.versions.iter().enumerate().filter(|(_, version)| version.group == self.hub().group);
@@ -254,7 +255,7 @@ mod tests {
         }
     }
 
-    /// Covers all releases since 1.33.
+    /// Checks the stored versions of all releases since 1.33.
     #[test]
     fn objects_are_stored_so_that_the_release_before_can_read_them() {
         for (group, resource, stored) in [

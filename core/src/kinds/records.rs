@@ -8,7 +8,7 @@ pub struct Record {
     pub storage: &'static str,
     /// Whether there are several records with names; otherwise there is a single record.
     pub is_named: bool,
-    /// The resource's name in an EncryptionConfiguration.
+    /// The name of the record's resource in an EncryptionConfiguration.
     pub resource: &'static str,
     pub api_version: &'static str,
     pub kind: &'static str,

@@ -22,7 +22,7 @@ pub struct KindId(pub u32);
 
 #[derive(Clone, Default)]
 pub struct Registry {
-    /// The kinds, indexed by [`KindId`].
+    /// All kinds that were ever added, indexed by [`KindId`].
     kinds: Vector<Slot>,
     groups: OrdMap<Arc<str>, Arc<Group>>,
     by_storage: OrdMap<Arc<str>, KindId>,
@@ -63,7 +63,7 @@ struct ServedVersion {
 pub struct GroupVersions {
     pub group: String,
     pub versions: Vec<String>,
-    /// The number in [`Group::revision`].
+    /// The value of [`Group::revision`].
     pub revision: u64,
 }
 
@@ -438,7 +438,7 @@ mod tests {
         let mut seen = 0;
         for kind in registry().iter().map(|(_, kind)| kind) {
             let mut document = json!({"metadata": {"labels": {"app": "web"}, "name": "a"}});
-            // Sets the fields that are computed by functions.
+            // Functions compute some selectable fields of these kinds, so the fields that the functions read are set.
             match kind.kind.as_str() {
                 "Pod" => document["status"] = json!({"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.2"}]}),
                 "Event" => document["source"] = json!({"component": "kubelet"}),

@@ -18,7 +18,7 @@ const PORT: &str = "must be between 1 and 65535, inclusive";
 const ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 const CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
-/// Reports a missing value.
+/// Reports a required value that is missing.
 pub(super) fn need(at: At, causes: &mut Causes) {
     if at.is_empty() {
         causes.push(at.required(""));
@@ -79,7 +79,7 @@ pub(super) fn named(at: At, check: fn(&str) -> Vec<String>, causes: &mut Causes)
     causes.extend(check(at.text()).iter().map(|message| at.invalid(message)));
 }
 
-/// Validates a required name.
+/// Reports a missing name, and each violation that `check` finds in a name.
 pub(super) fn need_name(at: At, check: fn(&str) -> Vec<String>, causes: &mut Causes) {
     if at.is_empty() { causes.push(at.required("")) } else { named(at, check, causes) }
 }
@@ -270,7 +270,7 @@ pub(super) fn distinct(list: At, field: &str, causes: &mut Causes) {
     }
 }
 
-/// The values that were seen so far.
+/// The values that were seen so far, for finding duplicates.
 #[derive(Default)]
 pub(super) struct Seen(BTreeSet<String>);
 
@@ -281,12 +281,12 @@ impl Seen {
     }
 }
 
-/// Validates a required enum.
+/// Reports a value that is missing, or that an enum does not support.
 pub(super) fn need_one_of(at: At, supported: &[&str], causes: &mut Causes) {
     if at.is_empty() { causes.push(at.required("")) } else { one_of(at, supported, causes) }
 }
 
-/// Validates a name, if set.
+/// Reports each violation that `check` finds in a name, unless the name is empty.
 pub(super) fn named_if_any(at: At, check: fn(&str) -> Vec<String>, causes: &mut Causes) {
     if !at.is_empty() {
         named(at, check, causes);
@@ -365,7 +365,7 @@ pub(super) fn file_path(at: At, causes: &mut Causes) {
     }
 }
 
-/// Validates a file mode.
+/// Validates a file mode, if set: a number from 0 to 0o777.
 pub(super) fn file_mode(mode: At, causes: &mut Causes) {
     if mode.number().is_some_and(|mode| !(0..=0o777).contains(&mode)) {
         causes.push(mode.invalid("must be a number between 0 and 0777 (octal), both inclusive"));

@@ -22,7 +22,7 @@ pub(super) fn without_value(at: At, detail: &str) -> Cause {
     Cause::told(CauseReason::Invalid, at.path(), format!("Invalid value: {detail}"))
 }
 
-/// Validates a required enum.
+/// Reports a value that is missing, or that an enum does not support.
 pub(super) fn need_one_of(at: At, supported: &[&str], causes: &mut Causes) {
     need(at, causes);
     one_of(at, supported, causes);
@@ -328,7 +328,7 @@ pub(super) fn first_of(address: IpAddr, bits: u8) -> IpAddr {
     }
 }
 
-/// Parses a semantic version. Returns its numbers for comparison.
+/// Parses a semantic version. Returns the major, minor and patch numbers for comparison.
 pub(crate) fn semantic_version(text: &str) -> Option<[u64; 3]> {
     let (rest, build) = text.split_once('+').map_or((text, None), |(rest, build)| (rest, Some(build)));
     let (numbers, pre) = rest.split_once('-').map_or((rest, None), |(numbers, pre)| (numbers, Some(pre)));

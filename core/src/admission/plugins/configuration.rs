@@ -5,7 +5,7 @@ use super::{EventLimit, ImagePolicy, Limited, PodSecurity};
 use crate::object::reader::Reader;
 use holdfast_value::{Map, Value};
 
-/// The configuration of the plug-ins.
+/// The operator's configuration of all plug-ins.
 #[derive(Debug, Clone, Default)]
 pub struct Configuration {
     pub toleration_seconds: TolerationSeconds,
@@ -13,8 +13,9 @@ pub struct Configuration {
     pub event_limits: Vec<EventLimit>,
     pub pod_security: PodSecurity,
     pub image_policy: Option<ImagePolicy>,
-    /// The kubeconfigs with the credentials for calling webhooks.
+    /// The path of the kubeconfig with the credentials for calling mutating webhooks.
     pub mutating_users: Option<String>,
+    /// The path of the kubeconfig with the credentials for calling validating webhooks.
     pub validating_users: Option<String>,
     /// For PodNodeSelector: node selectors by namespace, and the cluster's default.
     pub node_selectors: Map,

@@ -12,7 +12,8 @@ use crate::pipeline::effect::{Effect, Stop};
 use crate::refusal::{Refusal, Ruling, RulingKind};
 use holdfast_value::Value;
 
-/// One limit: a rate limiter for each key of its type.
+/// One limit of the configuration. Depending on its type, it has one rate limiter for the whole server, or one for each
+/// namespace, each user, or each pair of an Event's source and object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventLimit {
     sort: String,
@@ -21,7 +22,7 @@ pub struct EventLimit {
     keys_max: usize,
 }
 
-/// The default maximum number of rate limiters of a limit.
+/// The default maximum number of rate limiters that the engine stores for one limit.
 const KEYS_MAX: usize = 4096;
 
 pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {

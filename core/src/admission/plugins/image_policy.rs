@@ -12,14 +12,14 @@ use crate::pipeline::effect::{Effect, Stop};
 use holdfast_value::{Map, Value, json};
 use std::time::Duration;
 
-/// The operator's configuration.
+/// The operator's configuration of ImagePolicyWebhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImagePolicy {
-    /// The kubeconfig of the webhook.
+    /// The path of the kubeconfig for calling the webhook.
     pub kubeconfig: String,
-    /// How long an answer is cached: `allow_time` for an answer that allows the images, `deny_time` for an answer that
-    /// denies the images.
+    /// How long an answer that allows the images is cached.
     pub allow_time: Duration,
+    /// How long an answer that denies the images is cached.
     pub deny_time: Duration,
     /// The first wait before a retry; zero means no retries.
     pub retry_backoff: Duration,
@@ -27,7 +27,7 @@ pub struct ImagePolicy {
     pub default_allow: bool,
 }
 
-/// Annotations of pods that are sent to the webhook.
+/// The annotations of a pod whose keys contain this text are sent to the webhook.
 const OWN_ANNOTATIONS: &str = ".image-policy.k8s.io/";
 const FAILED_OPEN: &str = "alpha.image-policy.k8s.io/failed-open";
 const AUDIT_PREFIX: &str = "imagepolicywebhook.image-policy.k8s.io/";
@@ -105,7 +105,8 @@ pub(super) fn configure(configuration: &mut Configuration, document: &Reader) {
     });
 }
 
-/// Reads a duration as a number of `unit`. Zero or an absent field means `default`, -1 means zero.
+/// Reads a duration, at most `most`, that is given as a number of `unit`. Zero or an absent field means `default`, -1
+/// means zero.
 fn time(own: &Reader, field: &str, unit: Duration, most: Duration, default: Duration) -> Duration {
     match own.int(field).unwrap_or(0) {
         -1 => Duration::ZERO,

@@ -15,7 +15,7 @@ pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
     }
 }
 
-/// Refuses to delete the namespaces that the cluster needs.
+/// Refuses to delete the namespaces that the cluster needs, such as `kube-system`.
 fn may_go(attributes: &Attributes) -> Result<(), Stop> {
     if !attributes.kind.deletion.is_immortal(attributes.request.name()) {
         return Ok(());
@@ -69,5 +69,6 @@ pub(super) fn provide(attributes: &mut Attributes) -> Result<(), Stop> {
     Ok(())
 }
 
-/// The index of the stamp's UID for a new namespace. The first UIDs are for the object.
+/// The index of the stamp's UID for a namespace that is created together with an object. Lower indexes are for the
+/// object.
 const NAMESPACE_UID: u64 = 7;

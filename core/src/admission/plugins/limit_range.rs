@@ -207,7 +207,7 @@ fn sum(pod: &Value, part: &str) -> Usage {
     all
 }
 
-/// Joins faults into one text, without duplicates.
+/// Joins faults into one text, without duplicates. Several faults are put into brackets.
 fn aggregate(faults: Vec<String>) -> String {
     let mut told: Vec<String> = Vec::new();
     for fault in faults {

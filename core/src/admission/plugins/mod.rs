@@ -46,7 +46,7 @@ pub struct Plugin {
     pub(super) mutate: Option<Step>,
     pub(super) validate: Option<Step>,
     pub(super) configure: Option<Configure>,
-    /// The plug-in cannot run without a configuration.
+    /// Whether the plug-in cannot run without a configuration.
     pub(super) needs_configuration: bool,
 }
 

@@ -8,7 +8,7 @@ use crate::object::meta::object_mut;
 use crate::pipeline::effect::Stop;
 use holdfast_value::Value;
 
-/// DefaultIngressClass.
+/// DefaultIngressClass: gives a new Ingress without a class the newest of the default IngressClasses.
 pub(super) fn default_ingress_class(attributes: &mut Attributes) -> Result<(), Stop> {
     if !attributes.creates(INGRESS)
         || attributes.object["spec"]["ingressClassName"].is_string()

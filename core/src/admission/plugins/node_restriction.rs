@@ -1,5 +1,5 @@
-//! NodeRestriction: a node writes only its own objects. The Node authorizer grants nodes access by kind; this plug-in
-//! restricts it to certain objects and fields.
+//! NodeRestriction: a node writes only its own objects. The Node authorizer grants nodes access to whole kinds; this
+//! plug-in restricts the access to certain objects and fields.
 
 use super::pods::{has_annotation, list, volumes};
 use crate::admission::{Attributes, Operation};
@@ -18,7 +18,7 @@ const LEASES: &str = "kube-node-lease";
 /// The check of a node's write; the `str` is the node's name.
 type Rule = fn(&Attributes, &str) -> Result<(), Stop>;
 
-/// The checks by kind.
+/// The check of a node's writes for each kind that a node may write.
 static KINDS: &[(Known, Rule)] = &[
     (known::POD, pod),
     (known::NODE, node),
@@ -248,7 +248,7 @@ fn claim(attributes: &Attributes, node: &str) -> Result<(), Stop> {
     )))
 }
 
-/// A token must be for a pod on the node, with an audience that the pod uses.
+/// A token that a node requests must be for a pod on the node, with an audience that the pod uses.
 fn account(attributes: &Attributes, node: &str) -> Result<(), Stop> {
     if attributes.operation != Operation::Create || attributes.subresource() != "token" {
         return Ok(());
@@ -399,7 +399,8 @@ fn certificate(attributes: &Attributes, node: &str) -> Result<(), Stop> {
     }
 }
 
-/// The pod, node and service account that a PodCertificateRequest names must exist and match the request.
+/// The pod, node and service account that a PodCertificateRequest names must exist, and their UIDs must match the
+/// request.
 fn pod_certificate(attributes: &Attributes, node: &str) -> Result<(), Stop> {
     if attributes.operation != Operation::Create || !attributes.subresource().is_empty() {
         let operation = attributes.operation.as_str();
@@ -446,7 +447,8 @@ fn pod_certificate(attributes: &Attributes, node: &str) -> Result<(), Stop> {
     same("service account", "serviceAccountUID", &existing(attributes, known::SERVICE_ACCOUNT, namespace, named)?)
 }
 
-/// The object, or NotFound. Kubernetes looks it up in a cache, whose error names the kind in the singular.
+/// The existing object, or the refusal NotFound. Kubernetes looks the object up in a cache, whose error names the kind
+/// in the singular.
 fn existing(attributes: &Attributes, known: Known, namespace: &str, name: &str) -> Result<Value, Stop> {
     let found = attributes.find(known, namespace, name);
     let missing = || Refusal::NotFound(Subject::new(known.group, known.kind.to_lowercase(), name));
@@ -457,7 +459,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// The value; `None` if it is null or empty.
+/// The value, or `None` for a value that is null or empty.
 fn said(value: Option<&Value>) -> Option<&Value> {
     value.filter(|value| match value {
         Value::Null => false,

@@ -186,7 +186,7 @@ fn read_tolerations(text: &str) -> Result<Value, String> {
     Ok(document)
 }
 
-/// Corrects the case of field names: encoding/json ignores case.
+/// Corrects the case of the field names in an item, because Go's encoding/json ignores case.
 fn name_fields(message: &Message, item: &mut Value) {
     let Value::Object(fields) = item else { return };
     let spelled = |name: &str| message.fields.iter().find(|field| field.json.eq_ignore_ascii_case(name));
@@ -224,7 +224,7 @@ mod tests {
             ("a b=c", Err("<nil>: Invalid value: \"a b\": name part must consist of")),
             ("=c", Err(no_key)),
             ("a=b c", Err("[a]: Invalid value: \"b c\": a valid label must be an empty string or consist of")),
-            // Only the first fault is reported.
+            // If a selector has several faults, only the first one is reported.
             ("a=b,c d=e,f", Err("<nil>: Invalid value: \"c d\": name part must consist of")),
         ] {
             let found = labels(selector);
@@ -249,7 +249,7 @@ mod tests {
         for (text, expected) in [
             ("null", Ok(Value::Null)),
             ("[]", Ok(json!([]))),
-            // Field names in any case, nulls, and unknown fields are accepted.
+            // Like Go's encoding/json, the parser accepts field names in any case, nulls, and unknown fields.
             (r#"[{"Key": "a", "OPERATOR": "Exists"}]"#, Ok(json!([{"key": "a", "operator": "Exists"}]))),
             (r#"[{"key": null, "more": 1}, null]"#, Ok(json!([{}, {}]))),
             ("nope", syntax("invalid character 'o' in literal null (expecting 'u')")),
@@ -270,7 +270,7 @@ mod tests {
             (r#"[{"effect": []}]"#, field("array", "effect", "v1.TaintEffect")),
             (r#"[{"tolerationSeconds": "1"}]"#, field("string", "tolerationSeconds", "int64")),
             (r#"[{"tolerationSeconds": 1.5}]"#, field("number 1.5", "tolerationSeconds", "int64")),
-            // A syntax error is reported before a type error.
+            // Like Go's encoding/json, the parser reports a syntax error before a type error.
             (r#"[{"key": 1}"#, syntax("unexpected end of JSON input")),
         ] {
             assert_eq!(read_tolerations(text), expected, "{text}");

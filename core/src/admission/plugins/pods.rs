@@ -1,4 +1,4 @@
-//! Parts of pods that several plug-ins read.
+//! Functions that read the parts of pods which several plug-ins need.
 
 use crate::authz::nodes::references::{self, Reference};
 use holdfast_value::Value;

@@ -65,7 +65,8 @@ fn give(attributes: &mut Attributes) -> Result<(), Stop> {
     Ok(())
 }
 
-/// There may be several default classes for a moment; the class with the lowest value counts.
+/// The default PriorityClass. For a moment several classes may be marked as the default; then the class with the lowest
+/// value counts.
 fn default_class(attributes: &Attributes) -> Option<Value> {
     let classes = attributes
         .all_with(PRIORITY_CLASS, "\"globalDefault\":true")

@@ -24,7 +24,7 @@ pub struct Limited {
     /// A resource is limited if its name contains one of these texts.
     pub containing: Vec<String>,
     pub scopes: Vec<Selector>,
-    /// The scopes as refusals show them.
+    /// The scopes in the form in which refusals show them.
     pub shown: Vec<String>,
 }
 
@@ -162,7 +162,7 @@ fn check_covered(
     Ok(())
 }
 
-/// Adds to a quota's usage, or refuses the write if that exceeds the limit.
+/// Adds `more` to a quota's usage, or refuses the write if the sum exceeds the quota's limit.
 fn charge(attributes: &mut Attributes, quota: Charged, more: &Usage) -> Result<(), Stop> {
     let Charged { key, entry, document, hard, mut used } = quota;
     let asked = more.clone().only(|name| hard.get(name).is_some());
@@ -197,7 +197,7 @@ fn charge(attributes: &mut Attributes, quota: Charged, more: &Usage) -> Result<(
 }
 
 pub(super) fn configure(configuration: &mut Configuration, document: &Reader) {
-    // In older configuration files the kind is in a group of its own.
+    // In older configuration files, the kind of the configuration is in a group of its own.
     let is_old = document.text("apiVersion").is_some_and(|version| version.starts_with(OLD_GROUP));
     let (group, kind) = if is_old { (OLD_GROUP, "Configuration") } else { (GROUP, "ResourceQuotaConfiguration") };
     super::configuration::check(document, group, kind);

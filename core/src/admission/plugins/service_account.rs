@@ -12,7 +12,7 @@ const DEFAULT: &str = "default";
 const VOLUME: &str = "kube-api-access";
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const ENFORCE_MOUNTABLE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets";
-/// A little more than an hour, so that a kubelet renews the token about every hour.
+/// The lifetime of a pod's token: a little more than an hour, so that a kubelet renews the token about every hour.
 const TOKEN_SECONDS: i64 = 60 * 60 + 7;
 
 pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {

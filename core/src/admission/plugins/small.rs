@@ -5,7 +5,7 @@ use crate::admission::{Attributes, Operation};
 use crate::kinds::known::POD;
 use crate::pipeline::effect::Stop;
 
-/// AlwaysDeny.
+/// AlwaysDeny: refuses every request that admission judges.
 pub(super) fn deny(attributes: &mut Attributes) -> Result<(), Stop> {
     Err(attributes.forbidden("admission control is denying all modifications"))
 }

@@ -15,7 +15,7 @@ pub(super) fn configure_validating(configuration: &mut Configuration, document: 
     configuration.validating_users = Some(file(document));
 }
 
-/// The path of the kubeconfig. In the older version the kind has another name.
+/// The path of the kubeconfig. In the older version of this configuration the kind has another name.
 fn file(document: &Reader) -> String {
     let (version, kind) = match document.text("apiVersion") {
         Some(V1_ALPHA_1) => (V1_ALPHA_1, "WebhookAdmission"),

@@ -9,7 +9,8 @@ use crate::schema::quantity;
 use holdfast_value::Value;
 use std::cmp::Ordering;
 
-/// StorageObjectInUseProtection.
+/// StorageObjectInUseProtection: adds to new volumes, claims and VolumeAttributesClasses the finalizer that delays
+/// their deletion while they are in use.
 pub(super) fn protect(attributes: &mut Attributes) -> Result<(), Stop> {
     if attributes.operation != Operation::Create {
         return Ok(());
@@ -32,7 +33,7 @@ pub(super) fn protect(attributes: &mut Attributes) -> Result<(), Stop> {
 
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 
-/// DefaultStorageClass.
+/// DefaultStorageClass: gives a new claim without a storage class the newest of the default StorageClasses.
 pub(super) fn default_class(attributes: &mut Attributes) -> Result<(), Stop> {
     let claim = &attributes.object;
     if !attributes.creates(PERSISTENT_VOLUME_CLAIM)
@@ -61,7 +62,8 @@ pub(super) fn newest_marked(objects: Vec<Value>, keys: &[&str]) -> Option<String
     newest.map(|object| text(&object, "name"))
 }
 
-/// PersistentVolumeClaimResize.
+/// PersistentVolumeClaimResize: refuses a larger storage request unless the claim is bound and its StorageClass allows
+/// expansion.
 pub(super) fn resize(attributes: &mut Attributes) -> Result<(), Stop> {
     if !attributes.updates(PERSISTENT_VOLUME_CLAIM) {
         return Ok(());

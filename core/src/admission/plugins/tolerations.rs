@@ -10,7 +10,7 @@ use holdfast_value::{Value, json};
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-/// DefaultTolerationSeconds: a pod tolerates an unreachable or unready node for a while.
+/// DefaultTolerationSeconds: a pod tolerates an unreachable or unready node for the configured number of seconds.
 pub(super) fn default_seconds(attributes: &mut Attributes) -> Result<(), Stop> {
     if !(attributes.creates(POD) || attributes.updates(POD)) {
         return Ok(());
@@ -58,7 +58,7 @@ pub(super) fn taint_node(attributes: &mut Attributes) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Both lists together, without tolerations that other tolerations in them imply.
+/// The tolerations of both lists, without tolerations that other tolerations of the lists imply.
 pub(super) fn merged(first: &Value, second: &Value) -> Vec<Value> {
     let all: Vec<&Value> = list(first).chain(list(second)).collect();
     let mut merged: Vec<&Value> = Vec::new();

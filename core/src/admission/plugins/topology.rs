@@ -31,7 +31,8 @@ pub(super) fn labels(attributes: &mut Attributes) -> Result<(), Stop> {
     Ok(())
 }
 
-/// LimitPodHardAntiAffinityTopology.
+/// LimitPodHardAntiAffinityTopology: refuses a pod with a required anti-affinity term whose topology key is not
+/// `kubernetes.io/hostname`.
 pub(super) fn limit_anti_affinity(attributes: &mut Attributes) -> Result<(), Stop> {
     const HOST: &str = "kubernetes.io/hostname";
     let is_write = matches!(attributes.operation, Operation::Create | Operation::Update);

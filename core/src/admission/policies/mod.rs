@@ -29,7 +29,7 @@ const COST_MAX: u64 = 10_000_000;
 /// number of parameters, so a limit per parameter is not enough.
 const COST_OF_ALL_MAX: u64 = 10 * COST_MAX;
 
-/// A policy with a binding, and with a parameter if it has any.
+/// A policy with a binding, and with a parameter if the policy has parameters.
 struct Invocation<'a> {
     binding: Arc<Binding>,
     parameter: Option<Parameter<'a>>,
@@ -43,7 +43,7 @@ struct Parameter<'a> {
     version: usize,
 }
 
-/// The cost of a parameter in addition to its bytes: finding it and starting an evaluation.
+/// The cost that a parameter adds to the number of its bytes, for finding the parameter and starting an evaluation.
 const PARAMETER_COST: u64 = 1_000;
 
 impl Parameter<'_> {
@@ -171,7 +171,7 @@ impl<'v> Evaluation<'v> {
     }
 }
 
-/// The value of `params`; `None` if the policy has no parameters.
+/// The value of the variable `params`; `None` if the policy has no parameters.
 pub(super) fn shown_parameter<'v>(policy: &Policy, parameter: Option<&'v Value>) -> Option<CelValue<'v>> {
     let shown = parameter.map(|parameter| CelValue::json(parameter, &ANY).unwrap_or(CelValue::Null));
     policy.parameters.is_some().then(|| shown.unwrap_or(CelValue::Null))
@@ -195,7 +195,8 @@ fn parameter_kind(attributes: &Attributes, api_version: &str, kind: &str) -> Opt
     attributes.state.registry.find_kind(group, version, kind)
 }
 
-/// The parameters of a binding; one null parameter if none exist and the binding allows that.
+/// The parameters that a binding selects. If none exist and the binding allows missing parameters, the result is one
+/// null parameter.
 fn parameters<'a>(
     attributes: &Attributes<'a>,
     policy: &Policy,

@@ -17,11 +17,11 @@ struct Denial {
     policy: Arc<str>,
     binding: Option<Arc<str>>,
     message: String,
-    /// The reason of the refusal if this denial is the first.
+    /// The reason that the refusal's `Status` has if this denial is the first denial of the write.
     reason: &'static str,
 }
 
-/// A policy that is due, with its binding and parameter.
+/// A policy that must still be applied to the write, with its binding and parameter.
 struct Due<'a> {
     name: Arc<str>,
     policy: Arc<Policy>,

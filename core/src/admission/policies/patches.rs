@@ -68,7 +68,7 @@ fn merged(layout: Layout, value: &CelValue, shown: &Value) -> Result<(Value, Val
     Ok((merged, configuration))
 }
 
-/// Applies JSON patch operations.
+/// Applies the JSON patch operations that a mutation's expression returned.
 pub(super) fn patch(
     attributes: &Attributes,
     value: &CelValue,
@@ -117,7 +117,7 @@ fn operations(value: &CelValue) -> Result<Value, String> {
     Ok(Value::Array(operations))
 }
 
-/// Missing fields of an operation become empty.
+/// Sets the missing fields `op` and `path` of an operation to empty texts, and removes an empty field `from`.
 fn complete(fields: &mut Map) {
     for field in ["op", "path"] {
         fields.entry(field).or_insert_with(|| Value::from(""));

@@ -12,8 +12,9 @@ use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The maximum length of messages from message expressions, and of audit annotations; longer texts are cut.
+/// The maximum number of bytes of a message from a message expression; longer messages are cut.
 const MESSAGE_BYTES_MAX: usize = 5 << 10;
+/// The maximum number of bytes of an audit annotation; longer annotations are cut.
 const ANNOTATION_BYTES_MAX: usize = 10 << 10;
 
 /// Why a policy refuses a write.
@@ -28,19 +29,19 @@ struct Denial {
 struct Verdict {
     message: String,
     reason: String,
-    /// The evaluation failed, so the result is unknown.
+    /// Whether the evaluation failed, so that it is unknown whether the write satisfies the validation.
     is_error: bool,
 }
 
 /// The results of a policy for one write.
 struct Found {
-    /// Failures by the index of the validation.
+    /// The failed validations, each with its index in the policy.
     failures: Vec<(usize, Verdict)>,
     annotations: Vec<(String, String)>,
     /// Audit annotations that could not be evaluated, if the failure policy is Fail. The write is refused because of
     /// these annotations, whatever the binding's validation actions are.
     untold: Vec<String>,
-    /// Errors ignored by the failure policy.
+    /// The errors of expressions that the failure policy ignores.
     ignored: Vec<String>,
 }
 

@@ -26,13 +26,13 @@ use std::sync::Arc;
 /// The cost limit for all match conditions of one webhook or policy.
 const CONDITIONS_COST_MAX: u64 = 2_500_000;
 
-/// One webhook with its position.
+/// A webhook, and its position among the registered webhooks.
 struct Found {
     configuration: Arc<str>,
     webhooks: Arc<Vec<Webhook>>,
-    /// The index within its configuration.
+    /// The index of the webhook within its configuration.
     at: usize,
-    /// The index among all webhooks.
+    /// The index of the webhook among all mutating or all validating webhooks of the cluster, in the order of calls.
     index: usize,
 }
 
@@ -42,7 +42,8 @@ impl Found {
     }
 }
 
-/// The webhooks that may match the write, in order.
+/// The webhooks that may match the write, in the order of calls: by the name of the configuration, then by the index in
+/// it.
 fn found(attributes: &Attributes, is_mutating: bool) -> Vec<Found> {
     let registered = &attributes.state.registered;
     let family = if is_mutating { &registered.mutating } else { &registered.validating };
@@ -50,7 +51,7 @@ fn found(attributes: &Attributes, is_mutating: bool) -> Vec<Found> {
     if family.is_empty() || attributes.kind.influence.registers.is_some() || attributes.is_upkeep() {
         return Vec::new();
     }
-    // Both iterators are ordered by name.
+    // `concerning` and `family` are both ordered by the name of the configuration.
     let mut concerning = family.concerning(&attributes.kind.resource).into_iter().peekable();
     if concerning.peek().is_none() {
         return Vec::new();
@@ -257,7 +258,7 @@ fn operations(attributes: &Attributes, patch: Option<&Patch>) -> Result<Option<V
     Ok(operations)
 }
 
-/// Applies a webhook's patch to the object as it was shown.
+/// Applies a webhook's patch to the object in the form in which the webhook got the object.
 fn apply(attributes: &mut Attributes, webhook: &Webhook, patch: &Value, version: usize) -> Result<bool, Stop> {
     if attributes.object.is_null() {
         let why = format!(
@@ -317,7 +318,8 @@ fn identity(attributes: &Attributes, patched: &mut Value, shown: &Value, version
     Err(attributes.fault(format!("converting ({of_group}.{kind}) to ({hub}.{own}): unknown conversion")))
 }
 
-/// ValidatingAdmissionWebhook: all webhooks are called at once; the first refusal in order is returned.
+/// ValidatingAdmissionWebhook: all webhooks are called at once. If several webhooks refuse, the refusal of the first of
+/// them in the order of [`found`] is returned.
 pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
     let all = found(attributes, false);
     let (mut asked, mut missing, mut refused) = (Vec::new(), Vec::new(), None);

@@ -21,7 +21,7 @@ pub enum Failure {
     Invalid(String),
     /// The answer's patch is not a list of operations.
     Undecodable(String),
-    /// The answer uses an unsupported feature.
+    /// The answer uses a feature that the server does not support.
     Unsupported(String),
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Patch {
 }
 
 impl Patch {
-    /// The operations, if there are any.
+    /// The operations of the patch; `None` if the patch is null or has no operations.
     pub fn operations(&self) -> Result<Option<Value>, Failure> {
         let patch = decode::json(&self.bytes).map_err(|fault| Failure::Undecodable(fault.to_string()))?.value;
         let unfit = |found: &Value, wanted: &str| {
@@ -121,7 +121,7 @@ pub(super) fn verdict(call: &Call, answer: &Result<Vec<u8>, String>, is_mutating
     if !response.is_object() {
         return Err(Failure::Invalid("webhook response was absent".into()));
     }
-    // For reviews before v1 the answer's UID and type are not checked.
+    // As in Kubernetes, the UID and the type of an answer to a review before v1 are not checked.
     let is_newest = call.api_version.ends_with("/v1");
     if is_newest {
         check_identity(call, &answer)?;
@@ -281,7 +281,7 @@ mod tests {
         }
     }
 
-    /// Why an answer cannot be used; empty if it can.
+    /// The reason why an answer cannot be used; empty if the answer can be used.
     fn failure(version: &str, is_mutating: bool, body: &str) -> String {
         let verdict = verdict(&call(version), &Ok(body.as_bytes().to_vec()), is_mutating);
         verdict.err().map(|failure| failure.to_string()).unwrap_or_default()
@@ -326,7 +326,7 @@ mod tests {
             (json!({"patch": {}}), field("response.patch", "object", "[]uint8")),
             (json!({"patchType": 1}), field("response.patchType", "number", "v1.PatchType")),
             (json!({"patch": "a"}), "failed to call webhook: illegal base64 data at input byte 0".into()),
-            // Nulls and unknown fields have no effect.
+            // Nulls and unknown fields have no effect, so the answer can be used.
             (json!({"uid": "u", "allowed": true, "warnings": null, "Allowed": "yes", "more": 1}), String::new()),
         ] {
             assert_eq!(failure("v1", true, &review("v1", &response)), expected, "{response}");
@@ -356,7 +356,7 @@ mod tests {
             ("v1", false, "null".into(), invalid("webhook response was absent")),
             ("v1", false, r#"{"foo": 1, "response": null}"#.into(), invalid("webhook response was absent")),
             ("v1beta1", false, "{}".into(), invalid("webhook response was absent")),
-            // The UID is checked before the type.
+            // The UID is checked before the type, so the wrong UID is reported even if the answer has no type.
             ("v1", false, review("v1", &stranger), other.clone()),
             ("v1", false, unnamed(&stranger, json!({})), other),
             ("v1", false, unnamed(&good, json!({})), unlike("/, Kind=")),

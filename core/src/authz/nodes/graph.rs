@@ -29,7 +29,7 @@ pub enum Object {
 }
 
 impl Object {
-    /// The kind's letter in digests.
+    /// The letter that stands for the kind in the digests of objects.
     fn letter(self) -> &'static str {
         match self {
             Self::Pod => "p",
@@ -56,7 +56,7 @@ pub enum Relation {
     Named(Object),
 }
 
-/// A projection of the state, stored together with it.
+/// The objects that lead to each node. The graph is a projection of the state and is stored in the state.
 ///
 /// Nodes and objects are keyed by digests of their names, and the entries of one node are stored together: a look-up
 /// compares numbers, and searches the map of nodes and then that node's small map, not one map of everything. The large
@@ -64,7 +64,7 @@ pub enum Relation {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeGraph {
     nodes: Table<Node>,
-    /// The claim of each volume.
+    /// The digest of the claim of each PersistentVolume, by the digest of the volume.
     claims_of_volumes: Table<Digest>,
     /// For each secret, the claims whose volumes need it to be mounted, with the number of such volumes.
     takers: OrdMap<Digest, Table<u32>>,
@@ -75,7 +75,7 @@ pub struct NodeGraph {
 struct Node {
     /// The number of paths from each object to the node.
     ways: OrdMap<Digest, u32>,
-    /// The claims among the objects.
+    /// The PersistentVolumeClaims among the objects in `ways`.
     claims: OrdSet<Digest>,
 }
 
@@ -109,7 +109,8 @@ impl Hasher for Bits {
     }
 }
 
-/// A zero byte separates the parts. A part must not contain one.
+/// The digest of a name that consists of these parts. A zero byte follows each part, so a part must not contain a zero
+/// byte.
 fn digest<const N: usize>(parts: [&str; N]) -> Digest {
     let mut hasher = Sha256::new();
     for part in parts {

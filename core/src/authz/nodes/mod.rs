@@ -33,9 +33,9 @@ static EVERY_NODE: LazyLock<Vec<PolicyRule>> = LazyLock::new(|| {
 
 /// How nodes may access a kind.
 enum Access {
-    /// Get, list and watch of one object.
+    /// Nodes may get, list and watch single objects of the kind.
     Read(Object),
-    /// Get of one object.
+    /// Nodes may get single objects of the kind.
     Get(Object),
     Claims,
     Accounts,
@@ -201,7 +201,7 @@ fn slices(asked: &Asked<'_>) -> Decision {
     }
 }
 
-/// Admission checks which node is written.
+/// Decides whether the node may make this request for a Node. Admission checks which Node is written.
 fn nodes(asked: &Asked<'_>) -> Decision {
     let own = asked.node;
     match (asked.target.subresource, asked.verb) {
@@ -215,7 +215,7 @@ fn nodes(asked: &Asked<'_>) -> Decision {
     }
 }
 
-/// Admission checks which pod is written.
+/// Decides whether the node may make this request for a pod. Admission checks which pod is written.
 fn pods(asked: &Asked<'_>) -> Decision {
     match (asked.target.subresource, asked.verb) {
         ("", "get") => asked.leads_here(Object::Pod),

@@ -9,7 +9,7 @@ const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContain
 /// Volume sources with a secret in the field `secretRef`.
 const BY_SECRET_REF: [&str; 7] = ["cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos"];
 
-/// An object in the pod's namespace.
+/// An object in the pod's namespace to which the pod refers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reference<'a> {
     Secret(Cow<'a, str>),

@@ -192,19 +192,20 @@ fn only_nodes_are_nodes() {
         let verdict = authorize(Some(&graph), &User::new(name, &[group]), &Attributes::resource("get", target));
         assert_eq!((verdict.is_allowed(), verdict.reason()), (false, why), "{name}");
     }
-    // Names that contain the separator are never found.
+    // A name that contains the separator of digests, a zero byte, is never found. Otherwise it could stand for another
+    // object.
     for (namespace, name, node) in [("n\0s", "x", "one"), ("n", "volume", "one\0s"), ("", "n\0volume", "one")] {
         assert!(!graph.leads(Object::Secret, namespace, name, node));
     }
     assert!(!graph.leads(Object::Claim, "", "n/claim", "one") && graph.leads(Object::Claim, "n", "claim", "one"));
 }
 
-/// A small cluster: its objects by key.
+/// A small cluster for the naive implementation: its objects by key.
 #[derive(Default)]
 struct Twin(BTreeMap<(bool, String), Value>);
 
 impl Twin {
-    /// Walks the whole cluster.
+    /// Whether an object leads to the node, found by a search through all objects of the cluster.
     fn leads(&self, what: Object, namespace: &str, name: &str, node: &str) -> bool {
         let on_node = |pod: &&Value| pod["spec"]["nodeName"] == node;
         let pods = || self.0.iter().filter(|((is_pod, _), _)| *is_pod).map(|(_, pod)| pod).filter(on_node);

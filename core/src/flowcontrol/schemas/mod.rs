@@ -25,14 +25,15 @@ const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 #[derive(Debug)]
 pub struct Schemas {
     ordered: Vec<Schema>,
-    // The rules' positions in `ordered`, ascending, by the user or group that a rule names.
+    // The rules' positions in `ordered`, ascending, by the user that a rule names.
     by_user: Places,
+    // The rules' positions in `ordered`, ascending, by the group that a rule names.
     by_group: Places,
     /// The rules' positions by the namespace whose service accounts a rule names.
     by_namespace: Places,
-    /// Rules for all users.
+    /// The positions of the rules that apply to all users.
     everybody: Vec<Place>,
-    /// The schema for requests that match no rule.
+    /// The index in `ordered` of the schema for requests that match no rule.
     rest: usize,
 }
 
@@ -131,7 +132,7 @@ impl Schemas {
     }
 }
 
-/// The namespace in `system:serviceaccount:NAMESPACE:NAME`.
+/// The namespace in the user name `system:serviceaccount:NAMESPACE:NAME`; `None` for other user names.
 fn service_account_namespace(user: &str) -> Option<&str> {
     let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
     (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some(namespace)

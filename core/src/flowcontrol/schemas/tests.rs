@@ -45,7 +45,8 @@ fn requests_and_their_schemas() {
         (&named("system:kube-scheduler"), "get", ":pods@a", "kube-scheduler"),
         (&named("jane"), "get", ":pods/log@a", "global-default"),
         (&named("system:serviceaccount:kube-system:"), "get", ":pods@a", "global-default"),
-        // A user without `system:authenticated` or `system:unauthenticated`.
+        // Only `catch-all` matches a user that has neither the group `system:authenticated` nor
+        // `system:unauthenticated`.
         (&User::new("x", &[]), "get", "/", "catch-all"),
     ];
     for (user, verb, asked, expected) in rows {

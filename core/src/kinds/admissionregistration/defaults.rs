@@ -1,4 +1,5 @@
-//! Defaults of webhooks and admission policies. Webhooks of `v1beta1` are more lenient.
+//! Defaults of webhooks and admission policies. The defaults of `v1beta1` webhooks make them more lenient than `v1`
+//! webhooks.
 
 use crate::schema::defaults::Rule;
 use holdfast_value::json;

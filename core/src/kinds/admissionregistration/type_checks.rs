@@ -89,7 +89,7 @@ fn kinds(constraints: &Value, registry: &Registry) -> Vec<(String, Type)> {
         let kinds = kinds_of(rule, registry, &mut lookups);
         let is_enough = kinds.len() >= KINDS_MAX;
         named.extend(kinds.into_iter().take(KINDS_MAX));
-        // Further rules of the policy are not examined.
+        // The policy names enough kinds, so its further rules are not examined.
         if is_enough {
             break;
         }
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(check(&policy, registry()).len(), 1);
     }
 
-    /// JSONSchemaProps contains itself.
+    /// The message JSONSchemaProps contains itself, so its type must be cut.
     #[test]
     fn types_that_hold_themselves_have_an_end() {
         let rules = json!([{"apiGroups": ["apiextensions.k8s.io"], "apiVersions": ["v1"], "resources": ["customresourcedefinitions"]}]);

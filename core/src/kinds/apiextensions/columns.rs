@@ -4,14 +4,16 @@ use crate::kinds::cells::{items, name, number, text};
 use crate::kinds::{Cell, Column};
 use holdfast_value::Value;
 
-/// The table columns of a kind of this group. If there are none, tables show Name and Created At.
+/// The columns of the Table of one kind of this group. A kind without columns here is shown with the columns Name and
+/// Created At.
 pub fn of(_kind: &str) -> Vec<Column> {
     Vec::new()
 }
 
-/// The maximum number of columns that are shown for a custom resource, and of bytes of their descriptions, because
-/// every table repeats both. Further columns are stored but not shown.
+/// The maximum number of columns that are shown for a custom resource, because every table repeats their definitions.
+/// Further columns are stored but not shown.
 const SHOWN_MAX: usize = 128;
+/// The maximum number of bytes of the names, descriptions and paths of the shown columns, for the same reason.
 const SHOWN_BYTES_MAX: usize = 64 << 10;
 
 /// The columns of a defined resource: `version` is the item of the definition's `spec.versions`.

@@ -7,8 +7,8 @@ use holdfast_value::{Value, json};
 
 pub const DEFINITION: Convert = Convert { to_hub, from_hub };
 
-/// The fields' names at the top of the spec, and in each version. `selectableFields` move only with the schema: see
-/// [`from_hub`].
+/// The fields that `v1beta1` may have at the top of the spec: the name there, and the name in each version.
+/// `selectableFields` move only with the schema: see [`from_hub`].
 const SHARED: [(&str, &str); 4] = [
     ("subresources", "subresources"),
     ("validation", "schema"),
@@ -17,17 +17,17 @@ const SHARED: [(&str, &str); 4] = [
 ];
 
 /// The maximum number of bytes of all copies of one shared part: enough for several versions with the largest schema.
-/// If there are more, later versions get no copy. The limit is needed because the client chooses the number of
+/// Versions for which no bytes are left get no copy. The limit is needed because the client chooses the number of
 /// versions.
 const COPIED_BYTES_MAX: usize = 8 << 20;
 
-/// This field's default is true in `v1beta1` and false in `v1`.
+/// The field that makes objects keep unknown fields. Its default is true in `v1beta1` and false in `v1`.
 const KEEPS: &str = "preserveUnknownFields";
 
 fn to_hub(definition: &mut Fields) {
     let Some(spec) = within(definition, &["spec"]) else { return };
     let name = spec.remove("version");
-    // False is the default in `v1`.
+    // The value false is the default in `v1`, so the field is left out.
     if spec.get(KEEPS) == Some(&Value::Bool(false)) {
         spec.remove(KEEPS);
     }

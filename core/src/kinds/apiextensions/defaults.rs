@@ -32,7 +32,7 @@ fn definition(definition: &mut Map) {
     stored_versions(definition);
 }
 
-/// Sets `status.storedVersions` to the storage version.
+/// Sets an absent or empty `status.storedVersions` to the storage version.
 fn stored_versions(definition: &mut Map) {
     let versions = definition.get("spec").and_then(|spec| spec.get("versions")).and_then(Value::as_array);
     let stored = |version: &&Value| version.get("storage") == Some(&Value::Bool(true));

@@ -88,7 +88,7 @@ fn unknown_formats(schema: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Removes a conversion webhook without content.
+/// Removes `spec.conversion.webhook` if it has neither a client configuration nor review versions.
 fn drop_empty_webhook(definition: &mut Value) {
     let Some(Value::Object(conversion)) = definition.pointer_mut("/spec/conversion") else { return };
     let says_nothing = |webhook: &Value| {

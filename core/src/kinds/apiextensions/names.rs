@@ -12,7 +12,7 @@ use crate::refusal::Causes;
 use holdfast_value::{Value, json};
 use std::collections::BTreeSet;
 
-/// Keeps a definition until its objects are deleted.
+/// The finalizer that keeps a definition until its objects are deleted.
 pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// The name fields of a definition. Each row has the space of the claim, the field, and the reason of a conflict. In
@@ -153,7 +153,7 @@ pub fn begin_delete(definition: &mut Document, now: &str) {
     set(status, now, "Terminating", true, "InstanceDeletionPending", why);
 }
 
-/// The conditions that the server sets.
+/// The types of the conditions of a definition that the server sets.
 const CONDITIONS: [&str; 5] =
     ["NamesAccepted", "Established", "NonStructuralSchema", "KubernetesAPIApprovalPolicyConformant", "Terminating"];
 

@@ -168,7 +168,7 @@ pub fn stateful_set(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// Validates the template of a StatefulSet. It may mount the set's claims in addition to the template's own volumes.
+/// Validates the template of a StatefulSet. The template may mount the set's claims in addition to its own volumes.
 fn stateful_template(spec: At, causes: &mut Causes) {
     let at = spec.get("template");
     let claims = spec.get("volumeClaimTemplates");
@@ -487,7 +487,7 @@ mod tests {
                     "spec.persistentVolumeClaimRetentionPolicy.whenScaled: Unsupported value: \"Keep\": supported values",
                 ),
                 ("/spec/ordinals/start", json!(-1), "spec.ordinals.start: Invalid value: -1: must be greater than or"),
-                // Old objects may have an invalid limit.
+                // The limit is not validated, because old objects may have an invalid limit.
                 ("/spec/revisionHistoryLimit", json!(-1), ""),
                 (
                     "/spec/serviceName",

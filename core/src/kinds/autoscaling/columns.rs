@@ -6,7 +6,8 @@ use crate::kinds::cells::{
 };
 use holdfast_value::Value;
 
-/// The table columns of a kind of this group. If there are none, tables show Name and Created At.
+/// The columns of the Table of one kind of this group. A kind without columns here is shown with the columns Name and
+/// Created At.
 pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "HorizontalPodAutoscaler" => vec![
@@ -33,7 +34,7 @@ pub fn of(kind: &str) -> Vec<Column> {
     }
 }
 
-/// The first two metrics, and the number of further metrics.
+/// The first two metrics as text, and the number of further metrics.
 fn targets(doc: &Value) -> String {
     const MOST: usize = 2;
     let specs = items(doc, "spec.metrics");

@@ -4,7 +4,7 @@ use crate::schema::defaults::{Rule, object, set_absent, set_empty};
 use holdfast_value::{Map, json};
 
 const CPU_PERCENT: i64 = 80;
-/// The annotation in which version 1 keeps the metrics for which it has no fields.
+/// The annotation in which `autoscaling/v1` keeps the metrics for which it has no fields.
 const METRICS_ANNOTATION: &str = "autoscaling.alpha.kubernetes.io/metrics";
 
 pub fn rules() -> Vec<Rule> {

@@ -7,7 +7,7 @@ use crate::object::names;
 use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 
-/// The field for each metric type.
+/// The metric types, each with the field that describes a metric of the type.
 const SOURCES: &[(&str, &str)] = &[
     ("Object", "object"),
     ("External", "external"),
@@ -58,7 +58,7 @@ pub fn autoscaler(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// While the gate is on, minReplicas may be zero.
+/// While the gate `HPAScaleToZero` is on, minReplicas may be zero.
 pub fn to_zero(judging: &Judging<'_>, causes: &mut Causes) {
     let spec = &judging.new["spec"];
     if !judging.is_on("HPAScaleToZero") || spec["minReplicas"].as_i64().is_none_or(|least| least > 0) {

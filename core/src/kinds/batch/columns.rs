@@ -7,7 +7,8 @@ use crate::kinds::cells::{
 };
 use holdfast_value::Value;
 
-/// The table columns of a kind of this group. If there are none, tables show Name and Created At.
+/// The columns of the Table of one kind of this group. A kind without columns here is shown with the columns Name and
+/// Created At.
 pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "Job" => job(),

@@ -2,7 +2,7 @@
 
 use holdfast_value::Value;
 
-/// The number of indexes in the text.
+/// The number of indexes that the text lists. The error is the fault of a malformed text.
 pub(super) fn count(text: &str, completions: i64) -> Result<i64, String> {
     let mut total = 0;
     let mut last: Option<i64> = None;

@@ -4,8 +4,9 @@ use holdfast_value::{Map, Value};
 
 pub const UID: &str = "batch.kubernetes.io/controller-uid";
 pub const NAME: &str = "batch.kubernetes.io/job-name";
-/// The old labels, without a domain.
+/// The older label with the UID of a pod's Job. Its key has no domain.
 pub const OLD_UID: &str = "controller-uid";
+/// The older label with the name of a pod's Job. Its key has no domain.
 pub const OLD_NAME: &str = "job-name";
 
 /// Sets labels and selector unless the client manages the selector itself. Existing values stay; validation reports

@@ -7,14 +7,14 @@ use crate::kinds::shapes::{is_condition_true, without_value};
 use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 
-/// Conditions that exclude each other.
+/// Pairs of conditions that must not be true together, each with Kubernetes' message.
 const EXCLUSIVE: &[(&str, &str, &str)] = &[
     ("Complete", "Failed", "cannot set Complete=True and Failed=true conditions"),
     ("Complete", "FailureTarget", "cannot set Complete=True and FailureTarget=true conditions"),
     ("SuccessCriteriaMet", "Failed", "cannot set SuccessCriteriaMet=True and Failed=true conditions"),
     ("SuccessCriteriaMet", "FailureTarget", "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions"),
 ];
-/// Conditions that require another condition.
+/// Conditions that may be true only together with another condition, each with Kubernetes' message.
 const WITH: &[(&str, &str, &str)] = &[
     ("Failed", "FailureTarget", "cannot set Failed=True condition without the FailureTarget=true condition"),
     (
@@ -23,7 +23,7 @@ const WITH: &[(&str, &str, &str)] = &[
         "cannot set Complete=True condition without the SuccessCriteriaMet=true condition",
     ),
 ];
-/// Conditions that must stay true.
+/// Conditions that must stay true once they are true, each with Kubernetes' message.
 const TERMINAL: &[(&str, &str)] = &[
     ("Failed", "cannot disable the terminal Failed=True condition"),
     ("Complete", "cannot disable the terminal Complete=True condition"),

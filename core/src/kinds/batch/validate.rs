@@ -13,12 +13,15 @@ use crate::schema::schedule::{Schedule, check_zone};
 use crate::select::LabelSelector;
 use holdfast_value::{Map, Value};
 
-/// A CronJob's Job is named by the CronJob's name and a suffix of 11 bytes, and this name must fit a label (63 bytes).
+/// The maximum number of bytes of a CronJob's name. A Job of the CronJob is named by this name and a suffix of 11
+/// bytes, and the name of the Job must fit into a label (63 bytes).
 const CRON_JOB_NAME_BYTES_MAX: usize = 52;
 const MANAGED_BY_BYTES_MAX: usize = 63;
 const INDEXES_MAX: i64 = 100_000;
-/// A job with more completions than this number and with a backoff limit for each index has lower limits.
+/// If a job has more completions than this number and sets a backoff limit for each index, other limits of the job are
+/// lower.
 const MANY_COMPLETIONS: i64 = 100_000;
+/// The maximum number of parallel pods and of failed indexes of such a job.
 const INDEXES_OF_MANY_MAX: i64 = 10_000;
 
 pub fn job(new: &Value, old: Option<&Value>) -> Causes {
@@ -126,8 +129,9 @@ fn job_update(spec: At, old: &Value, causes: &mut Causes) {
     }
 }
 
-/// With these gates, more fields of a suspended job may change: the resources of its pods, and their scheduling
-/// directives even if some pods have run.
+/// With the gates `MutablePodResourcesForSuspendedJobs` and `MutableSchedulingDirectivesForSuspendedJobs`, more fields
+/// of a suspended job may change: the resources of its pods, and their scheduling directives even if some pods have
+/// run.
 pub fn suspended(judging: &Judging<'_>, causes: &mut Causes) {
     let resources = judging.is_on("MutablePodResourcesForSuspendedJobs");
     let placement = judging.is_on("MutableSchedulingDirectivesForSuspendedJobs");

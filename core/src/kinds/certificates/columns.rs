@@ -4,7 +4,8 @@ use crate::kinds::Column;
 use crate::kinds::cells::{NONE, age, age_column, at, column, field, items, name, of_field, show, text};
 use holdfast_value::Value;
 
-/// The table columns of a kind of this group. If there are none, tables show Name and Created At.
+/// The columns of the Table of one kind of this group. A kind without columns here is shown with the columns Name and
+/// Created At.
 pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "CertificateSigningRequest" => vec![
@@ -41,7 +42,7 @@ fn has(doc: &Value, ty: &str) -> bool {
 }
 
 fn request_state(doc: &Value) -> String {
-    // Denied has precedence over Approved.
+    // The condition Denied has precedence over the condition Approved.
     let decision = ["Denied", "Approved"].into_iter().find(|ty| has(doc, ty)).unwrap_or("Pending");
     let failed = if has(doc, "Failed") { ",Failed" } else { "" };
     let issued = if text(doc, "status.certificate").is_empty() { "" } else { ",Issued" };

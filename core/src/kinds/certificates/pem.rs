@@ -65,9 +65,9 @@ const BIT_STRING: u8 = 0x03;
 const OCTET_STRING: u8 = 0x04;
 const BOOLEAN: u8 = 0x01;
 const OBJECT: u8 = 0x06;
-/// The tag of a certificate's extensions.
+/// The DER tag of a certificate's extensions.
 const EXTENSIONS: u8 = 0xa3;
-/// 2.5.29.19, basic constraints.
+/// The DER form of 2.5.29.19, the identifier of the extension "basic constraints".
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
 
 /// Whether the bytes are a sequence of body, algorithm and signature: the form of certificates and certificate
@@ -93,9 +93,9 @@ fn says_authority(extension: &[u8]) -> bool {
     inner.is_some_and(|fields| fields.first().is_some_and(|(tag, value)| *tag == BOOLEAN && *value != [0]))
 }
 
-/// 2.5.4.10, organization: Kubernetes reads it as a group.
+/// The DER form of 2.5.4.10, the identifier of the organization, which Kubernetes reads as a group.
 const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
-/// 2.5.4.3, common name: Kubernetes reads it as the user's name.
+/// The DER form of 2.5.4.3, the identifier of the common name, which Kubernetes reads as the user's name.
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 const SET: u8 = 0x31;
 const UTF8_STRING: u8 = 0x0c;
@@ -182,7 +182,7 @@ pub(super) mod testing {
         bytes
     }
 
-    /// Bytes in the form of a certificate; `serial` makes them distinct.
+    /// Bytes that have the form of a certificate for tests. `serial` makes the bytes of two certificates differ.
     pub fn certificate(authority: bool, serial: u8) -> Vec<u8> {
         let flag = if authority { element(BOOLEAN, &[0xff]) } else { Vec::new() };
         let value = element(OCTET_STRING, &element(SEQUENCE, &flag));

@@ -90,7 +90,8 @@ fn signer_name(document: &Value) -> &str {
     document.pointer("/spec/signerName").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether the user has permission on the signer, or on all signers of its domain: `kubernetes.io/*`.
+/// Whether the user has the permission `verb` on the signer, or on all signers of the signer's domain:
+/// `kubernetes.io/*`.
 fn may(grant: &Grant<'_>, verb: &str, signer: &str) -> bool {
     let domain = signer.split('/').next().unwrap_or_default();
     let allows = |name: &str| grant.allows(verb, GROUP, "signers", name);

@@ -7,13 +7,13 @@ mod validate;
 use super::{ApiGroup, Gated, Kind};
 
 pub const GROUP: &str = "coordination.k8s.io";
-/// The gate of elections that the server coordinates.
+/// The feature gate of elections that the server coordinates.
 pub const GATE: &str = "CoordinatedLeaderElection";
 /// The only election strategy that the server implements. Other programs implement other strategies.
 pub const OLDEST_EMULATION_VERSION: &str = "OldestEmulationVersion";
 const PACKAGE: &str = "io.k8s.api.coordination";
 
-/// Fields for coordinated elections.
+/// The fields of a Lease that only coordinated elections use.
 const GATED: &[Gated] = &[Gated::fields(GATE, &["spec.strategy", "spec.preferredHolder"])];
 
 /// The definition of this group, for the list of all built-in groups.

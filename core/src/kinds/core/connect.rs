@@ -8,8 +8,7 @@ use holdfast_value::Value;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// With this gate a request for a log may select one of a container's output streams. Without the gate a log has all
-/// output.
+/// The feature gate of selecting an output stream of a container's log. While the gate is off, a log has all output.
 pub const SPLIT_LOGS: &str = "PodLogsQuerySplitStreams";
 const ALL_STREAMS: &str = "All";
 const LOG_STREAMS: [&str; 3] = [ALL_STREAMS, "Stderr", "Stdout"];

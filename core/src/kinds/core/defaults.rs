@@ -6,7 +6,7 @@ use crate::schema::defaults::{Rule, is_absent, is_empty, object, object_or_new, 
 use base64::Engine as _;
 use holdfast_value::{CompactString, Map, Value, json};
 
-/// Permits all users to read the file, and its owner to write it.
+/// The default mode of the files in a volume: all users may read a file, and its owner may write it.
 const FILE_MODE: i64 = 0o644;
 
 pub fn rules() -> Vec<Rule> {
@@ -316,7 +316,7 @@ fn secret(secret: &mut Map) {
     }
 }
 
-/// Makes the addresses of a load balancer virtual, unless its status sets another mode.
+/// Sets the mode `VIP` (virtual) for the IP addresses of a load balancer for which the status sets no mode.
 fn service(service: &mut Map) {
     if service.get("spec").and_then(|spec| spec.get("type")).and_then(Value::as_str) != Some("LoadBalancer") {
         return;

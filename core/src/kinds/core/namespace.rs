@@ -14,7 +14,7 @@ pub fn kind() -> Kind {
         .short(["ns"])
         .columns(columns::of("Namespace"))
         .names(NameRule::Label)
-        // No `deletecollection`: as in Kubernetes, namespaces are deleted one at a time.
+        // The verbs do not include `deletecollection`: as in Kubernetes, namespaces are deleted one at a time.
         .verbs(["create", "delete", "get", "list", "patch", "update", "watch"])
         .part("finalize", None, &["update"])
         .part_resets("finalize", &[&["status"]])

@@ -21,7 +21,7 @@ pub fn kind() -> Kind {
         .select_or("spec.unschedulable", "spec.unschedulable", "false")
         .agree(pair_addresses)
         .note(drop_configuration)
-        // Keeps the status, which a kubelet sends with the create request.
+        // The server keeps the status that a kubelet sends with the create request.
         .prepare_create(|_| ())
         .leads(leads)
         .export(|node| drop_from_spec(node, &["podCIDR", "podCIDRs", "providerID"]))

@@ -21,7 +21,8 @@ pub fn kind() -> Kind {
         .pods_at("/spec")
         .measured(&measure::POD)
         .return_deleted_object()
-        // Controllers delete pods before other kinds, so that resources in use stay until their pods have stopped.
+        // In a terminating namespace, pods are deleted before objects of other kinds, so that resources in use stay
+        // until the pods have stopped.
         .deleted_first()
         .completed(completed)
         .validate(validate::pod)
@@ -147,7 +148,7 @@ fn profiles_of_annotations(pod: &mut Document) {
                 },
                 None => continue,
             };
-            // Indexing mutably would create the missing parts, so read with `get`.
+            // Indexing mutably would create the missing parts, so the fields are read with `get`.
             let own = container.get("securityContext").and_then(|context| context.get("appArmorProfile"));
             if own.is_none_or(Value::is_null) && profile != whole {
                 container["securityContext"]["appArmorProfile"] = profile;
@@ -252,7 +253,8 @@ fn containers<'a>(spec: &'a Value, list: &str) -> impl Iterator<Item = (usize, &
     spec[list].as_array().into_iter().flatten().enumerate()
 }
 
-/// While the gate is off, restart rules of containers cannot restart all containers of the pod.
+/// While the gate `RestartAllContainersOnContainerExits` is off, restart rules of containers cannot restart all
+/// containers of the pod.
 fn restart_one(judging: &Judging<'_>, causes: &mut Causes) {
     const ALL: &str = "RestartAllContainers";
     let rules = |container: &Value| container["restartPolicyRules"].as_array().cloned().unwrap_or_default();
@@ -289,7 +291,7 @@ fn no_sctp(judging: &Judging<'_>, causes: &mut Causes) {
     }
 }
 
-/// With the gate, a pod with its own user namespace may use the host's network.
+/// With the gate `UserNamespacesHostNetworkSupport`, a pod with its own user namespace may use the host's network.
 fn share_network(judging: &Judging<'_>, causes: &mut Causes) {
     let had = |spec: &Value| spec["hostUsers"] == false && spec["hostNetwork"] == true;
     if judging.is_on("UserNamespacesHostNetworkSupport") || judging.old.is_some_and(had) {

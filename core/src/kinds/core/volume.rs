@@ -59,7 +59,8 @@ fn drop_source(claim: &mut Value, old: Option<&Value>, is_wanted: impl Fn((&str,
     }
 }
 
-/// While the gate is off, a claim's data source can only be a claim or a snapshot, and `dataSourceRef` does not exist.
+/// While the gate `AnyVolumeDataSource` is off, a claim's data source can only be a claim or a snapshot, and
+/// `dataSourceRef` cannot be newly set.
 fn drop_other_sources(claim: &mut Value, old: Option<&Value>) {
     if old.is_none_or(|old| old["spec"]["dataSourceRef"].is_null()) {
         claim.get_mut("spec").and_then(Value::as_object_mut).map(|spec| spec.remove("dataSourceRef"));
@@ -71,7 +72,7 @@ fn drop_snapshots(claim: &mut Value, old: Option<&Value>) {
     drop_source(claim, old, |kind| kind != SNAPSHOT);
 }
 
-/// While the gate is off, a data source in another namespace cannot be newly set.
+/// While the gate `CrossNamespaceVolumeDataSource` is off, a data source in another namespace cannot be newly set.
 fn drop_foreign_source(claim: &mut Value, old: &Value) {
     let is_foreign = |claim: &Value| {
         claim["spec"]["dataSourceRef"]["namespace"].as_str().is_some_and(|namespace| !namespace.is_empty())

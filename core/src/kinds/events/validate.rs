@@ -10,7 +10,7 @@ use holdfast_value::{Map, Value};
 const WORD_BYTES_MAX: usize = 128;
 const MESSAGE_BYTES_MAX: usize = 1024;
 
-/// Fields that never change.
+/// The fields of an Event that cannot change.
 const FIXED: [&str; 12] = [
     "involvedObject",
     "reason",

@@ -4,7 +4,8 @@ use crate::kinds::Column;
 use crate::kinds::cells::{NONE, age_column, at, column, field, items, name, number, of_field, show, text};
 use holdfast_value::Value;
 
-/// The table columns of a kind of this group. If there are none, tables show Name and Created At.
+/// The columns of the Table of one kind of this group. A kind without columns here is shown with the columns Name and
+/// Created At.
 pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "FlowSchema" => vec![
@@ -55,7 +56,7 @@ fn queuing(doc: &Value, field: &str) -> Value {
     number_below(doc, "spec.limited.limitResponse.queuing", field)
 }
 
-/// A number inside an object, which may be absent.
+/// The cell for a number inside an object; `<none>` if the object is absent.
 fn number_below(doc: &Value, part: &str, field: &str) -> Value {
     at(doc, part).map_or_else(|| NONE.into(), |part| number(part, field).into())
 }

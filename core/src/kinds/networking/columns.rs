@@ -5,7 +5,8 @@ use crate::kinds::cells::{NONE, age_column, at, column, field, items, name, of_f
 use crate::kinds::core::columns::balancer_addresses;
 use holdfast_value::Value;
 
-/// The table columns of a kind of this group. If there are none, tables show Name and Created At.
+/// The columns of the Table of one kind of this group. A kind without columns here is shown with the columns Name and
+/// Created At.
 pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "Ingress" => vec![

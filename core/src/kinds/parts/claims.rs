@@ -3,8 +3,8 @@
 use crate::kinds::Allocate;
 use holdfast_value::Value;
 
-/// The claims of a kind's objects. The state reads them of every stored object, the writer refuses a claim that another
-/// object holds, and the stage `allocate` completes an object with free values.
+/// The claims of a kind's objects. The state reads the claims of every stored object, the writer refuses a claim that
+/// another object holds, and the stage `allocate` completes an object with free values.
 #[derive(Default)]
 pub struct ClaimRules {
     /// The claims of an object, as text: `ip/10.0.0.1`. `None` means that objects of the kind claim nothing.

@@ -4,8 +4,8 @@ use crate::kinds::{CheckConnect, ConnectOptions, Lead};
 use crate::refusal::Refusal;
 use std::collections::BTreeSet;
 
-/// What a kind knows about connect requests such as `pods/exec` and `services/proxy`. The service's layer `connect`
-/// reads it.
+/// The rules of a kind for connect requests such as `pods/exec` and `services/proxy`. The service's layer `connect`
+/// reads these rules.
 #[derive(Default)]
 pub struct ConnectRules {
     /// Finds the destination of subresources that are answered outside the API server: `proxy`, `log`. It is `None` if

@@ -3,8 +3,9 @@
 use crate::object::meta::Document;
 use crate::quota::{Measure, NOTHING_BUT_ITS_NUMBER};
 
-/// What the fields of a kind's objects contain. Admission reads it to judge pod specs and to count quotas, validation
-/// reads it to judge pod specs, and a read with `?export` reads it to leave fields out.
+/// Where a kind's objects have pod specs, countable amounts and values specific to a cluster. Admission uses this data
+/// to judge pod specs and to count quotas, validation to judge pod specs, and a read with `?export` to leave fields
+/// out.
 pub struct ObjectContent {
     /// The JSON pointer to the pod spec in objects of this kind.
     pub pods_at: Option<&'static str>,

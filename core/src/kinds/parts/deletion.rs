@@ -3,7 +3,7 @@
 use super::Version;
 use crate::object::meta::{Document, metadata_mut};
 
-/// What a delete of a kind's objects does. The stages that start from `pipeline/delete.rs` read it; emptying a
+/// What a delete of a kind's objects does. The stages that start from `pipeline/delete.rs` read these rules. Emptying a
 /// namespace reads `deleted_first`, and the removal of old Events reads `expires`.
 #[derive(Default)]
 pub struct DeletionRules {
@@ -47,13 +47,13 @@ impl DeletionRules {
         self.orphan_warning.filter(|_| version.orphans_dependents)
     }
 
-    /// Whether a delete always marks the object first, and a later write removes it.
+    /// Whether a delete always sets the deletion timestamp first, so that only a later write removes the object.
     pub fn is_gradual(&self) -> bool {
         self.grace_period.is_some()
     }
 
-    /// The seconds that an object gets to end; `asked` is the period in the delete options. Zero for a kind without
-    /// grace periods.
+    /// The grace period of an object, in seconds. `asked` is the period in the delete options. The grace period is zero
+    /// for a kind without grace periods.
     pub fn grace_period(&self, object: &Document, asked: Option<i64>) -> i64 {
         self.grace_period.map_or(0, |period| period(object, asked))
     }

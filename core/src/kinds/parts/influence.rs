@@ -3,11 +3,11 @@
 use crate::authz::nodes::Relation;
 use crate::authz::role::RoleKind;
 
-/// How the objects of a kind decide about requests for other objects. When such an object is written, `apply.rs`
-/// updates the index that authorization or admission reads.
+/// How the objects of a kind affect requests for other objects. When such an object is written, `apply.rs` updates the
+/// index that authorization or admission reads.
 #[derive(Default)]
 pub struct KindInfluence {
-    /// The kind's part in role-based access control.
+    /// Which kind of role-based access control this kind is; `None` for other kinds.
     pub role: Option<RoleKind>,
     /// How the kind's objects determine which nodes may read which objects.
     pub relation: Option<Relation>,

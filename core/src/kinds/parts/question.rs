@@ -1,4 +1,4 @@
-//! The questions that are asked by a create.
+//! The questions that clients ask by creating an object that is not stored.
 
 /// The question that a kind answers if it is never stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -7,9 +7,9 @@ pub enum Question {
     Binding,
     /// The health of cluster components.
     ComponentStatus,
-    /// The user of a token.
+    /// The user to whom a token belongs.
     TokenReview,
-    /// The requesting user.
+    /// The user who makes the request.
     SelfSubjectReview,
     /// Whether a user may do something.
     SubjectAccessReview,

@@ -18,7 +18,7 @@ pub type Validate = fn(&Value, Option<&Value>) -> Causes;
 /// The rules for a kind's objects that are not in its schema. The stage `validate` reads them, except `authorize`,
 /// which the stage `escalation` reads, and `warnings`, which are made for a valid object.
 pub struct ObjectRules {
-    /// The rule for the names of objects.
+    /// The rule that the names of objects must satisfy.
     pub(in crate::kinds) name: NameRule,
     /// Whether a finalizer needs no domain. Otherwise a finalizer without a domain must be one of Kubernetes' own.
     pub(in crate::kinds) any_finalizers: bool,
@@ -51,12 +51,13 @@ impl Default for ObjectRules {
     }
 }
 
-/// The metadata rules that the kind's own validation repeats on update. Clients see both messages.
+/// The metadata rules that the kind's own validation repeats on update. A client whose object violates such a rule gets
+/// the messages of both checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetadataOnUpdate {
-    /// The rules for updates are repeated.
+    /// Kind validation repeats the metadata rules for updates.
     Change,
-    /// The rules for new objects are repeated.
+    /// Kind validation repeats the metadata rules for new objects.
     New,
     Nothing,
 }

@@ -4,8 +4,8 @@ use crate::kinds::lookup::Near;
 use crate::object::glance::Glance;
 use holdfast_value::Value;
 
-/// The fields for field selectors. Lists and watches select by them, and the state reads their values of every stored
-/// object.
+/// The fields for field selectors. Lists and watches select by these fields, and the state reads the values of the
+/// fields from every stored object.
 pub struct KindSelectors {
     /// Fields for field selectors, in addition to `metadata.name` and `metadata.namespace`.
     pub fields: Vec<Selectable>,

@@ -1,10 +1,10 @@
-//! The Table form of objects.
+//! The Table in which kubectl shows objects.
 
 use crate::object::glance::Glance;
 use holdfast_value::Value;
 use std::sync::OnceLock;
 
-/// How a kind is shown in a Table. Without columns of its own it shows Name and Created At.
+/// How a kind is shown in a Table. A kind without columns of its own is shown with the columns Name and Created At.
 #[derive(Default)]
 pub struct Shown {
     pub columns: Vec<Column>,
@@ -30,7 +30,7 @@ impl Shown {
 /// The reason and message for a hub document that is completed; `None` for other documents.
 pub type Completed = fn(&Value) -> Option<(&'static str, &'static str)>;
 
-/// One column of the Table form.
+/// One column of the Table of a kind.
 pub struct Column {
     /// The name in the header; if it is empty, rows have the cell but the header does not name it.
     pub name: String,
@@ -42,7 +42,7 @@ pub struct Column {
     /// Columns with priority 0 are always shown, and columns with priority 1 only with `-o wide`.
     pub priority: i32,
     pub cell: Cell,
-    /// The fields that the cell reads, if the cell itself does not say it.
+    /// The fields that the cell reads, if they do not follow from `cell`.
     pub reads: Option<&'static [&'static str]>,
 }
 
@@ -87,6 +87,6 @@ pub enum Cell {
     Field { path: &'static str, show: fn(&Value, &str) -> Value },
     /// Reads the hub document. The second argument is the time of the request in seconds since the epoch.
     Read(fn(&Value, i64) -> Value),
-    /// A JSONPath, for custom resources.
+    /// Shows the value at a JSONPath, for columns of custom resources.
     Path(String),
 }

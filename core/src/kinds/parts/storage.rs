@@ -4,8 +4,8 @@ use crate::cached::Cached;
 use crate::object::{Body, Packer};
 use bytes::Bytes;
 
-/// The place and the form of a kind's objects in the log, in an etcd that is shared with Kubernetes, and in memory.
-/// The last stage of a write reads it, and everything that loads or migrates a store.
+/// The place and the form of a kind's objects in the log, in an etcd that is shared with Kubernetes, and in memory. The
+/// last stage of a write reads this description, as does everything that loads or migrates a store.
 #[derive(Default)]
 pub struct KindStorage {
     /// The storage path below the prefix: `deployments`, `services/specs`.

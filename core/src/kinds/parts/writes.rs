@@ -9,7 +9,7 @@ use holdfast_value::Value;
 use std::collections::BTreeSet;
 
 /// How a create or an update makes the object that is stored. The stages `body`, `default`, `manage`, `identity`,
-/// `reset` and `generation` read it.
+/// `reset` and `generation` read these rules.
 #[derive(Default)]
 pub struct WriteRules {
     /// Whether a PUT to a name that does not exist creates the object.
@@ -29,8 +29,8 @@ pub struct WriteRules {
     /// Sets or clears fields of a new object that the client may not set, such as status and phase. If it is `None`, the
     /// status is dropped if the kind has a status subresource.
     pub(in crate::kinds) prepare_create: Option<fn(&mut Value)>,
-    /// Does the same before an update of the main resource, with the new and the old object. If it is `None`, the
-    /// status is taken from the old object if the kind has a status subresource.
+    /// Sets or clears such fields before an update of the main resource. The arguments are the new and the old object.
+    /// If it is `None`, the status is taken from the old object if the kind has a status subresource.
     pub(in crate::kinds) prepare_update: Option<fn(&mut Value, &Value)>,
     /// Records facts about the request in the object and overrides the client. It runs after the preparation of the
     /// main resource, and before writes of subresources. The arguments are the new object, the old object on update,

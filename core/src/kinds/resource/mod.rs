@@ -33,7 +33,7 @@ fn driver_warnings(_: &Kind, slice: &Document, _: Option<&Document>) -> Texts {
     format!("spec.driver: driver names should be lowercase; \"{driver}\" contains uppercase characters").into()
 }
 
-/// Sets the time of new taints.
+/// Sets the time of the new taints of a ResourceSlice's devices.
 fn date_taints(slice: &mut Value, _: Option<&Value>, asking: &Asking) {
     let Some(spec) = slice.get_mut("spec").and_then(Value::as_object_mut) else { return };
     for device in objects(spec, "devices") {

@@ -9,7 +9,8 @@ use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 
 const DEVICES_MAX: usize = 128;
-/// The limit is lower for devices with taints or counters, because such devices are larger.
+/// The maximum number of devices of a slice whose devices have taints or counters. It is lower than for other slices,
+/// because such devices are larger.
 const RICH_DEVICES_MAX: usize = 64;
 const ATTRIBUTES_MAX: usize = 32;
 const VALUE_BYTES_MAX: usize = 64;

@@ -3,7 +3,8 @@
 use crate::kinds::Column;
 use crate::kinds::cells::{age_column, name, of_field, show};
 
-/// The table columns of a kind of this group. If there are none, tables show Name and Created At.
+/// The columns of the Table of one kind of this group. A kind without columns here is shown with the columns Name and
+/// Created At.
 pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "PriorityClass" => vec![

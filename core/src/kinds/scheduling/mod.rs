@@ -14,7 +14,8 @@ const PACKAGE: &str = "io.k8s.api.scheduling";
 pub const API_GROUP: ApiGroup =
     ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(16_600, &[("v1", 15), ("v1beta1", 12), ("v1alpha1", 9)]);
 
-/// While the gate is off, all priority classes preempt, except existing classes that do not preempt.
+/// While the gate `NonPreemptingPriority` is off, all priority classes preempt, except existing classes that do not
+/// preempt.
 fn always_preempt(class: &mut Value, old: Option<&Value>) {
     let policy = old.map_or(Value::Null, |old| old["preemptionPolicy"].clone());
     class["preemptionPolicy"] = if policy.is_null() { "PreemptLowerPriority".into() } else { policy };

@@ -43,7 +43,7 @@ fn provisioner(at: At, causes: &mut Causes) {
 
 fn topologies(list: At, causes: &mut Causes) {
     let mut seen = Seen::default();
-    // An empty term is reported as a repeated term.
+    // As in Kubernetes, an empty term is reported as a repeated term.
     seen.again(&json!({}));
     for term in list.items() {
         let expressions = term.get("matchLabelExpressions");
@@ -138,7 +138,7 @@ pub fn driver(new: &Value, old: Option<&Value>) -> Causes {
         causes.push(secret.invalid("serviceAccountTokenInSecrets is set but no tokenRequests are specified"));
     }
     if let Some(old) = old {
-        // Kubernetes misspells this field's name.
+        // Kubernetes' message misspells the name of this field as `attachedRequired`.
         let attach = spec.get("attachRequired");
         immutable(spec.get("attachedRequired").holding(attach.value), &old["spec"]["attachRequired"], &mut causes);
         immutable(modes, &old["spec"]["volumeLifecycleModes"], &mut causes);

@@ -243,7 +243,7 @@ fn structure(message: &Message, value: &Value, only_sources: bool, out: &mut Out
     out.push('}');
 }
 
-/// Writes the fields of a struct.
+/// Writes the fields of a struct as Go prints them.
 struct Fields<'a> {
     out: &'a mut Out,
     is_first: bool,
@@ -305,7 +305,7 @@ pub(crate) fn in_order(message: &Message) -> Vec<&Field> {
     fields
 }
 
-/// The type's name without package: `PodSpec`.
+/// The name of a message without its package: `PodSpec`.
 fn short(message: &Message) -> &str {
     message.name.rsplit('.').next().unwrap_or_default()
 }

@@ -24,7 +24,7 @@ struct Check {
     level: Level,
     /// The versions of the check, by the minor Kubernetes version from which each applies, ascending.
     since: &'static [(u32, Judge)],
-    /// The identifier of the lower level's check that this check replaces.
+    /// The identifier of the lower level's check that this check replaces; empty if this check replaces none.
     replaces: &'static str,
 }
 
@@ -115,13 +115,13 @@ fn name(container: &Value) -> &str {
     container["name"].as_str().unwrap_or("")
 }
 
-/// `containers "a", "b"`.
+/// Names containers in a message: `containers "a", "b"`.
 fn named(containers: &[&Value]) -> String {
     let names = containers.iter().map(|container| name(container));
     format!("{} {}", plural("container", "containers", containers.len()), quoted(names))
 }
 
-/// The containers for which `is` is true.
+/// The containers of the pod for which `is` returns true.
 fn those<'a>(pod: Pod<'a>, is: impl Fn(&Value) -> bool) -> Vec<&'a Value> {
     containers(pod.spec).filter(|container| is(container)).collect()
 }
@@ -178,7 +178,7 @@ const DEFAULT_CAPABILITIES: [&str; 13] = [
     "SYS_CHROOT",
 ];
 
-/// `container "a" must not include "X" in …`, if a container adds a capability that is not in `allowed`.
+/// The violation `container "a" must not include "X" in …`, if a container adds a capability that is not in `allowed`.
 fn added_beyond(pod: Pod, allowed: &[&str]) -> Option<String> {
     let added = |container: &'_ Value| {
         let added = list(&container["securityContext"]["capabilities"]["add"]).filter_map(Value::as_str);

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The operator's configuration.
+/// The operator's configuration of PodSecurity.
 #[derive(Debug, Clone, Default)]
 pub struct PodSecurity {
     defaults: Policy,
@@ -98,7 +98,7 @@ fn template(attributes: &mut Attributes, at: &str) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Adds audit annotations and warnings. Returns the reason if the pod is refused.
+/// Adds audit annotations and warnings about the violations of a pod. Returns the reason if the pod is refused.
 fn evaluate(
     attributes: &mut Attributes,
     policy: Policy,
@@ -280,7 +280,8 @@ fn warn_of_pods(attributes: &mut Attributes, standard: &Standard) {
     }
 }
 
-/// The lines are sorted as whole texts, so `a (and 1 other pod)` comes before `a:`.
+/// The warnings, one for each list of violations. The lines are sorted as whole texts, so `a (and 1 other pod)` comes
+/// before `a:`.
 fn told_of(broken: BTreeMap<String, (String, usize)>) -> Vec<String> {
     let told = broken.into_iter().map(|(reasons, (pod, count))| match count {
         1 => format!("{pod}: {reasons}"),
@@ -321,7 +322,7 @@ fn looked_at(attributes: &Attributes, kind: KindId, namespace: &str) -> (Vec<Arc
     (first, count)
 }
 
-/// The fields that decide whether a pod is checked.
+/// The fields of a pod that decide whether the pod is checked when its namespace's standard is raised.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Glance<'a> {

@@ -17,7 +17,7 @@ pub enum Level {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     Latest,
-    /// Version 1 with this minor version.
+    /// Kubernetes 1.x, where x is this number.
     Minor(u32),
 }
 
@@ -103,7 +103,7 @@ impl Policy {
             if let Some(level) = labels.get(&label) {
                 let parsed = level.as_str().and_then(Level::parse);
                 standard.level = parsed.unwrap_or(otherwise);
-                // Without a version label the default version applies.
+                // Without a version label, the default version of the plug-in's configuration applies.
                 if parsed.is_none() {
                     let why = "must be one of privileged, baseline, restricted";
                     causes.push(Cause::invalid(format!("metadata.labels[{label}]"), level, why));
@@ -157,7 +157,7 @@ impl Policy {
         is_like(self.enforce, other.enforce) && is_like(self.audit, other.audit) && is_like(self.warn, other.warn)
     }
 
-    /// Reads the defaults of the plug-in's configuration.
+    /// Reads the policy from the defaults in the plug-in's configuration.
     pub fn of_defaults(defaults: &Reader) -> Policy {
         let standard = |mode: &str| {
             let version_of = format!("{mode}-version");

@@ -15,7 +15,8 @@ use holdfast_value::Value;
 
 pub use service::balancer_addresses;
 
-/// The table columns of a kind of this group. If there are none, tables show Name and Created At.
+/// The columns of the Table of one kind of this group. A kind without columns here is shown with the columns Name and
+/// Created At.
 pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "Pod" => pod::columns(),

@@ -121,8 +121,8 @@ pub(in crate::kinds::core) fn of_containers(
     running
 }
 
-/// The amounts in the container statuses. While a container is being resized, the larger of the requested and the
-/// actual amount counts.
+/// The container statuses of a pod. While a container is being resized, the larger of its requested amount and the
+/// actual amount in its status counts.
 struct Statuses<'a> {
     by_name: BTreeMap<&'a str, &'a Value>,
     /// Whether the node cannot resize the pod, so that the requested amounts do not count.

@@ -49,7 +49,7 @@ const RULES: &[GatedRule] = &[
     GatedRule { gates: &["SCTPSupport"], judge: no_sctp },
 ];
 
-/// With the gate, a Service's name may begin with a digit.
+/// With the gate `RelaxedServiceNameValidation`, a Service's name may begin with a digit.
 fn relax_name(judging: &Judging<'_>, causes: &mut Causes) {
     if !judging.is_on("RelaxedServiceNameValidation") {
         return;
@@ -68,7 +68,7 @@ fn relax_name(judging: &Judging<'_>, causes: &mut Causes) {
     }
 }
 
-/// Refuses SCTP while the gate is off, as older clusters do.
+/// Refuses SCTP while the gate `SCTPSupport` is off, as older clusters do.
 fn no_sctp(judging: &Judging<'_>, causes: &mut Causes) {
     if judging.is_on("SCTPSupport") {
         return;
@@ -79,7 +79,7 @@ fn no_sctp(judging: &Judging<'_>, causes: &mut Causes) {
     }
 }
 
-/// Whether a port uses SCTP.
+/// Whether any of these ports uses SCTP.
 pub fn uses_sctp(ports: &Value) -> bool {
     ports.as_array().into_iter().flatten().any(|port| port["protocol"] == "SCTP")
 }

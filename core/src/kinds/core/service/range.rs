@@ -3,7 +3,7 @@
 use crate::object::address::network;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// One range of addresses: `10.0.0.0/24`.
+/// One range of addresses from which services get addresses: `10.0.0.0/24`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServiceRange {
     base: IpAddr,
@@ -11,9 +11,10 @@ pub struct ServiceRange {
 }
 
 const IPV6_PREFIX_BITS_MIN: u8 = 64;
-/// Ranges of up to this size have no part that is reserved for named addresses.
+/// A range of at most this many addresses has no part that is reserved for named addresses.
 const UNDIVIDED_MAX: u128 = 16;
-/// The reserved part of a range is a sixteenth of the range, within these bounds.
+/// The reserved part of a range is the range's size divided by this number, but at least `NAMED_MIN` and at most
+/// `NAMED_MAX` addresses.
 const NAMED_PART: u128 = 16;
 const NAMED_MIN: u128 = 16;
 const NAMED_MAX: u128 = 256;
@@ -65,8 +66,9 @@ impl ServiceRange {
         }
     }
 
-    /// Parses a CIDR of a ServiceCIDR, which may be smaller than the option's ranges. Returns `None` if nothing can be
-    /// allocated from it: it has no usable address, or it is larger than Kubernetes supports.
+    /// Parses a CIDR of a ServiceCIDR, which may be smaller than the ranges of `--service-cluster-ip-range`. Returns
+    /// `None` if nothing can be allocated from the CIDR: it has no usable address, or it is larger than Kubernetes
+    /// supports.
     pub(super) fn listed(text: &str) -> Option<Self> {
         let (base, prefix_bits) = network(text)?;
         let range = Self { base, prefix_bits };
@@ -86,8 +88,8 @@ impl ServiceRange {
         self.size().saturating_sub(if self.base.is_ipv4() { 2 } else { 1 })
     }
 
-    /// The number of addresses at the start of the range that are reserved for clients that name an address. Other
-    /// clients get them when no other address is free.
+    /// The number of addresses at the start of the range that are reserved for services for which the client names an
+    /// address. Other services get reserved addresses only when no other address is free.
     pub(super) fn named(&self) -> u128 {
         match self.size() {
             size if size <= UNDIVIDED_MAX => 0,

@@ -253,7 +253,7 @@ mod tests {
         );
     }
 
-    /// The change in the message omits the permitted binding; it shows only the removed class.
+    /// The change that the message shows omits the permitted binding. It shows only the removed class.
     #[test]
     fn a_claim_may_be_bound_beside_what_is_refused() {
         let mut old = claim();

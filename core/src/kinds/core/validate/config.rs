@@ -28,7 +28,7 @@ pub fn config_map(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// Reports changes of an immutable object.
+/// Reports changes of the data and of the field `immutable` of a ConfigMap or Secret, if that field was true.
 fn frozen(new: &Value, old: Option<&Value>) -> Causes {
     const DETAIL: &str = "field is immutable when `immutable` is set";
     let Some(old) = old.filter(|old| old["immutable"] == true) else { return Causes::default() };

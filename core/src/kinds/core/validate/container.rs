@@ -120,7 +120,7 @@ fn ephemeral_containers(spec: At, around: &Surroundings, names: &mut Seen, cause
     }
 }
 
-/// Applies the rules for all containers.
+/// Applies the rules that are the same for main, init and ephemeral containers.
 fn common(spec: At, container: At, around: &Surroundings, causes: &mut Causes) {
     need_name(container.get("name"), names::label, causes);
     need(container.get("image"), causes);

@@ -7,7 +7,7 @@ use crate::refusal::Causes;
 use crate::schema::quantity;
 use std::collections::BTreeMap;
 
-/// Fields that a variable may contain.
+/// The fields of a pod whose values an environment variable may have.
 const VARIABLE_FIELDS: &[&str] = &[
     "metadata.name",
     "metadata.namespace",
@@ -19,7 +19,7 @@ const VARIABLE_FIELDS: &[&str] = &[
     "status.podIP",
     "status.podIPs",
 ];
-/// Fields that a file may contain.
+/// The fields of a pod whose values a file of a volume may have.
 pub(super) const FILE_FIELDS: &[&str] =
     &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
 /// Further known fields that are not allowed. Kubernetes refuses them with another message than unknown fields.

@@ -50,7 +50,7 @@ fn sources_of(spec: &Value) -> Value {
     PERSISTENT.iter().map(|source| (source.field, spec[source.field].clone())).collect()
 }
 
-/// While the gate is on, the node affinity of a volume may change.
+/// While the gate `MutablePVNodeAffinity` is on, the node affinity of a volume may change.
 pub fn free_affinity(judging: &Judging<'_>, causes: &mut Causes) {
     if judging.is_on("MutablePVNodeAffinity") {
         causes.retain(|cause| cause.field != "nodeAffinity");

@@ -190,8 +190,8 @@ fn label_keys(term: At, causes: &mut Causes) {
         }
     }
     let positions: BTreeMap<&str, usize> = own.items().enumerate().map(|(at, key)| (key.text(), at)).collect();
-    // The server has added each of these keys to the selector once, so the client has written a second occurrence of a
-    // key.
+    // The server has already added each of these keys to the selector once. If the selector has a key twice, the client
+    // has written the other occurrence.
     let plain = labels.value["matchLabels"].as_object().into_iter().flatten();
     let mut selected: BTreeSet<&str> = plain.map(|(key, _)| key.as_str()).collect();
     for expression in labels.value["matchExpressions"].as_array().into_iter().flatten() {

@@ -393,7 +393,7 @@ fn extended_claim_status(status: At, spec: &Value, causes: &mut Causes) {
 /// Validates the addresses of a pod or host: at most one for each family.
 fn addresses(list: At, causes: &mut Causes) {
     for entry in list.items() {
-        // Kubernetes reports the entry and not its field.
+        // Kubernetes reports a fault at the path of the entry and not of its field `ip`.
         let text = Value::from(entry.value["ip"].as_str().unwrap_or_default());
         ip(entry.holding(&text), causes);
     }

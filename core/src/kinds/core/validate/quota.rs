@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(count("spec.scopes", "unsupported scope"), 2);
         assert_eq!(count("spec.scopes", "unsupported scope applied to resource"), 4);
         assert_eq!(count("spec.scopeSelector.matchExpressions", "unsupported scope applied to resource"), 4);
-        // Each fault shows the whole list.
+        // Each fault shows the whole list, so a long list of scopes must not have many faults.
         let count = |field: &str, value: Value| {
             let mut long = quota.clone();
             long["spec"][field] = value;

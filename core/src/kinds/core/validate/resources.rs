@@ -153,7 +153,7 @@ pub(super) fn is_quota_resource(name: &str) -> bool {
     known(name).is_some_and(|uses| uses.contains('q'))
 }
 
-/// Whether limits may exceed requests.
+/// Whether a container's limit of the resource may exceed the container's request.
 pub(super) fn may_overcommit(name: &str) -> bool {
     is_native(name) && !is_huge(name)
 }
@@ -173,7 +173,7 @@ fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// Whether this is an extended resource, which a quota can limit as `requests.<name>`.
+/// Whether the name is the name of an extended resource, which a quota can limit as `requests.<name>`.
 pub(in crate::kinds::core) fn is_extended(name: &str) -> bool {
     !is_native(name) && !name.starts_with("requests.") && names::qualified_name(&format!("requests.{name}")).is_empty()
 }
@@ -321,13 +321,13 @@ fn container_requests(spec: &Value) -> BTreeMap<String, Sum> {
     sums
 }
 
-/// A quantity in Kubernetes' canonical form.
+/// The text of a quantity in Kubernetes' canonical form.
 pub(super) fn canonical(amount: &Value) -> String {
     let text = text(amount);
     quantity::canonical(&text).unwrap_or(text)
 }
 
-/// The text of a quantity, which may be a JSON number.
+/// The text of a quantity, which in the document is a string or a number.
 pub(super) fn text(amount: &Value) -> String {
     amount.as_str().map_or_else(|| amount.to_string(), str::to_owned)
 }

@@ -211,7 +211,7 @@ fn addresses(spec: At, causes: &mut Causes) {
 /// Validates the fields that only load balancers have.
 fn balancer(spec: At, annotations: At, causes: &mut Causes) {
     let is_balanced = spec.get("type").text() == "LoadBalancer";
-    // Kubernetes' message capitalizes this field.
+    // In Kubernetes' message, the name of this field begins with an upper-case letter.
     let ranges = spec.get("LoadBalancerSourceRanges").holding(&spec.value["loadBalancerSourceRanges"]);
     let noted = annotations.key(SOURCE_RANGES);
     if !ranges.is_empty() {

@@ -47,7 +47,7 @@ pub(crate) fn of_network(text: &str, at: &str, warnings: &mut Texts) {
     }
 }
 
-/// The first address of the network.
+/// The first address of the network that contains the address and has a prefix of `bits` bits.
 fn masked(address: IpAddr, bits: u8) -> IpAddr {
     match address {
         IpAddr::V4(v4) => {

@@ -15,7 +15,7 @@ const SHOWN_MAX: usize = 256;
 /// the depth.
 const FOLDERS_MAX: usize = 64;
 
-/// Warnings for one volume.
+/// Warns of overlapping paths of the files of one volume.
 pub(super) fn of_volume(volume: &Value, warnings: &mut Texts) {
     let name = cut(volume["name"].as_str().unwrap_or_default());
     for (source, shown) in [
@@ -81,7 +81,8 @@ fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(SHOWN_MAX)]
 }
 
-/// The files found so far, by path, with their numbers and sources. `told` has the overlaps.
+/// The files of one volume that were found so far, by path, each with its number and its source. `told` has the
+/// warnings about overlaps.
 #[derive(Default)]
 struct Files {
     known: BTreeMap<String, Vec<(usize, Rc<str>)>>,

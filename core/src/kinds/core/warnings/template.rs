@@ -171,7 +171,7 @@ impl<'a> Template<'a> {
         }
     }
 
-    /// All containers, with their paths.
+    /// All containers of the template, each with its path in the object.
     fn containers(&self) -> impl Iterator<Item = (&'a Value, String)> + use<'a> {
         let (spec, at) = (self.spec, self.path("spec"));
         ["initContainers", "containers", "ephemeralContainers"].into_iter().flat_map(move |field| {

@@ -37,7 +37,7 @@ pub fn claims(service: &Value) -> Vec<String> {
     claims
 }
 
-/// The meaning of a service's claim.
+/// What a service holds by one of its claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServiceClaim<'c> {
     Address(&'c str),
@@ -60,7 +60,7 @@ pub fn port_claims(port: u16) -> [String; 3] {
     ["TCP", "UDP", "SCTP"].map(|protocol| port_claim(port.into(), protocol))
 }
 
-/// Normalizes the address, since one address has several spellings.
+/// The claim to an address. The address is normalized, because one address has several spellings.
 fn address_claim(ip: &str) -> String {
     match address(ip) {
         Some(address) => format!("ip/{address}"),
@@ -99,7 +99,7 @@ pub fn allocate(allocator: &Allocator, old: Option<&Value>, service: &mut Value)
     causes
 }
 
-/// The cause for an exhausted range.
+/// The cause that reports an exhausted range of addresses or ports.
 fn exhausted(field: impl Into<String>, what: &str) -> Cause {
     let message = format!("failed to allocate a {what}: range is full");
     Cause::told(CauseReason::Internal, field, message)
@@ -181,7 +181,7 @@ fn stays(spec: &Document, old: &Value) -> bool {
 struct Allocation<'a>(&'a Allocator<'a>);
 
 impl Allocation<'_> {
-    /// Sets families and addresses according to the policy.
+    /// Sets the families and the addresses of a service according to its `ipFamilyPolicy`.
     fn addresses(&self, spec: &mut Document, old: &Value, causes: &mut Causes) {
         link(spec, old);
         if stays(spec, old) {
@@ -336,8 +336,9 @@ impl Allocation<'_> {
         spec.insert("clusterIPs", taken.into());
     }
 
-    /// The ranges to allocate from, in the order in which they are tried: first the ranges of the option, then the
-    /// ranges of ServiceCIDRs. A range that several ServiceCIDRs list is ready if one of these is ready.
+    /// The ranges to allocate from, in the order in which they are tried: first the ranges of the option
+    /// `--service-cluster-ip-range`, then the ranges of ServiceCIDRs. A range that several ServiceCIDRs list is ready
+    /// if one of these ServiceCIDRs is ready.
     fn ranges(&self) -> Vec<ServiceRange> {
         let (mut ready, mut unready) = (Vec::new(), BTreeSet::new());
         for service_cidr in (self.0.service_cidrs)() {
@@ -349,8 +350,8 @@ impl Allocation<'_> {
             }
         }
         ready.iter().for_each(|range| _ = unready.remove(range));
-        // Without controllers, no ServiceCIDR lists the option's ranges, so they count as ready. If a ServiceCIDR lists
-        // such a range, the readiness of the ServiceCIDR counts.
+        // Without controllers, no ServiceCIDR lists the ranges of `--service-cluster-ip-range`, so these ranges count
+        // as ready. If a ServiceCIDR lists such a range, the readiness of the ServiceCIDR counts.
         let own = self.0.service_ranges.iter().copied().filter(|range| !unready.contains(range));
         let mut seen = BTreeSet::new();
         own.chain(ready).filter(|range| seen.insert(*range)).collect()

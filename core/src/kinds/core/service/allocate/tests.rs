@@ -151,7 +151,7 @@ fn families_come_and_go_with_the_policy() {
             json!({"ipFamilyPolicy": null, "ipFamilies": null}),
             "PreferDualStack IPv4,IPv6 10.0.0.5,fd00::5",
         ),
-        // Services keep the addresses of a family that the cluster has lost.
+        // The cluster has lost the family IPv6, and the service keeps its IPv6 address.
         (V4, dual(), json!({}), "PreferDualStack IPv4,IPv6 10.0.0.5,fd00::5"),
         (BOTH, dual(), json!({"ipFamilyPolicy": "SingleStack"}), "SingleStack IPv4 10.0.0.5"),
         (
@@ -183,7 +183,8 @@ fn service_cidr(cidrs: &[&str], status: Option<&str>) -> Value {
     json!({"metadata": {"name": "more"}, "spec": {"cidrs": cidrs}, "status": {"conditions": conditions}})
 }
 
-/// The addresses of a service in a cluster with these ServiceCIDRs and the option's ranges.
+/// The addresses of a service in a cluster with these ServiceCIDRs and with these ranges of
+/// `--service-cluster-ip-range`.
 fn addresses(
     ranges: &str,
     service_cidrs: &[Value],
@@ -225,18 +226,18 @@ fn an_address_may_be_asked_for_in_any_range_that_is_ready() {
         (vec![ready()], "10.92.0.7", false),
         (vec![ready()], "10.91.0.0", false),
         (vec![ready()], "10.91.0.255", false),
-        // A ServiceCIDR without a condition counts as ready.
+        // A ServiceCIDR without a condition counts as ready, so its addresses can be allocated.
         (vec![service_cidr(&["10.91.0.0/24"], None)], "10.91.0.7", true),
         (vec![], "10.91.0.7", false),
         (vec![service_cidr(&["10.91.0.0/24"], Some("Unknown"))], "10.91.0.7", false),
         (vec![unready()], "10.91.0.7", false),
         (vec![unready()], "fd91::7", false),
         (vec![deleted.clone()], "10.91.0.7", false),
-        // Another ServiceCIDR that contains the address suffices.
+        // If several ServiceCIDRs contain the address, it suffices that one of them is ready.
         (vec![unready(), ready()], "10.91.0.7", true),
         (vec![ready(), deleted.clone()], "10.91.0.7", true),
         (vec![deleted, service_cidr(&["10.88.0.0/13"], Some("True"))], "10.91.0.0", true),
-        // A ServiceCIDR that lists the option's range decides whether the range is ready.
+        // A ServiceCIDR that lists a range of `--service-cluster-ip-range` decides whether that range is ready.
         (vec![own(Some("True"))], "10.0.0.7", true),
         (vec![own(None)], "10.0.0.7", true),
         (vec![own(Some("False"))], "10.0.0.7", false),
@@ -250,11 +251,12 @@ fn an_address_may_be_asked_for_in_any_range_that_is_ready() {
         let told = found.map_err(|told| told.rsplit_once("]: ").map_or(told.clone(), |(_, why)| why.to_owned()));
         assert_eq!(told, expected, "{wanted} {service_cidrs:?}");
     }
-    // ServiceCIDRs add no family that the option lacks.
+    // ServiceCIDRs add no address family that `--service-cluster-ip-range` lacks, so the IPv6 address is refused.
     let spec = json!({"clusterIP": "fd91::7"});
     let told = addresses(V4, &[ready()], &Taken, (Value::Null, spec), 1).expect_err("IPv6");
     assert!(told.contains("IPv6 is not configured on this cluster"), "{told}");
-    // Overlapping ranges share their addresses, whichever spelling the client uses.
+    // Overlapping ranges share their addresses: an address that is taken in one range is taken in the other range,
+    // whichever spelling the client uses.
     let overlapping = [service_cidr(&["10.0.0.0/16"], Some("True"))];
     for taken in ["10.0.0.9", "fd00:0::0009"] {
         let spec = json!({"clusterIP": taken});
@@ -389,14 +391,14 @@ fn a_node_port_stays_with_the_name_of_its_port() {
     };
     let old = || json!([{"name": "a", "port": 80, "nodePort": 32001}, {"name": "b", "port": 81, "nodePort": 32002}]);
     let two = |first: Value, second: Value| ports(old(), json!([first, second]));
-    // A port keeps its number although other fields change.
+    // The port `a` keeps its node port although its other fields change.
     let kept = two(json!({"name": "a", "port": 81, "protocol": "UDP"}), json!({"name": "b", "port": 80}));
     assert_eq!(kept, [32001, 32002]);
-    // A renamed port gets another number.
+    // The port `a` is renamed to `c`, so it gets another node port.
     let renamed = two(json!({"name": "c", "port": 80}), json!({"name": "b", "port": 81}));
     assert_ne!(renamed[0], 32001);
     assert_eq!(renamed[1], 32002);
-    // If one port requests the number of another port, the other port gets a new number.
+    // The port `b` requests the node port of the port `a`, so the port `a` gets a new node port.
     let asked = two(json!({"name": "a", "port": 80}), json!({"name": "b", "port": 81, "nodePort": 32001}));
     assert_ne!(asked[0], 32001);
     assert_eq!(asked[1], 32001);
