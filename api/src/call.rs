@@ -19,7 +19,7 @@ pub struct Call {
     pub user: Arc<User>,
     /// The user to impersonate, if any. The service decides whether that is allowed.
     pub acting_as: Option<ActingAs>,
-    /// The caller's id of the request; if it is `None`, the service makes an id.
+    /// The id that the caller gave the request; if there is none, the service makes an id.
     pub id: Option<RequestId>,
     /// The moment of a view of the whole cluster; `None` for the present.
     pub at: Option<String>,
@@ -31,16 +31,16 @@ pub struct Call {
     pub source: Option<Box<Source>>,
     /// The warnings and audit annotations of authentication.
     pub told: Told,
-    /// Whether the server itself makes the request. The server's requests are not limited, because its plans have
-    /// limits of their own.
+    /// Whether the server itself makes the request. The number of such requests in progress is not limited here,
+    /// because the plans of the server's work limit how many requests they contain.
     pub own: bool,
 }
 
-/// The origin of a request, for audit.
+/// The origin of a request, which audit events record.
 #[derive(Debug, Clone)]
 pub struct Source {
     pub received: Timestamp,
-    /// Path and query as sent.
+    /// The path and the query of the request, as the client sent them.
     pub uri: String,
     /// The client's address, and the addresses of the proxies between client and server.
     pub addresses: Vec<IpAddr>,
@@ -60,20 +60,20 @@ pub enum CallSubject {
     Found(Box<Request>),
     /// Objects that another API server serves. This server authorizes the request, and the transport forwards it.
     Elsewhere { verb: &'static str, path: Arc<ResourcePath> },
-    /// A path that is not a resource. If the call is granted, the transport answers it.
+    /// A path that names no resource, such as `/version`. If the call is granted, the transport answers it.
     Path { verb: &'static str, path: String },
     /// The whole log, and forks of it. If the call is granted, the transport answers it.
     Everything { verb: &'static str, path: String },
 }
 
-/// Objects by the path of their resource.
+/// A request for the objects that the path of a resource names.
 #[derive(Debug)]
 pub struct ResourceRequest {
     pub verb: Verb,
     pub path: Arc<ResourcePath>,
     pub options: Options,
     pub body: Body,
-    /// The moment of this read, if a parameter names one.
+    /// The moment at which the objects are read, if the query parameter `at` names one.
     pub at: Option<String>,
 }
 
@@ -104,7 +104,7 @@ pub struct ResourcePath {
     pub resource: String,
     pub name: String,
     pub subresource: String,
-    /// The path after the subresource.
+    /// The part of the path after the subresource.
     pub rest: String,
 }
 
@@ -123,7 +123,7 @@ impl RequestId {
         fits.then(|| RequestId(text.to_owned()))
     }
 
-    /// An id that the server makes.
+    /// The id of a request for which the client sent no id, made from a new UID.
     pub(crate) fn made(uid: String) -> RequestId {
         RequestId(uid)
     }

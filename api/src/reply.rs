@@ -53,22 +53,23 @@ pub enum Reply {
     },
     /// The call is allowed, and the transport answers it.
     Granted(Granted),
-    /// The call is allowed. The transport connects to a server behind the API, which answers it.
+    /// The call is allowed. The transport connects to a server behind the API, such as a kubelet, and that server
+    /// answers the call.
     Connect(Box<Connecting>),
 }
 
-/// A connection to a server behind the API.
+/// A call that a server behind the API answers, and the destination to which the transport connects.
 pub struct Connecting {
     /// The user on whose behalf the call is made.
     pub user: Arc<User>,
     pub destination: Destination,
     /// The subresource: `log`, `exec`, `proxy` and so on.
     pub part: String,
-    /// The path after `proxy`.
+    /// The part of the path after `proxy`.
     pub rest: String,
-    /// The resource in the path.
+    /// The resource that the path names.
     pub resource: String,
-    /// The name in the path.
+    /// The object's name that the path names.
     pub name: String,
     pub is_namespaced: bool,
     pub options: ConnectOptions,
@@ -98,7 +99,7 @@ pub struct Listed {
     pub kind: Arc<Kind>,
     pub version: usize,
     pub page: Page,
-    /// The sealed token; empty on the last page.
+    /// The sealed continue token with which the client asks for the next page; empty on the last page.
     pub continue_token: String,
     /// The namespace of the reply; empty for cluster-scoped objects and for lists of all namespaces.
     pub namespace: String,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub enum Scene {
     Present(Arc<State>),
-    /// A moment of the past. The whole call is about it.
+    /// A moment of the past. The whole call is about this moment.
     Past(View),
     /// A moment of the past, which a parameter of a single read names. The rest of the call is about the present.
     Read(Arc<State>, View),
@@ -32,7 +32,7 @@ impl Scene {
         }
     }
 
-    /// The same moment in another log, for a kind whose objects are in that log.
+    /// The scene of this moment in another log, for a kind whose objects are in that log.
     pub(crate) async fn in_part(
         self,
         main: &Arc<Engine>,
@@ -85,7 +85,7 @@ impl Scene {
         matches!(self, Scene::Past(_))
     }
 
-    /// Whether the kinds of the scene are the current kinds.
+    /// Whether the scene has the current kinds, which may differ from the kinds of a moment of the past.
     pub fn has_kinds_of_now(&self) -> bool {
         match self {
             Scene::Past(view) => view.has_kinds_of_now(),
@@ -160,7 +160,7 @@ impl Scene {
         }
     }
 
-    /// The view that a read uses. If the read waits for a version, call this afterwards.
+    /// The view that a read uses. If the read waits for a version, call this function after the wait.
     pub(crate) async fn read(
         &self,
         engine: &Arc<Engine>,

@@ -38,7 +38,7 @@ pub struct Service {
     authorities: Option<Arc<dyn Authorities>>,
     constrained_impersonation: bool,
     upgrades_need_create: bool,
-    /// The version up to which the rules of aggregated roles were written.
+    /// This server has written the rules of aggregated roles according to all events up to this version.
     gathered: AtomicU64,
     components: OnceLock<&'static [&'static str]>,
 }
@@ -61,9 +61,10 @@ pub struct Options {
     pub authorities: Option<Arc<dyn Authorities>>,
     /// Whether constrained impersonation is enabled, that is, verbs that allow impersonation only for some requests.
     pub constrained_impersonation: bool,
-    /// Whether a GET to a pod's `exec`, `attach` or `portforward` also requires permission to create.
+    /// Whether a GET to a pod's `exec`, `attach` or `portforward` also requires permission for the verb `create` on the
+    /// subresource.
     pub upgrades_need_create: bool,
-    /// The codes and `Status` documents of the transport.
+    /// The functions with which the transport makes status codes and `Status` documents.
     pub statuses: Statuses,
 }
 
@@ -74,7 +75,7 @@ pub const WATCH_MIN: Duration = Duration::from_secs(1800);
 /// Metrics as text, without the final line.
 pub type Meter = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// The maximum numbers of requests in progress; zero for no limit. Watches do not count.
+/// The maximum numbers of requests in progress; zero for no limit. Watches do not count as requests in progress.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
     pub reading_max: u32,
@@ -155,7 +156,7 @@ impl Service {
         })
     }
 
-    /// The version up to which the rules of aggregated roles were written.
+    /// This server has written the rules of aggregated roles according to all events up to this version.
     pub(crate) fn gathered(&self) -> Offset {
         Offset(self.gathered.load(Ordering::Relaxed))
     }
@@ -229,7 +230,7 @@ impl Service {
         self.components.get().copied().unwrap_or_default()
     }
 
-    /// The codes and `Status` documents of the transport.
+    /// The functions with which the transport makes status codes and `Status` documents.
     fn statuses(&self) -> Statuses {
         self.metrics.statuses
     }
@@ -283,7 +284,7 @@ impl Service {
         &self.metrics
     }
 
-    /// Priority and fairness, if requests wait for their turn.
+    /// Priority and fairness; `None` if requests over the limits are refused instead of waiting for their turn.
     pub fn fairness(&self) -> Option<&Arc<Fairness>> {
         self.flow.fairness()
     }
@@ -360,7 +361,7 @@ impl Service {
         self.engine.prepare(kind, version, std::slice::from_ref(entry)).await
     }
 
-    /// A new id, for a request that has none.
+    /// Makes an id for a request that has none.
     pub fn new_id(&self) -> RequestId {
         RequestId::made(self.engine.stamp().uid(u64::MAX))
     }

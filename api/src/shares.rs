@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const SLOTS: usize = 1024;
 
-/// A number of places. Clones share the places.
+/// A number of places for requests in progress. Clones share the places.
 #[derive(Clone)]
 pub struct Shares {
     inner: Arc<Inner>,
@@ -102,7 +102,7 @@ impl Inner {
 }
 
 impl Share {
-    /// Takes more places. Returns false if the user can get no more; its other places stay.
+    /// Takes more places. Returns false if the user can get no more places; the user then keeps the places that it has.
     pub fn grow(&mut self, count: u64) -> bool {
         let grown = self.of.take(self.slot, count);
         if grown {

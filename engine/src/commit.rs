@@ -8,7 +8,7 @@ use holdfast_core::state::Entry;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// A decision on its way into the log. It is valid as long as the versions that it expects are current.
+/// A decision on its way into the log. The decision is valid as long as the versions that it expects are current.
 pub struct Command {
     pub writes: Vec<Write>,
     pub expects: Vec<Expectation>,
@@ -29,7 +29,7 @@ pub enum Rejection {
     Full(String),
     /// The log failed, and it is unknown whether the write is durable.
     Failed(String),
-    /// The log failed before. Writes are refused until the log works again.
+    /// The log failed at an earlier write. All writes are refused until the log works again.
     Poisoned(String),
 }
 
@@ -79,7 +79,7 @@ impl Command {
     }
 
     pub(crate) fn answer(self, outcome: Outcome) {
-        // The client may have disconnected.
+        // The client may have disconnected, so that nobody receives the outcome.
         let _ = self.answer.send(outcome);
     }
 }

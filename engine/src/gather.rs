@@ -14,7 +14,8 @@ use std::task::{Context, Poll};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// The longest wait of the writer. A disk takes at least this long to make a batch durable.
+/// The maximum time that the writer waits for requests on their way. A disk takes at least this long to make a batch
+/// durable.
 pub const PATIENCE: Duration = Duration::from_micros(500);
 
 /// Counts the requests on their way to the writer.

@@ -157,7 +157,8 @@ mod tests {
         let (gone, late, next) = (asks(&large, "b"), asks(&large, "c"), asks(&large, "d"));
         drop(gone);
         drop(first);
-        // The late request has the place, and is dropped without using it.
+        // The late request has the place, and is dropped before it uses the place. The next request must then get the
+        // place.
         drop(late);
         assert!(next.now_or_never().flatten().is_some());
     }

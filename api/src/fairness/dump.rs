@@ -16,7 +16,7 @@ pub enum Dump {
 
 /// If a level has at most this many queues, its unused queues are also shown.
 const QUEUES_MAX: u32 = 1024;
-/// The start time of a request that has not started.
+/// The start time that the dump shows for a request that has not started.
 const NEVER: &str = "0001-01-01T00:00:00Z";
 
 const LEVELS: [&str; 10] = [

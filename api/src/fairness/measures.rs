@@ -62,7 +62,7 @@ struct OfKind {
     request_kind: &'static str,
 }
 
-/// The phase of a request.
+/// Whether a request waits for seats or is being executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Waiting,
@@ -72,7 +72,7 @@ pub(super) enum Phase {
 const PHASES: [&str; 2] = ["waiting", "executing"];
 const KINDS: [&str; 2] = ["readOnly", "mutating"];
 
-/// The reason why a request is refused.
+/// The reason why flow control refuses a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reason {
     QueueFull,
@@ -238,7 +238,7 @@ impl Measures {
         measures
     }
 
-    /// Removes the counters of all flows and levels except these.
+    /// Removes the counters of all flows and levels except the given flows and levels.
     pub(super) fn keep<'a>(
         &self,
         flows: impl Iterator<Item = (&'a str, &'a str)>,
@@ -425,7 +425,7 @@ impl Fullness {
     }
 }
 
-/// The counters of one flow. They are already looked up.
+/// The counters of one flow. They are stored here, so that no request has to look them up by their labels.
 pub(crate) struct FlowMeasures {
     dispatched: Counter,
     rejected: [Counter; REASONS.len()],

@@ -45,7 +45,7 @@ pub struct Fairness {
     /// This lock is held while the configuration changes.
     changing: Mutex<()>,
     measures: Measures,
-    /// The number of requests of each [`Kind`].
+    /// The number of requests of each [`Kind`] that are executed now.
     in_progress: [AtomicI64; 3],
     by_kind: ByKind,
 }
@@ -53,7 +53,7 @@ pub struct Fairness {
 /// The configuration that the flow control objects define.
 struct Configured {
     of: Configuration,
-    /// The flows in the order of the schemas.
+    /// The flows, in the order of the flow schemas in `of`.
     flows: Vec<Arc<Flow>>,
     /// The levels by name. A level that is no longer configured stays until its last request has ended.
     levels: BTreeMap<String, Arc<Level>>,
@@ -82,7 +82,7 @@ struct Inside {
     bounds: Bounds,
     /// The maximum number of seats of one request.
     seats_max: u32,
-    /// The smoothed demand for seats.
+    /// The smoothed demand for seats, as a number of seats.
     smoothed: f64,
     /// Whether the level is no longer configured.
     quiescing: bool,
@@ -310,7 +310,7 @@ impl Level {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies the configuration. Returns the level's new number of seats.
+    /// Applies the configuration of this level. Returns the level's new number of seats.
     fn configure(&self, level: &flowcontrol::Level, bounds: Bounds, now: Moment) -> u32 {
         let mut inside = self.lock();
         let hand = level.queuing.map(|queuing| queuing.hand_size);

@@ -39,14 +39,14 @@ impl Seat {
         seat
     }
 
-    /// The same seat, for a request that begins now.
+    /// The same value with `now` as the start time of the request.
     pub(super) fn begun(mut self, now: Moment) -> Seat {
         self.began = now;
         self.enter(now, Some(Phase::Executing));
         self
     }
 
-    /// Moves the request to another phase, and updates the counts.
+    /// Moves the request to another phase, and updates the counts of requests in each phase.
     fn enter(&mut self, now: Moment, phase: Option<Phase>) {
         let before = std::mem::replace(&mut self.phase, phase);
         for (phase, by) in before.map(|phase| (phase, -1)).into_iter().chain(phase.map(|phase| (phase, 1))) {
@@ -57,7 +57,7 @@ impl Seat {
         }
     }
 
-    /// Leaves the queue. Returns false if the request has already started.
+    /// Takes the request out of its queue. Returns false if the request has already started.
     fn leave(&mut self, why: Leave) -> bool {
         let now = self.fairness.now();
         let mut inside = self.flow.level.lock();
@@ -104,7 +104,8 @@ impl Seat {
                 tokio::time::sleep(Duration::from_nanos(lingering)).await;
                 release();
             })),
-            // The tokio runtime is shutting down, so the seats are freed without a wait.
+            // The tokio runtime is shutting down, so no task can wait before it frees the seats, and they are freed at
+            // once.
             Err(_) => release(),
         }
     }

@@ -12,7 +12,7 @@ use holdfast_engine::Engine;
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// The user that creates these objects.
+/// The user in whose name the server creates the objects that every cluster has.
 pub const USER: &str = "system:apiserver";
 /// The field manager of the server's own writes.
 pub(super) const MANAGER: &str = "kube-apiserver";

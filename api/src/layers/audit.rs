@@ -162,7 +162,8 @@ fn reference(state: &State, asked: &CallSubject) -> Option<ObjectReference> {
     })
 }
 
-/// Records the request's object. If the object is large, this work does not run on a worker.
+/// Records the request's object. If the object is large, this work does not run on a worker thread of the async
+/// runtime.
 pub(crate) async fn tell_request_of(service: &Service, trail: &mut Trail, parts: &CallParts) {
     let CallSubject::Named(named) = &parts.subject else { return };
     let state = service.engine().snapshot();
@@ -211,7 +212,7 @@ pub(crate) fn tell_request(trail: &mut Trail, state: &State, asked: &CallSubject
     }
 }
 
-/// The metadata that the object in the body claims.
+/// The metadata of the object in the body, as the client sent them.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct SentMetadata {
@@ -340,7 +341,7 @@ mod tests {
     use holdfast_value::json;
     use std::sync::{Mutex, PoisonError};
 
-    /// Stores the object references of events.
+    /// Stores the object reference of each audit event.
     #[derive(Clone, Default)]
     struct Kept(Arc<Mutex<Vec<ObjectReference>>>);
 
@@ -378,7 +379,7 @@ mod tests {
         kept.last().expect("an event").clone()
     }
 
-    /// The version of the object that a write changes is recorded at every level.
+    /// The audit event of a write names the version of the object that the write changes, at every audit level.
     #[test]
     fn updates_name_the_version_that_they_change() {
         let document = json!({"metadata": {"name": "c", "uid": "u", "resourceVersion": "7"}, "data": {"a": "b"}});

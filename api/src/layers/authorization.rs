@@ -105,7 +105,7 @@ fn record_and_pass<'a>(
     }
 }
 
-/// Whether the call is granted, or its refusal.
+/// Returns `Ok` if the call is granted, and otherwise its refusal.
 fn judge(
     authorizer: &Authorizer<'_>,
     state: &State,

@@ -59,8 +59,8 @@ impl<'a> Read<'a> {
         self.service.engine().of(self.found.request.target.kind)
     }
 
-    /// The newest state of the object, if it is known without waiting. This is always so, unless other servers write to
-    /// the log.
+    /// The newest state of the object, if it is known without waiting. The newest state is always known without
+    /// waiting, unless other servers write to the log.
     fn newest(&self) -> Option<Outcome> {
         let Found { scene, request, kind, .. } = &*self.found;
         let is_whole = request.target.subresource.is_none();
@@ -184,7 +184,7 @@ impl<'a> Read<'a> {
                 WatchStart::Now
             }
             version => {
-                // The watch itself waits for a future version.
+                // The watch, not this function, waits if the version is not written yet.
                 let version = parse_version(version)?;
                 self.may_come(version)?;
                 self.found.visible(self.service, version).await?;

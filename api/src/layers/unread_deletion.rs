@@ -25,7 +25,8 @@ const ANNOTATION: &str = "apiserver.k8s.io/unsafe-delete-ignore-read-error";
 /// The maximum number of attempts, if the value changes during each attempt and still cannot be read.
 const TRIES_MAX: usize = 5;
 
-/// Whether the request asks to delete an object that cannot be read. If the feature gate is off, the option is ignored.
+/// Whether the request asks to delete an object that cannot be read. If the feature gate
+/// AllowUnsafeMalformedObjectDeletion is off, the option to do so is ignored.
 pub fn is_asked_for(engine: &Engine, request: &mut Request) -> bool {
     let delete = &mut request.options.delete;
     delete.ignores_read_errors &= engine.settings().unsafe_deletion;

@@ -136,7 +136,7 @@ async fn review_access(service: &Service, posted: Document, found: &Found) -> Ou
     let judge = |authorizer: &Authorizer<'_>| created(kind, request, review(kind, &body, &request.user, authorizer)?);
     let mut opinions = Opinions::new();
     loop {
-        // A review of a user in 100,000 groups takes long, so it must not block a worker.
+        // A review of a user in 100,000 groups takes long, so it must not block a worker thread.
         let judged = || service.judged_so_far(&state, &opinions, judge);
         match engine.by_size(&request.user.name, request.body.content.len(), judged).await {
             Ok(outcome) => return outcome,

@@ -141,8 +141,8 @@ impl TypedMetric for PlainCounter {
     const TYPE: MetricType = MetricType::Unknown;
 }
 
-/// The number of rows of one plug-in. It has a row for each half of admission, each of four operations, and each result
-/// (rejected or not).
+/// The number of rows of one plug-in. A plug-in has a row for each half of admission (mutating, validating), each of
+/// four operations, and each result (rejected or not).
 const ROWS_OF_ONE: usize = 2 * 4 * 2;
 
 pub struct AdmissionMetrics {

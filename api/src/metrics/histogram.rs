@@ -13,9 +13,9 @@ pub struct Histogram(Arc<Observed>);
 
 #[derive(Debug)]
 struct Observed {
-    /// Upper bounds in ascending order, in the unit that is shown.
+    /// The upper bounds of the buckets in ascending order, in the unit that the metrics show.
     bounds: &'static [f64],
-    /// The same bounds, in the unit that is observed.
+    /// The upper bounds of the buckets, in the unit in which values are observed.
     limits: Box<[u64]>,
     /// One counter for each bound, and one for larger values.
     counts: Box<[AtomicU64]>,

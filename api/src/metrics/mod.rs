@@ -130,7 +130,7 @@ const AUTHENTICATION_BUCKETS: [f64; 15] =
 #[derive(Default)]
 pub struct Record {
     counting: Option<(Arc<Metrics>, Instant)>,
-    /// The row that counts the request; `None` until it is found.
+    /// The row that counts the request; `None` until the row is found.
     row: Option<Arc<Row>>,
     code: AnswerCode,
     /// The flow of the request, if the request reached flow control.
@@ -352,7 +352,7 @@ impl Metrics {
         self.watches.get()
     }
 
-    /// Sets the bytes of the selectors of all watches.
+    /// Sets the metric that shows how many bytes the selectors of all watches have.
     pub fn selectors_take(&self, bytes: usize) {
         self.selector_bytes.set(bytes as i64);
     }

@@ -1,4 +1,4 @@
-//! Requests of one user cannot block the requests of another user.
+//! Tests that requests of one user cannot block the requests of another user.
 
 use crate::people::{allow, ask, call, cluster, jane, map, must, named};
 use holdfast_core::Refusal;

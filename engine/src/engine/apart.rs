@@ -81,7 +81,7 @@ impl Engine {
         std::iter::once(self).chain(self.parts().iter().map(|part| &part.engine))
     }
 
-    /// Whether the objects are in several logs.
+    /// Whether the server's objects are in several logs.
     pub fn is_divided(&self) -> bool {
         self.family.get().is_some()
     }

@@ -84,7 +84,7 @@ impl Options {
         Options { settings, authorization, clock, sealing: None }
     }
 
-    /// The same options with one authorizer.
+    /// These options, with `way` as the only authorizer.
     pub fn authorized_by(self, way: Way) -> Options {
         Options { authorization: Arc::new(ArcSwap::from_pointee(Chain::new(vec![way]))), ..self }
     }
@@ -146,8 +146,8 @@ impl Engine {
         Engine::open_patient(log, registry, options, PATIENCE)
     }
 
-    /// Like [`Engine::open`], but also sets how long the writer waits at most for requests that [`Engine::expect`]
-    /// announced.
+    /// Like [`Engine::open`], but also sets how long the writer waits at most, before it writes a batch, for requests
+    /// that [`Engine::expect`] announced.
     pub fn open_patient(
         log: Arc<dyn Log>,
         registry: Arc<Registry>,
@@ -224,8 +224,8 @@ impl Engine {
         Ok((Arc::new(engine), writer, outputs))
     }
 
-    /// An engine over another log of the same server. It shares this engine's threads for reads and their limits, and
-    /// its commits wake the same waiting requests.
+    /// An engine over another log of the same server. The new engine shares this engine's threads for reads and the
+    /// limits of reads, and its commits wake the requests that wait for commits of this engine.
     pub(crate) fn open_beside(
         &self,
         log: Arc<dyn Log>,
@@ -372,8 +372,8 @@ impl Engine {
         &self.turns
     }
 
-    /// Sets the implementation of effects outside the core. It is set after construction, because the implementation
-    /// needs the engine.
+    /// Sets the implementation of effects outside the core. The implementation is set after the engine is built,
+    /// because the implementation needs the engine.
     pub fn set_outside(&self, outside: Arc<dyn Outside>) {
         // Only the first call has an effect. A server calls this once.
         let _ = self.outside.set(outside);
@@ -426,7 +426,7 @@ impl Engine {
         &self.options.settings.token_key
     }
 
-    /// The state of this version, if it is the newest version or a pinned version.
+    /// The state of this version, if the version is the newest or is pinned.
     pub(crate) fn kept(&self, offset: Offset) -> Option<Arc<State>> {
         let newest = self.own_snapshot();
         if newest.offset == offset { Some(newest) } else { self.pins.get(offset) }
@@ -481,7 +481,7 @@ impl Engine {
     }
 
     /// Waits until the state is at least as new as the log was at the time of the call. If only this server writes to
-    /// the log, this returns at once.
+    /// the log, this function returns at once.
     pub async fn catch_up(&self) -> Result<(), Refusal> {
         if !self.is_shared() {
             return Ok(());

@@ -42,7 +42,7 @@ const SELECTOR_BYTES_OF_ONE_MAX: usize = 64 << 20;
 const SELECTOR_BYTES_MAX: usize = 512 << 20;
 /// The number of bytes of selectors that each user may have even if the limit for all users is reached.
 const SELECTOR_BYTES_OF_EACH: usize = 1 << 20;
-/// The maximum number of labels that the writer compares for all watchers of one event.
+/// The maximum number of labels that the writer compares with the selectors of watchers for one event.
 const LOOKS_MAX: usize = 200_000;
 
 /// A committed event for watchers. Each of its frames is encoded once for all watchers.
@@ -104,8 +104,8 @@ impl Event {
         }
     }
 
-    /// The change type that the watchers of a selection get for this event; `None` if the event does not concern the
-    /// selection.
+    /// The change type (added, modified or deleted) that the watchers of a selection get for this event; `None` if the
+    /// event does not concern the selection.
     pub fn seen_by(&self, kind: &Kind, selection: &Selection) -> Option<ChangeType> {
         let change = &self.change;
         let before = self.previous.as_ref().is_some_and(|entry| selection.matches(kind, &change.key, entry));
@@ -135,7 +135,7 @@ impl Event {
         self.once(kind, version, 3 + change_type as usize, make)
     }
 
-    /// The frame in this slot of this version. It is made on first use.
+    /// The frame of this version with the form `form`. `make` makes the frame when it is first used.
     fn once(&self, kind: &Kind, version: usize, form: usize, make: impl FnOnce() -> Option<Bytes>) -> Option<Bytes> {
         let places = || (0..kind.versions.len() * FRAMES_A_VERSION).map(|_| OnceLock::new()).collect();
         match self.frames.get_or_init(places).get(version * FRAMES_A_VERSION + form) {
@@ -169,7 +169,7 @@ pub fn frame(change_type: &str, json: &Bytes) -> Bytes {
 }
 
 pub struct Hub {
-    /// The maximum number of events that wait for one watcher.
+    /// The maximum number of events that wait in the queue of one watcher.
     queue_events_max: usize,
     topics: Mutex<HashMap<KindId, Topic>>,
     /// Every event up to this offset is in the queues of the watchers that it concerns.
@@ -179,7 +179,7 @@ pub struct Hub {
     users: Arc<Mutex<Users>>,
     /// The revision of the registry with which the topics were last compared.
     revision: AtomicU64,
-    /// The notification of every commit.
+    /// Notifies waiting requests of every commit.
     committed: Arc<Notify>,
     taps: Mutex<Vec<Weak<TapQueue>>>,
 }
@@ -440,7 +440,7 @@ impl Hub {
 }
 
 impl Topic {
-    /// The groups of a scope. They are created if necessary.
+    /// The groups of a scope. The map of groups is created if the scope has none.
     fn groups(&mut self, scope: &Scope) -> &mut Groups {
         match scope {
             Scope::All => &mut self.all,

@@ -1,4 +1,4 @@
-//! The limits of the hub for each user.
+//! Tests the limits of the hub for each user.
 
 use super::*;
 use holdfast_core::kinds::registry;
