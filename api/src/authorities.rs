@@ -7,6 +7,6 @@ use holdfast_core::authz::webhook::{Answer, Question};
 pub trait Authorities: Send + Sync + 'static {
     fn ask<'a>(&'a self, question: &'a Question) -> BoxFuture<'a, Answer>;
 
-    /// The webhooks' metrics in Prometheus' text format, without the final line.
+    /// The webhooks' metrics in Prometheus' text format, without the final line `# EOF`.
     fn metrics(&self) -> String;
 }

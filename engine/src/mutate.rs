@@ -36,7 +36,7 @@ const RACES_MAX: usize = 4;
 const REDEFINITIONS_MAX: usize = 8;
 /// The duration of a turn. During a turn no other request may write the contested objects and claims.
 const TURN: Duration = Duration::from_secs(1);
-/// The maximum number of objects and claims for which a request queues at the same time.
+/// The maximum number of objects and claims for which one request queues at the same time.
 const CONTESTED_MAX: usize = 16;
 /// The maximum number of objects in one conversion request to a webhook.
 const CONVERSIONS_MAX: usize = 500;
@@ -163,8 +163,8 @@ impl Engine {
                 tokio::select! {
                     biased;
                     ended = &mut attempt => break ended?,
-                    // The turn is over. The attempt continues and may succeed, but other requests no longer wait for
-                    // it.
+                    // The time of the turn is over. The attempt continues and may succeed, but other requests no longer
+                    // wait for it.
                     () = &mut over, if turn.is_some() => {
                         turn = None;
                         races.lapsed = true;
@@ -518,7 +518,8 @@ impl Races {
         Ok(())
     }
 
-    /// Queues a request that has not lost a race, because another request has a turn or waits for one.
+    /// Makes a request that has not lost a race queue for a turn, because another request has a turn on the contested
+    /// object or claim or waits for one.
     fn join(&mut self, contested: Contested) {
         self.lost = self.lost.max(RACES_MAX);
         self.note(contested);
@@ -526,7 +527,8 @@ impl Races {
 
     fn note(&mut self, contested: Contested) {
         if self.contested.len() >= CONTESTED_MAX {
-            // Older losses matter least, and one turn is enough to make progress.
+            // The set is full, so the earlier contested objects and claims are removed from it. The request may lose
+            // races for them again, and then queues for them again.
             self.contested.clear();
         }
         self.contested.insert(contested);
@@ -564,7 +566,7 @@ fn first(converted: Vec<Document>) -> Result<Document, Refusal> {
     converted.into_iter().next().ok_or(Refusal::Internal(Internal::NothingConverted))
 }
 
-/// Checks the result of one deletion. An object that no longer exists counts as deleted.
+/// Checks the result of one deletion of a deletecollection. An object that no longer exists counts as deleted.
 fn check_deletion(deleted: Option<Result<Result<Reply, Refusal>, tokio::task::JoinError>>) -> Result<(), Refusal> {
     match deleted {
         Some(Ok(Err(Refusal::NotFound(_)))) | Some(Ok(Ok(_))) | None => Ok(()),

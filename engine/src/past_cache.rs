@@ -1,4 +1,4 @@
-//! The cache of reads of the past.
+//! Caches the states, kinds and objects that reads of the past need.
 
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::Registry;

@@ -39,7 +39,7 @@ pub struct Reader {
 pub(crate) type Name = Option<Arc<str>>;
 
 impl Reader {
-    /// The server itself. Its reads have limits of their own.
+    /// The server itself. The memory of its reads is limited elsewhere.
     pub const SERVER: Reader = Reader { name: None, is_privileged: true };
 
     /// A user. The service accounts of one namespace count as one reader, because an owner of the namespace can create
@@ -105,16 +105,16 @@ pub struct Told {
     pub holders: u64,
     /// The bytes of the user that uses the most memory.
     pub largest: u64,
-    /// The number of times that there was no room.
+    /// The number of times that a reader got no memory, because there was no room.
     pub refused: u64,
     /// The number of charges that were released for other reads.
     pub gave_way: u64,
 }
 
-/// The answer to a request for bytes.
+/// The answer to a request for bytes of memory.
 enum Room {
     There,
-    /// Try again after calling this function, which releases a charge.
+    /// There may be room after the caller has called this function, which releases a charge.
     After(GiveWay),
     Nowhere {
         own: u64,
@@ -235,8 +235,8 @@ impl Book {
         together <= bytes_max / 2 || reader.is_privileged || is_free()
     }
 
-    /// Whether the reader stays within its share with these bytes. A reader without any charge may have one charge of
-    /// any size.
+    /// Whether the reader stays within its share if it gets `bytes` more bytes. A reader without any charge may have
+    /// one charge of any size.
     fn is_fair(&self, reader: &Reader, bytes: u64, bytes_max: u64) -> bool {
         let own = self.own(reader.name());
         let others = self.holders.len() - usize::from(self.holders.contains_key(reader.name()));
@@ -311,7 +311,7 @@ impl Charge {
         Err(Refusal::TooManyRequests { what, retry_after_seconds: 1 })
     }
 
-    /// Sets the charge to `bytes` if there is room for them.
+    /// Sets the charge to `bytes`, and returns true, if there is room for them.
     pub(crate) fn fits(&mut self, bytes: u64) -> bool {
         if bytes <= self.bytes {
             self.give_back(self.bytes - bytes);

@@ -103,7 +103,7 @@ impl Reads {
             match tokio::task::spawn_blocking(counted).await {
                 Ok(done) => done,
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                // The runtime is shutting down; this task ends with it.
+                // The runtime is shutting down, and ends this task too, so the task waits without an end.
                 Err(_) => std::future::pending().await,
             }
         }
@@ -131,7 +131,7 @@ struct Line {
     waiting: VecDeque<oneshot::Sender<Turn>>,
 }
 
-/// A permit. When a permit is dropped, the next user gets it.
+/// A permit for one read. When a permit is dropped, the next user gets it.
 struct Turn(Option<(Arc<Turns>, Name)>);
 
 impl Turns {
@@ -158,7 +158,8 @@ impl Turns {
         };
         match given.await {
             Ok(turn) => turn,
-            // The sender stays in the queue until its turn, so it is never dropped.
+            // The sender stays in the queue until its turn, so it is never dropped without an answer, and this case
+            // does not occur.
             Err(_) => std::future::pending().await,
         }
     }
@@ -249,7 +250,8 @@ mod tests {
                 tokio::spawn(async move {
                     let read = move || {
                         let most = count.fetch_add(1, Ordering::SeqCst) + 1;
-                        // This point is passed only when the expected number of reads run at the same time.
+                        // The barrier `meeting` lets the reads continue only when the expected number of reads run at
+                        // the same time.
                         meeting.wait();
                         count.fetch_sub(1, Ordering::SeqCst);
                         most
@@ -270,7 +272,7 @@ mod tests {
         assert!(asked.await.expect_err("it panicked").is_panic());
     }
 
-    /// Asks for a turn without blocking. The result is ready if the turn was given at once.
+    /// Asks for a turn without blocking. The returned future is ready if the turn was given at once.
     fn ask(turns: &Arc<Turns>, name: &str) -> std::pin::Pin<Box<impl Future<Output = Turn> + use<>>> {
         let (turns, name) = (turns.clone(), Some(Arc::from(name)));
         let mut asked = Box::pin(async move { turns.turn(name).await });
@@ -304,7 +306,8 @@ mod tests {
         let mut others = ["b", "c", "d"].map(|name| ask(&turns, name));
         let first = now(&mut others[0]).expect("a place that was left");
         assert!(now(&mut others[1]).is_none() && now(&mut others[2]).is_none());
-        // Users take turns: after one of the greedy user's 98 waiting reads, the reads of the other users run.
+        // One read has ended. After one of the greedy user's 98 waiting reads, the reads of the other users must run,
+        // because users take turns.
         drop(under_way.pop());
         let mut next: Vec<Turn> = greedy.split_off(2).iter_mut().filter_map(now).collect();
         assert_eq!(next.len(), 1);

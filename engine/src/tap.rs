@@ -17,7 +17,7 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// A tap that receives all later changes.
+    /// Makes a tap that receives all changes after the present state.
     pub fn new(engine: &Engine) -> Tap {
         // The tap joins before the snapshot is taken, so that no change between the two is lost. Changes that the
         // snapshot already contains are skipped when they are read.

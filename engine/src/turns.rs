@@ -28,7 +28,7 @@ pub(crate) struct Turns {
 
 #[derive(Default)]
 struct Shared {
-    /// The number of queues.
+    /// The number of queues in all shards.
     lines: AtomicUsize,
     shards: [Mutex<HashMap<Contested, Line>>; SHARDS],
     hashing: RandomState,
@@ -43,7 +43,7 @@ pub(crate) struct Turn {
     _places: Vec<Place>,
 }
 
-/// The turn on one object or claim. When it is dropped, the next request in the queue gets the turn.
+/// The turn on one object or claim. When this value is dropped, the next request in the queue gets the turn.
 struct Place {
     shared: Arc<Shared>,
     contested: Contested,
@@ -52,7 +52,7 @@ struct Place {
 }
 
 impl Turns {
-    /// The first of `wanted` that has a queue.
+    /// The first object or claim of `wanted` that has a queue.
     pub fn contested(&self, wanted: impl Iterator<Item = Contested>) -> Option<Contested> {
         if self.shared.lines.load(Ordering::Acquire) == 0 {
             return None;
@@ -61,8 +61,8 @@ impl Turns {
         wanted.find(|wanted| self.shared.shard(wanted).contains_key(wanted))
     }
 
-    /// Waits for a turn on all of `wanted`. All requests take turns in the order of this set, so no two requests wait
-    /// for each other.
+    /// Waits for a turn on all objects and claims of `wanted`. All requests take turns on objects and claims in one
+    /// order, the order of the set, so no two requests wait for each other.
     pub async fn take(&self, wanted: &BTreeSet<Contested>) -> Turn {
         let mut places = Vec::with_capacity(wanted.len());
         for contested in wanted {
@@ -173,8 +173,8 @@ mod tests {
         let held = poll(pin!(turns.take(&one))).expect("nobody else is there");
         let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(turns.take(&one))).collect();
         waiting.iter_mut().for_each(|waiting| assert!(poll(waiting.as_mut()).is_none()));
-        // One request is cancelled while it waits, and another request just after it got its turn. The last request
-        // still gets its turn.
+        // One request is cancelled while it waits, and another request is cancelled just after it got its turn. The
+        // last request must get its turn nevertheless.
         let mut last = waiting.pop().expect("three");
         let served = waiting.pop().expect("two");
         drop(waiting);

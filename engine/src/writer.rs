@@ -57,7 +57,7 @@ pub enum Input {
 
 const ORDER: [Step; 4] = [Step::Append, Step::Publish, Step::Deliver, Step::Answer];
 
-/// Owns the newest state; nothing else changes it.
+/// Owns the newest state. Nothing else changes the newest state.
 pub struct Writer {
     state: State,
     log: Arc<dyn Log>,
@@ -85,7 +85,7 @@ pub struct Writer {
 #[derive(Debug, Clone)]
 struct Poison {
     is_full: bool,
-    /// Whether nothing of the proposed batch is in the log.
+    /// Whether it is certain that nothing of the proposed batch is in the log.
     is_unwritten: bool,
     why: String,
 }
@@ -191,7 +191,7 @@ impl Writer {
             self.commit(&mut batch)
         }
         for answer in questions {
-            // The caller may have stopped waiting.
+            // The caller may have stopped waiting for this answer.
             let _ = answer.send(self.trouble());
         }
         self.batch = batch;
@@ -265,7 +265,7 @@ impl Writer {
         }
     }
 
-    /// Refuses writes that make no room, and takes the reserve for the other writes.
+    /// Refuses writes that do not make room on the disk, and takes the disk's reserve for writes that make room.
     fn leave_what_makes_room(&self, commands: &mut Vec<Command>, why: &str) {
         let (mut kept, refused): (Vec<_>, Vec<_>) = commands.drain(..).partition(|command| self.makes_room(command));
         refused.into_iter().for_each(|command| command.answer(Err(Rejection::Full(why.to_owned()))));
@@ -295,8 +295,8 @@ impl Writer {
         self.poison.as_ref().map(|poison| poison.why.clone())
     }
 
-    /// Makes the batch durable, and its state the newest state. If other servers appended first, the decisions are
-    /// checked again, so in the end fewer decisions or none may be appended.
+    /// Makes the batch durable, and makes the state with its writes the newest state. If other servers appended first,
+    /// the decisions are checked again, so in the end fewer decisions or none may be appended.
     fn append(&mut self, mut batch: Batch) -> Result<Batch, ()> {
         for _ in 0..ROUNDS_MAX {
             let appended = match batch.records.is_empty() {

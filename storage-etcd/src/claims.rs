@@ -26,7 +26,7 @@ const TRIES_MAX: usize = 64;
 pub struct Allocations {
     etcd: Arc<dyn Etcd>,
     keys: Keys,
-    /// The encoding of stored objects, and the release that determines their API versions.
+    /// The encoding of stored objects, and the minor release of Kubernetes that determines their API versions.
     storing: (Media, u32),
     /// The first and the last node port.
     range: (u16, u16),
@@ -79,9 +79,9 @@ impl Share {
 /// The addresses and node ports that a decision reserves and releases.
 #[derive(Debug)]
 pub struct Taking {
-    /// One of the decision's claims, which a refusal names.
+    /// One of the decision's claims. If the addresses and node ports cannot be reserved, the refusal names this claim.
     pub claim: Arc<str>,
-    /// The Service that reserves or releases.
+    /// The Service that reserves or releases the addresses and node ports.
     pub holder: AddressOwner,
     pub wants: Share,
     /// The share that is released once the Service is written.
@@ -97,7 +97,7 @@ pub enum Address {
     Made(u64),
     /// The Service already had the address.
     Had,
-    /// The address belongs to another object. This was etcd's revision at that time.
+    /// The address belongs to another object. The number is etcd's revision when the server found this out.
     Taken(u64),
 }
 
@@ -112,12 +112,12 @@ impl Allocations {
         Allocations { etcd, keys: Keys::new(prefix), storing, range, secrets, bitmap: Mutex::default() }
     }
 
-    /// The key of the bitmap.
+    /// The key in etcd of the bitmap of all node ports.
     pub fn ports_key(&self) -> String {
         self.keys.of_record(&NODE_PORTS, "")
     }
 
-    /// Whether the bitmap, as this server last read it, has a port.
+    /// Whether a port is reserved in the bitmap, as this server last read it.
     pub fn has_port(&self, port: u16) -> bool {
         self.bitmap().ports.as_ref().is_some_and(|ports| ports.has(port))
     }
@@ -194,7 +194,8 @@ impl Allocations {
     }
 
     /// Changes the bitmap, and creates it if there is none. If another server changed the bitmap first, the change is
-    /// repeated on the new bitmap. If `is_known` is true, the first attempt starts from this server's copy.
+    /// repeated on the new bitmap. If `is_known` is true, the first attempt starts from this server's copy of the
+    /// bitmap.
     fn change_ports<T>(&self, is_known: bool, change: impl Fn(&mut Ports) -> T) -> Result<T, Fault> {
         let key = self.ports_key();
         let mut asked = {

@@ -36,7 +36,7 @@ pub trait Etcd: Send + Sync + 'static {
 /// Receives the answer of a call that does not block.
 pub type Callback<T> = Box<dyn FnOnce(Result<T, Fault>) + Send>;
 
-/// A stream of events.
+/// A stream of the events on a range of keys.
 pub trait Watch: Send {
     /// The next events, in whole revisions; `None` if no event arrived within `patience`. After a fault the watch has
     /// ended.
@@ -79,7 +79,7 @@ impl KeyRange {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Range {
     pub keys: KeyRange,
-    /// The revision to read at; zero for the newest.
+    /// The revision to read at; zero for the newest revision.
     pub revision: u64,
     /// The maximum number of keys; zero for no limit.
     pub limit: u64,
@@ -174,7 +174,7 @@ pub enum Expected {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
-    /// A lease of zero means none.
+    /// Sets the value of a key. A lease of zero means that the key has no lease.
     Put {
         key: Bytes,
         value: Bytes,
@@ -196,7 +196,7 @@ impl Operation {
 /// The result of a transaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decided {
-    /// Contains the revision of the transaction if it wrote anything.
+    /// The header contains the revision of the transaction if the transaction wrote anything.
     pub header: Header,
     /// Whether all comparisons held.
     pub held: bool,
@@ -216,7 +216,7 @@ pub struct Event {
     pub is_delete: bool,
     /// The key and its new value. After a deletion only the key and the revision are set.
     pub now: KeyValue,
-    /// `None` if the key did not exist, or its previous version was compacted.
+    /// The key and its value before the event; `None` if the key did not exist, or its previous version was compacted.
     pub before: Option<KeyValue>,
 }
 

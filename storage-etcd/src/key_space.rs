@@ -12,7 +12,7 @@ use std::fmt::{self, Display};
 pub enum Kinds {
     #[default]
     All,
-    /// All kinds except these, which are in another etcd.
+    /// All kinds except the kinds with these storage paths, which are in another etcd.
     Except(Vec<String>),
     Only(Vec<String>),
 }
@@ -89,14 +89,14 @@ impl KeySpace {
         format!("{}0", self.keys.root().trim_end_matches('/'))
     }
 
-    /// The key of the author record. It is written together with each object, so that watches receive the author. It
-    /// contains only the last write of this server.
+    /// The key of the author record. It is written together with each object, so that watches receive the author. The
+    /// record names only the author of the last write of this server.
     pub fn who(&self, server: &str) -> Bytes {
         format!("{}who/{server}", self.own).into()
     }
 
-    /// The fence. Each transaction of the server compares this key, so delayed transactions fail once the key has been
-    /// written again.
+    /// The key of the server's fence. Each transaction of the server compares this key, so delayed transactions fail
+    /// once the key has been written again.
     pub fn fence(&self, server: &str) -> Bytes {
         format!("{}fences/{server}", self.own).into()
     }

@@ -11,7 +11,7 @@ const REUSE_PART: u32 = 20;
 /// The lease to which new objects of one kind are attached.
 #[derive(Debug)]
 pub struct Leases {
-    /// `--lease-reuse-duration-seconds`.
+    /// How long one lease is used for new objects: the option `--lease-reuse-duration-seconds`.
     reuse: Duration,
     current: Option<Current>,
 }

@@ -36,7 +36,7 @@ pub struct Source {
     /// them.
     #[prost(bool, tag = "5")]
     pub has_unread: bool,
-    /// The kinds whose events the log has, in words; empty for all.
+    /// The kinds whose events the log has, as text; empty for all kinds.
     #[prost(string, tag = "8")]
     pub kinds: String,
     /// The revision at which the log was last filled after a change of its kinds. Older events are not compared with

@@ -43,7 +43,7 @@ const TRIES_MAX: usize = 10;
 pub struct Parts {
     pub etcd: Arc<dyn Etcd>,
     pub local: Arc<dyn Local>,
-    /// `--etcd-prefix`.
+    /// The prefix of the cluster's keys in etcd: the option `--etcd-prefix`.
     pub prefix: String,
     /// The kinds whose objects are in this etcd.
     pub kinds: Kinds,
@@ -340,7 +340,7 @@ impl EtcdLog {
 /// A decision that is being written.
 pub(crate) struct PendingDecision {
     pub decision: Decision,
-    /// The positions of its records, in the order of writing.
+    /// The positions of the decision's records, in the order in which the records are written.
     order: Vec<usize>,
     /// The revisions of the written records, by position.
     written: BTreeMap<usize, u64>,
@@ -492,7 +492,7 @@ fn agreed_secret(shared: &Shared, own: [u8; 32]) -> Result<[u8; 32], Fault> {
 }
 
 impl LogRead for EtcdLog {
-    /// The last event in etcd, once it is in the local log.
+    /// The offset of the last event in etcd. Returns it once the event is in the local log.
     fn last(&self) -> Result<Offset, Fault> {
         if self.is_followed() {
             self.wait_through(newest(&self.shared)?)?;
@@ -580,14 +580,16 @@ impl Log for EtcdLog {
         let known = records.first().map_or(0, |record| record.offset.saturating_sub(1));
         let taken = self.reserve_shares(&mut going, records);
         if self.shared.transactions == Transactions::Plain {
-            // The store cannot compare a second key, so the decisions lose their claims.
+            // The store cannot compare a second key, so it cannot check the claims, and they are removed from the
+            // decisions.
             going.iter_mut().for_each(|going| going.decision.claims.clear());
         }
         let through = taken.max(self.drive(&mut going, records)).max(self.claim(&mut going, records, known));
         let through = through.max(self.release_shares(&going, records));
         let shown = self.wait_through(through);
         let receipt = |going: PendingDecision| match going.receipt {
-            // When the watch delivers events again, the caller reads the write back.
+            // The events of the write have not arrived, so its outcome is reported as unknown. The caller finds it out
+            // when the watch delivers events again.
             Some(Receipt::At(_)) if shown.is_err() => Receipt::Unknown,
             Some(receipt) => receipt,
             // The decision was not sent, because an earlier decision was overtaken.

@@ -28,7 +28,7 @@ const VERB: &str = "restored";
 pub struct Standing {
     pub cluster: u64,
     pub revision: u64,
-    /// Changes each time that a restored etcd is accepted; empty at first.
+    /// The name of the epoch, which changes each time that a restored etcd is accepted; empty in the first epoch.
     pub epoch: String,
     /// The revision of the epoch's key; zero if there is none.
     epoch_revision: u64,

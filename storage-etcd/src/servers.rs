@@ -190,7 +190,8 @@ mod tests {
         let model = Model::default();
         let one = servers(&model);
         one.announce("10.0.0.7", NOW).expect("announced");
-        // The server's clock has not advanced, so the server considers its lease valid.
+        // The lease expires in etcd. The server's own clock has not advanced, so the server still considers its lease
+        // valid.
         model.advance(15);
         assert!(one.list().expect("servers").is_empty());
         one.announce("10.0.0.7", NOW).expect("announced");

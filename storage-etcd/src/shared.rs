@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How objects are stored.
+/// How objects are stored in etcd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Storing {
     pub media: Media,
@@ -37,7 +37,7 @@ pub struct Shared {
     pub etcd: Arc<dyn Etcd>,
     /// The log on the server's own disk. Its values may be encrypted.
     pub local: Arc<dyn Local>,
-    /// The same log with decrypted values.
+    /// The log on the server's own disk, with decrypted values.
     pub log: SealedLog<dyn Local>,
     pub keys: Arc<Live>,
     pub unread: Unread,
@@ -46,7 +46,8 @@ pub struct Shared {
     pub storing: Storing,
     pub transactions: Transactions,
     pub sent: PendingWrites,
-    /// Reserves addresses and node ports; `None` if the servers use only the claims key for this.
+    /// Reserves addresses and node ports; `None` if the servers reserve addresses and node ports only by the claims
+    /// key.
     pub claims: Option<Arc<Allocations>>,
     unsure: Mutex<Vec<Unsure>>,
     /// The name that distinguishes this server from the other servers.
@@ -168,7 +169,7 @@ impl Shared {
         !self.progress().wanted.is_empty()
     }
 
-    /// Records that the local log has all events up to a revision, and answers the callers that wait for it.
+    /// Records that the local log has all events up to a revision, and answers the callers that wait for this revision.
     pub fn reach(&self, revision: u64) {
         let mut progress = self.progress();
         progress.through = progress.through.max(revision);
@@ -210,7 +211,8 @@ impl Shared {
         }
     }
 
-    /// Calls `done` once the follower has copied all events up to a revision, immediately if it already has.
+    /// Calls `done` once the follower has copied all events up to a revision, immediately if the follower already has
+    /// copied them.
     pub fn when_through(&self, revision: u64, patience: Duration, done: Reached) {
         let mut progress = self.progress();
         if progress.through < revision && !self.closing.load(Ordering::Relaxed) {
@@ -272,7 +274,8 @@ impl Shared {
         sealed.map(Bytes::from).map_err(|why| why.fault(record.offset(), key))
     }
 
-    /// Appends to the local log. If a KMS plug-in has not provided the encryption key yet, this waits for the key.
+    /// Appends to the local log. If a KMS plug-in has not provided the encryption key yet, this function waits for the
+    /// key.
     pub fn append(&self, records: &[Record]) -> Result<(), Fault> {
         let keyring = self.keys.keyring();
         for record in records {
@@ -281,7 +284,7 @@ impl Shared {
         self.log.append(records).map(drop)
     }
 
-    /// The lease of a record's object; zero if it does not expire.
+    /// The lease of a record's object; zero if the object does not expire.
     pub fn lease(&self, record: &Record) -> Result<u64, Fault> {
         let kind = registry().by_storage(&record.resource).map(|id| registry().get(id));
         let is_news = !record.is_delete() && kind.is_some_and(|kind| kind.deletion.expires);

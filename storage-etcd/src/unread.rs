@@ -102,14 +102,14 @@ impl Unread {
         self.count.store(known.objects.len(), Ordering::Release);
     }
 
-    /// Begins a reading of all objects.
+    /// Records that a reading of all objects begins.
     pub fn begin_round(&self) {
         let mut known = self.write();
         known.round += 1;
         known.beyond = None;
     }
 
-    /// Records that an object still exists, unchanged.
+    /// Records that the current reading found a known unreadable object, and that its value is unchanged.
     pub fn confirm(&self, resource: &str, key: &str) {
         if self.is_empty() {
             return;
@@ -121,8 +121,8 @@ impl Unread {
         }
     }
 
-    /// Ends a reading of all objects. Objects that were neither added nor confirmed since [`Self::begin_round`] no
-    /// longer exist.
+    /// Records that a reading of all objects has ended. Objects that were neither added nor confirmed since
+    /// [`Self::begin_round`] no longer exist.
     pub fn end_round(&self) {
         let mut known = self.write();
         let round = known.round;

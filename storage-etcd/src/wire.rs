@@ -107,7 +107,7 @@ pub enum Request {
     DeleteRange(DeleteRangeRequest),
 }
 
-/// Only the response to a read is decoded.
+/// The response to one operation of a transaction. Only a response to a read is decoded.
 #[derive(Clone, PartialEq, Message)]
 pub struct ResponseOp {
     #[prost(message, optional, tag = "1")]

@@ -1,4 +1,5 @@
-//! The simulation finds every planted bug of the log on etcd, and without a bug the same seeds find nothing.
+//! Tests that the simulation finds every planted bug of the log on etcd, and that without a planted bug the simulation
+//! finds nothing with the seeds that are tried.
 
 mod world;
 

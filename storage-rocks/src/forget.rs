@@ -27,7 +27,7 @@ const GARBAGE_PART: u64 = 4;
 pub struct Forgotten {
     events: AtomicU64,
     bytes: AtomicU64,
-    /// The lock of a pass. Passes go through the log in order, one at a time.
+    /// The lock that a pass holds, so that only one pass runs at a time.
     at_work: Mutex<()>,
 }
 
@@ -77,7 +77,7 @@ impl ForgetProgress {
     }
 }
 
-/// Reads and forgets the next events up to `through`. Returns whether there may be more.
+/// Reads and forgets the next events up to `through`. Returns whether there may be more events to read.
 pub fn piece(db: &DB, folder: &Path, through: Offset, let_go: &Forgotten) -> Result<bool, Fault> {
     let mut progress = ForgetProgress::read(db)?;
     if progress.at >= through {

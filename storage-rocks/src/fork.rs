@@ -210,7 +210,8 @@ impl Listing {
             match std::fs::hard_link(&source, &target) {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::NotFound => return Err(error),
-                // The file is on another file system, or another user owns it.
+                // A hard link is impossible, because the file is on another file system or another user owns it. So the
+                // file is copied.
                 Err(_) => std::fs::copy(&source, &target).map(|_| ())?,
             }
         }

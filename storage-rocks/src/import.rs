@@ -19,8 +19,8 @@ pub struct Import {
 }
 
 impl Import {
-    /// Begins an import in a folder that is new or empty, or resumes one. `identity` is the identity in the export,
-    /// because the import makes the same log in another place.
+    /// Begins an import in a folder that is new or empty, or resumes an interrupted import. `identity` is the identity
+    /// in the export, because the import makes the same log in another place.
     pub fn open(folder: &Path, resume: bool, identity: &Identity) -> Result<Import, FolderFault> {
         let marked = Making::Import.is_marked(folder);
         if resume && !marked {

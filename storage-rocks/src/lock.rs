@@ -8,7 +8,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Holds the lock until it is dropped. The operating system releases the lock after a crash.
+/// Holds the lock of a data folder until this value is dropped. The operating system releases the lock after a crash.
 pub struct FolderLock {
     file: File,
 }

@@ -9,7 +9,7 @@ use std::fmt;
 pub struct Unreadable {
     pub resource: String,
     pub key: String,
-    /// The store's name for the value, such as a key of etcd.
+    /// The name under which the store has the value, such as a key of etcd.
     pub place: String,
     pub version: Offset,
     pub flaw: Flaw,

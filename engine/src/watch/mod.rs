@@ -129,8 +129,8 @@ impl Source {
     }
 
     /// Joins the hub. If the kind is deleted after the watcher joined, the hub drops the watcher. If the kind was
-    /// deleted before the watcher joined, the hub does not drop the watcher. Therefore a snapshot is taken after
-    /// joining; it shows whether the kind still exists.
+    /// deleted before the watcher joined, the hub does not drop the watcher, which would then wait without an end.
+    /// Therefore a snapshot is taken after joining; it shows whether the kind still exists.
     fn join(engine: &Arc<Engine>, selection: &Selection, before: &State) -> (Source, Arc<State>) {
         let Some(kind) = before.registry.serves(selection.kind).then(|| before.kind(selection.kind)) else {
             return (Source::Redefined, engine.own_snapshot());
@@ -232,7 +232,7 @@ impl Watch {
         Ok(self)
     }
 
-    /// Counts the events that wait for a user's watch as memory of the user.
+    /// Counts, as memory of the user, the events that wait in the hub's queue for this watch.
     fn count_waiting(&self) {
         if let (Source::Hub(subscription), Some(_)) = (&self.source, &self.place) {
             subscription.count_with(self.engine.reads().memory().nothing(&self.reader));
@@ -244,7 +244,7 @@ impl Watch {
         self.source.since().0.saturating_sub(self.position.0) > NEAR
     }
 
-    /// Whether the last returned event already counts as memory of the reader.
+    /// Whether the memory of the last returned event already counts as memory of the reader.
     pub fn is_counted(&self) -> bool {
         self.charge.is_some()
     }
@@ -290,7 +290,7 @@ impl Watch {
         loop {
             if let Some(delivery) = self.pending.pop_front() {
                 if self.pending.is_empty() {
-                    // The next call, when nothing is pending, returns the same fault.
+                    // A fault is not returned here, because the next call, when nothing is pending, returns it.
                     let _ = self.begin_on();
                 }
                 return Ok(Some(delivery));

@@ -1,4 +1,4 @@
-//! Watches of kinds that are redefined while a watch begins, and the memory of a watch that does not read.
+//! Tests watches of kinds that are redefined while a watch begins, and the memory of a watch that does not read.
 
 use super::*;
 use crate::engine::{Clock, Options};

@@ -1,4 +1,4 @@
-//! Deletions of many objects.
+//! Tests deletecollection requests, which delete many objects.
 
 use super::stage::{create, delete, everything, options};
 use holdfast_core::kinds::registry;

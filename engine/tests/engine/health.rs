@@ -1,4 +1,4 @@
-//! A writer that dies is reported. A running writer reports whether the log accepts writes.
+//! Tests that a writer that dies is reported, and that a running writer reports whether the log accepts writes.
 
 use super::stage::{Stage, config_map, options};
 use holdfast_core::Refusal;
@@ -63,7 +63,7 @@ async fn a_writer_that_hangs_is_told_of() {
     let engine = open(&log);
     let (go_on, wait) = std::sync::mpsc::channel::<()>();
     let (begin, begun) = tokio::sync::oneshot::channel();
-    // This append takes long.
+    // This append takes long, because the function that it calls waits for the test's signal.
     log.be_overtaken(move |_| {
         let _ = begin.send(());
         let _ = wait.recv();

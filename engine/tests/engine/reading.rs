@@ -1,4 +1,5 @@
-//! A read of the log that waits for the disk delays no other request, and many such reads run at the same time.
+//! Tests that a read of the log that waits for the disk delays no other request, and that many such reads run at the
+//! same time.
 
 use super::stage::{Stage, config_map, create, options, patch, selection, set, told};
 use holdfast_core::event::{Offset, Record};
@@ -93,7 +94,7 @@ impl Log for Slow {
     }
 }
 
-/// With one worker, a read that blocked it would block all requests.
+/// The runtime has one worker, so a read that blocked the worker would block all requests.
 #[tokio::test(flavor = "current_thread")]
 async fn while_reads_of_the_log_wait_others_are_served() {
     let log = Arc::new(Slow::default());

@@ -23,7 +23,7 @@ const SERVERS: usize = 2;
 const CLIENTS: usize = 6;
 const STEPS: usize = 400;
 
-/// The answer that a client got.
+/// The answer that a client got. It has the numbers that the checks compare with the log.
 enum Told {
     /// The answer to a write: the version, if the answer has one.
     Done(Option<u64>),
@@ -128,7 +128,7 @@ impl World {
         self.answer()
     }
 
-    /// Restores all connections, and waits until every request is answered.
+    /// Ends all faults of the store, and waits until every request is answered.
     fn rest(&mut self) -> Result<(), String> {
         self.store.lock().unwrap().calm = true;
         for _ in 0..40 {
@@ -245,7 +245,7 @@ impl World {
             .iter()
             .filter(|record| (record.resource.as_str(), &record.key) == (asked.place.0, &asked.place.1))
             .collect();
-        // The versions that the object had between request and answer; zero where it did not exist.
+        // The versions that the object had between the request and its answer; zero where it did not exist.
         let mut between: BTreeSet<u64> = BTreeSet::new();
         let mut now = 0;
         for record in &versions {

@@ -22,14 +22,14 @@ use std::time::{Duration, Instant};
 
 /// The number of keys that are read at a time.
 const PAGE: u64 = 500;
-/// The time of one wait for events, after which the follower checks whether a caller waits for them.
+/// The maximum duration of one wait for events, after which the follower checks whether a caller waits for them.
 const PERIOD: Duration = Duration::from_millis(50);
-/// The time of one wait for events while a caller does wait for them.
+/// The maximum duration of one wait for events while a caller waits for them.
 const WANTED_PERIOD: Duration = Duration::from_millis(2);
 /// The pause after a fault.
 const RETRY: Duration = Duration::from_millis(200);
-/// After this many consecutive signs the server concludes that etcd was restored from a backup. A single sign proves
-/// nothing: some releases give one stale answer after a pause of their process.
+/// After this many consecutive checks that found a sign of a restored etcd, the server concludes that etcd was restored
+/// from a backup. A single sign proves nothing: some releases give one stale answer after a pause of their process.
 const SIGNS_MAX: u32 = 3;
 /// The maximum time for which a watch may deliver nothing while etcd has events. Then the watch is opened again, at the
 /// member that answers requests now. The keepalive alone would detect a silently cut connection only after 40 seconds.
@@ -258,7 +258,7 @@ impl Follower {
             self.keep_partial(true)?;
         }
         if !self.source.has_unread && !self.shared.unread.is_empty() {
-            // The log has no event of these values, so the next start must look for them.
+            // The log has no event of the values that could not be read, so the next start must look for these values.
             self.source.has_unread = true;
             self.shared.local.keep_source(&self.source)?;
         }
@@ -505,7 +505,8 @@ impl Follower {
         waiting.sort_by_key(|record| record.offset);
         shared.append(&waiting)?;
         shared.unread.end_round();
-        // A watch that resumed at an older version would miss the events between that version and this revision.
+        // A watch that resumed at an older version would miss the events between that version and this revision, so the
+        // log begins at this revision.
         local.begin_at(Offset(revision))?;
         let (is_partial, has_unread) = (!self.waiting.is_empty(), !shared.unread.is_empty());
         let same_kinds_after = self.source.same_kinds_after.min(revision);
@@ -522,8 +523,8 @@ impl Follower {
     }
 }
 
-/// The revisions between two revisions that have no record, in descending order. The unknown deletions happened at some
-/// of them.
+/// The revisions between two revisions that have no record, in descending order. The deletions whose events are unknown
+/// happened at some of these revisions.
 fn free_between(after: u64, through: u64, records: &[Record]) -> impl Iterator<Item = u64> + use<> {
     let taken: HashSet<u64> = records.iter().map(|record| record.offset).collect();
     (after + 1..=through).rev().filter(move |number| !taken.contains(number))
@@ -549,7 +550,7 @@ fn gone(shared: &Shared, last: &Record, at: Offset) -> Record {
     }
 }
 
-/// The last state of a deleted object whose value cannot be read.
+/// The last state of a deleted object whose value cannot be read. It contains only the object's names.
 fn nothing_but_names(placed: &Placed, version: Offset) -> Bytes {
     let names = placed.kind.map(|kind| (kind.versions[0].api_version(), kind.kind.to_string()));
     // A custom kind's group is in its storage path; its versions are not known here.

@@ -92,7 +92,7 @@ impl Follower {
                 Ok(_) => shared.unread.forget(&placed.resource, &placed.key),
                 Err((_, may_pass)) => {
                     is_silent |= may_pass;
-                    // The reason why the object is unreadable may have changed.
+                    // The reason why the object is unreadable may have changed, so the object is recorded again.
                     shared.put(found, 0, None, Seen::Later(now_ms()));
                 }
             }

@@ -40,9 +40,9 @@ const COMPACT: &str = "/etcdserverpb.KV/Compact";
 const GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
 const STATUS: &str = "/etcdserverpb.Maintenance/Status";
 
-/// The members of a cluster.
+/// A cluster, whose members are called over gRPC.
 pub struct Cluster {
-    /// The runtime; `None` only while the cluster is dropped.
+    /// The async runtime that carries out the calls; `None` only while the cluster is dropped.
     runtime: Option<Runtime>,
     members: Arc<Members>,
 }

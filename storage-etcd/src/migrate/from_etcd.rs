@@ -116,7 +116,7 @@ impl FromEtcd {
     fn expiring(&self) -> Vec<KeyRange> {
         let kinds = registry().iter().filter(|(_, kind)| kind.deletion.expires);
         let mut storages: Vec<&str> = kinds.map(|(_, kind)| kind.storage.path.as_str()).collect();
-        // Kinds of several groups may share a place in storage.
+        // Kinds of several groups may share a storage path, which must be counted once.
         storages.extend([SERVERS.storage, PEERS.storage]);
         storages.sort_unstable();
         storages.dedup();
@@ -134,7 +134,7 @@ fn first_part(below: &str) -> String {
     below.split('/').next().unwrap_or_default().to_owned()
 }
 
-/// The first key after another key.
+/// The first key after another key in byte order.
 fn behind(key: &[u8]) -> bytes::Bytes {
     [key, &[0]].concat().into()
 }

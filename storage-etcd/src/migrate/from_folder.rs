@@ -18,7 +18,8 @@ pub struct FromFolder {
 
 impl FromFolder {
     pub fn open(folder: &Path, values: Box<dyn Values + Sync>) -> Result<FromFolder, Stopped> {
-        // The folder is first opened as a reader, which fails without a log. `RocksLog::open` would create a log.
+        // The folder is first opened as a reader, which fails if the folder has no log. Without this check,
+        // `RocksLog::open` would create a log.
         drop(LogReader::open(folder)?);
         let log = RocksLog::open(folder)?;
         if log.source()?.is_partial {
@@ -43,7 +44,7 @@ impl Source for FromFolder {
         self.version
     }
 
-    /// Needs no check, because the folder's lock already prevents servers from using the folder.
+    /// Checks nothing, because the lock of the folder already prevents servers from using the folder.
     fn check_unused(&self) -> Result<(), Stopped> {
         Ok(())
     }

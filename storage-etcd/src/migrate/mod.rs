@@ -55,7 +55,7 @@ pub struct SourceObject {
     /// The object's place in the order of the source. If it is empty, a migration that continues after this object
     /// reads it again.
     pub place: String,
-    /// The fraction of the source up to this object.
+    /// How much of the source has been read when this object has been read, from 0 to 1.
     pub part: f64,
     /// The object's resource, for counts.
     pub resource: String,
@@ -148,6 +148,7 @@ pub enum MigrationProgress<'a> {
     GoesOn,
     At {
         objects: u64,
+        /// How much of the source has been read, from 0 to 1.
         part: f64,
     },
     /// This object cannot be moved.
@@ -256,7 +257,7 @@ struct Batch<R> {
     unreadable: Vec<Unmovable>,
     /// The place in the source after this batch.
     after: String,
-    /// The fraction of the source before that place.
+    /// How much of the source has been read at that place, from 0 to 1.
     part: f64,
 }
 

@@ -99,8 +99,8 @@ impl ToEtcd {
         Ok(Put { value, ..put })
     }
 
-    /// Whether etcd already has the same value. Plain values are compared, because encrypting a value twice gives
-    /// different bytes.
+    /// Whether the value `found` in etcd equals the value of `put`. The decrypted values are compared, because
+    /// encrypting a value twice gives different bytes.
     fn is_there(&self, put: &Put, found: &[u8]) -> bool {
         let key = String::from_utf8_lossy(&put.key);
         let same = |keyring: &Arc<Keyring>| {
@@ -145,7 +145,7 @@ impl ToEtcd {
         Compare { key: self.places.migration(), is: Expected::ModRevision(revision) }
     }
 
-    /// Writes the note.
+    /// Writes the note of the migration's progress into etcd.
     fn keep(&self, note: &Note) -> Result<(), Stopped> {
         let (key, value) = (self.places.migration(), Bytes::from(note.encode_to_vec()));
         let txn = Txn {
@@ -231,7 +231,7 @@ impl Destination for ToEtcd {
     }
 
     /// etcd numbers its writes itself. So its revision is first raised above the version of the source, if that is
-    /// possible. Then no client receives an older version than before.
+    /// possible. Then no client receives an older version than the versions that it received from the source.
     fn begin(&mut self, note: &Note) -> Result<(), Stopped> {
         self.keep(note)?;
         let noted = self.noted.load(Ordering::Relaxed);

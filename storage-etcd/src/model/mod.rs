@@ -63,7 +63,7 @@ pub struct Bugs {
     pub early_progress: bool,
 }
 
-/// A cluster. Each client is connected to one of its members.
+/// A modelled etcd cluster. Each client is connected to one of its members.
 #[derive(Clone)]
 pub struct Model(Arc<Shared>);
 
@@ -186,7 +186,8 @@ impl Model {
         self.0.moved.notify_all();
     }
 
-    /// A new cluster with the current content of this cluster, as from a backup. Delayed calls do not reach it.
+    /// A new cluster with the current content of this cluster, as from a backup. Delayed calls to this cluster do not
+    /// reach the new cluster.
     pub fn backup(&self) -> Model {
         let state = self.0.lock();
         let backup = Model::default();
@@ -451,7 +452,7 @@ struct Watching {
     member: u64,
     cluster: u64,
     keys: KeyRange,
-    /// The first revision that was not delivered.
+    /// The first revision that the watch has not delivered yet.
     next: u64,
     fates: std::vec::IntoIter<Fate>,
     has_repeated: bool,

@@ -197,7 +197,7 @@ impl Store {
         }
         self.compacted = revision;
         self.keys.retain(|_, versions| {
-            // Keeps the version that is current at the revision, unless the key is deleted then.
+            // Keeps the version that is current at the compacted revision, unless the key is deleted at that revision.
             let stood = versions.iter().rposition(|version| version.revision <= revision);
             if let Some(stood) = stood {
                 let from = if versions[stood].is.is_some() { stood } else { stood + 1 };
@@ -230,7 +230,7 @@ impl Store {
     }
 }
 
-/// A key at a revision.
+/// The value that a key has at a revision; `None` if the key does not exist at that revision.
 fn at(versions: &[StoredVersion], revision: u64) -> Option<&KeyValue> {
     let behind = versions.partition_point(|version| version.revision <= revision);
     behind.checked_sub(1).and_then(|nth| versions[nth].is.as_ref())

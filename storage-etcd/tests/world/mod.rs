@@ -45,7 +45,7 @@ struct World {
     told: BTreeMap<u64, Told>,
     /// Every event of objects, collected before etcd compacts it.
     truth: BTreeMap<u64, Happened>,
-    /// While set, no faults occur.
+    /// While this flag is set, no faults occur.
     is_calm: Arc<AtomicBool>,
 }
 
@@ -151,7 +151,7 @@ impl World {
                     self.commit(1 - at)?;
                     self.note_truth();
                     let revision = self.model.revision();
-                    // The revision may already be compacted.
+                    // The revision may already be compacted, and then this call fails.
                     let _ = self.model.plain_client(9).compact(revision);
                 }
                 self.open(at)
@@ -476,7 +476,7 @@ fn record(value: u64, name: &str, replaces: u64, is_delete: bool) -> Record {
     );
     let operation = if is_delete { Operation::Delete } else { Operation::Put };
     Record {
-        // The offset that the writer sets is not used.
+        // The log gives the event another offset, so the value of this offset does not matter.
         offset: 1_000_000 + value,
         time_ms: 1_795_000_000_000,
         resource: "configmaps".into(),
