@@ -72,7 +72,7 @@ pub struct Options {
 /// this time, so that clients do not all reconnect at once.
 pub const WATCH_MIN: Duration = Duration::from_secs(1800);
 
-/// Metrics as text, without the final line.
+/// Returns metrics in Prometheus' text format, without the final line `# EOF`.
 pub type Meter = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// The maximum numbers of requests in progress; zero for no limit. Watches do not count as requests in progress.

@@ -19,7 +19,7 @@ use rocksdb::{DB, DBRecoveryMode, Direction, IteratorMode, ReadOptions, WriteBat
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// One result of the repair.
+/// One finding of a repair, or one change that it made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Repair {
     /// The object again has the content of version `intact`.

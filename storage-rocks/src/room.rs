@@ -1,4 +1,5 @@
-//! The free room on the disk of the log, and a reserve.
+//! Watches the free room on the disk of the log, and keeps a reserve of room for the writes that must succeed on a full
+//! disk.
 //!
 //! The reserve is a file that occupies room, so that no other program gets it. It is made when the log is opened. When
 //! the disk is nearly full, writes to the namespaces that fill it are refused; when the disk is full, most writes are
@@ -39,11 +40,11 @@ const LAST_PART: u64 = 4;
 const WRITE_BYTES: u64 = 4096;
 /// The number of copies of a write: one in the write-ahead log, and later one in a table.
 const COPIES: u64 = 2;
-/// The disk is checked again after at most this many bytes.
+/// The disk is checked again after at most this many written bytes.
 const LOOK_BYTES: u64 = 64 << 20;
-/// The duration of one wait. A write that makes room waits for other work to free room.
+/// The duration of one wait of a write that makes room, during which other work may free room.
 const WAIT: Duration = Duration::from_millis(100);
-/// The maximum number of these waits for one write.
+/// The maximum number of waits of one write that makes room.
 const WAITS: usize = 30;
 
 /// The size of the reserve.
@@ -60,7 +61,8 @@ pub struct DiskReserve {
     /// The configured size of the reserve. If it is zero, writes are accepted until there is no room at all.
     wanted: u64,
     mark: u64,
-    /// The lock of the store must be taken before this lock.
+    /// The size of the reserve in bytes. A thread that needs both this lock and the lock of the store must take the
+    /// lock of the store first.
     reserve: Mutex<u64>,
     is_little: AtomicBool,
     free: AtomicU64,
@@ -162,8 +164,8 @@ impl DiskReserve {
         (left < part).then(|| left * 1000 / part)
     }
 
-    /// Checks whether a write of this cost leaves enough room on the disk. If there is more room than enough, the
-    /// reserve grows first.
+    /// Checks whether a write that takes `cost` bytes leaves enough room on the disk. If there is more room than
+    /// enough, the reserve grows first.
     pub fn settle(&self, cost: u64) {
         if self.wanted == 0 {
             return;

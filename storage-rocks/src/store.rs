@@ -27,7 +27,8 @@ pub(crate) fn options() -> Options {
     let mut options = Options::default();
     options.create_if_missing(true);
     options.create_missing_column_families(true);
-    // A torn last record was never acknowledged. Damage anywhere else is reported, not skipped.
+    // A torn record at the end of a write-ahead log was never acknowledged, so it is dropped. Damage anywhere else is
+    // reported, not skipped.
     options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
     options.set_paranoid_checks(true);
     options.set_db_write_buffer_size(24 << 20);

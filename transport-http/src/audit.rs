@@ -100,7 +100,7 @@ pub async fn tell(
     None
 }
 
-/// Whether responses of the subresource may last for any time.
+/// Whether responses of the subresource may last for an unlimited time.
 fn is_lasting(route: &Route) -> bool {
     let Route::Resource { path, .. } = route else { return false };
     matches!(path.subresource.as_str(), "attach" | "exec" | "log" | "portforward" | "proxy")

@@ -20,17 +20,18 @@ use std::sync::{Arc, LazyLock};
 use std::task::Poll;
 use std::time::Duration;
 
-/// The largest body.
+/// The maximum number of bytes in the body of a request.
 const BODY_BYTES_MAX: usize = 3 << 20;
 
-/// The longest time that a body may take to arrive.
+/// The longest time that a body may take to arrive, in seconds.
 const BODY_SECONDS_MAX: u64 = 60;
-/// The maximum number of bytes of bodies in memory at once.
+/// The maximum number of bytes of all bodies in memory at once.
 const BODIES_BYTES_MAX: u64 = 256 << 20;
 /// Each body counts at least this many bytes, so that the limit also applies to many bodies that never arrive.
 const BODY_BYTES_MIN: u64 = 64 << 10;
 
-/// How many bytes of an unwanted body are read.
+/// The maximum number of bytes that are read of an unwanted body, which is the body of a request that the server does
+/// not need.
 const PASSED_OVER_BYTES_MAX: usize = 256 << 10;
 /// How long reading an unwanted body may take.
 const PASSED_OVER_MAX: Duration = Duration::from_secs(1);
@@ -81,8 +82,8 @@ where
     let _ = tokio::time::timeout(PASSED_OVER_MAX, read).await;
 }
 
-/// The memory for the bodies that are being read. Each user has a fair share of it. A body takes memory before its
-/// request takes a place among the requests in progress. Clones share the same memory.
+/// The memory for the bodies that are being read. Each user has a fair share of this memory. A body takes memory before
+/// its request takes a place among the requests in progress. Clones share the same memory.
 #[derive(Clone)]
 pub struct Bodies {
     room: Shares,

@@ -29,7 +29,7 @@ pub struct Builder {
     pub other_servers: OtherServersSettings,
     pub forks: ForkSettings,
     pub server_info: ServerInfoSettings,
-    /// Starts components in this process for the server and for each fork of it.
+    /// Starts components in this process for the server and for each fork of the server.
     pub components: Option<Components>,
     /// Samples requests for traces, if they are traced.
     pub tracer: Option<Tracer>,

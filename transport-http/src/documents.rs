@@ -19,7 +19,7 @@ pub fn git_version() -> String {
     format!("{API_VERSION}+holdfast.{}", env!("CARGO_PKG_VERSION"))
 }
 
-/// The maximum number of kept documents. It is several times the number that a thousand groups need.
+/// The maximum number of documents in the cache. This number is several times the number that a thousand groups need.
 const DOCUMENTS_MAX: usize = 8192;
 
 /// The number of past APIs whose documents are kept.

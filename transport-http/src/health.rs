@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Paths of health.
+/// The paths of the health checks.
 pub const PATHS: [&str; 3] = ["healthz", "livez", "readyz"];
 
 /// The checks of every server. Scripts for other API servers query `etcd`: this check fails if the log or the writer
@@ -56,9 +56,9 @@ const FAIR_HOOKS: &[&str] = &[
 ];
 /// The start hooks that only a server without priority and fairness has.
 const UNFAIR_HOOKS: &[&str] = &["poststarthook/max-in-flight-filter"];
-/// The prefix of all checks of an override's etcd.
+/// The prefix of the names of all checks of an etcd in `--etcd-servers-overrides`.
 const OVERRIDE_BEGIN: &str = "etcd-override-";
-/// The longer prefix of the checks of an override's etcd that are only for readiness.
+/// The longer prefix of the names of the checks of such an etcd that are only for readiness.
 const READY_BEGIN: &str = "etcd-override-readiness-";
 /// How long the writer may take to answer before it counts as dead.
 const WRITER_PATIENCE: Duration = Duration::from_secs(10);
@@ -75,8 +75,8 @@ impl Looked {
     /// Gets the health values that the wanted checks of a path need.
     async fn look(checks: &Checks<'_>, path: &str, wanted: impl Fn(&str) -> bool) -> Looked {
         let readable = match path {
-            // Liveness does not depend on this check, because a restart would not help against many reads or a slow
-            // disk.
+            // Liveness does not depend on whether the log can be read, because a restart would not help against many
+            // reads or a slow disk.
             "livez" => Ok(()),
             _ => {
                 let log = checks.engine.log().clone();

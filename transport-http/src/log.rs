@@ -55,7 +55,7 @@ const PIECE: usize = 256;
 const PIECE_BYTES: usize = 256 << 10;
 /// This value instead of a length means that the log failed; the text of the fault follows.
 const FAILED: u32 = u32::MAX;
-/// A reader refuses longer frames. The bound is longer than any record.
+/// The maximum length of a frame in bytes. A reader refuses longer frames. No record is as long as this bound.
 const FRAME_BYTES_MAX: u32 = 256 << 20;
 
 /// The user, and the request's place among the requests in progress. The request releases the place while it waits.
@@ -207,7 +207,7 @@ async fn passed(lifecycle: &Lifecycle, engine: &Engine, after: Offset) {
 }
 
 fn current(engine: &Engine) -> Result<Response, Refusal> {
-    // The snapshot has the newest offset of every object, so no event is read for this.
+    // The snapshot has the newest offset of every object, so no event is read to find the offsets.
     let state = engine.own_snapshot();
     let mut offsets: Vec<Offset> = Vec::new();
     for (_, collection) in state.collections() {
@@ -361,7 +361,7 @@ impl Unframed {
         }
     }
 
-    /// Whether the end mark has arrived. Call it when there are no more bytes to push.
+    /// Returns an error if the end mark has not arrived. It is called when there are no more bytes to push.
     pub fn finish(&self) -> Result<(), Broken> {
         if self.ended { Ok(()) } else { Err(Broken::CutShort) }
     }

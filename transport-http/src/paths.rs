@@ -110,7 +110,7 @@ fn protobuf_of(body: &[u8]) -> Option<Vec<u8>> {
     Some(protobuf::wrap("v1", kind, &protobuf::codec().encode(message, &document).ok()?))
 }
 
-/// Whether a client accepts JSON. It is the only form, so weights do not matter.
+/// Whether a client accepts JSON. JSON is the only form of the document, so the weights in `accept` do not matter.
 fn takes_json(accept: &str) -> bool {
     let media = |clause: &str| clause.split(';').next().unwrap_or("").trim().to_owned();
     accept.is_empty() || accept.split(',').any(|clause| matches!(media(clause).as_str(), "*/*" | respond::JSON))
@@ -157,7 +157,7 @@ pub(crate) fn flaw(
     }
 }
 
-/// `/api` and `/apis`.
+/// The response to `/api` or `/apis`, which lists versions and groups.
 fn groups(described: &Described, headers: &HeaderMap, core: bool, shape: Shape) -> Response {
     if let Some(form) = aggregated_form(accepts(headers)) {
         let items = described.each_group("aggregated", core, |catalog, group| catalog.aggregated_item(group));
@@ -235,7 +235,7 @@ fn with_tag(tag: &str, headers: &HeaderMap, answer: impl FnOnce(bool) -> Respons
     response
 }
 
-/// The list of paths.
+/// The document of `/`, which lists all paths.
 fn root(transport: &Transport, registry: &Registry) -> Vec<u8> {
     let catalog = Catalog::new(registry);
     let mut paths: Vec<String> = [

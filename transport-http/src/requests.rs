@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 
 /// Limits log lines about invalid credentials, because any client can send many credentials of any length.
 static UNKNOWN: Sparing = Sparing::new();
-/// The maximum number of bytes of the reason in such a log line.
+/// The maximum number of bytes of the reason in a log line about an invalid credential.
 const WHY_BYTES_MAX: usize = 1 << 10;
 
 /// The user of a request without credentials.

@@ -34,11 +34,11 @@ use warp::Reply as _;
 pub type Response = warp::reply::Response;
 pub type Frames = Pin<Box<dyn Stream<Item = Result<Bytes, CutOff>> + Send + Sync>>;
 
-/// Responses above this size are compressed for clients that accept compression.
+/// Responses with more than this many bytes are compressed for clients that accept compression.
 const GZIP_BYTES_MIN: usize = 128 << 10;
-/// Bytes that are made for one reader count as the reader's memory if there are more than this.
+/// Bytes that are made for one reader count as the reader's memory if there are more bytes than this number.
 pub const OWN_BYTES_MIN: usize = 2 << 10;
-/// Large responses are sent in pieces of about this size.
+/// Large responses are sent in pieces of about this many bytes.
 pub const PIECE_BYTES: usize = 64 << 10;
 
 pub const JSON: &str = "application/json";
@@ -83,7 +83,7 @@ impl Shape {
     pub const PLAIN: Shape =
         Shape { form: Form::Object, encoding: Encoding::Json, pretty: false, gzip: false, links: false, wild: false };
 
-    /// Reads the headers, and `pretty` and `includeObject` of the query.
+    /// Chooses the shape by the headers, and by `pretty` and `includeObject` of the query.
     pub fn negotiate(headers: &HeaderMap, pretty: Option<&str>, include: Option<&str>) -> Result<Shape, Refusal> {
         let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
         let include = match include {
@@ -109,7 +109,7 @@ impl Shape {
         Ok(Shape { form, encoding, pretty, gzip, links: false, wild })
     }
 
-    /// The refusal of an unknown `includeObject`. Kubernetes checks it when the table is made.
+    /// The refusal of an unknown `includeObject`. Kubernetes checks the parameter when the table is made.
     pub fn unknown_include(self, include: Option<&str>) -> Option<Refusal> {
         let other = include.filter(|include| !matches!(*include, "" | "Metadata" | "None" | "Object"))?;
         let is_table = matches!(self.form, Form::Table(..));

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
-    /// Objects; `verb` is `None` if objects have no such method.
+    /// Objects of a resource; `verb` is `None` if the method is no verb on them.
     Resource {
         verb: Option<Verb>,
         path: Arc<ResourcePath>,

@@ -15,7 +15,7 @@ const MILLION: u64 = 1_000_000;
 /// Samples requests.
 #[derive(Clone)]
 pub struct Tracer {
-    /// How many of a million requests are sampled. Requests whose client asks for it are sampled as well.
+    /// How many of a million requests are sampled. Requests whose client asks for sampling are sampled as well.
     pub per_million: u32,
     pub take: Take,
 }

@@ -8,7 +8,7 @@ const LINES: u64 = 10;
 
 pub struct Sparing {
     second: AtomicU64,
-    /// The number of lines in this second.
+    /// The number of lines that were written in the current second.
     lines: AtomicU64,
     left_out: AtomicU64,
 }
@@ -18,7 +18,7 @@ impl Sparing {
         Sparing { second: AtomicU64::new(0), lines: AtomicU64::new(0), left_out: AtomicU64::new(0) }
     }
 
-    /// Whether a line may be written now, and how many were left out before it.
+    /// Whether a line may be written now, and how many lines were left out before it.
     pub fn line(&self) -> Option<u64> {
         self.line_in(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())
     }

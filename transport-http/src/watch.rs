@@ -134,7 +134,7 @@ struct Feeder {
     reader: Arc<User>,
     /// Counts the memory of a large frame that is made only for this watch, until the frame is sent.
     room: Option<Charge>,
-    /// Whether the last frame was returned.
+    /// Whether the last frame of the watch was returned.
     ended: bool,
     _counted: Watching,
     /// Records the end of the watch when it is dropped.

@@ -267,7 +267,8 @@ fn open_with_reserve(folder: &Path, told_as: &Path, room: &DiskReserve, compacts
     }
 }
 
-/// If `compacts` is true, RocksDB compacts tables of events automatically, and begins while it opens the store.
+/// If `compacts` is true, RocksDB compacts tables of events automatically, and begins to do so while it opens the
+/// store.
 fn open(folder: &Path, told_as: &Path, compacts: bool) -> Result<DB, Fault> {
     let families = FAMILIES.iter().map(|name| {
         let mut options = family_options();
@@ -397,7 +398,8 @@ impl Log for RocksLog {
     fn is_short_of_room(&self) -> bool {
         let is_short = self.room.is_short();
         if !is_short && !self.compacts() && self.has_room_to_compact() {
-            // If this fails, the next check tries again; until then reads are somewhat slower.
+            // If this call fails, the next check of the room calls the function again. Until then reads are somewhat
+            // slower, because tables are not compacted.
             let _ = self.let_compact(true);
         }
         is_short

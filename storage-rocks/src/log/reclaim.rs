@@ -16,15 +16,16 @@ use rocksdb::{DB, LiveFile, ReadOptions, WriteBatch, WriteOptions};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// The minimum number of forgotten bytes for which tables are compacted; fewer are not worth the work.
+/// The minimum number of forgotten bytes for which tables are compacted; fewer bytes are not worth the work.
 const WORTH_BYTES: u64 = 4 << 20;
-/// A table is rewritten if at most this many eighths of it remain. The first pass rewrites the tables that free the
-/// most space for the work.
+/// A table is rewritten if the events that remain have at most this many eighths of its bytes. There is one number for
+/// each pass over the tables. The first pass rewrites the tables that free the most space for the work.
 const LEFT_EIGHTHS: [u64; 2] = [4, 7];
 /// The number of bytes that are rewritten at a time.
 const PIECE_BYTES: u64 = 8 << 20;
 /// The duration of one wait for running compactions.
 const WAIT: Duration = Duration::from_millis(20);
+/// The maximum number of waits for running compactions.
 const WAITS: usize = 100;
 
 pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
@@ -63,7 +64,8 @@ fn compact_piecewise(log: &RocksLog) -> Result<(), Fault> {
     let mut from = Vec::new();
     let through = log.with(|db, _| oldest(db))?.next();
     while log.with(|db, _| garbage_of(db))? >= WORTH_BYTES {
-        // Tables at both ends of the range are compacted completely.
+        // A compaction rewrites the tables at both ends of the range completely, so the range may have only half of the
+        // bytes for which there is room.
         let most = log.room().most_to_compact() / 2;
         let (to, left) = log.with(|db, _| range_with(db, &from, &key::offset(through), most))?;
         if to <= from || !log.room().take_to_compact(left) {
@@ -155,7 +157,7 @@ fn tables(db: &DB) -> Result<Vec<OldTable>, Fault> {
     let mut overlaps = false;
     for (start, end, bytes) in ranges {
         if reaches.as_ref().is_some_and(|reaches| *reaches >= start) {
-            // If two tables overlap, neither of them is usable.
+            // If two tables overlap, neither of them is usable as an [`OldTable`].
             if !overlaps {
                 tables.pop();
             }

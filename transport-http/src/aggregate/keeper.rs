@@ -38,7 +38,8 @@ const PERIOD: Duration = Duration::from_secs(30);
 const RETRY_MIN: Duration = Duration::from_millis(250);
 /// How long a server may take to answer a check.
 const ASK_MAX: Duration = Duration::from_secs(5);
-/// How many requests a check makes at once, because the server's endpoints may differ.
+/// How many requests a check makes at once. Several requests are made, because some of the server's endpoints may
+/// answer and others may not.
 const ATTEMPTS: usize = 5;
 /// The user that the checks act as.
 const USER: &str = "system:kube-aggregator";
@@ -129,7 +130,7 @@ impl Aggregator {
         }
     }
 
-    /// Runs as long as the engine does. The state at `start` has been [read](Self::prime).
+    /// Runs until the engine ends. The state at `start` has been [read](Self::prime).
     pub async fn keep(self: Arc<Self>, service: Arc<Service>, start: WatchStart) {
         let mut start = start;
         loop {
@@ -304,7 +305,7 @@ impl Aggregator {
         fresh
     }
 
-    /// Asks the server for the resources of this version, without verifying its certificate.
+    /// Asks the server for the resources of the APIService's group version, without verifying its certificate.
     async fn ask(&self, service: &ApiService) -> Condition {
         let Some(Backend { namespace, name, port, .. }) = &service.backend else { return Condition::local() };
         let trust = TlsTrust { authorities: Vec::new(), insecure: true, identified: true };

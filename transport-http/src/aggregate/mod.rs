@@ -2,7 +2,8 @@
 //! checked, requests are forwarded to them, and discovery shows their resources together with the resources of this
 //! server.
 //!
-//! Start at [`Aggregator`]. `keeper` follows and checks, `proxy` forwards requests, `documents` merges descriptions.
+//! Start at [`Aggregator`]. `keeper` follows and checks, `proxy` forwards requests, `documents` merges discovery and
+//! OpenAPI documents.
 
 mod documents;
 mod keeper;
@@ -31,7 +32,7 @@ pub struct Settings {
     pub reject_redirects: bool,
     /// The client certificate with which this server proves that it may act for users.
     pub identity: Option<Arc<Identity>>,
-    /// Servers in this process.
+    /// The servers that run in this process and are called without a socket.
     pub inside: InProcessServices,
     /// The proxies for outgoing connections.
     pub egress: Egress,
@@ -60,7 +61,7 @@ struct Table {
     servers: BTreeMap<GroupVersion, Arc<Server>>,
     /// The priorities of group versions whose APIServices do not have the usual priorities.
     priorities: BTreeMap<GroupVersion, (i64, i64)>,
-    /// Increases with every change that shows in descriptions.
+    /// A number that increases with every change of the table that changes discovery or OpenAPI documents.
     generation: u64,
 }
 

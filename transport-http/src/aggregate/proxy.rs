@@ -137,7 +137,7 @@ where
     }
 }
 
-/// Whether the response may last for any time.
+/// Whether the response may last for an unlimited time.
 fn is_patient(route: &Route) -> bool {
     let Route::Resource { verb, path } = route else { return false };
     *verb == Some(Verb::Watch)

@@ -27,7 +27,7 @@ pub struct Authenticator {
     /// Users with passwords.
     pub passwords: Arc<Passwords>,
     pub service_accounts: Option<Arc<ServiceAccountTokens>>,
-    /// Whether Secrets of the cluster can be bootstrap tokens.
+    /// Whether Secrets of the cluster can contain bootstrap tokens, with which requests authenticate.
     pub bootstrap_tokens: bool,
     /// Verifies tokens that this server cannot verify itself.
     pub elsewhere: Option<Arc<dyn Elsewhere>>,

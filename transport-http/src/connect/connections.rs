@@ -35,7 +35,7 @@ impl Default for KubeletGates {
     }
 }
 
-/// The default limit of connections.
+/// The default of the maximum number of open connections to servers behind the API.
 const PLACES: u64 = 4096;
 
 impl Default for Connections {

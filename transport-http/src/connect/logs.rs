@@ -81,7 +81,7 @@ fn until_stopped(
     kept: Kept,
 ) -> impl Stream<Item = Result<Bytes, hyper::Error>> + Send + Sync + 'static {
     body.into_data_stream().take_until(Box::pin(outing.lifecycle.stopped())).inspect(move |_| {
-        // The values are dropped with the stream.
+        // This use moves `kept` into the stream, so that its values are dropped with the stream.
         let _ = &kept;
     })
 }

@@ -96,7 +96,7 @@ where
     }
 }
 
-/// An answer that may last for long.
+/// An answer whose body may continue for long after its head.
 struct Answered {
     response: Response,
     /// Receives the request's audit trail, if the answer continues after its head.
@@ -134,7 +134,7 @@ struct Kept {
 fn keeping(response: Response, kept: Kept) -> Response {
     let (parts, body) = response.into_parts();
     let pieces = body.into_data_stream().inspect(move |_| {
-        // The values are dropped with the stream.
+        // This use moves `kept` into the stream, so that its values are dropped with the stream.
         let _ = &kept;
     });
     let (_, body) = warp::reply::stream(pieces).into_response().into_parts();

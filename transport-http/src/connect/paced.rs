@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// How far a connection may exceed its rate at once.
+/// How far a connection may exceed its rate at once: by as many bytes as may pass in this time.
 const BURST: Duration = Duration::from_millis(100);
 
 pub struct Paced<S> {
@@ -22,7 +22,7 @@ impl<S> Paced<S> {
     }
 }
 
-/// One direction.
+/// The speed limit of one direction of a connection.
 struct Pace {
     bytes_a_second: u64,
     /// The time at which all bytes so far would have passed at exactly this rate.
@@ -46,7 +46,7 @@ impl Pace {
         Poll::Ready(usize::try_from(most).unwrap_or(usize::MAX).max(1))
     }
 
-    /// The time until which nothing may pass.
+    /// The time until which nothing may pass; `None` if bytes may pass now.
     fn waits(&self, now: Instant) -> Option<Instant> {
         (self.due > now + BURST).then(|| self.due - BURST)
     }
@@ -107,7 +107,7 @@ mod tests {
         pace.passed(900, start);
         assert_eq!(pace.waits(start), Some(start + Duration::from_millis(900)));
         assert_eq!(pace.waits(start + Duration::from_millis(900)), None);
-        // Unused time gives no more credit than the burst.
+        // After a minute without bytes, no more bytes than the burst may exceed the rate.
         let later = start + Duration::from_secs(60);
         pace.passed(500, later);
         assert_eq!(pace.waits(later), Some(later + Duration::from_millis(400)));

@@ -193,7 +193,7 @@ fn lead_back(mut response: Response, way: Way, is_bare: bool) -> Response {
     }
     let Some(coding) = links::page(response.headers()).filter(|_| !is_bare) else { return response };
     let (mut parts, body) = response.into_parts();
-    // The page becomes longer, and is sent without compression.
+    // The rewritten page is longer, and is sent without compression, so these headers no longer hold.
     parts.headers.remove(header::CONTENT_LENGTH);
     parts.headers.remove(header::CONTENT_ENCODING);
     let pieces = links::rewritten(body.into_data_stream(), coding, way);

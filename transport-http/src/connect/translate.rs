@@ -28,7 +28,7 @@ const OUTCOME_BYTES_MAX: u64 = 1 << 20;
 /// The maximum number of bytes of a refusal's text that are passed on.
 const WORDS_BYTES_MAX: usize = 50_000;
 
-/// The WebSocket is accepted first. Later errors are sent on it.
+/// Answers exec or attach. The WebSocket is accepted first, so later errors are sent on the WebSocket.
 pub async fn answer(mut outing: Outing<'_>, machine: &Machine, target: &str) -> Result<Answered, Refusal> {
     let protocol = "v5.channel.k8s.io";
     let answer = match upgrade::websocket_answer(&outing.head.headers, protocol) {
@@ -62,7 +62,7 @@ pub async fn answer(mut outing: Outing<'_>, machine: &Machine, target: &str) -> 
     Ok(Answered { response: switched(answer), ends: Some(ends) })
 }
 
-/// The kubelet's part of the connection.
+/// The kubelet to which the streams are joined, and what is needed to connect to it.
 struct Behind {
     machine: Machine,
     target: String,

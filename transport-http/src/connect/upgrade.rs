@@ -32,7 +32,8 @@ pub async fn answer(outing: Outing<'_>, machine: &Machine, path: &str, query: &s
     let target = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
     let is_forward = outing.way.part == "portforward";
     let gates = outing.connections.gates;
-    // With the gate off, a WebSocket request is passed to the node like any other upgrade.
+    // If the feature gate for a request of this kind is off, a WebSocket request is passed to the node like any other
+    // upgrade.
     let is_looked_at = wire == UpgradeProtocol::WebSocket && if is_forward { gates.tunnels } else { gates.translates };
     let wants = |wanted: fn(&str) -> bool| {
         let is_passed_on = machine.takes_websockets && gates.passes_on;

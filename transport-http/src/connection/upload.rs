@@ -37,7 +37,7 @@ impl Uploads {
         }
     }
 
-    /// The bytes read since the last call.
+    /// The number of bytes of all bodies that were read since the last call.
     pub fn take_read(&self) -> usize {
         match self.read.load(Ordering::Relaxed) {
             0 => 0,
@@ -114,7 +114,7 @@ impl Upload {
         wake(state);
     }
 
-    /// The bytes read since the last call.
+    /// The number of bytes of this body that were read since the last call.
     pub fn take_read(&self) -> usize {
         std::mem::take(&mut self.0.lock().read)
     }

@@ -14,7 +14,8 @@ pub enum Cause {
     Timer,
     /// The server stops.
     Stop,
-    /// A task has sent something, or much of the bodies was read.
+    /// A task has sent something, or so much of the request bodies was read that the connection's window should be
+    /// widened.
     Mail,
     /// The stream in this slot, or in another slot with the same mark.
     Stream(usize),

@@ -1,4 +1,4 @@
-//! The resources that clients can occupy, with a trivial service.
+//! Tests the limits of the resources that clients can occupy, on a server with a trivial service.
 
 use super::*;
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use tokio_rustls::client::TlsStream as ClientStream;
 const SHORT: Duration = Duration::from_millis(20);
 /// This time is longer than any deadline of these tests, so a missing deadline makes a test hang.
 const LONG: Duration = Duration::from_secs(3600);
-/// HTTP/2 frame types.
+/// The type of HEADERS, and then the types of further HTTP/2 frames, in the protocol's names.
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
@@ -212,7 +212,7 @@ async fn the_head_of_a_request_has_a_deadline() {
         connection.write_all(begun.as_bytes()).await.unwrap();
         wait_for_end(&mut connection).await;
     }
-    // The same deadline holds between two requests.
+    // The deadline must also end a connection that sends no further request after the first response.
     let mut connection = server.connect("http/1.1").await.unwrap();
     connection.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
     wait_for_end(&mut connection).await;

@@ -32,7 +32,7 @@ pub struct ServiceAccountTokens {
     /// forks have the same keys.
     forks: Vec<String>,
     remembered: Remembered,
-    /// The counts of the server and all its forks.
+    /// The counts of the uses of tokens, which the server and all its forks share.
     pub uses: Arc<Uses>,
     /// Secrets whose label does not show the last use of their token yet.
     pub used: Arc<Used>,
@@ -88,7 +88,7 @@ pub struct Kubernetes {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<Reference>,
     pub serviceaccount: Reference,
-    /// The time after which a client should have replaced the token.
+    /// The time, in seconds since 1970, after which a client should have replaced the token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warnafter: Option<i64>,
 }
@@ -128,7 +128,7 @@ impl ServiceAccountTokens {
         })
     }
 
-    /// The tokens of a fork with this name.
+    /// Signs and verifies the tokens of a fork with this name.
     pub fn beside(&self, fork: String) -> ServiceAccountTokens {
         let forks = self.forks.iter().cloned().chain([fork]).collect();
         let (keys, audiences, uses) = (self.keys.clone(), self.audiences.clone(), self.uses.clone());

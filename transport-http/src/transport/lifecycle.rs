@@ -44,7 +44,7 @@ pub(crate) struct Lifecycle {
 }
 
 impl Lifecycle {
-    /// A server that starts now.
+    /// The lifecycle of a server that starts now.
     pub fn new(settings: LifecycleSettings) -> Lifecycle {
         Lifecycle {
             settings,

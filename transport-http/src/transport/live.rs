@@ -141,7 +141,7 @@ impl Live {
         !ended.is_empty()
     }
 
-    /// Ends all forks.
+    /// Ends all forks of all servers in the set.
     pub fn end_all(&self) {
         let ended = std::mem::take(&mut *self.lock());
         ended.values().for_each(|fork| fork.transport.stop());

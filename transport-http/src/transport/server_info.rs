@@ -30,7 +30,7 @@ pub type ShownMetrics = Arc<dyn Fn(String) -> String + Send + Sync>;
 /// The operator's settings of what a server publishes about itself.
 #[derive(Default)]
 pub struct ServerInfoSettings {
-    /// The address at which clients reach the server: `10.0.0.1:6443`.
+    /// The address at which clients reach the server, such as `10.0.0.1:6443`.
     pub address: String,
     /// The URL of the keys of service account tokens; `None` if the keys are not published.
     pub keys_url: Option<String>,

@@ -209,13 +209,13 @@ async fn a_body_that_nobody_reads_stops_at_its_window_and_no_other() {
         sent += 1;
     }
     assert!(sent > 0);
-    // Other streams can use the rest of the connection's window.
+    // Other streams must be able to use the rest of the connection's window.
     let counted = post(&client, "/count", 30, 100_000).await;
     assert_eq!(counted, 3_000_000u32.to_be_bytes());
     drop((answer, body));
     rest().await;
     assert_eq!(served.alive.load(Ordering::SeqCst), 0);
-    // Other streams can use the whole window when that stream no longer exists.
+    // Other streams must be able to use the connection's whole window when that stream no longer exists.
     let counted = post(&client, "/count", 30, 100_000).await;
     assert_eq!(counted, 3_000_000u32.to_be_bytes());
 }

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
-/// Counts the writes.
+/// A stream that counts the writes to it.
 struct Counted(DuplexStream, Arc<AtomicUsize>);
 
 impl AsyncRead for Counted {
