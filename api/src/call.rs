@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One request to the service.
+/// One request that a user or the server itself makes to the service.
 #[derive(Debug)]
 pub struct Call {
     /// The user that the transport has authenticated.
@@ -29,7 +29,7 @@ pub struct Call {
     pub flaw: Option<Refusal>,
     /// The origin of the request, if the service writes an audit trail.
     pub source: Option<Box<Source>>,
-    /// The warnings and audit annotations of authentication.
+    /// The warnings for the client and the audit annotations that authentication has produced.
     pub told: Told,
     /// Whether the server itself makes the request. The number of such requests in progress is not limited here,
     /// because the plans of the server's work limit how many requests they contain.
@@ -45,18 +45,18 @@ pub struct Source {
     /// The client's address, and the addresses of the proxies between client and server.
     pub addresses: Vec<IpAddr>,
     pub agent: String,
-    /// The time that authentication took.
+    /// The time that the authentication of the request took.
     pub authentication: Duration,
     /// The time at which the request is ended, if its duration is limited.
     pub deadline: Option<Deadline>,
 }
 
-/// The subject of a call.
+/// The objects or the path that a call is about.
 #[derive(Debug)]
 pub enum CallSubject {
     /// Objects of the kind that a path names. The service looks the kind up.
     Named(Box<ResourceRequest>),
-    /// Objects of a kind that the caller has already found.
+    /// Objects of a kind. The caller has already found the kind and made the request.
     Found(Box<Request>),
     /// Objects that another API server serves. This server authorizes the request, and the transport forwards it.
     Elsewhere { verb: &'static str, path: Arc<ResourcePath> },
@@ -113,7 +113,7 @@ pub struct ResourcePath {
 pub struct RequestId(String);
 
 impl RequestId {
-    /// The maximum length of an id, as in Kubernetes.
+    /// The maximum length of an id in bytes, as in Kubernetes.
     const BYTES_MAX: usize = 64;
 
     /// An id that the client sent; `None` if it is empty, too long, or contains characters that ids may not contain.

@@ -16,7 +16,7 @@ use holdfast_engine::{Charge, Watch};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A reply with the parts that every reply has.
+/// The reply to one call, with the data that accompany every reply.
 pub struct Answer {
     pub reply: Result<Reply, Refusal>,
     /// Warnings for the client. They are sent even with a refusal.
@@ -37,12 +37,12 @@ pub enum Reply {
     Watch(Box<Watched>),
     /// The result of a dry run: an object that was not stored, in the form in which it would be stored.
     Draft(Box<Draft>),
-    /// A document that is returned unchanged.
+    /// A document that the transport sends unchanged.
     Document {
         document: Document,
         created: bool,
     },
-    /// Success without an object to show.
+    /// The call succeeded, and there is no object to show.
     Success {
         created: bool,
     },
@@ -115,7 +115,7 @@ pub struct Watched {
     pub timeout: Duration,
     pub bookmarks: bool,
     pub mark_initial_end: bool,
-    /// The error that ends a watch which cannot begin.
+    /// The refusal that ends the watch at once; `None` if the watch can begin.
     pub flaw: Option<Refusal>,
     /// The audit trail, which ends with the watch.
     pub trail: Option<Box<Trail>>,

@@ -13,7 +13,7 @@ use holdfast_core::state::State;
 use holdfast_engine::{Engine, Reader, View, Wanted};
 use std::sync::Arc;
 
-/// The state that a call reads.
+/// The state that a call reads: the present, or a moment of the past.
 #[derive(Clone)]
 pub enum Scene {
     Present(Arc<State>),
@@ -122,7 +122,7 @@ impl Scene {
         }
     }
 
-    /// Refuses a write in a view of the past.
+    /// Refuses a write if the call is about a view of the past.
     pub(crate) fn writable(&self, engine: &Engine) -> Result<(), Refusal> {
         let Scene::Past(view) = self else { return Ok(()) };
         Err(Refusal::Forbidden {
@@ -131,7 +131,7 @@ impl Scene {
         })
     }
 
-    /// The version that a get requests.
+    /// Returns how new the object must be that a get requests, by its version options.
     pub(crate) fn freshness(request: &Request) -> Result<Freshness, Refusal> {
         let options = &request.options;
         let version = match options.resource_version.as_deref() {
@@ -190,7 +190,7 @@ impl Scene {
     }
 }
 
-/// The cluster at a moment, for a reader.
+/// The view of the cluster at a moment, read on behalf of `reader`.
 async fn view_at(engine: &Arc<Engine>, moment: &str, reader: &Reader) -> Result<View, Refusal> {
     engine.past_for(engine.moment_for(moment, reader).await?, reader).await
 }

@@ -49,9 +49,9 @@ pub struct Options {
     /// The maximum time that a request waits for its turn under priority and fairness. With `None`, requests over the
     /// limits are refused instead.
     pub fairness: Option<Duration>,
-    /// Verifies tokens for reviews.
+    /// Verifies the tokens in TokenReviews.
     pub tokens: Arc<dyn Tokens>,
-    /// Records requests; `None` if they are not audited.
+    /// Writes audit events of requests; `None` if requests are not audited.
     pub auditor: Option<Arc<Auditor>>,
     /// The minimum duration of a watch whose client names no duration. Such a watch lasts up to twice as long.
     pub watch_min: Duration,
@@ -221,7 +221,7 @@ impl Service {
 
     /// Sets the control plane components that run in this process, for ComponentStatuses.
     pub fn note_components(&self, names: &'static [&'static str]) {
-        // Only the first call has an effect.
+        // If the names were already set, this call has no effect.
         let _ = self.components.set(names);
     }
 
@@ -300,7 +300,7 @@ impl Service {
         self.metrics.with_registry(put);
     }
 
-    /// All metrics as text.
+    /// All metrics of the server in Prometheus' text format.
     pub async fn metrics(&self) -> String {
         let (reading, mutating) = self.flow.in_progress();
         let log = self.engine.log().clone();
@@ -346,7 +346,7 @@ impl Service {
         self.metrics.watches()
     }
 
-    /// Counts a watch until the result is dropped.
+    /// Counts a watch as in progress until the returned value is dropped.
     pub fn watching(&self) -> Watching {
         self.metrics.watching()
     }
@@ -367,7 +367,7 @@ impl Service {
     }
 }
 
-/// The memory that reads use, as metrics.
+/// The metrics of the memory that reads use, as text.
 fn read_memory(told: ReadMemory) -> String {
     let rows = [
         ("bytes", "gauge", "", "Memory that reads hold", told.bytes),

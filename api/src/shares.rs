@@ -25,7 +25,7 @@ struct Inner {
     /// The number of slots whose users hold at least one place.
     active: AtomicU64,
     slots: Box<[AtomicU64]>,
-    /// The secret seed of the hash.
+    /// The secret seed of the hash that chooses a user's slot.
     seed: u64,
 }
 
@@ -72,7 +72,7 @@ impl Inner {
     }
 
     fn take(&self, slot: usize, count: u64) -> bool {
-        // A user without places does not count as active.
+        // If no places are requested, nothing is counted, because a user without places does not count as active.
         if count == 0 {
             return true;
         }

@@ -14,11 +14,11 @@ use std::fmt::{self, Display, Formatter};
 /// not counted.
 #[derive(Clone, Copy)]
 pub struct Statuses {
-    /// The code of an answer.
+    /// Returns the status code of an answer.
     pub code: fn(Result<&Reply, &Refusal>) -> AnswerCode,
-    /// The code in the metrics about calls of webhooks.
+    /// Returns the status code that metrics show for a call of a webhook.
     pub code_of_webhook: fn(End) -> AnswerCode,
-    /// The `Status` of a refusal.
+    /// Returns the `Status` document of a refusal.
     pub status: fn(&Refusal) -> Value,
 }
 

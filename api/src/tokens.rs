@@ -37,7 +37,7 @@ pub struct Reviewed {
     pub audiences: Vec<String>,
 }
 
-/// Rejects every token.
+/// An implementation of [`Tokens`] that rejects every token.
 pub struct NoTokens;
 
 impl Tokens for NoTokens {

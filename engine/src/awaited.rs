@@ -36,7 +36,7 @@ impl Awaited {
         self.push(command, Some(at));
     }
 
-    /// Adds a decision that may be in the log.
+    /// Adds a decision that may be in the log, because the log gave no answer about it.
     pub fn unsure(&mut self, command: Command) {
         self.push(command, None);
     }

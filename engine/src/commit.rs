@@ -17,7 +17,7 @@ pub struct Command {
     pub answer: oneshot::Sender<Outcome>,
 }
 
-/// The outcome of a decision.
+/// The outcome of a decision: the written objects, or the reason why the decision is not in the log.
 pub type Outcome = Result<Vec<Arc<Entry>>, Rejection>;
 
 /// The reason why a decision is not in the log.
@@ -25,7 +25,7 @@ pub type Outcome = Result<Vec<Arc<Entry>>, Rejection>;
 pub enum Rejection {
     /// A version or claim that the decision required has changed. The request must be judged again.
     Stale(Contested),
-    /// The disk is full.
+    /// The disk is full, so nothing was written.
     Full(String),
     /// The log failed, and it is unknown whether the write is durable.
     Failed(String),
@@ -36,11 +36,11 @@ pub enum Rejection {
 /// The object, claim or kind for which a decision lost a race.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Contested {
-    /// The object has another version, or was created or deleted.
+    /// The object no longer has the version that the decision requires.
     Object { kind: KindId, key: Arc<str> },
-    /// Another object holds the claim.
+    /// Another object holds the claim that the decision makes.
     Claim(Arc<str>),
-    /// The kind was redefined or deleted.
+    /// The kind was redefined or deleted after the decision was judged.
     Kind(KindId),
 }
 

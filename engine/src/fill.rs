@@ -20,11 +20,11 @@ const MOST_PART: u64 = 2;
 /// other name.
 const OWN: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
 
-/// The bytes written recently, by namespace.
+/// The number of bytes that were written recently, by namespace.
 #[derive(Debug, Default)]
 pub struct Fill {
     now: Written,
-    /// The window before the present window.
+    /// The bytes that were written in the window before the present window.
     before: Written,
 }
 

@@ -17,9 +17,9 @@ pub struct ForkedLog {
     base: Arc<dyn LogRead>,
     /// The last event that this log shares with the other log.
     at: Offset,
-    /// The events after the fork.
+    /// The events that were written to this log after the fork began.
     own: VolatileLog,
-    /// Events up to the fork that were removed from this log.
+    /// The events of the other log, up to the beginning of the fork, that were removed from this log.
     forgotten: RwLock<Forgotten>,
     room: Room,
     /// The unique name of this log.
@@ -251,7 +251,7 @@ impl LogRead for ForkedLog {
         Ok(self.base.oldest()?.min(self.at).max(self.forgotten().oldest))
     }
 
-    /// The size of the events that the fork itself stores.
+    /// The size of the events that this log itself stores, without the events of the other log.
     fn size(&self) -> Result<Size, Fault> {
         let (mut size, forgotten) = (self.own.size()?, self.forgotten());
         size.let_go_events += forgotten.events.len() as u64;

@@ -22,7 +22,7 @@ pub const PATIENCE: Duration = Duration::from_micros(500);
 #[derive(Debug, Default)]
 pub struct Gathering {
     coming: AtomicUsize,
-    /// Whether the writer waits for requests on their way.
+    /// Whether the writer waits at this moment for requests on their way.
     waits: AtomicBool,
     writer: OnceLock<Thread>,
 }
@@ -50,7 +50,7 @@ impl Gathering {
         }
     }
 
-    /// Whether the writer waits at this moment.
+    /// Whether the writer waits at this moment for requests on their way.
     pub fn is_waiting(&self) -> bool {
         self.waits.load(Ordering::SeqCst)
     }

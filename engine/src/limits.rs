@@ -34,7 +34,7 @@ impl Limits {
     }
 }
 
-/// Takes a token. Returns true if the bucket was empty.
+/// Takes a token from one bucket. Returns true if the bucket was empty.
 fn take_one(levels: &mut HashMap<String, Level>, bucket: &Bucket, now_ms: i64) -> bool {
     let full = u64::from(bucket.burst) * TOKEN;
     if levels.len() >= bucket.keys_max && !levels.contains_key(&bucket.key) {

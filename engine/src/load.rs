@@ -70,7 +70,7 @@ fn read_all(log: &dyn LogRead, registry: &Registry) -> Result<Loaded, Fault> {
     })
 }
 
-/// Folds the current records of the log into a state.
+/// Folds the newest record of every object in the log into a state.
 pub fn load(log: &dyn LogRead, registry: Arc<Registry>) -> Result<State, Fault> {
     let Loaded { mut changes, mut custom, packer: _ } = read_all(log, &registry)?;
     changes.sort_unstable_by_key(|change| change.offset);

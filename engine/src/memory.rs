@@ -48,7 +48,7 @@ type First = Box<dyn FnOnce(Offset) -> Vec<Record> + Send>;
 pub enum Planned {
     /// Nothing of the batch becomes durable, and the writer gets the error that the disk is full.
     Full,
-    /// Nothing of the batch becomes durable.
+    /// Nothing of the batch becomes durable, and the writer gets an error.
     Lost,
     /// All of the batch becomes durable, but the writer gets an error.
     Unacknowledged,
@@ -72,7 +72,7 @@ impl MemoryLog {
         self.lock().short = Some(kept);
     }
 
-    /// Makes the log report [`Lack::Soon`] with this `left`.
+    /// Makes the log report [`Lack::Soon`] with this value of `left`.
     pub fn be_soon_short_of_room(&self, left: u64) {
         self.lock().soon_short = Some(left);
     }
@@ -88,7 +88,7 @@ impl MemoryLog {
         self.lock().broken
     }
 
-    /// A copy of the durable records, as after a crash.
+    /// A log with a copy of the durable records, as a server finds it after a crash.
     pub fn survivor(&self) -> MemoryLog {
         let inner = self.lock();
         let (records, forgotten) = (inner.records.clone(), inner.forgotten.clone());
@@ -118,7 +118,7 @@ impl MemoryLog {
 }
 
 impl Inner {
-    /// The indexes of the records that were not removed.
+    /// The indexes of the records after `after` that were not removed.
     fn kept(&self, after: Offset) -> impl Iterator<Item = usize> {
         (after.0 as usize..self.records.len()).filter(|index| !self.forgotten.contains(&(*index as u64 + 1)))
     }

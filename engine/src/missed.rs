@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// The maximum number of units of work in one read of the log. Reading one event takes one unit.
 const WORK_MAX: usize = 256;
-/// The number of bytes of objects after which a read ends.
+/// The maximum number of bytes of objects in one read. A read with more bytes ends.
 const BYTES_MAX: u64 = 256 << 10;
 /// The maximum number of events in one look-up of the log's index.
 const AHEAD_MAX: usize = 4096;
@@ -22,7 +22,7 @@ const AHEAD_MAX: usize = 4096;
 const LOOK_UP_WORK: usize = 64;
 /// A watcher that is at most this many events behind makes short reads, which do not wait for long reads.
 pub const NEAR: u64 = 1024;
-/// The memory of an event without its object, in bytes.
+/// The number of bytes of memory that an event takes in addition to its object.
 const EVENT_BYTES: u64 = 1 << 10;
 
 /// The events that one read found for a watcher, in the form that a watcher of the selection gets.
@@ -43,7 +43,7 @@ pub struct Ahead {
     through: Offset,
 }
 
-/// A read in progress.
+/// The future of a read of missed events.
 pub type Reading = Pin<Box<dyn Future<Output = Result<Missed, Fault>> + Send>>;
 
 /// A request for the next events after `began`, up to `until`.
@@ -57,7 +57,7 @@ pub struct Ask {
     pub ahead: Ahead,
 }
 
-/// The result of one read.
+/// The result of one read of missed events.
 enum Read {
     Done(Missed),
     /// There is no memory for the events. The events must be read again when `bytes` bytes of memory are free.
@@ -163,7 +163,7 @@ impl Ask {
             .map_err(|unknown| Fault::Unreadable { what: unknown.to_string() })
     }
 
-    /// The object before the event.
+    /// The object as it was before the event of `record`.
     fn previous(&self, log: &dyn LogRead, record: &Record) -> Result<Option<Arc<Entry>>, Fault> {
         if record.replaces == 0 {
             return Ok(None);

@@ -41,7 +41,7 @@ const CONTESTED_MAX: usize = 16;
 /// The maximum number of objects in one conversion request to a webhook.
 const CONVERSIONS_MAX: usize = 500;
 
-/// The result of a mutation.
+/// The result of a mutation that was not refused.
 pub enum Reply {
     /// An object, to be shown in a version of its kind.
     Object {
@@ -94,7 +94,7 @@ struct Races {
     lapsed: bool,
 }
 
-/// The result of one attempt.
+/// The result of one attempt to judge a request and to commit its decision.
 enum Attempt {
     Done(Reply),
     Lost(Contested),
@@ -262,7 +262,7 @@ impl Engine {
         Ok(self.rehearsed(state, request, decision).await)
     }
 
-    /// The reply to a decision that is not committed.
+    /// Makes the reply to a decision that is not committed.
     async fn rehearsed(&self, state: &State, request: &Request, decision: Decision) -> Reply {
         let bytes = weight(state, request);
         self.by_size(&request.user.name, bytes, || rehearsed(state, request, decision)).await
@@ -556,7 +556,7 @@ fn object(kind: KindId, key: &Arc<str>) -> Contested {
     Contested::Object { kind, key: key.clone() }
 }
 
-/// The conflict that another write changed the object.
+/// The refusal, a conflict, of a request whose object another write has changed.
 fn modified(kind: &Kind, request: &Request) -> Refusal {
     let group = &kind.versions[request.target.version].group;
     Refusal::modified(Subject::new(group, &kind.resource, request.name()))
@@ -575,7 +575,7 @@ fn check_deletion(deleted: Option<Result<Result<Reply, Refusal>, tokio::task::Jo
     }
 }
 
-/// The reply to a decision that is not committed.
+/// Makes the reply to a decision that is not committed, on the calling thread.
 fn rehearsed(state: &State, request: &Request, decision: Decision) -> Reply {
     let entries: Vec<Arc<Entry>> = decision
         .writes

@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    /// Lets the other tasks run until they wait for an answer.
+    /// Lets the other tasks run until all of them wait for an answer.
     async fn rest() {
         for _ in 0..10 {
             tokio::task::yield_now().await;

@@ -30,7 +30,7 @@ const PIECE: usize = 1024;
 /// The approximate number of bytes that an object takes in a state in addition to its own bytes.
 const PLACE_BYTES: usize = 256;
 
-/// The cluster at one version, for reads.
+/// The cluster at one version, as reads see it.
 #[derive(Clone)]
 pub struct View {
     /// The whole state; for a past version only the kinds.
@@ -84,7 +84,7 @@ impl View {
         self.past.as_ref().is_none_or(|past| Arc::ptr_eq(&self.state.registry, &past.newest.registry))
     }
 
-    /// The object that the request's path names.
+    /// Returns the object that the request's path names, or the refusal that there is no such object.
     pub async fn find(&self, request: &Request) -> Result<Arc<Entry>, Refusal> {
         let found = self.get(request.target.kind, &request.key()).await?;
         found.ok_or_else(|| list::missing(&self.state, request))
@@ -356,7 +356,7 @@ impl Engine {
         self.moment_for(text, &Reader::SERVER).await
     }
 
-    /// Like [`Self::moment`], but waits for the reader's turn.
+    /// Like [`Self::moment`], but the look-up in the log waits for the reader's turn.
     pub async fn moment_for(&self, text: &str, reader: &Reader) -> Result<Offset, Refusal> {
         let now = self.stamp().time;
         let moment = parse(text, now).map_err(|unclear| undecodable(&unclear))?;
@@ -450,7 +450,7 @@ impl Engine {
         Ok(self.past_for(offset, reader).await?.named(token.past))
     }
 
-    /// The cluster at a version that exists.
+    /// The view of the cluster at a version that the log still has.
     pub async fn past(self: &Arc<Self>, at: Offset) -> Result<View, Refusal> {
         self.past_for(at, &Reader::SERVER).await
     }

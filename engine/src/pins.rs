@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// How long a continue token is valid.
+/// How long a continue token is valid after the first page of its list.
 pub const LIFETIME: Duration = Duration::from_secs(5 * 60);
 /// The number of bytes that a pinned snapshot counts before any of its objects is replaced.
 const SNAPSHOT_BYTES: u64 = 16 << 10;
@@ -82,7 +82,7 @@ impl Pins {
         }
     }
 
-    /// Pins a state whose own objects are already counted.
+    /// Pins a state whose objects are already counted by `charge`.
     pub fn pin_counted(self: &Arc<Self>, state: &Arc<State>, reader: &Reader, charge: Charge) {
         self.claim(state, reader, charge, (Instant::now() + LIFETIME, 0, None));
     }
@@ -171,7 +171,7 @@ impl Pins {
         id
     }
 
-    /// Ends one reader's claim on a version.
+    /// Ends one reader's claim on the pin of a version.
     fn give_way(&self, offset: Offset, reader: &Reader) {
         let mut kept = self.lock();
         let mut ended = self.count(&mut kept);

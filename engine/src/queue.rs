@@ -35,7 +35,7 @@ pub struct Queue {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Ended {
-    /// The writer was closed.
+    /// The writer has ended because it was closed.
     Stopped,
     Died(String),
 }
@@ -185,7 +185,7 @@ impl Queue {
         }
     }
 
-    /// Resolves with the reason when the writer has died.
+    /// Resolves with the reason when the writer has died by a panic.
     pub async fn died(&self) -> String {
         let mut ended = self.ended.subscribe();
         let died = ended.wait_for(|ended| matches!(ended, Some(Ended::Died(_)))).await;

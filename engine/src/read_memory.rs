@@ -31,7 +31,7 @@ const ACCOUNTS: &str = "system:serviceaccount:";
 /// The user on whose behalf a read runs. The read uses this user's turns and memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reader {
-    /// `None` means the server itself.
+    /// The name of the user, by which memory is counted; `None` for the server itself.
     name: Name,
     is_privileged: bool,
 }
@@ -69,7 +69,7 @@ struct Inner {
 #[derive(Default)]
 struct Book {
     bytes: u64,
-    /// The readers that use memory.
+    /// The readers that use memory now.
     holders: HashMap<Name, Holder>,
     next_place: u64,
     refused: u64,
@@ -84,7 +84,7 @@ struct Holder {
     yielding: BTreeMap<(Loss, u64), GiveWay>,
 }
 
-/// The loss for the reader when a charge is released.
+/// What the reader loses when a charge is released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Loss {
     /// The released objects must be read again.
@@ -97,13 +97,13 @@ pub enum Loss {
 /// Releases a charge. It is called and dropped while no lock is held.
 type GiveWay = Box<dyn FnOnce() + Send>;
 
-/// The memory in use, for metrics.
+/// How much memory reads use, for metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Told {
     pub bytes_max: u64,
     pub bytes: u64,
     pub holders: u64,
-    /// The bytes of the user that uses the most memory.
+    /// The number of bytes that the user with the most memory uses.
     pub largest: u64,
     /// The number of times that a reader got no memory, because there was no room.
     pub refused: u64,
@@ -152,7 +152,7 @@ impl ReadMemory {
         charge
     }
 
-    /// A charge of zero bytes, which may grow.
+    /// Makes a charge of zero bytes, which may grow.
     pub fn nothing(&self, reader: &Reader) -> Charge {
         Charge { memory: self.clone(), reader: reader.clone(), bytes: 0, place: None }
     }
@@ -228,7 +228,7 @@ impl Book {
         }
     }
 
-    /// Whether there is room without releasing any charge.
+    /// Whether `bytes` more bytes can be counted for the reader without the release of any charge.
     fn has_room(&self, reader: &Reader, bytes: u64, bytes_max: u64) -> bool {
         let together = self.bytes + bytes;
         let is_free = || together <= bytes_max && self.is_fair(reader, bytes, bytes_max);

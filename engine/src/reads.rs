@@ -38,7 +38,7 @@ enum Way {
 /// The expected duration of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
-    /// A small, bounded number of look-ups.
+    /// The read makes a small, bounded number of look-ups.
     Short,
     Long,
 }
@@ -61,7 +61,7 @@ impl Reads {
         Reads { way, memory }
     }
 
-    /// Runs each read on the calling thread.
+    /// Makes a value that runs each read on the calling thread.
     pub fn here() -> Reads {
         Reads { way: Way::Here, memory: ReadMemory::default() }
     }
@@ -110,7 +110,7 @@ impl Reads {
     }
 }
 
-/// Permits for reads. Users get them in turns.
+/// Gives permits for reads to users in turns.
 struct Turns {
     lines: Mutex<Lines>,
     of_one_max: usize,
@@ -119,7 +119,7 @@ struct Turns {
 #[derive(Default)]
 struct Lines {
     free: usize,
-    /// The users with a read that runs or waits.
+    /// The users that have a read which runs or waits.
     lines: HashMap<Name, Line>,
     /// The users with a waiting read, in the order of their turns.
     round: VecDeque<Name>,
@@ -276,7 +276,7 @@ mod tests {
     fn ask(turns: &Arc<Turns>, name: &str) -> std::pin::Pin<Box<impl Future<Output = Turn> + use<>>> {
         let (turns, name) = (turns.clone(), Some(Arc::from(name)));
         let mut asked = Box::pin(async move { turns.turn(name).await });
-        // The first poll puts the future into the queue.
+        // The first poll of the future puts the request into the queue.
         if let Some(turn) = now(&mut asked) {
             return Box::pin(ready(Some(turn), asked));
         }

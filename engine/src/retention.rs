@@ -21,9 +21,9 @@ pub struct Retention {
     pub bytes: Option<u64>,
 }
 
-/// The minimum time between passes.
+/// The minimum time between two passes of the retention.
 const PERIOD_MIN: Duration = Duration::from_millis(100);
-/// The maximum time between passes.
+/// The maximum time between two passes of the retention.
 const PERIOD_MAX: Duration = Duration::from_secs(60);
 /// The interval at which the loop checks whether a pass must run early: because the log is too large, or because it has
 /// `MUCH_EVENTS` new events.
@@ -113,7 +113,7 @@ pub async fn run(engine: Weak<Engine>, retention: Retention) {
                 too_large = pass.too_large;
             }
             Ok(Err(fault)) => tracing::warn!(%fault, "old history could not be removed; the next round tries again"),
-            // The runtime is shutting down.
+            // The pass was cancelled, because the async runtime is shutting down.
             Err(_) => return,
         }
     }
@@ -139,7 +139,7 @@ pub fn make_room(log: &dyn Log, holds: &Holds) -> Result<(), Fault> {
 pub struct Pass {
     /// The number of events and bytes that the pass removed, and the bytes that are left.
     pub let_go: Size,
-    /// The log has all events from this version on.
+    /// The version from which on the log has all events after the pass.
     pub oldest: Offset,
     /// The log is still too large, but no more history can be removed.
     pub too_large: bool,

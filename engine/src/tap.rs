@@ -25,12 +25,12 @@ impl Tap {
         Tap { queue, begin: engine.own_snapshot() }
     }
 
-    /// The state that the changes follow.
+    /// The state of the snapshot with which the tap begins. The changes of the tap follow this state.
     pub fn begin(&self) -> &Arc<State> {
         &self.begin
     }
 
-    /// Waits for the changes since the last call.
+    /// Waits until there are changes since the last call, and returns them.
     pub async fn next(&mut self) -> TapOutput {
         loop {
             let filled = self.queue.filled();

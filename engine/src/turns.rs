@@ -38,7 +38,7 @@ struct Shared {
 #[derive(Default)]
 struct Line(VecDeque<oneshot::Sender<Place>>);
 
-/// The right to write some objects and claims alone.
+/// The right of one request to be the only request that writes some objects and claims.
 pub(crate) struct Turn {
     _places: Vec<Place>,
 }

@@ -32,7 +32,7 @@ struct Inner {
     size: Size,
 }
 
-/// The events of one resource.
+/// The events on the objects of one resource.
 #[derive(Default)]
 struct Resource {
     offsets: BTreeSet<u64>,
@@ -41,7 +41,7 @@ struct Resource {
 }
 
 impl Resource {
-    /// The objects that `asked` selects.
+    /// The keys that `asked` selects, each with the offsets of its object's events.
     fn asked<'a>(&'a self, asked: &'a AsOf<'a>) -> impl Iterator<Item = (&'a String, &'a BTreeSet<u64>)> {
         let start = match asked.after {
             Some(after) if after >= asked.prefix => Bound::Excluded(after),

@@ -98,7 +98,7 @@ impl From<&Fault> for Poison {
 }
 
 impl Poison {
-    /// The rejection of a write that was not proposed.
+    /// The rejection of a write that is not proposed to the log, because the log is faulty.
     fn rejection(&self) -> Rejection {
         if self.is_full { Rejection::Full(self.why.clone()) } else { Rejection::Poisoned(self.why.clone()) }
     }
@@ -326,7 +326,7 @@ impl Writer {
         Err(())
     }
 
-    /// Reads the events of another server, if it appended first.
+    /// If another server appended first, reads its events.
     fn after(&mut self, appended: Append) -> Result<Append, Fault> {
         if appended.is_behind() {
             self.take_over()?;
@@ -474,10 +474,10 @@ impl Writer {
 
 /// Checked decisions, and the writes of the valid decisions.
 struct Batch {
-    /// The state with all writes of the batch.
+    /// The state that results from all writes of the batch.
     next: State,
     records: Vec<Record>,
-    /// The changes, each with the object before the change.
+    /// The changes of the batch, each with the object as it was before the change.
     changes: Vec<(Change, Option<Arc<Entry>>)>,
     /// The commands with their outcomes. Even rejections are answered only after the batch is durable, because another
     /// decision in this batch may be the reason why a decision is stale.
@@ -560,7 +560,7 @@ impl Batch {
     }
 }
 
-/// The objects that exist after these changes.
+/// The objects that exist after these changes, as bodies that may be packed later.
 fn bodies(changes: &[(Change, Option<Arc<Entry>>)]) -> Vec<Body> {
     let there = changes.iter().filter(|(change, _)| !change.deleted);
     there.map(|(change, _)| change.entry.body().clone()).collect()
@@ -593,7 +593,7 @@ fn contested(state: &State, command: &Command) -> Option<Contested> {
     })
 }
 
-/// A claim of the write that another object holds.
+/// Returns a claim of the write that another object holds; `None` if all its claims are free.
 fn taken(state: &State, write: &Write) -> Option<Arc<str>> {
     if write.delete || write.index.claims.is_empty() || planted(Bug::ClaimsUnchecked) {
         return None;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 /// The key by which the servers coordinate. It is outside of all prefixes, so all clusters on one etcd share it.
 pub const COMPACT_REV_KEY: &str = "compact_rev_key";
 
-/// The state of one server. It is lost when the process ends.
+/// What one server remembers between two rounds. It is lost when the process ends.
 #[derive(Debug, Default)]
 pub struct Compactor {
     /// The version of the key when this server last read the key.
@@ -20,7 +20,7 @@ pub struct Compactor {
     compacted: u64,
 }
 
-/// The result of a round.
+/// The result of a round of compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Round {
     /// Another server has raised the key's version first in this round.

@@ -37,7 +37,7 @@ impl Display for Kinds {
     }
 }
 
-/// The keys of a cluster.
+/// The keys of one cluster in etcd.
 pub struct KeySpace {
     pub keys: Keys,
     pub kinds: Kinds,
@@ -48,7 +48,7 @@ pub struct KeySpace {
     is_within: bool,
 }
 
-/// The meaning of a key.
+/// What a key in etcd means to the log.
 pub enum KeyMeaning<'k> {
     /// The key of an object. `kind` is `None` for custom kinds.
     Object { kind: Option<&'static Kind>, resource: &'k str, key: &'k str },
@@ -116,9 +116,9 @@ impl KeySpace {
         format!("{}options/{server}", self.own).into()
     }
 
-    /// The range of the options of all servers.
+    /// The range of the keys of the options that all servers have published.
     pub fn all_options(&self) -> client::KeyRange {
-        // In byte order `0` follows the slash.
+        // In byte order `0` follows the slash, so the range ends after all keys that begin with `options/`.
         client::KeyRange::between(format!("{}options/", self.own), format!("{}options0", self.own))
     }
 

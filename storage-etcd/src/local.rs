@@ -8,10 +8,10 @@ use prost::Message;
 
 /// A log that only this server appends to; the offsets of its records are etcd's revisions.
 pub trait Local: Log {
-    /// The source that was last saved.
+    /// Returns the source that was last saved.
     fn source(&self) -> Result<Source, Fault>;
 
-    /// Saves the source durably.
+    /// Saves the source durably, with the progress that it contains.
     fn keep_source(&self, source: &Source) -> Result<(), Fault>;
 
     /// Records that events before this version may be missing.
@@ -21,12 +21,12 @@ pub trait Local: Log {
 /// The etcd from which a local log receives its events, and the revision up to which it has copied them.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Source {
-    /// The id of etcd's cluster; zero at first.
+    /// The id of etcd's cluster; zero before the log has followed any etcd.
     #[prost(uint64, tag = "1")]
     pub cluster: u64,
     #[prost(string, tag = "2")]
     pub prefix: String,
-    /// The log has all events up to this revision.
+    /// The log has all events up to this revision of etcd.
     #[prost(uint64, tag = "3")]
     pub through: u64,
     /// Whether the log is being filled from a read of all objects, and may have only some of them.

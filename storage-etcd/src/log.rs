@@ -38,7 +38,7 @@ const LEASES_LOST_MAX: usize = 1024;
 /// that etcd's watch has already delivered.
 const TRIES_MAX: usize = 10;
 
-/// The parts of a log on etcd.
+/// The parts from which a log on etcd is made.
 #[derive(Clone)]
 pub struct Parts {
     pub etcd: Arc<dyn Etcd>,
@@ -171,7 +171,7 @@ impl EtcdLog {
         }
     }
 
-    /// The next transaction of a decision.
+    /// The next transaction that a decision needs; `None` if all its transactions were sent.
     fn next(&self, going: &PendingDecision, records: &[Record]) -> Result<Option<Txn>, Fault> {
         let shared = &self.shared;
         let Some(nth) = going.order.get(going.written.len()) else { return Ok(None) };
@@ -234,7 +234,7 @@ impl EtcdLog {
             for ((place, txn), answer) in sent.into_iter().zip(txns).zip(answers) {
                 let answer = match answer {
                     Err(client::Fault::NoSpace(why)) => self.without_space(&txn, why),
-                    // Nothing was written. The next attempt uses a new lease.
+                    // The lease no longer exists, so nothing was written. The next attempt uses a new lease.
                     Err(client::Fault::NoLease(_)) if leases_lost < LEASES_LOST_MAX => {
                         leases_lost += 1;
                         self.shared.forget_leases(&txn.operations);
@@ -305,7 +305,7 @@ impl EtcdLog {
             match answer {
                 Ok(decided) => shared.check(&decided.header)?,
                 Err(why @ (client::Fault::Unknown(_) | client::Fault::Unreachable(_))) => return Err(fault(why)),
-                // The next attempt would be refused as well.
+                // etcd has refused the transaction, and would also refuse the next attempt, so there is none.
                 Err(_) => {}
             }
         }
@@ -342,7 +342,7 @@ pub(crate) struct PendingDecision {
     pub decision: Decision,
     /// The positions of the decision's records, in the order in which the records are written.
     order: Vec<usize>,
-    /// The revisions of the written records, by position.
+    /// The revisions at which the decision's records were written, by the positions of the records.
     written: BTreeMap<usize, u64>,
     /// The revision of the last claim in the cluster, if the decision has claims.
     claims: Option<u64>,
@@ -706,7 +706,7 @@ impl Drop for EtcdLog {
     fn drop(&mut self) {
         self.shared.closing.store(true, Ordering::Relaxed);
         if let Some(thread) = self.following.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            // The thread ends when it next checks `closing`.
+            // The thread checks `closing` again and again, so it ends soon.
             let _ = thread.join();
         }
     }

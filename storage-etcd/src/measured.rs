@@ -43,7 +43,7 @@ pub struct Measured {
     before: usize,
 }
 
-/// The metrics of calls. Clones share them.
+/// The metrics of calls to etcd. Clones share them.
 #[derive(Clone)]
 struct Calls {
     durations: Family<Asked, Histogram>,

@@ -30,7 +30,7 @@ pub struct OptionComparison {
     options: BTreeMap<&'static str, String>,
     keys: Arc<Live>,
     leases: Mutex<Leases>,
-    /// The differences that were already reported.
+    /// The differences that this server has already reported.
     reported: Mutex<BTreeSet<String>>,
 }
 
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(same.differences(), Ok(Vec::new()));
         let expected = "--service-cluster-ip-range=b, and the server at 10.0.0.1 has a";
         assert_eq!(other.differences(), Ok(vec![expected.to_owned()]));
-        // After 16 seconds the lease of the server has expired.
+        // After 16 seconds the lease of the server's options has expired, so they are no longer compared.
         model.advance(16);
         assert_eq!(other.differences(), Ok(Vec::new()));
         one.announce(Duration::from_secs(16)).expect("told");

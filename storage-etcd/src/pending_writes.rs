@@ -15,7 +15,7 @@ pub struct PendingWrites(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// The writes by key and by the revision that they replace.
+    /// The writes in progress, by their key and by the revision that they replace.
     writes: HashMap<(Bytes, u64), Write>,
     /// The transactions without an answer.
     unsure: Vec<Txn>,

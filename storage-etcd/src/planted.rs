@@ -2,7 +2,7 @@
 //! compiled into normal builds.
 
 holdfast_planted::bugs! {
-    /// A planted bug.
+    /// A planted bug of the log on etcd.
     pub enum Bug {
         /// A write without an answer is reported as failed.
         UnknownTakenForFailure,
@@ -12,7 +12,7 @@ holdfast_planted::bugs! {
         FenceNotRaised,
         /// Transactions do not compare the fence, so they may succeed too late.
         FenceNotCompared,
-        /// The last of two concurrent updates wins.
+        /// A transaction does not compare the version that it replaces, so the last of two concurrent updates wins.
         VersionNotCompared,
         /// The versions of other objects on which a decision depends are not compared.
         ExpectationsNotCompared,

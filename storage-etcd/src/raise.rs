@@ -6,7 +6,7 @@ use bytes::Bytes;
 /// The maximum number of revisions by which etcd's revision is raised. The number is limited because each revision
 /// needs a write. The command `etcdutl snapshot restore --bump-revision` can raise the revision by more, in one step.
 pub const RAISE_MAX: u64 = 1_000_000;
-/// The maximum number of writes in progress at once.
+/// The maximum number of writes that are in progress at once.
 const AT_ONCE: u64 = 256;
 
 /// Raises etcd's revision above another revision by writes of a key that no server reads. Returns the new revision, or

@@ -19,7 +19,7 @@ pub const RENEWED_EACH: Duration = Duration::from_secs(10);
 /// happen.
 const TRIES_MAX: usize = 5;
 
-/// The announcements in the store.
+/// Reads and writes the announcements of servers in an etcd.
 pub struct Servers {
     etcd: Arc<dyn Etcd>,
     keys: Keys,
@@ -54,7 +54,7 @@ impl Servers {
     /// The addresses of all announced servers, sorted. Announcements without an address are skipped.
     pub fn list(&self) -> Result<Vec<String>, Fault> {
         let from = self.keys.of_record(&SERVERS, "");
-        // In byte order `0` follows the slash.
+        // In byte order `0` follows the slash, so the range has all announcements.
         let to = format!("{}0", from.trim_end_matches('/'));
         let found = self.etcd.range(&Range::of(client::KeyRange::between(from, to)))?.found;
         let mut addresses = Vec::with_capacity(found.len());

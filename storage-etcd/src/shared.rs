@@ -29,7 +29,7 @@ pub struct Storing {
     pub release: u32,
     /// How long Events are kept after their last change; `None` means for ever.
     pub news_ttl: Option<Duration>,
-    /// How long one lease is used for new Events.
+    /// How long one lease is used for new Events, before another lease is granted.
     pub lease_reuse: Duration,
 }
 
@@ -52,9 +52,9 @@ pub struct Shared {
     unsure: Mutex<Vec<Unsure>>,
     /// The name that distinguishes this server from the other servers.
     pub server: String,
-    /// The id of etcd's cluster.
+    /// The id of the etcd cluster whose events the local log has.
     pub cluster: u64,
-    /// The revision of the last write of the fence.
+    /// The revision of the last write of this server's fence.
     pub fence: AtomicU64,
     /// The revision of the last write of the claims key.
     pub claimed: AtomicU64,
@@ -89,7 +89,7 @@ struct Progress {
     through: u64,
     /// The revisions beyond `through` that callers wait for.
     wanted: Vec<WantedRevision>,
-    /// Why following etcd has stopped; `None` while it runs.
+    /// The reason why following etcd has stopped; `None` while the server follows etcd.
     trouble: Option<String>,
 }
 
@@ -203,7 +203,7 @@ impl Shared {
         *self.wake.lock().unwrap_or_else(PoisonError::into_inner) = Some(wake);
     }
 
-    /// Wakes the reader of new events in the log.
+    /// Wakes the writer, which reads new events from the log.
     pub fn wake(&self) {
         let wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(wake) = wake {
@@ -264,7 +264,7 @@ impl Shared {
         }
     }
 
-    /// The value in etcd for a record's object.
+    /// The value that etcd stores for a record's object.
     pub fn value(&self, record: &Record) -> Result<Bytes, Fault> {
         let kind = registry().by_storage(&record.resource).map(|id| registry().get(id));
         let key = self.places.keys.at(&record.resource, &record.key);
@@ -292,7 +292,7 @@ impl Shared {
         self.leases().lease(self.etcd.as_ref(), ttl, self.began.elapsed()).map_err(fault)
     }
 
-    /// Drops leases that etcd no longer has.
+    /// Stops using the leases of these puts, because etcd no longer has them.
     pub fn forget_leases(&self, operations: &[client::Operation]) {
         for operation in operations {
             if let client::Operation::Put { lease, .. } = operation {
@@ -426,7 +426,7 @@ pub fn went_back(found: u64, known: u64) -> String {
     )
 }
 
-/// The time of an event, in milliseconds since 1970.
+/// The time of an event, in milliseconds since 1970, and what it is known from.
 #[derive(Debug, Clone, Copy)]
 pub enum Seen {
     /// The event was received at the time when it happened.

@@ -14,7 +14,7 @@ const NAMED_MAX: usize = 1_000;
 /// The maximum number of bytes of a key that the server's log shows.
 const SHOWN_MAX: usize = 512;
 
-/// Why a key belongs to no object.
+/// The reason why a key belongs to no object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stray {
     /// The key has too many or too few parts for its kind.

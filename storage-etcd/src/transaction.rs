@@ -50,15 +50,15 @@ pub fn order(records: &[Record]) -> Vec<usize> {
 /// An object with all keys that are written in the same transaction.
 pub struct ObjectWrite<'a> {
     pub record: &'a Record,
-    /// The revision that this write replaces.
+    /// The revision of the object that this write replaces; zero for a creation.
     pub replaces: u64,
-    /// The object's value; `None` for a deletion.
+    /// The new value of the object; `None` for a deletion.
     pub value: Option<Bytes>,
-    /// The object's lease; zero if it does not expire.
+    /// The id of the object's lease; zero if the object does not expire.
     pub lease: u64,
     /// The record of the author: a key outside the prefix, and its value.
     pub who: (Bytes, Bytes),
-    /// The fence, with the revision that it must still have.
+    /// The fence key, with the revision that it must still have.
     pub fence: (Bytes, u64),
     /// The claims key, with the revision that it must still have; `None` for a decision without claims.
     pub claims: Option<(Bytes, u64)>,

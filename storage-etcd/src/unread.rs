@@ -24,7 +24,7 @@ struct UnreadObjects {
     objects: BTreeMap<(String, String), Noted>,
     /// The number of complete readings of all objects so far.
     round: u64,
-    /// An unreadable object that exceeded [`MAX`].
+    /// An unreadable object that was found when there were already [`MAX`] of them.
     beyond: Option<Unreadable>,
     /// The resources of objects that were added since the last call of [`Unread::news`].
     news: BTreeSet<String>,
@@ -50,7 +50,7 @@ impl Unread {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Adds an object, and writes its name to the server's log.
+    /// Adds an unreadable object, and writes its name to the server's log.
     pub fn note(&self, unreadable: Unreadable, may_pass: bool) {
         let mut known = self.write();
         let (round, is_full) = (known.round, known.objects.len() >= MAX);
@@ -92,7 +92,7 @@ impl Unread {
         !self.is_empty() && !self.read().news.is_empty()
     }
 
-    /// Removes an object that was written again or deleted.
+    /// Removes an object from the list, because it was written again or deleted.
     pub fn forget(&self, resource: &str, key: &str) {
         if self.is_empty() {
             return;
@@ -173,7 +173,7 @@ impl Unread {
     }
 }
 
-/// An object that must be read again.
+/// An unreadable object that is to be read again.
 pub struct Again {
     pub object: (String, String),
     pub place: String,

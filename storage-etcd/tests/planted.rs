@@ -6,7 +6,7 @@ mod world;
 use holdfast_storage_etcd::Transactions;
 use holdfast_storage_etcd::planted::{Bug, plant};
 
-/// The maximum number of seeds that finding a bug may take.
+/// The maximum number of seeds that may be tried until a seed finds a planted bug.
 const SEEDS: u64 = 100;
 
 #[test]

@@ -35,7 +35,7 @@ impl FolderFault {
     }
 }
 
-/// Damage in the log of a folder.
+/// Damage in the log of a data folder.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderDamage {
     #[error("{event}")]

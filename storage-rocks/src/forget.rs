@@ -16,13 +16,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How many events are read under one lock.
+/// How many events a pass reads at a time, while no other pass can run.
 const PIECE: usize = 1000;
 /// Tables are compacted when more than 1/`GARBAGE_PART` of their bytes are forgotten, so each byte is rewritten only a
 /// few times.
 const GARBAGE_PART: u64 = 4;
 
-/// The events and bytes forgotten since the log was opened.
+/// The numbers of events and of bytes that were forgotten since the log was opened.
 #[derive(Default)]
 pub struct Forgotten {
     events: AtomicU64,
@@ -157,7 +157,7 @@ fn tables(db: &DB) -> Result<u64, Fault> {
     Ok(bytes)
 }
 
-/// Compacts the tables with events of a range.
+/// Compacts the tables of events whose keys are in a range.
 pub fn compact_events(db: &DB, from: &[u8], through: &[u8]) -> Result<(), Fault> {
     compact_range(db, EVENTS, Some(from), Some(through))
 }

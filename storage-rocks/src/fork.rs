@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 /// The maximum number of attempts to copy from a running server. A copy must fall between two changes of the server's
 /// files.
 const TRIES_MAX: usize = 50;
-/// The number of changes that are written at a time.
+/// The maximum number of changes to the new log that are written at a time.
 const PIECE: usize = 10_000;
 
 /// A fork that is being made. It is a copy of the whole log until [`finish`](Fork::finish). If it is dropped before
@@ -41,7 +41,7 @@ pub struct Fork {
     finished: bool,
 }
 
-/// A finished fork.
+/// The identity of a finished fork.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forked {
     /// The name of the new log.
@@ -177,7 +177,7 @@ fn link_between_changes(from: &Path, to: &Path) -> std::io::Result<bool> {
     Ok(false)
 }
 
-/// The files of a store.
+/// The names of the files of a store at one moment.
 #[derive(PartialEq, Eq)]
 struct Listing {
     tables: BTreeSet<String>,
@@ -307,7 +307,7 @@ fn flush(db: &DB, batch: &mut WriteBatch, longest: usize) -> Result<(), Fault> {
     db.write(std::mem::take(batch)).map_err(|error| fault("take out later events", error))
 }
 
-/// Every resource that has events.
+/// Every resource that has events in the log.
 fn resources(db: &DB, folder: &Path) -> Result<Vec<Vec<u8>>, Fault> {
     let mut found: Vec<Vec<u8>> = Vec::new();
     let mut entries = db.raw_iterator_cf(family(db, BY_RESOURCE)?);

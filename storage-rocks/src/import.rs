@@ -53,7 +53,7 @@ impl Import {
         Ok(Import { folder: folder.to_owned(), log })
     }
 
-    /// The last durable event.
+    /// The offset of the last durable event of the import.
     pub fn last(&self) -> Result<Offset, Fault> {
         self.log.last()
     }
@@ -73,7 +73,7 @@ impl Import {
         }
     }
 
-    /// Completes the import.
+    /// Completes the import, after which the folder can be used like any other.
     pub fn finish(self, oldest: Offset, repaired: Offset) -> Result<(), Fault> {
         self.log.note(oldest, repaired)?;
         Making::Import.unmark(&self.folder)

@@ -15,7 +15,7 @@ pub enum Making {
 impl Making {
     pub(crate) const ALL: [Making; 3] = [Making::Import, Making::Fork, Making::Migration];
 
-    /// The file that marks the folder until it is finished.
+    /// The name of the file that marks the folder until its log is finished.
     fn marker(self) -> &'static str {
         match self {
             Self::Import => "import-in-progress",

@@ -31,7 +31,7 @@ const RESERVE_PART: u64 = 4;
 /// The minimum size of the reserve. It applies even if less room is free at the start, because room may become free
 /// later.
 const RESERVE_BYTES_MIN: u64 = 8 << 20;
-/// The reserve shrinks in multiples of this number.
+/// The reserve grows and shrinks in multiples of this number of bytes.
 const STEP_BYTES: u64 = 1 << 20;
 /// The reserve divided by this number is only for opening the log after a crash, because without this room the server
 /// cannot start.
@@ -47,7 +47,7 @@ const WAIT: Duration = Duration::from_millis(100);
 /// The maximum number of waits of one write that makes room.
 const WAITS: usize = 30;
 
-/// The size of the reserve.
+/// The size of the reserve that a log is opened with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reserve {
     /// The size that an earlier server has left. Writes are refused only when there is no room at all.
@@ -68,11 +68,11 @@ pub struct DiskReserve {
     free: AtomicU64,
     /// The number of bytes that may be written before the disk is checked again.
     unlooked: AtomicI64,
-    /// The notification that room was freed.
+    /// Notifies waiting writes that room was freed.
     made: Condvar,
 }
 
-/// The state of a disk.
+/// The state of the disk on which the log is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
     pub free_bytes: u64,
@@ -238,7 +238,7 @@ impl DiskReserve {
     }
 
     fn give(&self, reserve: &mut u64, cost: u64, last: u64) -> bool {
-        // The requested room includes room for the data in memory.
+        // The mark is added to the cost, because the data in memory also need room.
         let wanted = cost.saturating_add(self.mark);
         let free = self.free_bytes();
         if free < wanted && *reserve > last {
@@ -284,7 +284,7 @@ impl DiskReserve {
     }
 }
 
-/// Makes a file that occupies `bytes` on the disk.
+/// Makes a file that occupies `bytes` bytes on the disk.
 fn fill(path: &Path, bytes: u64) -> Result<()> {
     let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
     let mut options = OpenOptions::new();

@@ -106,7 +106,7 @@ pub(crate) fn family<'a>(db: &'a DB, name: &str) -> Result<&'a ColumnFamily, Fau
     })
 }
 
-/// Puts a record and its index entries into the batch.
+/// Adds a record and its index entries to the batch.
 pub(crate) fn stage(db: &DB, batch: &mut WriteBatch, record: &Record) -> Result<(), Fault> {
     let offset = record.offset();
     let object = key::object(&record.resource, &record.key);
@@ -242,7 +242,7 @@ pub(crate) fn current(db: &DB, folder: &Path, visit: &mut dyn FnMut(Record) -> R
     Ok(())
 }
 
-/// The offsets of one object's events.
+/// The offsets of all events of one object, in order.
 pub(crate) fn versions(db: &DB, folder: &Path, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {
     let object = key::object(resource, key);
     let start = key::versioned(&object, Offset::ZERO);

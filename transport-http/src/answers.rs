@@ -20,7 +20,7 @@ pub const QUICK_BYTES_MAX: usize = 256 << 10;
 #[derive(Clone)]
 pub struct Answers {
     memory: ReadMemory,
-    /// The threads for work that takes long.
+    /// The threads for work that takes long, on which users take turns.
     threads: Reads,
 }
 

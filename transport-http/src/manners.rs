@@ -19,7 +19,7 @@ use std::time::Duration;
 /// The operator's settings of these rules.
 #[derive(Debug, Clone)]
 pub struct Manners {
-    /// The allowed CORS origins, whose pages may read responses.
+    /// The origins whose pages may read responses, by the rules of CORS.
     pub origins: Vec<Regex>,
     /// The HSTS header. It makes browsers use only TLS for later requests.
     pub strict_transport: Option<HeaderValue>,
@@ -116,7 +116,7 @@ impl Manners {
     }
 }
 
-/// Whether a request is long-running.
+/// Whether a request is long-running, so that its time is not limited.
 pub fn lasts(route: &Route) -> bool {
     match route {
         Route::Resource { verb: Some(Verb::Watch), .. } => true,

@@ -102,7 +102,7 @@ fn json_answer(body: Bytes, shape: Shape) -> Response {
     respond::bytes(200, body, shape)
 }
 
-/// The document in Protobuf, if it has a kind.
+/// Converts a document to Protobuf; `None` if the document has no kind with a Protobuf form.
 fn protobuf_of(body: &[u8]) -> Option<Vec<u8>> {
     let document: Value = serde_json::from_slice(body).ok()?;
     let kind = document["kind"].as_str()?;
@@ -184,7 +184,7 @@ pub(crate) fn asks_protobuf(accept: &str) -> bool {
     [openapi::V2_PROTOBUF, openapi::V2_PROTOBUF_ASKED].iter().any(|form| accept.contains(form))
 }
 
-/// The OpenAPI documents, which take long to make.
+/// The responses with OpenAPI documents, which take long to make.
 fn openapi(described: &Described, route: &Route, headers: &HeaderMap, shape: Shape) -> Option<Response> {
     let registry = described.registry;
     match route {

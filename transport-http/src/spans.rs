@@ -12,7 +12,7 @@ use std::time::SystemTime;
 const MAY_ASK: [&str; 2] = ["system:masters", "system:monitoring"];
 const MILLION: u64 = 1_000_000;
 
-/// Samples requests.
+/// Chooses the requests that are traced, and takes their spans.
 #[derive(Clone)]
 pub struct Tracer {
     /// How many of a million requests are sampled. Requests whose client asks for sampling are sampled as well.
@@ -80,7 +80,7 @@ impl Tracer {
 }
 
 impl Following {
-    /// The trace context for calls that are made for the request.
+    /// The trace context that is sent with calls that this server makes for the request.
     pub fn context(&self) -> Context {
         Context { trace: self.span.trace, id: self.span.id, take: self.take.clone() }
     }

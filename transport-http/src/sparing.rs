@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The maximum number of lines in one second.
+/// The maximum number of lines that are written in one second.
 const LINES: u64 = 10;
 
 pub struct Sparing {

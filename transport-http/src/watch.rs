@@ -32,10 +32,10 @@ use tokio::time::{Instant, Sleep};
 const BEGINNING_MAX: Duration = Duration::from_millis(20);
 /// How often a watch with bookmarks gets a bookmark.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
-/// The length prefix of a Protobuf event.
+/// The number of bytes of the length before each event in a Protobuf watch.
 const LENGTH_BYTES: usize = 4;
 
-/// Sends the events of a watch until it ends.
+/// Makes the response that sends the events of a watch until the watch ends.
 pub fn answer(
     transport: &Arc<Transport>,
     watched: Watched,
@@ -125,7 +125,7 @@ struct Feeder {
     headers: bool,
     /// Whether each event is a message of its own. Then it needs no length prefix.
     messages: bool,
-    /// `None` for a watch without bookmarks.
+    /// The time of the next bookmark; `None` for a watch without bookmarks.
     bookmark_at: Option<Pin<Box<Sleep>>>,
     deadline: Pin<Box<Sleep>>,
     stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -141,7 +141,7 @@ struct Feeder {
     _told: Option<Box<Trail>>,
 }
 
-/// The next step of a watch.
+/// The next thing that a watch has to do.
 enum Step {
     Tell(Delivery),
     Bookmark,
@@ -150,7 +150,7 @@ enum Step {
 }
 
 impl Feeder {
-    /// The next piece of the body; `None` at its end.
+    /// Makes the next piece of the body; `None` at the end of the body.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(piece) = self.rest.pop_front() {
@@ -385,7 +385,7 @@ impl Feeder {
         self.written("BOOKMARK", json.into())
     }
 
-    /// An error event, which ends the stream.
+    /// Makes an error event. The stream ends after this event.
     fn error(&self, refusal: &Refusal) -> Bytes {
         match Status::from(refusal).document {
             Value::Object(document) => self.written("ERROR", ordered(&document).into()),

@@ -6,7 +6,7 @@ use holdfast_core::flowcontrol::{Distinguisher, Moment};
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// The table to dump.
+/// The table that a dump shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dump {
     PriorityLevels,
@@ -141,7 +141,7 @@ impl Caller {
     }
 }
 
-/// The path of a resource as text.
+/// The path of a resource as text, as a client would send it.
 fn written(path: &crate::ResourcePath) -> String {
     let mut text = if path.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", path.group) };
     let within = if path.within { ["namespaces", &path.namespace] } else { ["", ""] };

@@ -116,7 +116,7 @@ pub struct Measures {
     seats_over_time: Numbers<InPhase>,
     requests_over_time: Numbers<InPhase>,
     kinds_over_time: Numbers<OfKind>,
-    /// The flows and levels with counters.
+    /// The flows and levels that have counters now.
     kept: Arc<Mutex<(BTreeSet<OfFlow>, BTreeSet<OfLevel>)>>,
 }
 
@@ -216,7 +216,7 @@ impl Measures {
         of.register("read_vs_write_current_requests", "Requests over time", self.kinds_over_time.clone());
     }
 
-    /// The counters of one flow.
+    /// Returns the counters of the flow of `level` and `schema`.
     pub(super) fn of_flow(&self, level: &str, schema: &str) -> FlowMeasures {
         let labels = OfFlow { priority_level: level.to_owned(), flow_schema: schema.to_owned() };
         let waited = |execute| self.waited.get_or_create_owned(&labels.waited(execute));
@@ -417,7 +417,7 @@ impl Fullness {
         }
     }
 
-    /// Adds the time since the last change to the histograms.
+    /// Adds the time since the last change of each number to the histograms.
     pub fn bring_to(&self, now: Moment) {
         for number in [&self.demand, &self.seats, &self.waiting, &self.executing] {
             number.add(now, 0.0);

@@ -29,14 +29,14 @@ impl OverTime {
         OverTime(Arc::new(Mutex::new(Observed { bounds, nanos, sum: 0.0, since: None, number: 0.0 })))
     }
 
-    /// Sets the number.
+    /// Sets the number to `number` at the time `now`.
     pub fn set(&self, now: Moment, number: f64) {
         let mut observed = self.lock();
         observed.bring_to(now);
         observed.number = number;
     }
 
-    /// Changes the number.
+    /// Adds `by` to the number at the time `now`.
     pub fn add(&self, now: Moment, by: f64) {
         let mut observed = self.lock();
         observed.bring_to(now);

@@ -124,7 +124,7 @@ impl Drop for Seat {
     }
 }
 
-/// A request in a queue.
+/// A request that waits in a queue for its seats.
 pub(crate) struct Waiting {
     seat: Seat,
     told: oneshot::Receiver<()>,
@@ -136,7 +136,7 @@ impl Waiting {
         Waiting { seat, told, at_most }
     }
 
-    /// Waits for the request's turn.
+    /// Waits until it is the request's turn, and returns its seats. Refuses the request if it has waited too long.
     pub async fn turn(self) -> Result<Seat, Refusal> {
         let Waiting { mut seat, told, at_most } = self;
         let in_time = tokio::time::timeout(at_most, told).await.is_ok();

@@ -38,7 +38,7 @@ const EXPIRY_PERIOD_MIN: Duration = Duration::from_millis(100);
 /// The maximum interval at which Events are checked for expiry.
 const EXPIRY_PERIOD_MAX: Duration = Duration::from_secs(30);
 
-/// Runs until nothing else owns the service.
+/// Does this work until nothing else owns the service.
 pub async fn run(service: Arc<Service>) {
     let hub = service.engine().hub().clone();
     let grace = service.engine().settings().namespace_grace;

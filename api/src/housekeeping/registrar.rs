@@ -70,7 +70,7 @@ impl Registrar {
         Registrar { custom: None, followed: begin }
     }
 
-    /// Runs until the engine ends.
+    /// Maintains the APIServices of the served APIs until the engine ends.
     pub async fn run(mut self, service: Arc<Service>) {
         loop {
             if let Err(fault) = self.follow(&service).await {

@@ -237,7 +237,7 @@ fn metadata_in(body: &Body) -> SentMetadata {
     SentMetadata { name: text("name"), uid: text("uid"), resource_version: text("resourceVersion") }
 }
 
-/// The name of the object in a reply.
+/// The name of the object that a reply shows.
 fn name_of(reply: &Reply) -> String {
     match reply {
         Reply::Object(Shown { entry, .. }) => entry.name(),

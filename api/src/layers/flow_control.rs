@@ -91,7 +91,7 @@ impl FlowControl {
         }
     }
 
-    /// The current numbers of reading and of writing requests.
+    /// The current numbers of reading and of writing requests that have places.
     pub fn in_progress(&self) -> (u64, u64) {
         match &self.way {
             Way::Fairness(fairness) => fairness.in_progress(),
@@ -99,7 +99,7 @@ impl FlowControl {
         }
     }
 
-    /// A place among the requests that wait for a future version.
+    /// Takes a place among the requests that wait for a future version.
     pub fn wait(&self, user: &User) -> Result<Option<Share>, Refusal> {
         let place = self.waiting.take(user, 1);
         if place.is_none() && !user.is_privileged() { Err(too_many()) } else { Ok(place) }

@@ -46,7 +46,7 @@ impl Layer for Reads {
     }
 }
 
-/// One read in progress.
+/// One get, list or watch in progress.
 struct Read<'a> {
     service: &'a Arc<Service>,
     found: Box<Found>,
@@ -54,7 +54,7 @@ struct Read<'a> {
 }
 
 impl<'a> Read<'a> {
-    /// The engine whose log has the objects of the kind.
+    /// The engine whose log has the objects of the requested kind.
     fn engine(&self) -> &'a Arc<Engine> {
         self.service.engine().of(self.found.request.target.kind)
     }
@@ -255,7 +255,7 @@ fn timeout(seconds: Option<u64>, service: &Service) -> Duration {
     }
 }
 
-/// The object in the form of its subresource `scale`.
+/// The object in the form of its subresource `scale`, a Scale.
 pub(super) fn scale(
     kind: &Kind,
     version: usize,

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 /// The maximum time that the writer may take to report its health.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The group of nodes.
+/// The group that all users of nodes are in.
 const NODES: &str = "system:nodes";
 
 pub struct Unstored;
@@ -176,7 +176,7 @@ async fn component_status(service: &Service, found: &Found) -> Outcome {
     Ok(Reply::Object(Shown { kind: kind.clone(), version, entry, created: false }))
 }
 
-/// A ComponentStatus, which has no version of its own.
+/// Makes a ComponentStatus. It has no version of its own, so it gets the version `offset`.
 fn part(kind: &Kind, offset: Offset, name: &str, health: Value) -> Arc<Entry> {
     let api_version = kind.hub().api_version();
     let object =

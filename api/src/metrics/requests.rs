@@ -46,7 +46,7 @@ pub struct RowKey {
     pub verb: &'static str,
     pub kind: KindId,
     pub version: usize,
-    /// The index among the kind's subresources.
+    /// The index of the requested subresource among the kind's subresources; `None` if no subresource is requested.
     pub subresource: Option<usize>,
     pub scope: &'static str,
     pub dry_run: bool,
@@ -135,7 +135,7 @@ impl Requests {
         rows.entry(labels.clone()).or_insert_with(|| Arc::new(row())).clone()
     }
 
-    /// The rows that have counted an answer.
+    /// The rows that have counted at least one answer, each with the number of answers by code.
     fn rows(&self) -> Vec<(Arc<Row>, Codes)> {
         let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
         let told = rows.values().map(|row| (row.clone(), row.by_code()));

@@ -37,7 +37,7 @@ async fn a_namespace_is_emptied_and_goes() {
     until(&service, "going", |service| !has(service, "namespaces", "n1")).await;
     assert!(has(&service, "configmaps", "default/elsewhere"));
 
-    // The deletions were made with the controller's user name.
+    // The server must have made the deletions under the controller's user name.
     let log = service.engine().log();
     let last = log.read(log.last().unwrap()).unwrap().unwrap();
     assert_eq!((last.resource.as_str(), last.key.as_str(), last.is_delete()), ("namespaces", "n1", true));

@@ -182,7 +182,7 @@ impl Engine {
         Ok(written.into_iter().map(|(_, entry)| entry).collect())
     }
 
-    /// Like [`Engine::of`], without shared ownership.
+    /// Like [`Engine::of`], but returns a reference instead of shared ownership.
     fn owner(&self, kind: KindId) -> &Engine {
         let part = self.parts().iter().find(|part| part.kinds.contains(&kind));
         part.map_or(self, |part| &*part.engine)

@@ -141,7 +141,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Folds the log into a state and starts the writer.
+    /// Opens an engine over a log: folds the log into a state, and starts the writer.
     pub fn open(log: Arc<dyn Log>, registry: Arc<Registry>, options: Options) -> Result<Arc<Engine>, Fault> {
         Engine::open_patient(log, registry, options, PATIENCE)
     }
@@ -346,7 +346,7 @@ impl Engine {
         &self.options.settings
     }
 
-    /// The authorizers, in the order in which they are asked.
+    /// The chain of the current authorizers, in the order in which they are asked.
     pub fn authorizers(&self) -> Arc<Chain> {
         self.options.authorization.load_full()
     }
@@ -436,7 +436,7 @@ impl Engine {
         &self.past
     }
 
-    /// The built-in kinds, before any CustomResourceDefinition.
+    /// The registry of the built-in kinds, without kinds that CustomResourceDefinitions define.
     pub(crate) fn built_in(&self) -> &Arc<Registry> {
         &self.built_in
     }

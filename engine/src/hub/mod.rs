@@ -48,7 +48,7 @@ const LOOKS_MAX: usize = 200_000;
 /// A committed event for watchers. Each of its frames is encoded once for all watchers.
 pub struct Event {
     pub change: Change,
-    /// The object before the event.
+    /// The object as it was before the event; `None` if the event created the object.
     pub previous: Option<Arc<Entry>>,
     /// The approximate number of bytes that the event keeps in memory.
     bytes: usize,
@@ -184,14 +184,14 @@ pub struct Hub {
     taps: Mutex<Vec<Weak<TapQueue>>>,
 }
 
-/// All watches, by user.
+/// All watches, counted by user.
 #[derive(Default)]
 struct Users {
     by_name: HashMap<Arc<str>, Watches>,
     selector_bytes: usize,
 }
 
-/// The watches of one user.
+/// The number of watches of one user, and the bytes of their selectors.
 #[derive(Default)]
 struct Watches {
     count: usize,
@@ -227,7 +227,7 @@ struct Wanted {
     selection: Selection,
 }
 
-/// Groups of watchers by selection.
+/// Groups of watchers, by the selections that their watchers share.
 #[derive(Default)]
 struct Groups {
     /// Groups whose selection is evaluated for each event.
@@ -322,7 +322,7 @@ impl Hub {
         Ok(Place { hub: self.clone(), user, selector_bytes })
     }
 
-    /// The bytes of the selectors of all watches.
+    /// The number of bytes in the selectors of all watches.
     pub fn selector_bytes(&self) -> usize {
         self.users().selector_bytes
     }
@@ -424,12 +424,12 @@ impl Hub {
         members(&topic.all) + by_namespace + by_object
     }
 
-    /// The number of watchers.
+    /// The number of watchers that have joined the hub.
     pub fn watchers(&self) -> usize {
         self.watchers.load(Ordering::Relaxed)
     }
 
-    /// Resolves at the next commit.
+    /// Notifies at every commit.
     pub fn committed(&self) -> &Notify {
         &self.committed
     }
@@ -450,7 +450,7 @@ impl Topic {
         }
     }
 
-    /// Removes a scope without watchers.
+    /// Removes the map of groups of a scope that has no watchers.
     fn drop_scope(&mut self, scope: &Scope) {
         match scope {
             Scope::All => {}
@@ -608,7 +608,7 @@ impl Subscription {
         delivery.inspect(|delivery| self.took(delivery))
     }
 
-    /// The next event if it is already queued.
+    /// Returns the next event if it is already in the queue.
     pub fn try_recv(&mut self) -> Result<Delivery, TryRecvError> {
         self.queue.try_recv().inspect(|delivery| self.took(delivery))
     }

@@ -27,7 +27,7 @@ impl WaitingBytes {
         *self.charge() = Some(charge);
     }
 
-    /// Adds an event's bytes; false if there is no room for them.
+    /// Adds an event's bytes. Returns false if there is no room for them.
     pub fn add(&self, bytes: usize) -> bool {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let together = before + bytes;

@@ -37,7 +37,7 @@ pub enum Lack {
 ///
 /// Every backend must pass the same suite. The trait contains only operations that every backend supports.
 pub trait LogRead: Send + Sync + 'static {
-    /// The last offset; zero if the log is empty.
+    /// The offset of the last event; zero if the log is empty.
     fn last(&self) -> Result<Offset, Fault>;
 
     /// The record with this offset; `None` if the log has never had the record, or has removed it.
@@ -165,7 +165,7 @@ pub struct AsOf<'a> {
 }
 
 impl<'a> AsOf<'a> {
-    /// All objects of a resource.
+    /// Selects all objects of a resource at the version `at`.
     pub fn all(resource: &'a str, at: Offset) -> AsOf<'a> {
         AsOf { resource, prefix: "", after: None, at }
     }
@@ -202,7 +202,7 @@ impl Changes<'_> {
     }
 }
 
-/// The found events, in order.
+/// The offsets of the found events, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changed {
     pub offsets: Vec<Offset>,
@@ -233,7 +233,7 @@ impl Changes<'_> {
 /// Collects the first few of many events that are noted in any order.
 pub struct First {
     limit: usize,
-    /// A heap with the latest event on top.
+    /// The offsets of the first events so far, as a heap with the latest event on top.
     offsets: BinaryHeap<Offset>,
     is_cut: bool,
 }
@@ -370,13 +370,13 @@ pub trait Log: LogRead {
     fn recover(&self) -> Result<(), Fault>;
 }
 
-/// Receives the answer of [`Log::find_last`].
+/// A function that receives the answer of [`Log::find_last`].
 pub type LastFound = Box<dyn FnOnce(Result<Offset, Fault>) + Send>;
 
 /// The log calls this function when the tail may have new events.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// The disk space of a log.
+/// The sizes of the events that a log has and of the events that it has removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Size {
     /// The number of bytes of the events that were not removed. The disk may use more, until the space of removed
@@ -387,7 +387,7 @@ pub struct Size {
     pub let_go_bytes: u64,
 }
 
-/// A log's name among all logs, and its origin.
+/// A log's unique name, and the log from which it was forked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identity {
     /// A random UUID that is created with the log. A log of an earlier release has no UUID until a server of this
@@ -400,6 +400,6 @@ pub struct Identity {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     pub id: Option<String>,
-    /// Both logs have the same events up to this version.
+    /// The last version up to which both logs have the same events.
     pub version: Offset,
 }

@@ -14,7 +14,7 @@ pub struct Proposal<'a> {
     decisions: &'a dyn Fn() -> Vec<Decision>,
 }
 
-/// Events of which the log stores either all or none.
+/// A set of events of which the log stores either all or none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     /// The indexes of the decision's records in the proposal. Each record requires that the event it
@@ -37,7 +37,7 @@ pub struct Expected {
     pub version: Option<Offset>,
 }
 
-/// The outcome of a proposal.
+/// The outcome of a proposal, which contains all decisions of one batch.
 #[derive(Debug)]
 pub enum Append {
     /// The whole proposal is durable, under its numbers.
@@ -64,7 +64,7 @@ pub enum Receipt {
     /// The log refused the decision for a reason other than a changed version or a taken claim. None of the decision's
     /// events is in the log.
     Refused(Fault),
-    /// The decision was sent but not answered.
+    /// The decision was sent, but the log did not answer, so it is unknown whether the decision is stored.
     Unknown,
 }
 

@@ -22,15 +22,15 @@ pub trait Sealing: Send + Sync + 'static {
     fn is_outdated(&self, offset: Offset) -> Result<bool, Fault>;
 }
 
-/// See [`Sealing::prepare`].
+/// Work that must be awaited before an event can be appended; see [`Sealing::prepare`].
 pub type Prepared = Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>;
 
 /// Converts the values of events between their stored form and plain text.
 pub trait Values {
-    /// The event with its value decrypted.
+    /// Returns the event with its value decrypted.
     fn open(&self, record: Record) -> Result<Record, Fault>;
 
-    /// The event with its value in the stored form.
+    /// Returns the event with its value in the stored form.
     fn seal(&self, record: Record) -> Result<Record, Fault>;
 }
 

@@ -15,7 +15,7 @@ pub struct Unreadable {
     pub flaw: Flaw,
 }
 
-/// Why a value cannot be read.
+/// The reason why a value in a log cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Flaw {
     /// The value cannot be decrypted.

@@ -29,7 +29,7 @@ use tokio::sync::mpsc::error::TryRecvError;
 pub enum WatchStart {
     /// The watch begins with the current objects, as ADDED events.
     Now,
-    /// The watch begins after this version.
+    /// The watch begins with the first event after this version.
     After(Offset),
 }
 
@@ -52,7 +52,7 @@ pub struct Watch {
     initial: Option<Offset>,
     /// The initial events that must still be made.
     beginning: Option<Beginning>,
-    /// This watch's slot among the watches of its user.
+    /// This watch's slot among the watches of its user; `None` for a watch of the server itself.
     place: Option<Place>,
 }
 
@@ -119,7 +119,7 @@ enum Source {
 }
 
 impl Source {
-    /// Events up to this offset are read from the log.
+    /// Events up to this offset must be read from the log, and later events come from the source.
     fn since(&self) -> Offset {
         match self {
             Source::Hub(subscription) => subscription.since,
@@ -150,7 +150,7 @@ impl Watch {
         Watch::join(engine, selection, start, &before)
     }
 
-    /// `before` is the state in which the kind was found.
+    /// Makes a watch and joins the hub. `before` is the state in which the kind was found.
     fn join(engine: Arc<Engine>, selection: Selection, start: WatchStart, before: &State) -> Watch {
         let (source, snapshot) = Source::join(&engine, &selection, before);
         let selection = match &source {
@@ -177,7 +177,7 @@ impl Watch {
         watch
     }
 
-    /// A watch that ends at the version of the view.
+    /// Makes a watch of a view of the past, which ends at the version of the view.
     pub(crate) async fn still(
         engine: Arc<Engine>,
         view: View,
@@ -259,7 +259,7 @@ impl Watch {
         if self.pending.is_empty() && self.beginning.is_none() { self.initial.take() } else { None }
     }
 
-    /// Waits for the next event.
+    /// Waits for the next event that concerns the watcher.
     pub async fn next(&mut self) -> Result<Delivery, Fault> {
         loop {
             if let Some(delivery) = self.next_ready()? {
@@ -331,7 +331,7 @@ impl Watch {
         self.pending.push_front(delivery);
     }
 
-    /// Makes the next initial events pending.
+    /// Makes the next few initial events, and adds them to the pending events.
     fn begin_on(&mut self) -> Result<(), Fault> {
         if let Some(beginning) = &mut self.beginning {
             self.pending = beginning.next(&self.selection)?;
@@ -429,7 +429,7 @@ impl Watch {
 }
 
 impl Engine {
-    /// Watches the objects of the selection.
+    /// Begins a watch of the objects that `selection` selects.
     pub fn watch(self: &Arc<Self>, selection: Selection, start: WatchStart) -> Watch {
         Watch::new(self.clone(), selection, start)
     }
@@ -445,7 +445,7 @@ impl Engine {
     }
 }
 
-/// An object of the initial state, as an ADDED event.
+/// An ADDED event for an object of the initial state.
 fn added(kind: KindId, key: Arc<str>, entry: Arc<Entry>) -> Delivery {
     let change = Change { offset: entry.offset, kind, key, entry, deleted: false };
     Delivery { event: Arc::new(Event::new(change, None)), change_type: ChangeType::Added }

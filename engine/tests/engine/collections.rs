@@ -23,7 +23,7 @@ async fn must(engine: &Arc<Engine>, request: &Request) {
     }
 }
 
-/// The number of objects that a deletion reports.
+/// Deletes a collection, and returns the number of objects that the reply contains.
 async fn count(engine: &Arc<Engine>, request: &Request) -> usize {
     let deleted = engine.delete_collection(request).await.unwrap_or_else(|why| panic!("{why:?}"));
     deleted.page.entries.len()

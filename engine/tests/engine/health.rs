@@ -37,7 +37,7 @@ async fn a_writer_that_panics_is_told_of_and_nobody_waits_for_it() {
     assert_eq!(told, why);
     let Err(Refusal::Unavailable(told)) = engine.mutate(&config_map("late")).await else { panic!("it is taken") };
     assert_eq!(told.to_string(), why);
-    // Reads still work until the process ends.
+    // The writer has died, but reads must still work until the process ends.
     assert_eq!(engine.snapshot().offset.0, 1);
 }
 

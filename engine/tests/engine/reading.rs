@@ -174,7 +174,7 @@ fn what_has_not_changed_for_a_while_is_read_as_it_was_written() {
     // The newest objects and the objects that watches show are unpacked.
     assert_eq!(in_pieces(&stage), 1100 - 1024 - 1);
     assert_eq!(in_pieces(&stage.restart(&log)), 1100 - 1);
-    // A patch of a packed object changes only the patched fields.
+    // A patch of a packed object must change only the patched fields.
     let past = stage.engine.snapshot();
     stage.must(&patch("configmaps", "default", "map-1", json!({"data": {"own": "other"}})));
     let (kind, key) = (past.registry.find("", "v1", "configmaps").unwrap().0, "default/map-1");

@@ -13,7 +13,7 @@ fn watch(stage: &Stage, resource: &str, namespace: &str, labels: &str, fields: &
     stage.engine.watch(selection(&stage.engine.snapshot(), resource, namespace, labels, fields), start)
 }
 
-/// A watch of all later events of this resource.
+/// A watch of all events on this resource after the present state.
 fn follow(stage: &Stage, resource: &str) -> Watch {
     watch(stage, resource, "", "", "", WatchStart::After(stage.engine.snapshot().offset))
 }
@@ -137,7 +137,7 @@ fn a_slow_watcher_is_let_go_and_misses_nothing() {
     }
     assert_eq!(heard, expected);
     assert_eq!(drain(&mut slow), expected);
-    // Both watches are joined to the hub again.
+    // By now both watches must have joined the hub again.
     stage.must(&delete("configmaps", "default", "a"));
     assert_eq!(drain(&mut slow), ["DELETED default/a@602"]);
     assert_eq!(drain(&mut quick), ["DELETED default/a@602"]);

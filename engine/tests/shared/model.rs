@@ -87,7 +87,7 @@ impl Store {
         self.events.values()
     }
 
-    /// The offset of the last event.
+    /// The offset of the last event in the store; zero if there is none.
     pub fn last(&self) -> u64 {
         self.events.keys().next_back().copied().unwrap_or(0)
     }
@@ -193,7 +193,7 @@ fn unreachable() -> Fault {
     Fault::Unreachable { why: "the line is cut".into() }
 }
 
-/// One server's view of the store.
+/// The log of one server: that server's view of the store.
 pub struct SharedLog {
     pub store: Arc<Mutex<Store>>,
     pub server: usize,

@@ -20,13 +20,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// The number of keys that are read at a time.
+/// The maximum number of keys that are read from etcd at a time.
 const PAGE: u64 = 500;
 /// The maximum duration of one wait for events, after which the follower checks whether a caller waits for them.
 const PERIOD: Duration = Duration::from_millis(50);
 /// The maximum duration of one wait for events while a caller waits for them.
 const WANTED_PERIOD: Duration = Duration::from_millis(2);
-/// The pause after a fault.
+/// The pause after a fault, before the follower tries again.
 const RETRY: Duration = Duration::from_millis(200);
 /// After this many consecutive checks that found a sign of a restored etcd, the server concludes that etcd was restored
 /// from a backup. A single sign proves nothing: some releases give one stale answer after a pause of their process.
@@ -38,14 +38,14 @@ const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// again.
 const QUIET_REVISIONS: u64 = 1000;
 
-/// Copies events. A log has only one follower.
+/// Copies etcd's events to the local log. A log has only one follower.
 pub struct Follower {
     shared: Arc<Shared>,
     watch: Option<Box<dyn Watch>>,
     source: Source,
     /// The time since which a caller waits for events that the watch does not deliver.
     silent: Option<Instant>,
-    /// The revision of the last event received.
+    /// The revision of the last event that the follower has received.
     seen: u64,
     /// Events that have no offset yet, each with its revision.
     waiting: VecDeque<(u64, Record)>,
@@ -72,7 +72,7 @@ impl Follower {
         }
     }
 
-    /// Follows until the log is closed.
+    /// Follows etcd's events until the log is closed.
     pub fn run(mut self) {
         let mut told = None;
         while !self.shared.closing.load(Ordering::Relaxed) {
@@ -233,13 +233,13 @@ impl Follower {
         };
         let (mut records, waited) = (Vec::with_capacity(watched.events.len()), self.waiting.clone());
         for events in watched.events.chunk_by(|one, other| one.now.mod_revision == other.now.mod_revision) {
-            // Some releases of etcd send events twice.
+            // Some releases of etcd send events twice, so events that were already received are skipped.
             if events[0].now.mod_revision > self.seen {
                 self.number(events, &mut records);
             }
         }
         if let Err(fault) = self.shared.unread.check().and_then(|()| self.append(&records)) {
-            // The watch will deliver these events again.
+            // The events were not stored. The watch will be opened again, and then delivers them again.
             self.waiting = waited;
             return Err(fault);
         }
@@ -336,7 +336,7 @@ impl Follower {
         }
     }
 
-    /// A tick write in a store with plain transactions.
+    /// Makes a tick write in a store with plain transactions.
     fn tick_plainly(&self) {
         let (etcd, key) = (&self.shared.etcd, self.shared.places.tick(&self.shared.server));
         let written = etcd.range(&Range::of(client::KeyRange::one(key.clone())).limit(1)).and_then(|found| {

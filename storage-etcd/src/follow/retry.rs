@@ -12,15 +12,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often values that could not be read are retried.
+/// The interval at which the server tries again to read values that could not be read.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The state of the retries.
+/// The state of the retries of values that could not be read.
 pub(super) struct Retry {
     at: Instant,
-    /// The keys with which all unreadable values were tried.
+    /// The encryption keys with which all unreadable values were tried.
     keyring: Arc<Keyring>,
-    /// The last object that was tried.
+    /// The resource and the key of the last object that was tried.
     after: (String, String),
 }
 
@@ -44,7 +44,7 @@ impl Follower {
         loop {
             let page = shared.etcd.range(&Range::of(keys.clone()).limit(PAGE)).map_err(fault)?;
             shared.check(&page.header)?;
-            // Values that were written later arrive by the watch.
+            // Values that were written after the last event of the local log arrive by the watch.
             for found in page.found.iter().filter(|found| found.mod_revision <= through) {
                 let Some(placed) = shared.placed(&found.key) else { continue };
                 let object = (placed.resource.clone(), placed.key.clone());

@@ -18,7 +18,7 @@ const KEEP_ALIVE_MAX: Duration = Duration::from_secs(10);
 /// The maximum number of bytes that a member may send before they are read.
 const WINDOW_BYTES: u32 = 8 << 20;
 
-/// The address of a member, as in `--etcd-servers`.
+/// The address of an etcd member, as in `--etcd-servers`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address(http::Uri);
 

@@ -12,7 +12,7 @@ pub struct FromFolder {
     log: RocksLog,
     id: String,
     version: u64,
-    /// Decrypts encrypted values.
+    /// Decrypts the encrypted values of the folder.
     values: Box<dyn Values + Sync>,
 }
 
@@ -76,7 +76,8 @@ impl Source for FromFolder {
             };
             visit(found).map_err(|why| {
                 stopped = Some(why);
-                // This fault ends the reading; `stopped` has the reason.
+                // The visit ends only with a fault, so this one is returned; the caller takes the reason from
+                // `stopped`.
                 holdfast_engine::Fault::Redefined
             })
         });

@@ -21,12 +21,12 @@ use std::time::{Duration, Instant};
 /// The maximum time without an answer of etcd, after which the migration stops. The migration can be resumed.
 const PATIENCE: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_millis(500);
-/// The first bytes of an encrypted value.
+/// The bytes with which every encrypted value begins.
 const ENCRYPTED: &[u8] = b"k8s:enc:";
 /// The name of the key whose writes raise etcd's revision.
 const TICKS: &str = "migration";
 
-/// How objects are written.
+/// How objects are written into etcd.
 #[derive(Debug, Clone, Copy)]
 pub struct Storage {
     pub media: Media,
@@ -42,7 +42,7 @@ pub struct ToEtcd {
     name: String,
     places: KeySpace,
     storage: Storage,
-    /// The keys that encrypt values.
+    /// The keys that encrypt values; `None` if values are not encrypted.
     keyring: Option<Arc<Keyring>>,
     leases: Mutex<Leases>,
     began: Instant,
@@ -51,7 +51,7 @@ pub struct ToEtcd {
     noted: AtomicU64,
 }
 
-/// A key and its value.
+/// A key that is written, with its value.
 pub struct Put {
     key: Bytes,
     value: Bytes,
@@ -89,7 +89,7 @@ impl ToEtcd {
         self.sealed(Put { key: key.into(), value: value.into(), resource: record.resource, expires })
     }
 
-    /// Encrypts the value, if there are encryption keys.
+    /// Encrypts the value that is written, if there are encryption keys.
     fn sealed(&self, put: Put) -> Result<Put, Unmovable> {
         let Some(keyring) = self.keyring.as_ref().filter(|_| !put.resource.is_empty()) else { return Ok(put) };
         keyring.await_key(&put.resource)?;
@@ -185,7 +185,7 @@ impl ToEtcd {
     }
 }
 
-/// The time since which etcd has not answered.
+/// The time since which etcd has not answered; `None` if it has answered the last request.
 #[derive(Default)]
 struct Patience(Option<Instant>);
 

@@ -57,7 +57,7 @@ impl Store {
         }
     }
 
-    /// The keys in a range at a revision.
+    /// Reads the keys in a range, as they were at a revision.
     pub fn range(&self, asked: &Range, revision: u64) -> FoundKeys {
         let limit = if asked.limit == 0 { usize::MAX } else { usize::try_from(asked.limit).unwrap_or(usize::MAX) };
         let mut found = FoundKeys { keys: Vec::new(), count: 0 };
@@ -164,7 +164,7 @@ impl Store {
         }
     }
 
-    /// The events on keys between two revisions.
+    /// The events on a range of keys between two revisions.
     pub fn events(&self, keys: &KeyRange, from: u64, to: u64) -> Vec<Event> {
         if from > to {
             return Vec::new();

@@ -41,7 +41,7 @@ pub struct RocksLog {
     _lock: FolderLock,
 }
 
-/// The guarantee that an append must have before it succeeds.
+/// Where the events of an append must be before the append succeeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
     /// The events are on the disk: acknowledged events survive a power cut.
@@ -125,7 +125,7 @@ impl RocksLog {
         work(&*self.db()?, &self.reported_path)
     }
 
-    /// The state of the disk on which the log is.
+    /// The free room on the disk of the log, and the reserve.
     pub fn standing(&self) -> Standing {
         self.room.standing()
     }
@@ -436,7 +436,7 @@ fn write_ahead_bytes(log: &Path) -> u64 {
     logs.filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum()
 }
 
-/// Whether the disk accepts a few megabytes again.
+/// Writes a few megabytes to a file, to check whether the disk accepts writes again.
 fn probe(folder: &Path) -> Result<(), Fault> {
     let path = folder.join("probe");
     let tried = std::fs::File::create(&path).and_then(|mut file| {

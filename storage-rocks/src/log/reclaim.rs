@@ -21,9 +21,9 @@ const WORTH_BYTES: u64 = 4 << 20;
 /// A table is rewritten if the events that remain have at most this many eighths of its bytes. There is one number for
 /// each pass over the tables. The first pass rewrites the tables that free the most space for the work.
 const LEFT_EIGHTHS: [u64; 2] = [4, 7];
-/// The number of bytes that are rewritten at a time.
+/// The number of bytes of events that are rewritten at a time.
 const PIECE_BYTES: u64 = 8 << 20;
-/// The duration of one wait for running compactions.
+/// The duration of one wait for running compactions to end.
 const WAIT: Duration = Duration::from_millis(20);
 /// The maximum number of waits for running compactions.
 const WAITS: usize = 100;
@@ -287,7 +287,7 @@ mod tests {
     const BYTES: usize = 200_000;
 
     fn record(offset: u64, key: u64, replaces: u64, bytes: usize) -> Record {
-        // The noise consists of bytes that compression cannot shrink.
+        // Each object contains noise, which are bytes that compression cannot shrink.
         let mut seed = offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let noise = std::iter::repeat_with(|| {
             seed ^= seed << 13;

@@ -21,7 +21,7 @@ use http::header::{ACCEPT, HeaderValue};
 use http::{HeaderMap, Method};
 use std::sync::{Arc, PoisonError};
 
-/// A merged document, and the values from which it was made.
+/// A merged document, with the values from which it was made, which show whether it is outdated.
 pub(super) struct Merged {
     own: Bytes,
     generation: u64,

@@ -41,10 +41,10 @@ const ASK_MAX: Duration = Duration::from_secs(5);
 /// How many requests a check makes at once. Several requests are made, because some of the server's endpoints may
 /// answer and others may not.
 const ATTEMPTS: usize = 5;
-/// The user that the checks act as.
+/// The user name under which checks send their requests.
 const USER: &str = "system:kube-aggregator";
 
-/// The times at which APIServices are checked.
+/// The times at which APIServices are to be checked next.
 #[derive(Default)]
 struct Agenda {
     due: BTreeMap<String, Instant>,
@@ -76,7 +76,7 @@ impl Agenda {
         due
     }
 
-    /// Called when a check has ended.
+    /// Called when a check of an APIService has ended.
     fn done(&mut self, name: &str, outcome: Outcome) {
         let again = self.busy.remove(name).unwrap_or(false);
         let wait = match outcome {
@@ -101,7 +101,7 @@ impl Agenda {
 }
 
 enum Outcome {
-    /// The APIService need not be checked again.
+    /// The APIService need not be checked again until something changes.
     Settled,
     Well,
     Ill,
@@ -295,7 +295,7 @@ impl Aggregator {
         };
         let fresh = told.fresh;
         self.change(|table| match table.servers.get_mut(&service.served) {
-            // The result counts only if the backend is still the same.
+            // The documents count only if the APIService still names the backend that was asked.
             Some(now) if now.backend == server.backend && now.told != told => {
                 Arc::make_mut(now).told = told;
                 true
@@ -333,7 +333,7 @@ impl Aggregator {
         Condition::unanswered(last)
     }
 
-    /// Reads the server's discovery documents.
+    /// Reads the discovery documents of the server behind an APIService.
     async fn listen(&self, server: &Server) -> Discovered {
         let stale = || Discovered { fresh: false, ..server.told.clone() };
         let Some(resources) = self.resources(server).await else { return stale() };

@@ -74,7 +74,7 @@ pub async fn answer(mut outing: Outing<'_>) -> Result<Answered, Refusal> {
     Ok(Answered { response: Response::from_parts(parts, Bytes::new().into()), ends: Some(ends) })
 }
 
-/// The pieces of a log, until it ends or this server stops.
+/// The pieces of a container's log, until the log ends or this server stops.
 fn until_stopped(
     outing: &Outing<'_>,
     body: Incoming,

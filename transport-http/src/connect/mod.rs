@@ -43,19 +43,19 @@ use std::time::Duration;
 use tokio::time::timeout;
 use warp::Reply as _;
 
-/// A request to a server behind the API.
+/// A client's request that a server behind the API is to answer.
 struct Outing<'a> {
     connections: &'a Arc<Connections>,
     lifecycle: &'a Lifecycle,
     authenticator: &'a Authenticator,
     head: Head,
     way: &'a Connecting,
-    /// The id of the request.
+    /// The id of the client's request.
     id: &'a str,
     place: Arc<Share>,
 }
 
-/// Connects to the destination, and returns its answer.
+/// Connects to the destination that the service has found, and returns the destination's answer.
 pub(crate) async fn answer<B, D, E>(
     transport: &Arc<Transport>,
     head: Head,

@@ -36,7 +36,7 @@ impl Pace {
         Pace { bytes_a_second: bytes_a_second.max(1), due: now, sleep: Box::pin(sleep_until(now)) }
     }
 
-    /// Waits until bytes may pass, and returns how many.
+    /// Waits until bytes may pass, and returns how many bytes may pass at once.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<usize> {
         if let Some(until) = self.waits(Instant::now()) {
             self.sleep.as_mut().reset(until);
@@ -119,7 +119,7 @@ mod tests {
         let (near, mut far) = duplex(1 << 20);
         let mut paced = Paced::new(near, Some(10_000));
         far.write_all(&sent).await.expect("written");
-        // Reads into uninitialized memory.
+        // `read_buf` reads into uninitialized memory, which the connection must support.
         let mut all = BytesMut::new();
         while all.len() < sent.len() {
             assert!(paced.read_buf(&mut all).await.expect("read") > 0);

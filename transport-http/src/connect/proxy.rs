@@ -18,10 +18,10 @@ use http_body_util::{BodyExt, StreamBody};
 use std::net::IpAddr;
 use warp::Reply as _;
 
-/// The target of a request.
+/// The server to which a request is forwarded.
 struct Goal<'a> {
     scheme: &'static str,
-    /// Host and port, as in URLs.
+    /// The host and the port, as in URLs.
     authority: String,
     server: Server<'a>,
 }
@@ -133,7 +133,7 @@ fn cut(path: &str, is_cluster: bool) -> (&str, &str) {
     }
 }
 
-/// The client's request in the form that is forwarded.
+/// Makes the request that is forwarded from the client's request.
 fn asked<B, D, E>(
     outing: &Outing<'_>,
     goal: &Goal<'_>,

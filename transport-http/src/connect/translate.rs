@@ -90,7 +90,7 @@ impl Behind {
     }
 }
 
-/// Passes on all streams. Sends the outcome after all output.
+/// Passes the data of all streams on, and sends the outcome of the command after all output.
 async fn run(mut session: Session, behind: Behind, wanted: CommandStreams) {
     let (remote, version) = match behind.open(wanted).await {
         Ok(opened) => opened,
@@ -106,7 +106,7 @@ async fn run(mut session: Session, behind: Behind, wanted: CommandStreams) {
     };
     let outcome = async {
         let mut text = String::new();
-        // A stream may be reset after its end.
+        // A stream may be reset after its end, so an error after the text does not matter.
         _ = error.take(OUTCOME_BYTES_MAX).read_to_string(&mut text).await;
         text
     };
@@ -146,7 +146,7 @@ fn refused(refusal: &Refusal) -> CommandOutcome {
     CommandOutcome::status(Status::from(refusal).document.to_string(), None)
 }
 
-/// Copies one stream to its end.
+/// Copies the data of one stream until the stream ends.
 async fn pass(source: Option<Input>, sink: Option<Output>) {
     let (Some(mut source), Some(mut sink)) = (source, sink) else { return };
     // A stream has ended if it is reset or if its reader was dropped.

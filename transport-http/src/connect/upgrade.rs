@@ -25,7 +25,7 @@ use warp::Reply as _;
 const REFUSAL_BYTES_MAX: usize = 1 << 20;
 
 pub async fn answer(outing: Outing<'_>, machine: &Machine, path: &str, query: &str) -> Result<Answered, Refusal> {
-    // HTTP/2 has no connection to upgrade.
+    // HTTP/2 has no connection that could be upgraded, so `upgrade` is `None`.
     let Some(wire) = upgrade::wire(&outing.head.headers).filter(|_| outing.head.upgrade.is_some()) else {
         return Err(ruled(RulingKind::BadRequest, "BadRequest", "Upgrade request required"));
     };
@@ -76,7 +76,7 @@ pub async fn pass(mut outing: Outing<'_>, link: Link, target: &str, host: Option
     }
 }
 
-/// The answer of a server that refuses the upgrade.
+/// Converts the answer of a server that refuses the upgrade into the answer or refusal for the client.
 async fn refused(response: http::Response<Incoming>) -> Result<Answered, Refusal> {
     let status = response.status().as_u16();
     if status < 400 {

@@ -61,7 +61,7 @@ pub fn guarded<R>(work: impl FnOnce() -> R) -> Option<R> {
     catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
-/// The part of a body that a task has made.
+/// The pieces of a body that one task has made, and the rest of the body.
 #[derive(Debug)]
 pub struct Made<B> {
     pub body: B,
@@ -71,14 +71,14 @@ pub struct Made<B> {
 
 #[derive(Debug)]
 pub enum Then {
-    /// The body has more pieces.
+    /// The body has more pieces, which can be made at once.
     Goes,
     Waits,
     Ends(Option<HeaderMap>),
     Fails,
 }
 
-/// Makes the next pieces of a body.
+/// Makes the next pieces of a body, until the body waits or ends or there are enough bytes.
 pub async fn make<B: Body<Data = Bytes> + Unpin>(mut body: B) -> Made<B> {
     let mut pieces = Vec::new();
     let then = poll_fn(|context| Poll::Ready(gather(&mut body, &mut pieces, context))).await;
@@ -140,7 +140,7 @@ impl Drop for Task {
     }
 }
 
-/// The messages of tasks to their connection.
+/// The messages that tasks have sent to their connection.
 #[derive(Debug)]
 pub struct Mailbox<B> {
     letters: Mutex<Vec<Letter<B>>>,
@@ -160,7 +160,7 @@ pub enum Content<B> {
     /// The beginning of a response whose body tasks make.
     Begun(Parts, Made<B>),
     Made(Made<B>),
-    /// The task ended without a result.
+    /// The task ended without a result, because it panicked.
     Nothing,
 }
 
@@ -169,7 +169,7 @@ impl<B> Mailbox<B> {
         Mailbox { letters: Mutex::default(), wakes }
     }
 
-    /// Takes all letters.
+    /// Takes all letters that tasks have sent since the last call.
     pub fn open(&self) -> Vec<Letter<B>> {
         std::mem::take(&mut *self.letters.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
     }

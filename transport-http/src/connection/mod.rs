@@ -44,12 +44,12 @@ const CONNECTION_WINDOW: u32 = 1 << 20;
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
 /// The maximum number of requests that are read before they are answered.
 const ARRIVALS_MAX: usize = 64;
-/// The maximum number of slices of the output in one write.
+/// The maximum number of pieces of the output that are written by one system call.
 const SLICES: usize = 16;
 /// If there are more stream slots than this, their memory is freed when no stream is open.
 const SLOTS_KEPT: usize = 8;
 
-/// The task of one connection.
+/// The state of the task that serves one connection.
 pub struct Connection<T, S, B> {
     io: T,
     http: http2::Connection,
@@ -58,7 +58,7 @@ pub struct Connection<T, S, B> {
     is_quick: fn(&Request<()>) -> bool,
     /// The requests, by the slots of their streams.
     entries: Vec<Option<Entry<B>>>,
-    /// The wakers that streams wake this task with, by slot.
+    /// The wakers with which streams wake this task, by the slots of the streams.
     wakers: Vec<Waker>,
     /// Requests that were read and are not begun yet.
     arrivals: Vec<(StreamId, Request<()>)>,
@@ -73,7 +73,7 @@ pub struct Connection<T, S, B> {
     frames: u64,
     /// Whether there was a request since the connection was last idle.
     was_busy: bool,
-    /// Whether the socket may have something to read.
+    /// Whether the socket may have input that was not read yet.
     is_readable: bool,
     /// Whether written bytes may still be in TLS's buffers.
     is_unflushed: bool,
@@ -194,7 +194,7 @@ where
         Ok(true)
     }
 
-    /// Writes all output.
+    /// Writes all output that is ready to the socket.
     fn write(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         while self.http.output_bytes() > 0 {
             let mut slices = [IoSlice::new(&[]); SLICES];

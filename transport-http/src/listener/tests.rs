@@ -26,7 +26,7 @@ const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 const END_HEADERS: u8 = 4;
-/// GET https://a/ in HPACK: three static fields, and a host.
+/// The headers of `GET https://a/` in HPACK: three static fields, and a host.
 const GET: &[u8] = b"\x82\x87\x84\x41\x01a";
 
 type Answer = http::Response<BoxBody<Bytes, Infallible>>;
@@ -326,7 +326,7 @@ async fn who_reads_nothing_is_let_go() {
         };
         connection.write_all(&request).await.unwrap();
         connection.flush().await.unwrap();
-        // The client does not read, so it notices the end by writing.
+        // The client does not read, so it notices the end of the connection only when a write fails.
         let note: &[u8] = if protocol == "h2" { &frame(PING, 1, 0, &[0; 8]) } else { b"GET / HTTP/1.1\r\n" };
         while connection.write_all(note).await.is_ok() && connection.flush().await.is_ok() {
             tokio::time::sleep(SHORT).await;
@@ -380,7 +380,7 @@ async fn who_is_answered_before_the_body_was_read_is_told_and_gets_the_answer() 
 #[tokio::test]
 async fn the_last_piece_of_an_answer_has_a_deadline_too() {
     let server = Server::start(Bounds { unread: SHORT, ..bounds() }).await;
-    // The window has room only for the beginning of the response.
+    // The window of the client has room only for the beginning of the response.
     let mut connection = server.begin(1).await;
     connection.write_all(&get(1, "/large")).await.unwrap();
     assert_eq!(wait_for(&mut connection, RST_STREAM).await.0, 1);

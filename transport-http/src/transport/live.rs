@@ -34,7 +34,7 @@ const GLANCE: Duration = Duration::from_secs(1);
 /// fork.
 const SHOWN: usize = 6;
 
-/// The forks in memory.
+/// The forks in memory of one server and of all its forks.
 pub struct Live {
     places: Shares,
     forks_max: u32,
@@ -48,12 +48,12 @@ struct Fork {
     version: Offset,
     idle: Duration,
     used: Mutex<Instant>,
-    /// The tasks of the fork, which end when it ends.
+    /// The tasks of the fork, which end when the fork ends.
     _tasks: JoinSet<()>,
     _place: Share,
 }
 
-/// The options of a requested fork.
+/// The options with which a fork is requested.
 pub struct Wanted {
     pub at: Option<Offset>,
     pub idle_seconds: Option<u32>,
@@ -216,7 +216,7 @@ fn unmade(fault: Fault) -> Refusal {
     }
 }
 
-/// Ends idle forks, for as long as the set of forks exists.
+/// Ends idle forks again and again, for as long as the set of forks exists.
 async fn end_idle(live: std::sync::Weak<Live>) {
     loop {
         tokio::time::sleep(GLANCE).await;

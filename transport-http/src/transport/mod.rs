@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// How often the number of watches is checked while they end.
+/// How often the number of open watches is checked while watches end.
 const WATCHES_PERIOD: Duration = Duration::from_millis(20);
 
 /// The API over HTTP. [`Builder`](crate::Builder) makes one.
@@ -60,7 +60,7 @@ impl Transport {
         &self.service
     }
 
-    /// How kubelets are reached.
+    /// The kubelets of the cluster's nodes, and how they are reached.
     pub fn kubelets(&self) -> &Arc<Kubelets> {
         &self.other_servers.connections.kubelets
     }

@@ -14,9 +14,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A log that can be closed and opened again.
+/// A log that the suite can close and open again.
 pub trait Backend: Sized {
-    /// An empty log.
+    /// Makes an empty log.
     fn fresh() -> Self;
     fn log(&self) -> &dyn Log;
     fn reopened(self) -> Self;
@@ -45,7 +45,7 @@ macro_rules! storage_suite {
     };
 }
 
-/// A put whose object contains its resource, key and offset.
+/// Makes a put whose object contains its resource, key and offset.
 pub fn put(offset: u64, resource: &str, key: &str, replaces: u64) -> Record {
     record(offset, resource, key, replaces, Operation::Put, format!("{{\"is\":\"{resource}/{key}@{offset}\"}}"))
 }
@@ -74,7 +74,7 @@ fn record(offset: u64, resource: &str, key: &str, replaces: u64, operation: Oper
     }
 }
 
-/// The current objects, by resource and key.
+/// The newest record of every existing object in the log, by resource and key.
 pub fn current(log: &dyn LogRead) -> BTreeMap<(String, String), Record> {
     let mut found = BTreeMap::new();
     log.current(&mut |record| {
@@ -209,7 +209,7 @@ pub fn current_is_the_newest_of_each<B: Backend>() {
     let expected: BTreeMap<_, _> =
         expected.into_iter().map(|(key, record)| (("configmaps".to_owned(), key), record)).collect();
     assert_eq!(current(log), expected);
-    // A fault of the visitor ends the visit and is returned.
+    // If the visitor returns a fault, `current` must stop the visit and return the fault.
     let mut visits = 0;
     let stopped = log.current(&mut |_| {
         visits += 1;
@@ -280,7 +280,7 @@ pub fn recovers<B: Backend>() {
     let backend = B::fresh();
     let log = backend.log();
     log.append(&[put(1, "pods", "a", 0)]).unwrap();
-    // Recovering a log that has no fault changes nothing.
+    // The recovery of a log that has no fault must change nothing.
     log.recover().unwrap();
     assert_eq!(offsets(&everything(log)), [1]);
     log.append(&[put(2, "pods", "b", 0)]).unwrap();
@@ -469,7 +469,7 @@ pub fn tells_what_was_there<B: Backend>() {
     let mut random = 7u64;
     for offset in 1..=400 {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        // Half of all events are on the first object.
+        // Half of all events are on the first object of `objects`.
         let (resource, key) = objects[if random >> 63 == 0 { 0 } else { (random >> 33) as usize % objects.len() }];
         let before = newest.get(&(resource, key)).copied();
         match before {

@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 const MAPS: &str = "configmaps";
 
-/// Two servers with one log.
+/// Two servers that append to one log.
 pub trait Backend: Sized + Sync {
     /// Whether a server can read the actor and the time of events that the other server wrote.
     const TELLS_WHO: bool = true;
 
-    /// An empty log.
+    /// Makes an empty log for two servers.
     fn fresh() -> Self;
     fn server(&self, nth: usize) -> &dyn Log;
     /// Stops a server. The test does not use the server's log until the server starts again.
@@ -117,24 +117,24 @@ fn is_overtaken(receipt: &Receipt) -> bool {
     matches!(receipt, Receipt::Overtaken)
 }
 
-/// The number that a writer would give to the next event.
+/// The offset that a writer which has read the whole log would give to the next event.
 fn next(log: &dyn Log) -> u64 {
     log.last().expect("the last").0 + 1
 }
 
-/// The record with the offset that the log gave it.
+/// The record with the offset that the log gave the event, also as the object's `resourceVersion`.
 fn at(record: &Record, offset: u64) -> Record {
     let version = |offset: u64| format!("\"resourceVersion\":\"{offset}\"");
     let object = String::from_utf8_lossy(&record.object).replace(&version(record.offset), &version(offset));
     Record { offset, object: object.into(), ..record.clone() }
 }
 
-/// The parts of a record that both servers can read.
+/// The record without the parts that only the server which wrote it can read.
 fn shared<B: Backend>(record: Record) -> Record {
     if B::TELLS_WHO { record } else { Record { actor: Actor::default(), time_ms: 0, ..record } }
 }
 
-/// The parts of all events that both servers can read.
+/// All events of the log, without the parts that only the server which wrote an event can read.
 fn history<B: Backend>(log: &dyn Log) -> Vec<Record> {
     everything(log).into_iter().map(shared::<B>).collect()
 }

@@ -65,7 +65,7 @@ struct Served {
     stop: watch::Sender<bool>,
 }
 
-/// Counts one request while it exists.
+/// Counts one request as alive while this value exists.
 struct Alive(Arc<AtomicUsize>);
 
 impl Alive {

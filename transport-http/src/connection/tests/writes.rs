@@ -42,7 +42,7 @@ impl Fixture {
     }
 }
 
-/// The next number of each response.
+/// Reads the next number from the body of each response.
 async fn numbers(bodies: &mut [Incoming]) -> Vec<u32> {
     let next = bodies.iter_mut().map(|body| {
         body.frame().map(|frame| {
