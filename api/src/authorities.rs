@@ -1,4 +1,4 @@
-//! The authorization webhooks. The service asks them in addition to the authorizers in the core.
+//! The authorization webhooks, which the service asks in addition to the authorizers in the core.
 
 use futures_util::future::BoxFuture;
 use holdfast_core::authz::webhook::{Answer, Question};

@@ -1,4 +1,4 @@
-//! A request to the server with its user and its moment. The form is the same for every transport.
+//! A request to the server with its user and its moment. Every transport makes requests of this form.
 
 use holdfast_audit::Deadline;
 use holdfast_core::Refusal;
@@ -62,7 +62,7 @@ pub enum CallSubject {
     Elsewhere { verb: &'static str, path: Arc<ResourcePath> },
     /// A path that names no resource, such as `/version`. If the call is granted, the transport answers it.
     Path { verb: &'static str, path: String },
-    /// The whole log, and forks of it. If the call is granted, the transport answers it.
+    /// The whole log, or forks of the log. If the call is granted, the transport answers it.
     Everything { verb: &'static str, path: String },
 }
 

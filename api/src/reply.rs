@@ -19,7 +19,7 @@ use std::time::Duration;
 /// The reply to one call, with the data that accompany every reply.
 pub struct Answer {
     pub reply: Result<Reply, Refusal>,
-    /// Warnings for the client. They are sent even with a refusal.
+    /// The warnings for the client, which are sent even with a refusal.
     pub warnings: Vec<String>,
     /// The id of the request.
     pub id: RequestId,

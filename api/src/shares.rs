@@ -1,4 +1,4 @@
-//! Places for requests in progress. Each user may hold a fair share of them. Places are counted without a lock.
+//! Places for requests in progress. Each user may hold a fair share of the places. Places are counted without a lock.
 //!
 //! While less than half of the places are taken, every request gets a place. When more places are taken, a user may
 //! hold no more than an equal share of all places, so that one user's requests cannot take all places. Users are

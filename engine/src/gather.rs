@@ -1,9 +1,9 @@
 //! Group commit, by which writes that arrive at the same time share one write to the disk.
 //!
 //! Making a batch durable costs about the same for one event as for many. So the writer waits a moment for requests
-//! that are on their way to it, that is, requests that have begun and have not yet waited for anything. If no request
-//! is on its way, the writer does not wait. A request that waits for something else, such as a webhook or the rest of a
-//! body, is no longer on its way.
+//! that are on their way to the writer, that is, requests that have begun and have not yet waited for anything. If no
+//! request is on its way, the writer does not wait. A request that waits for something else, such as a webhook or the
+//! rest of a body, is no longer on its way.
 
 use pin_project_lite::pin_project;
 use std::future::Future;

@@ -1,5 +1,5 @@
-//! Large requests are judged on threads of their own, not on the workers. Only a few are judged at the same time, and
-//! users take turns.
+//! Large requests are judged on threads of their own, not on the workers. Only a few large requests are judged at the
+//! same time, and users take turns.
 //!
 //! Judging takes time in proportion to the request's body and to the object that it changes. A small request is judged
 //! on the worker that received it. A large request would occupy the worker for long, so it waits here for its user's

@@ -364,8 +364,8 @@ impl Engine {
         Ok(reply(state, request, answer, &entries, warnings))
     }
 
-    /// Deletes the selected objects, each by an event of its own. It is no error if another request deletes a selected
-    /// object first. Returns the objects as they were when they were selected.
+    /// Deletes the selected objects, each by an event of its own. If another request deletes a selected object first,
+    /// the deletion does not fail. Returns the objects as they were when they were selected.
     pub async fn delete_collection(self: &Arc<Self>, request: &Request) -> Result<Collection, Refusal> {
         pipeline::validate_options_of_many(&request.options.delete, request.options.dry_run)?;
         self.catch_up().await?;

@@ -343,7 +343,7 @@ impl Past {
         if oldest.as_ref().is_ok_and(|oldest| at >= *oldest) { Ok(()) } else { Err(let_go(at, oldest)) }
     }
 
-    /// The kind's number in the newest state, if the definition is still the same.
+    /// The kind's number in the newest state, if the kind's definition has not changed since the past version.
     fn present(&self, kind: &Kind) -> Option<KindId> {
         let id = self.newest.registry.by_storage(&kind.storage.path)?;
         (self.newest.kind(id).since() == kind.since()).then_some(id)

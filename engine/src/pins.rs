@@ -31,7 +31,7 @@ pub struct Pins {
     /// The bytes of objects that are in the newest pin, but no longer in the newest state, and that no claim counts
     /// yet.
     replaced: AtomicU64,
-    /// The number of claims made so far. It is the number of the next claim.
+    /// The number of claims made so far. The next claim gets this number.
     claims: AtomicU64,
     memory: ReadMemory,
 }

@@ -90,7 +90,7 @@ impl Queue {
         Ok(())
     }
 
-    /// From now on callers run the writer when they queue a command.
+    /// Makes callers run the writer, from now on, when they queue a command.
     pub fn turn_here(&self, writer: Writer, outputs: Receiver<Input>) {
         // An engine has one writer, so both cells are set only once.
         let _ = self.left.set(outputs);

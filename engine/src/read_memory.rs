@@ -43,7 +43,7 @@ impl Reader {
     pub const SERVER: Reader = Reader { name: None, is_privileged: true };
 
     /// A user. The service accounts of one namespace count as one reader, because an owner of the namespace can create
-    /// any number of them.
+    /// any number of service accounts.
     pub fn of(user: &User) -> Reader {
         let account = user.name.strip_prefix(ACCOUNTS).and_then(|account| account.split_once(':'));
         let length = account.map_or(user.name.len(), |(namespace, _)| ACCOUNTS.len() + namespace.len());

@@ -79,8 +79,8 @@ impl Reads {
         self.run_for(&Reader::SERVER, Length::Long, work)
     }
 
-    /// Runs `work` when it is the reader's turn, and resolves to the result. Work in progress is finished, and counted
-    /// until then, even if the caller no longer waits for it.
+    /// Runs `work` when it is the reader's turn, and resolves to the result. Work that has begun is finished even if
+    /// the caller no longer waits for the result, and counts as in progress until it is finished.
     pub fn run_for<T, W>(&self, reader: &Reader, length: Length, work: W) -> impl Future<Output = T> + Send + use<T, W>
     where
         T: Send + 'static,

@@ -1,12 +1,12 @@
 //! Turns. A request that lost several races for an object queues for the right to write the object alone, and other
 //! writers queue behind the request.
 //!
-//! A decision that another write overtook is made again. Under a steady stream of other writers this could repeat
-//! forever. So after a few lost races a request takes a turn on the objects and claims for which it lost. Each of these
-//! objects and claims has a queue (a line), first in, first out. While the queue exists, each request that is about to
-//! write the same object or claim joins it, and is judged again when it has its turn. No other request writes during a
-//! turn, so the next attempt of the turn's owner succeeds. If no queue exists, which is almost always so, this costs
-//! one load of a counter.
+//! A decision that another write overtook is made again. Under a steady stream of other writers, a request could lose
+//! every race and never succeed. So after a few lost races a request takes a turn on the objects and claims for which
+//! it lost. Each of these objects and claims has a queue (a line), first in, first out. While the queue exists, each
+//! request that is about to write the same object or claim joins it, and is judged again when it has its turn. No other
+//! request writes during a turn, so the next attempt of the turn's owner succeeds. If no queue exists, which is almost
+//! always so, a request that takes no turn costs one load of a counter.
 //!
 //! A turn ends when it is dropped: at the end of the attempt, by a panic, or when the client disconnects. The owner
 //! limits the duration of its turn, so that a slow webhook delays only writers of the same object, and only for a short

@@ -1,7 +1,7 @@
-//! The log of a cluster in memory. It ends with the process.
+//! The log of a cluster in memory, which ends with the process.
 //!
-//! This log has the same indexes as a log on a disk, so that reads of the past cost the same kind of work. It shares
-//! the bytes of objects with the state.
+//! This log has the same indexes as a log on a disk, so that reads of the past cost the same kind of work. This log
+//! shares the bytes of objects with the state.
 
 use crate::log::{Append, AsOf, Changed, Changes, Fault, First, Log, LogRead, Proposal, Size};
 use holdfast_core::event::{Offset, Record};

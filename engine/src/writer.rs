@@ -49,7 +49,7 @@ pub enum Input {
     Commit(Box<Command>),
     /// Other servers have appended to the log.
     Tail,
-    /// Asks why writes are refused. The answer is `None` if they are not refused.
+    /// Asks why writes are refused. The answer is `None` if writes are accepted.
     Ask(oneshot::Sender<Option<String>>),
     /// Ends the writer after the inputs before this input.
     Stop,
@@ -290,7 +290,7 @@ impl Writer {
         }
     }
 
-    /// The reason why writes are refused; `None` if they are not refused.
+    /// The reason why writes are refused; `None` if writes are accepted.
     pub fn trouble(&self) -> Option<String> {
         self.poison.as_ref().map(|poison| poison.why.clone())
     }
@@ -417,7 +417,8 @@ impl Writer {
             Ok(()) => {
                 tracing::info!(offset = %self.state.offset, "the log accepts writes again");
                 self.poison = None;
-                // After a recovery, decisions that are not in the log will never be in it.
+                // After a recovery, awaited decisions that are not in the log will never be in the log, so they are
+                // proposed again.
                 self.unwritten.extend(self.awaited.absent());
             }
             Err(fault) => self.poison = Some(Poison::from(&fault)),

@@ -26,7 +26,7 @@ pub trait Etcd: Send + Sync + 'static {
     /// Makes etcd discard the versions of keys that were replaced before a revision.
     fn compact(&self, revision: u64) -> Result<Header, Fault>;
 
-    /// A lease that expires after `seconds`, together with all keys attached to it.
+    /// Grants a lease that expires after `seconds` seconds, together with all keys that are attached to the lease.
     fn grant(&self, seconds: u64) -> Result<Lease, Fault>;
 
     /// The status of each member of the cluster, with the member's address.
@@ -46,7 +46,7 @@ pub trait Watch: Send {
     fn ask_progress(&mut self) -> Result<(), Fault>;
 }
 
-/// The member that answered, and the cluster's revision at that time.
+/// The member that answered, and the cluster's revision when the member answered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Header {
     pub cluster: u64,
@@ -258,7 +258,7 @@ pub enum Fault {
     Compacted(u64),
     #[error("etcd has no such lease: {0}")]
     NoLease(String),
-    /// Nothing was done, and a repeated request fails in the same way.
+    /// etcd has refused the request without any effect, and would refuse a repeated request in the same way.
     #[error("etcd refused the request: {0}")]
     Refused(String),
 }

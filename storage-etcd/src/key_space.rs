@@ -79,7 +79,7 @@ impl KeySpace {
         client::KeyRange::between(self.own.clone(), self.behind())
     }
 
-    /// The range of all objects, and of the records that API servers store beside them.
+    /// The range of all objects, and of the records that API servers store beside the objects.
     pub fn objects(&self) -> client::KeyRange {
         client::KeyRange::between(self.keys.root().to_owned(), self.behind())
     }

@@ -18,7 +18,7 @@ pub trait Local: Log {
     fn begin_at(&self, version: Offset) -> Result<(), Fault>;
 }
 
-/// The etcd from which a local log receives its events, and the revision up to which it has copied them.
+/// The etcd from which a local log receives its events, and the revision up to which the log has copied the events.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Source {
     /// The id of etcd's cluster; zero before the log has followed any etcd.
@@ -29,11 +29,11 @@ pub struct Source {
     /// The log has all events up to this revision of etcd.
     #[prost(uint64, tag = "3")]
     pub through: u64,
-    /// Whether the log is being filled from a read of all objects, and may have only some of them.
+    /// Whether the log is being filled from a read of all objects, and may have only some of the objects.
     #[prost(bool, tag = "4")]
     pub is_partial: bool,
-    /// Whether etcd has values that could not be read. The log has no events for them, so the next start looks for
-    /// them.
+    /// Whether etcd has values that could not be read. The log has no events for these values, so the next start looks
+    /// for these values.
     #[prost(bool, tag = "5")]
     pub has_unread: bool,
     /// The kinds whose events the log has, as text; empty for all kinds.

@@ -49,8 +49,8 @@ pub struct Parts {
     pub kinds: Kinds,
     pub storing: Storing,
     pub transactions: Transactions,
-    /// Reserves addresses and node ports. `None` means that they are reserved with a key that only Holdfast's servers
-    /// use.
+    /// Reserves addresses and node ports. `None` means that addresses and node ports are reserved with a key that only
+    /// Holdfast's servers use.
     pub claims: Option<Arc<Allocations>>,
     /// The keys that encrypt values, in etcd and on the server's own disk.
     pub keys: Arc<Live>,
@@ -417,7 +417,7 @@ fn author_record(record: &Record) -> Record {
     Record { time_ms: *time_ms, resource, key, actor, ..Record::default() }
 }
 
-/// Writes the server's fence again. After this, transactions that this server has sent and that etcd has not yet
+/// Writes the server's fence again. After this write, transactions that this server has sent and that etcd has not yet
 /// carried out will fail.
 fn raise_fence(shared: &Shared) -> Result<u64, Fault> {
     shared.check_epoch()?;

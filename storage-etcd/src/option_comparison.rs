@@ -101,7 +101,8 @@ impl OptionComparison {
         Ok(news)
     }
 
-    /// Writes this server's options, or renews them. `now` is the time of any monotonic clock.
+    /// Writes this server's options, or writes them again under a current lease. `now` is the time of any monotonic
+    /// clock.
     pub fn announce(&self, now: Duration) -> Result<(), Fault> {
         let lease = self.leases().lease(self.etcd.as_ref(), LEASE, now)?;
         let put = Operation::Put { key: self.key.clone(), value: self.value()?, lease };
@@ -122,7 +123,7 @@ impl OptionComparison {
         }
     }
 
-    /// The revision of this server's options; zero if they do not exist.
+    /// The revision of this server's options; zero if etcd does not have the options.
     fn revision(&self) -> Result<u64, Fault> {
         let found = self.etcd.range(&Range::of(client::KeyRange::one(self.key.clone())))?.found.pop();
         Ok(found.map_or(0, |found| found.mod_revision))

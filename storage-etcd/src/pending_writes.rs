@@ -1,8 +1,8 @@
 //! The writes in progress to a store with plain transactions.
 //!
-//! No key in the store names the author of a write, so a server recognizes its own events by comparing them with the
-//! writes that it sent. No fence stops a late transaction, so a write without an answer is sent again until it has an
-//! answer. Only one of the two copies can find the expected revision.
+//! No key in the store names the author of a write, so a server recognizes its own events by comparing each event with
+//! the writes that the server has sent. No fence stops a late transaction, so a write without an answer is sent again
+//! until it has an answer. Only one of the two copies can find the expected revision.
 
 use crate::client::{Event, Operation, Txn};
 use bytes::Bytes;

@@ -10,7 +10,7 @@ holdfast_planted::bugs! {
         UnknownTakenForDone,
         /// A write is read back without raising the fence, so it may still happen later.
         FenceNotRaised,
-        /// Transactions do not compare the fence, so they may succeed too late.
+        /// Transactions do not compare the fence, so a delayed transaction may succeed too late.
         FenceNotCompared,
         /// A transaction does not compare the version that it replaces, so the last of two concurrent updates wins.
         VersionNotCompared,

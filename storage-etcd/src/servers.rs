@@ -1,5 +1,5 @@
-//! The running API servers. They announce themselves in the store under `/registry/masterleases/IP`, each with a lease
-//! that it renews.
+//! The running API servers. Each server announces itself in the store under `/registry/masterleases/IP`, with a lease
+//! that the server renews.
 
 use crate::client::{self, Etcd, Fault, Operation, Range};
 use crate::leases::Leases;

@@ -100,8 +100,8 @@ struct WantedRevision {
     done: Reached,
 }
 
-/// A function that is called when the local log has the events, or with a fault if they do not arrive. It must not
-/// block.
+/// A function that is called when the local log has the events, or with a fault if the events do not arrive in time.
+/// The function must not block.
 pub type Reached = Box<dyn FnOnce(Result<(), Fault>) + Send>;
 
 impl Shared {

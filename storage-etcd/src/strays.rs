@@ -1,5 +1,5 @@
-//! Values under the prefix that belong to no object that a server of this release can serve. They are not changed, and
-//! do not appear in answers.
+//! Values under the prefix that belong to no object that a server of this release can serve. Such values are not
+//! changed, and do not appear in answers.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode_registry;

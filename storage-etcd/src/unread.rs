@@ -12,7 +12,8 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 /// If there are more unreadable values than this, the configuration must be wrong, not the values.
 const MAX: usize = 100_000;
 
-/// The known unreadable objects. Every request checks them, so checking an empty list costs only one atomic load.
+/// The known unreadable objects. Every request checks this list, so the check of an empty list costs only one atomic
+/// load.
 #[derive(Default)]
 pub struct Unread {
     all: RwLock<UnreadObjects>,

@@ -1,4 +1,4 @@
-//! Forgets old events, which are the events that another event up to a version has replaced.
+//! Forgets old events: the events that another event, up to a given version, has replaced.
 //!
 //! A pass reads the events between the version of the last pass and the new version, in order and in pieces. So the
 //! cost depends on these events and not on the whole history, and writers do not wait. A replaced event is removed. The

@@ -1,9 +1,9 @@
 //! Makes forks of a log. A fork is a new log that begins with the events of another log up to a version. The time to
 //! make a fork does not grow with the log.
 //!
-//! Tables never change, so both logs share them as hard links. Data younger than the tables is copied. Then the events
-//! after the version are removed, at a cost that depends only on these events. The folder is marked until the whole new
-//! log is durable.
+//! RocksDB's tables never change, so both logs share the tables as hard links. Data younger than the tables is copied.
+//! Then the events after the version are removed, at a cost that depends only on these events. The folder is marked
+//! until the whole new log is durable.
 
 use crate::fault::{FolderFault, damage, fault};
 use crate::folder::{check_entries, check_owner, make_private};
@@ -30,8 +30,8 @@ const TRIES_MAX: usize = 50;
 /// The maximum number of changes to the new log that are written at a time.
 const PIECE: usize = 10_000;
 
-/// A fork that is being made. It is a copy of the whole log until [`finish`](Fork::finish). If it is dropped before
-/// that, the copy is removed.
+/// A fork that is being made. The fork is a copy of the whole log until [`finish`](Fork::finish). If the fork is
+/// dropped before it is finished, the copy is removed.
 pub struct Fork {
     folder: PathBuf,
     log: Option<RocksLog>,
@@ -46,7 +46,7 @@ pub struct Fork {
 pub struct Forked {
     /// The name of the new log.
     pub id: String,
-    /// The last event that is in both logs.
+    /// The last event that the original log and the new log share.
     pub version: Offset,
 }
 

@@ -63,7 +63,7 @@ impl Import {
         self.log.scan(None, after, limit)
     }
 
-    /// Makes the events durable. They may have gaps, which the export has reported.
+    /// Makes the events durable. The offsets of the events may have gaps, which the export has reported.
     pub fn append(&self, records: &[Record]) -> Result<(), FolderFault> {
         match self.log.append(records)? {
             Append::Appended => Ok(()),

@@ -69,7 +69,8 @@ impl FolderInUse {
 }
 
 impl Drop for FolderInUse {
-    /// The file is unlocked explicitly, for the same reason as in [`FolderLock`].
+    /// The file is unlocked explicitly, because a child process that is being started may have a copy of the file; see
+    /// [`FolderLock`].
     fn drop(&mut self) {
         let _ = self.0.unlock();
     }

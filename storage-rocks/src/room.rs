@@ -77,7 +77,7 @@ pub struct DiskReserve {
 pub struct Standing {
     pub free_bytes: u64,
     pub reserve_bytes: u64,
-    /// If less room than this is free, most writes are refused.
+    /// If less room than this number of bytes is free, most writes are refused.
     pub mark_bytes: u64,
     pub is_little: bool,
     /// Whether writes to the namespaces that fill the disk are refused, because room is or will soon be short.
@@ -195,7 +195,7 @@ impl DiskReserve {
     }
 
     /// Makes room for `bytes` bytes and for the data in memory, from the reserve if necessary. Waits a little for other
-    /// work to free room. Returns `false` if there is not enough room after that.
+    /// work to free room. Returns `false` if there is not enough room after the wait.
     pub fn take(&self, bytes: u64, in_memory: impl Fn() -> u64) -> bool {
         let cost = bytes.saturating_add(WRITE_BYTES).saturating_mul(COPIES);
         for _ in 0..WAITS {

@@ -39,7 +39,7 @@ impl Library {
         Library { present: Arc::new(Documents::new(server_address)), past: Arc::default() }
     }
 
-    /// The library of a fork, whose API is the same up to this revision.
+    /// The library of a fork, whose kinds equal the kinds of this server up to this revision.
     pub fn beside(&self, revision: u64) -> Library {
         let fresh = Documents::new(self.present.server_address.clone());
         let present = Documents { shared: Some((self.present.clone(), revision)), ..fresh };

@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 pub struct Held {
     /// The number of bytes that are in memory only for this response.
     pub bytes: usize,
-    /// Whether the response shares the objects of the state. They need no memory of their own while the state has them.
+    /// Whether the response shares the objects of the state. These objects need no memory of their own while the state
+    /// has them.
     pub is_shared: bool,
     kept: Arc<Mutex<Counted>>,
     is_cut: Arc<AtomicBool>,

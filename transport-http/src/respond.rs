@@ -1,6 +1,6 @@
 //! Responses in the form that the client accepts.
 //!
-//! The stored bytes of an object are sent as they are; every other form (YAML, Table, metadata only) is made on demand.
+//! The stored bytes of an object are sent unchanged; every other form (YAML, Table, metadata only) is made on demand.
 
 use crate::held::{CutOff, Held};
 use crate::status::Status;
@@ -426,7 +426,7 @@ pub fn protobuf_of(value: &Value) -> Option<Vec<u8>> {
 }
 
 /// A finished body of any type, compressed if it is large and the client accepts compression. A large body is sent in
-/// slices, so that the connection does not keep a copy of it.
+/// slices, so that the connection does not keep a copy of the body.
 pub fn content(code: u16, body: Bytes, content_type: &'static str, gzip: bool) -> Response {
     // Bytes that the state shares do not count as the reader's memory.
     let own = if body.len() > OWN_BYTES_MIN && body.is_unique() { body.len() } else { 0 };

@@ -1,6 +1,6 @@
 //! Traces: a span for each sampled request, in the terms of OpenTelemetry and of W3C's `traceparent`.
 //!
-//! This module begins and ends spans, and passes them on to be exported.
+//! This module begins and ends spans, and passes ended spans on to be exported.
 
 use crate::route::Route;
 use holdfast_core::authz::User;
@@ -93,8 +93,8 @@ impl Following {
     }
 }
 
-/// The name of a span, such as `GET /apis/apps/v1/namespaces/{:namespace}/deployments/{:name}`. It is the same for all
-/// objects of a kind.
+/// The name of a span, such as `GET /apis/apps/v1/namespaces/{:namespace}/deployments/{:name}`. All objects of a kind
+/// have one name.
 fn name(method: &Method, route: &Route) -> String {
     let Route::Resource { path, .. } = route else { return method.to_string() };
     let prefix = match path.group.as_str() {

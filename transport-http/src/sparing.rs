@@ -23,7 +23,8 @@ impl Sparing {
         self.line_in(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())
     }
 
-    /// Two concurrent calls may both begin a second. One line more or less does not matter.
+    /// Two concurrent calls may each find that a new second has begun, and reset the count. One line more or less does
+    /// not matter.
     fn line_in(&self, second: u64) -> Option<u64> {
         if self.second.swap(second, Ordering::Relaxed) != second {
             self.lines.store(0, Ordering::Relaxed);

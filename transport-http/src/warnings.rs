@@ -4,7 +4,7 @@ use crate::respond::Response;
 use http::header::{HeaderValue, WARNING};
 use std::collections::BTreeSet;
 
-/// Warnings are sent in full while all of them together have at most this many characters.
+/// If all warnings of a response together have at most this many characters, they are sent in full.
 const CHARACTERS_MAX: usize = 4 << 10;
 /// If the warnings have more characters, each warning is cut to this many characters, and warnings are sent until
 /// [`CHARACTERS_MAX`] is reached.

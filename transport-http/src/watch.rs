@@ -107,8 +107,8 @@ impl<S: Stream> Stream for Alone<S> {
     }
 }
 
-/// Turns events into pieces of the body. It is polled by the connection that sends them, so its work between two events
-/// is done for each watcher at each event.
+/// Turns events into pieces of the body. The connection that sends the pieces polls the feeder, so the feeder's work
+/// between two events is done for each watcher at each event.
 struct Feeder {
     transport: Arc<Transport>,
     kind: Arc<Kind>,
@@ -164,7 +164,7 @@ impl Feeder {
                 let piece = self.last_words(&refusal);
                 return Some(self.cut(piece));
             }
-            // The initial events have ended once none of them waits.
+            // The initial events have ended when no initial event waits any more.
             if let Some(offset) = self.watch.initial_events_ended() {
                 self.beginning = None;
                 if self.mark_initial_end {

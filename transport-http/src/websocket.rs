@@ -60,7 +60,7 @@ impl Socket {
         Ok(Some(Socket { upgrade, accept: derive_accept_key(key.as_bytes()), protocol }))
     }
 
-    /// Switches protocols, and sends the pieces until they end or the client has disconnected.
+    /// Switches protocols, and sends the pieces of the watch until the watch ends or the client has disconnected.
     pub fn answer(
         self,
         lifecycle: &Lifecycle,

@@ -34,7 +34,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// A server's seats, and the requests that hold them.
+/// The seats of a server, and the requests that wait for seats or hold them.
 pub struct Fairness {
     total: u32,
     /// The maximum time that a request waits in a queue.

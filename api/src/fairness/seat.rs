@@ -1,4 +1,5 @@
-//! The seats of a request at its priority level. They are freed when the value is dropped, however the request ends.
+//! The seats of a request at its priority level. The seats are freed when the [`Seat`] is dropped, however the request
+//! ends.
 
 use super::measures::{Phase, Reason};
 use super::{Fairness, Flow, Kind};

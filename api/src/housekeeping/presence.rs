@@ -68,7 +68,8 @@ impl Presence {
     }
 }
 
-/// Maintains the Service `kubernetes` and its endpoints. [`ensure_service`] has already corrected them at the start.
+/// Maintains the Service `kubernetes` and its endpoints. [`ensure_service`] has already corrected the Service and its
+/// endpoints at the start.
 pub async fn keep_service(service: Arc<Service>, presence: Presence) {
     loop {
         tokio::time::sleep(PERIOD).await;

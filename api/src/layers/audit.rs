@@ -287,7 +287,7 @@ fn counted_as(asked: &CallSubject) -> (&'static str, &'static str, bool) {
 }
 
 /// Sets the labels of the request for metrics. If this server does not serve the requested API, the labels do not name
-/// its resource.
+/// the requested resource.
 pub(crate) fn describe(record: &mut Record, state: &State, asked: &CallSubject) {
     let (verb, scope, dry_run) = counted_as(asked);
     let mut served = |kind_id: KindId, version: usize, subresource: &str| {

@@ -144,7 +144,7 @@ pub(super) fn may_request(authorizer: &Authorizer<'_>, state: &State, request: &
     may(&request.user, &attributes, &authorizer.authorize(&request.user, &attributes))
 }
 
-/// The selectors of the request, for authorizers that read them.
+/// The selectors of the request, for authorizers that judge by selectors.
 fn selected(options: &Options) -> Selected {
     let text = |selector: &Option<String>| selector.as_deref().unwrap_or("").to_owned();
     Selected::parse(&text(&options.field_selector), &text(&options.label_selector))

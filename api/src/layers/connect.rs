@@ -1,5 +1,6 @@
 //! Handles subresources that a server behind the API answers, such as logs, commands in containers and proxies.
-//! Admission judges the request first. Then the kind determines the destination, and the transport connects to it.
+//! Admission judges the request first. Then the kind determines the destination, and the transport connects to the
+//! destination.
 
 use super::stages::Resolved;
 use super::{Layer, Next, Outcome, RequestContext, authorization};

@@ -1,6 +1,6 @@
-//! Objects of a shared store whose values cannot be read. As in Kubernetes, requests for them fail, and so do lists and
-//! watches that include them. If the feature gate AllowUnsafeMalformedObjectDeletion is on, the refusals name the
-//! objects that clients may delete without reading them.
+//! Objects of a shared store whose values cannot be read. As in Kubernetes, requests for such an object fail, and so do
+//! lists and watches that would include such an object. If the feature gate AllowUnsafeMalformedObjectDeletion is on,
+//! the refusals name the objects that clients may delete without reading them.
 
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::Kind;

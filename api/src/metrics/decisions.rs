@@ -42,7 +42,8 @@ pub(crate) struct Decisions {
     /// The counters of allowed requests. They are already looked up, because nearly all requests are allowed.
     allowed: (Counter, Histogram),
     decisions: Family<Decision, Counter>,
-    /// One counter for each authorizer and decision so far. The list is short enough to search.
+    /// One counter for each pair of an authorizer and a decision that has occurred since the server started. The list
+    /// is short enough to search.
     known: RwLock<Vec<(Mode, Decision, Counter)>>,
     exclusions: Family<Condition, Counter>,
     faults: Family<Condition, Counter>,

@@ -87,7 +87,7 @@ impl Engine {
     }
 
     /// The newest state: the objects of all logs, at the version of this engine's own log. If there is only one log,
-    /// this costs one pointer clone.
+    /// the call costs one pointer clone.
     pub fn snapshot(&self) -> Arc<State> {
         match self.family.get() {
             None => self.own_snapshot(),

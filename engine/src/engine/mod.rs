@@ -70,7 +70,7 @@ pub trait Clock: Send + Sync + 'static {
 pub struct Options {
     pub settings: Settings,
     /// How requests are authorized. A reload of the configuration file replaces the chain; each judgement uses the
-    /// chain that is current at that time.
+    /// chain that is current when the request is judged.
     pub authorization: Arc<ArcSwap<Chain>>,
     pub clock: Arc<dyn Clock>,
     /// Encrypts the values of the log's events; `None` if they are stored unencrypted.
@@ -134,7 +134,8 @@ pub struct Engine {
     large: Large,
     limits: Limits,
     newest: Arc<Newest>,
-    /// The versions at which forks of this engine's log begin. Retention must not remove the history after them.
+    /// The versions at which forks of this engine's log begin. Retention must not remove the history after these
+    /// versions.
     holds: Holds,
     /// The relation to other engines, if objects of some kinds are in logs of their own.
     family: OnceLock<Family>,
@@ -278,7 +279,8 @@ impl Engine {
         &self.holds
     }
 
-    /// Resolves with the reason when the writer has died. No write can succeed after that, so the process should end.
+    /// Resolves with the reason when the writer has died. After the writer's death no write can succeed, so the process
+    /// should end.
     pub async fn died(&self) -> String {
         let all = std::iter::once(self).chain(self.parts().iter().map(|part| &*part.engine));
         select_all(all.map(|engine| Box::pin(engine.queue.died()))).await.0
@@ -507,8 +509,8 @@ impl Engine {
     }
 }
 
-/// The refusal if the log's last offset cannot be read. The state may then be old, so requests are not answered from
-/// it.
+/// The refusal if the log's last offset cannot be read. The state may then be old, so no request is answered from the
+/// state.
 fn unreachable(fault: Fault) -> Refusal {
     Refusal::Unavailable(Unavailable::Log(fault.to_string()))
 }

@@ -78,8 +78,8 @@ impl ChangeType {
     }
 }
 
-/// An event in the form in which the watchers of one selection get it. For them, an object that leaves the selection is
-/// deleted.
+/// An event in the form in which the watchers of one selection get it. An object that leaves the selection is shown to
+/// these watchers as deleted.
 #[derive(Clone)]
 pub struct Delivery {
     pub event: Arc<Event>,
@@ -331,7 +331,7 @@ impl Hub {
         self.users.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Adds a watcher. Every later event that concerns the selection is queued for it.
+    /// Adds a watcher. Every later event that concerns the selection is queued for the watcher.
     pub fn subscribe(self: &Arc<Self>, kind: &Kind, selection: &Selection) -> Subscription {
         let (sender, queue) = mpsc::channel(self.queue_events_max);
         let scope = Scope::of(kind, selection);
@@ -375,8 +375,8 @@ impl Hub {
 
     fn queue(&self, state: &State, changes: Vec<(Change, Option<Arc<Entry>>)>) {
         let mut topics = self.lock();
-        // A redefined kind has a new number. Watchers of the old number are dropped; when they join again, they get the
-        // error.
+        // A redefined kind has a new number. Watchers of the old number are dropped; when these watchers join again,
+        // they get the fault that the kind was redefined.
         let revision = state.registry.revision();
         let redefined = self.revision.swap(revision, Ordering::Relaxed) != revision;
         if redefined && !planted(Bug::RedefinedWatchStays) {

@@ -29,7 +29,7 @@ pub enum Lack {
     /// Little room is left, and only writes to namespaces that fill the disk are refused. `left` is the unused part, in
     /// thousandths, of the room in which only these writes are refused.
     Soon { left: u64, why: String },
-    /// No room is left. All writes are refused except those that make room.
+    /// No room is left. All writes are refused except writes that make room.
     Now { why: String },
 }
 

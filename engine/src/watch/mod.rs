@@ -57,7 +57,7 @@ pub struct Watch {
 }
 
 /// The objects with which a watch begins. Their events are made a few at a time, so that a watcher that does not read
-/// has only few of them in memory.
+/// has only few of these events in memory.
 enum Beginning {
     /// The selected objects of a state, after this key.
     Picked(Begun, Option<Arc<str>>),
@@ -342,7 +342,7 @@ impl Watch {
         Ok(())
     }
 
-    /// A version up to which this watcher has seen all events; `None` while an event waits for it.
+    /// A version up to which this watcher has seen all events; `None` while an event waits for the watcher.
     pub fn bookmark(&mut self) -> Result<Option<Offset>, Fault> {
         let delivered = match &self.source {
             Source::Hub(_) => self.engine.hub().delivered(),

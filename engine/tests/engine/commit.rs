@@ -225,7 +225,7 @@ fn services_that_race_for_one_address_both_get_one() {
             )
         })
         .collect();
-    // The requests for six services and six addresses are all judged on the same snapshot.
+    // All requests, for six Services and six addresses, are judged on one snapshot.
     let mut futures: Vec<_> = requests.iter().map(|request| Box::pin(engine.mutate(request))).collect();
     let mut done = 0;
     for _ in 0..10 {

@@ -169,8 +169,8 @@ fn a_watch_whose_beginning_was_let_go_of_is_told_so() {
     let mut slow = watch(&stage, "mine", WatchStart::Now, "jane");
     assert!(slow.next_ready().expect("no fault").is_some());
     assert!(memory.told().bytes > 0);
-    // Objects that change before the watch has read its first events stay in memory for this watch alone, up to the
-    // limit of the watch's user.
+    // Objects that change before the watch has read its first events stay in memory for this watch alone. Their memory
+    // must be limited by the share of the watch's user.
     memory.set_bytes_max(8 << 20);
     let (mut changes, mut renewed) = (0, Vec::new());
     while memory.told().gave_way == 0 {

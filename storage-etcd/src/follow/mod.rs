@@ -51,7 +51,7 @@ pub struct Follower {
     waiting: VecDeque<(u64, Record)>,
     /// The revisions of the writes that took over a restored etcd. `None` except during a take-over.
     restored: Option<HashSet<u64>>,
-    /// The number of consecutive checks that found a sign that this is not the etcd whose events the local log has.
+    /// The number of consecutive checks that found a sign that the etcd is not the etcd whose events the local log has.
     signs: AtomicU32,
     retry: Retry,
 }
@@ -171,7 +171,7 @@ impl Follower {
         }
     }
 
-    /// Waits up to `patience` for the next events, and copies them.
+    /// Waits up to `patience` for the next events, and copies these events to the local log.
     pub fn step(&mut self, patience: Duration, is_wanted: bool) -> Result<(), Fault> {
         let shared = self.shared.clone();
         let watch = match &mut self.watch {
@@ -428,9 +428,9 @@ impl Follower {
         })
     }
 
-    /// Reads all objects at one revision, and copies the objects that the local log lacks. In a new log these are all
-    /// objects; later they are the objects whose events etcd has compacted. The log then begins at this revision,
-    /// because the events between its last event and this revision are unknown.
+    /// Reads all objects at one revision, and copies the objects that the local log lacks. A new log lacks all objects;
+    /// an older log lacks the objects whose events etcd has compacted. The log then begins at this revision, because
+    /// the events between its last event and this revision are unknown.
     fn fill(&mut self, is_unread: bool) -> Result<(), Fault> {
         let shared = self.shared.clone();
         let local = &shared.local;

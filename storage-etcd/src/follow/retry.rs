@@ -103,8 +103,8 @@ impl Follower {
         self.retry.after = last.unwrap_or_default();
     }
 
-    /// Writes a value again unchanged. The value can now be read. All watches have skipped the value, so it needs a
-    /// version that is new to them.
+    /// Writes a value again unchanged, because the value can be read only now. All watches have skipped the value, so
+    /// the value needs a version that the watches have not passed yet.
     fn touch(&self, found: &client::KeyValue) {
         let client::KeyValue { key, value, lease, mod_revision, .. } = found.clone();
         let txn = plain(mod_revision, Operation::Put { key, value, lease });

@@ -121,7 +121,7 @@ impl Drop for Cluster {
 }
 
 impl Members {
-    /// The members in the order in which to try them.
+    /// The members, in the order in which a call tries them.
     fn in_turn(&self) -> impl Iterator<Item = &Member> {
         let first = self.asked.load(Ordering::Relaxed);
         (0..self.members.len()).map(move |nth| &self.members[(first + nth) % self.members.len()])

@@ -52,8 +52,8 @@ pub trait Source: Sync {
 
 /// An object that is read from a source.
 pub struct SourceObject {
-    /// The object's place in the order of the source. If it is empty, a migration that continues after this object
-    /// reads it again.
+    /// The object's place in the order of the source. If the place is empty, a migration that continues after this
+    /// object reads the object again.
     pub place: String,
     /// How much of the source has been read when this object has been read, from 0 to 1.
     pub part: f64,
@@ -255,7 +255,7 @@ struct Batch<R> {
     ready: Vec<R>,
     counts: BTreeMap<String, u64>,
     unreadable: Vec<Unmovable>,
-    /// The place in the source after this batch.
+    /// The place in the source up to which all objects are in this batch or in earlier batches.
     after: String,
     /// How much of the source has been read at that place, from 0 to 1.
     part: f64,

@@ -82,8 +82,8 @@ struct State {
     bugs: Bugs,
     /// The revision of each lagging member, and the number of accesses after which it catches up.
     lagging: BTreeMap<u64, (u64, u32)>,
-    /// Whether a single thread makes all calls. Then a call must not wait for events, because nothing would produce
-    /// them.
+    /// Whether a single thread makes all calls. Then a call must not wait for events, because no other thread would
+    /// produce events.
     is_alone: bool,
     late: Vec<(u32, Txn)>,
     /// Whether the model refuses transactions that Kubernetes does not make, as kine does.

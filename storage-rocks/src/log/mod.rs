@@ -46,12 +46,12 @@ pub struct RocksLog {
 pub enum Durability {
     /// The events are on the disk: acknowledged events survive a power cut.
     Synced,
-    /// The operating system has received the events. This is enough for a folder that is removed with its process.
+    /// The operating system has received the events. That is enough for a folder that is removed when its process ends.
     Unsynced,
 }
 
 impl RocksLog {
-    /// Opens the log in `folder`, and makes the folder and the log if they do not exist.
+    /// Opens the log in `folder`, and makes the folder and the log first if they do not exist.
     pub fn open(folder: &Path) -> Result<RocksLog, FolderFault> {
         RocksLog::open_with(folder, Durability::Synced, Reserve::AsItIs)
     }

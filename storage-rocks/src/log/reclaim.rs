@@ -35,8 +35,8 @@ pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
         log.with(flush)?;
         log.room().wake_waiters();
     }
-    // Rewritten events stay in the newest level until the old tables are dropped. A compaction before that could move
-    // these events into a table that is then dropped.
+    // Rewritten events stay in the newest level until the old tables are dropped. A compaction that runs before the old
+    // tables are dropped could move these events into a table that is dropped later.
     log.let_compact(false)?;
     if log.failed_in_background() {
         log.recover()?;
@@ -97,7 +97,7 @@ fn range_with(db: &DB, from: &[u8], end: &[u8], most: u64) -> Result<(Vec<u8>, u
     Ok((if whole.is_some() { range.end } else { last }, bytes))
 }
 
-/// Waits until no table is being compacted. Returns false if this takes too long.
+/// Waits until no table is being compacted. Returns false if compactions still run after `WAITS` waits.
 fn becomes_still(log: &RocksLog) -> bool {
     for _ in 0..WAITS {
         if is_still(log) {

@@ -12,8 +12,8 @@ use std::io::Write as _;
 
 /// The maximum number of bytes of a tag whose links are rewritten.
 const TAG_BYTES_MAX: usize = 64 << 10;
-/// The number of bytes of a compressed page that are decompressed at a time. They may expand to a thousand times as
-/// many bytes.
+/// The number of bytes of a compressed page that are decompressed at a time. The decompressed bytes may be a thousand
+/// times as many.
 const COMPRESSED_BYTES: usize = 512;
 /// Attributes that are links, each with the elements that have it.
 const LINKS: &[(&str, &[&str])] = &[
@@ -48,8 +48,8 @@ pub struct Way {
 }
 
 impl Way {
-    /// The link, rewritten so that it leads to the same place through this server; `None` if it is relative, leads to
-    /// another host, or already leads through this server.
+    /// The link, rewritten so that it leads to the same place through this server; `None` if the link is relative,
+    /// leads to another host, or already leads through this server.
     pub fn lead_back(&self, link: &str) -> Option<String> {
         // Without a scheme, this parser finds no authority in `//host/path`.
         let (scheme, rest) = match link.strip_prefix("//") {

@@ -1,5 +1,5 @@
 //! Answers of servers behind the API: a node's kubelet, a pod or a Service. The service has authorized the call and
-//! found the destination; this module connects to it.
+//! found the destination; this module connects to the destination.
 //!
 //! `logs` reads a container's log. `upgrade` joins the client's connection with a connection to a kubelet, and
 //! `translate` does so if the client and the kubelet speak different protocols. `relay` copies the bytes between the
@@ -130,7 +130,7 @@ struct Kept {
     _place: Arc<Share>,
 }
 
-/// Returns the same answer, which owns `kept` until its body has ended or is dropped.
+/// Returns the response with a body that owns `kept` until its body has ended or is dropped.
 fn keeping(response: Response, kept: Kept) -> Response {
     let (parts, body) = response.into_parts();
     let pieces = body.into_data_stream().inspect(move |_| {

@@ -25,7 +25,7 @@ impl<S> Paced<S> {
 /// The speed limit of one direction of a connection.
 struct Pace {
     bytes_a_second: u64,
-    /// The time at which all bytes so far would have passed at exactly this rate.
+    /// The time at which all bytes that have passed would have passed at exactly the permitted rate.
     due: Instant,
     sleep: Pin<Box<Sleep>>,
 }

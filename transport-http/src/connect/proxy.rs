@@ -122,7 +122,7 @@ fn goal<'a>(
     }
 }
 
-/// Splits a path after `proxy`; both parts stay as the client wrote them.
+/// Splits a path after `proxy` into two parts, which stay as the client wrote them.
 fn cut(path: &str, is_cluster: bool) -> (&str, &str) {
     // The path is `/api/v1/nodes/NAME/proxy`, or has `namespaces/NAME` before the resource.
     let names = if is_cluster { 5 } else { 7 };

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use tokio::task::{AbortHandle, JoinHandle};
 
-/// A task stops making a body after this many bytes, and sends them to the connection.
+/// A task stops making a body after this many bytes, and sends these bytes to the connection.
 const MADE_BYTES: usize = 64 << 10;
 
 /// Whether a body is so short that it is made in the connection's task.

@@ -36,13 +36,13 @@ use wakes::{Cause, Wakes};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// The bytes that a client may send of one body before they are read.
+/// The maximum number of bytes of one body that a client may send before the request's code reads them.
 const STREAM_WINDOW: u32 = 256 << 10;
-/// The bytes that a client may send of all bodies together before they are read.
+/// The maximum number of bytes of all bodies together that a client may send before the requests' code reads them.
 const CONNECTION_WINDOW: u32 = 1 << 20;
 /// If the output has this many bytes, nothing is read and no body is polled.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
-/// The maximum number of requests that are read before they are answered.
+/// The maximum number of requests that are read before the connection begins to answer them.
 const ARRIVALS_MAX: usize = 64;
 /// The maximum number of pieces of the output that are written by one system call.
 const SLICES: usize = 16;
@@ -273,7 +273,8 @@ where
                 Deadline::Farewell if self.http.streams() == 0 => {
                     return late("the client did not end the connection");
                 }
-                // Requests are still being answered, and the client can end the connection only after them.
+                // Requests are still being answered, and the client can end the connection only after it has received
+                // the responses.
                 Deadline::Farewell => self.deadlines.set(Deadline::Farewell, now + self.bounds.unread),
                 Deadline::Taken => return late("the client did not read its answer in time"),
                 Deadline::Read => self.let_unread_go(now),

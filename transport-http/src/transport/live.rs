@@ -130,7 +130,8 @@ impl Live {
         found && self.end(name)
     }
 
-    /// Ends a fork and all forks made of it. Their watches end, and their paths no longer exist.
+    /// Ends a fork and all forks that were made of this fork. The watches of these forks end, and their paths no longer
+    /// exist.
     fn end(&self, name: &str) -> bool {
         let is_gone = |key: &Arc<str>, fork: &Fork| &**key == name || fork.is_below(name);
         let ended: Vec<(Arc<str>, Arc<Fork>)> = self.lock().extract_if(.., |key, fork| is_gone(key, fork)).collect();
