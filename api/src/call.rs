@@ -1,4 +1,4 @@
-//! A request to the server with its user and its moment. The form is the same for every transport.
+//! A request to the server with its user and its moment. Every transport makes requests of this form.
 
 use holdfast_audit::Deadline;
 use holdfast_core::Refusal;
@@ -12,14 +12,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One request to the service.
+/// One request that a user or the server itself makes to the service.
 #[derive(Debug)]
 pub struct Call {
     /// The user that the transport has authenticated.
     pub user: Arc<User>,
     /// The user to impersonate, if any. The service decides whether that is allowed.
     pub acting_as: Option<ActingAs>,
-    /// The caller's id of the request; if it is `None`, the service makes an id.
+    /// The id that the caller gave the request; if there is none, the service makes an id.
     pub id: Option<RequestId>,
     /// The moment of a view of the whole cluster; `None` for the present.
     pub at: Option<String>,
@@ -29,51 +29,51 @@ pub struct Call {
     pub flaw: Option<Refusal>,
     /// The origin of the request, if the service writes an audit trail.
     pub source: Option<Box<Source>>,
-    /// The warnings and audit annotations of authentication.
+    /// The warnings for the client and the audit annotations that authentication has produced.
     pub told: Told,
-    /// Whether the server itself makes the request. The server's requests are not limited, because its plans have
-    /// limits of their own.
+    /// Whether the server itself makes the request. The number of such requests in progress is not limited here,
+    /// because the plans of the server's work limit how many requests they contain.
     pub own: bool,
 }
 
-/// The origin of a request, for audit.
+/// The origin of a request, which audit events record.
 #[derive(Debug, Clone)]
 pub struct Source {
     pub received: Timestamp,
-    /// Path and query as sent.
+    /// The path and the query of the request, as the client sent them.
     pub uri: String,
     /// The client's address, and the addresses of the proxies between client and server.
     pub addresses: Vec<IpAddr>,
     pub agent: String,
-    /// The time that authentication took.
+    /// The time that the authentication of the request took.
     pub authentication: Duration,
     /// The time at which the request is ended, if its duration is limited.
     pub deadline: Option<Deadline>,
 }
 
-/// The subject of a call.
+/// The objects or the path that a call is about.
 #[derive(Debug)]
 pub enum CallSubject {
     /// Objects of the kind that a path names. The service looks the kind up.
     Named(Box<ResourceRequest>),
-    /// Objects of a kind that the caller has already found.
+    /// Objects of a kind. The caller has already found the kind and made the request.
     Found(Box<Request>),
     /// Objects that another API server serves. This server authorizes the request, and the transport forwards it.
     Elsewhere { verb: &'static str, path: Arc<ResourcePath> },
-    /// A path that is not a resource. If the call is granted, the transport answers it.
+    /// A path that names no resource, such as `/version`. If the call is granted, the transport answers it.
     Path { verb: &'static str, path: String },
-    /// The whole log, and forks of it. If the call is granted, the transport answers it.
+    /// The whole log, or forks of the log. If the call is granted, the transport answers it.
     Everything { verb: &'static str, path: String },
 }
 
-/// Objects by the path of their resource.
+/// A request for the objects that the path of a resource names.
 #[derive(Debug)]
 pub struct ResourceRequest {
     pub verb: Verb,
     pub path: Arc<ResourcePath>,
     pub options: Options,
     pub body: Body,
-    /// The moment of this read, if a parameter names one.
+    /// The moment at which the objects are read, if the query parameter `at` names one.
     pub at: Option<String>,
 }
 
@@ -104,7 +104,7 @@ pub struct ResourcePath {
     pub resource: String,
     pub name: String,
     pub subresource: String,
-    /// The path after the subresource.
+    /// The part of the path after the subresource.
     pub rest: String,
 }
 
@@ -113,7 +113,7 @@ pub struct ResourcePath {
 pub struct RequestId(String);
 
 impl RequestId {
-    /// The maximum length of an id, as in Kubernetes.
+    /// The maximum length of an id in bytes, as in Kubernetes.
     const BYTES_MAX: usize = 64;
 
     /// An id that the client sent; `None` if it is empty, too long, or contains characters that ids may not contain.
@@ -123,7 +123,7 @@ impl RequestId {
         fits.then(|| RequestId(text.to_owned()))
     }
 
-    /// An id that the server makes.
+    /// The id of a request for which the client sent no id, made from a new UID.
     pub(crate) fn made(uid: String) -> RequestId {
         RequestId(uid)
     }

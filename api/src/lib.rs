@@ -1,12 +1,12 @@
-//! The service between transports and the engine. Every request passes it.
+//! The service between transports and the engine. Every request passes the service.
 //!
 //! A transport converts a request into a [`Call`] by a user that it has authenticated, passes it to [`Service::call`],
 //! and renders the [`Reply`]. A caller in the same process makes the call itself, without parsing or rendering. In both
 //! cases the call passes the same layers, which have one file each; [`layers::all`](layers) lists them in order.
 //!
-//! This crate does not use HTTP, so replies and refusals are data. The transport converts them to codes and `Status`
-//! documents for its answers. Through [`Statuses`], the service uses the same conversion for metrics and audit events.
-//! The server's own work is in [`housekeeping`]; the requests of this work pass the same layers.
+//! This crate does not use HTTP, so replies and refusals are data. For its answers, the transport converts replies and
+//! refusals to codes and `Status` documents. Through [`Statuses`], the service uses the same conversion for metrics and
+//! audit events. The server's own work is in [`housekeeping`]; the requests of this work pass the same layers.
 
 mod authorities;
 mod call;

@@ -72,7 +72,8 @@ fn check(path: &ResourcePath, kind: &Kind, version: usize, verb: Verb) -> Result
     if !path.subresource.is_empty() {
         let is_known = kind.subresource(version, &path.subresource).is_some();
         if !is_known && kind.custom.is_some() {
-            // Kubernetes accepts a path to any object of a custom kind here, and checks the subresource later.
+            // Kubernetes accepts such a path for a custom kind, and answers later that the subresource was not found,
+            // so the refusal is NotFound and not NoSuchPath.
             return Err(Refusal::NotFound(Subject::new(&kind.versions[version].group, &kind.resource, &path.name)));
         }
         if path.name.is_empty() {

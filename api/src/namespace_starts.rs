@@ -8,7 +8,7 @@ use holdfast_value::Value;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-/// The maximum number of namespaces whose first version is cached.
+/// The maximum number of namespaces for which the version of their creation is cached.
 const KEPT_MAX: usize = 4096;
 
 /// The version at which each namespace was created, by the namespace's UID.
@@ -47,7 +47,7 @@ impl NamespaceStarts {
     }
 }
 
-/// The events with this UID are the last events of the key, so a binary search finds the first of them.
+/// The events with this UID are the last events of the key, so a binary search finds the first event with this UID.
 fn first_with_uid(log: &dyn LogRead, storage: &str, key: &str, uid: &str) -> Result<Offset, Fault> {
     let versions = log.versions(storage, key)?;
     let (mut low, mut high) = (0, versions.len());

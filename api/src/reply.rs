@@ -16,10 +16,10 @@ use holdfast_engine::{Charge, Watch};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A reply with the parts that every reply has.
+/// The reply to one call, with the data that accompany every reply.
 pub struct Answer {
     pub reply: Result<Reply, Refusal>,
-    /// Warnings for the client. They are sent even with a refusal.
+    /// The warnings for the client, which are sent even with a refusal.
     pub warnings: Vec<String>,
     /// The id of the request.
     pub id: RequestId,
@@ -37,12 +37,12 @@ pub enum Reply {
     Watch(Box<Watched>),
     /// The result of a dry run: an object that was not stored, in the form in which it would be stored.
     Draft(Box<Draft>),
-    /// A document that is returned unchanged.
+    /// A document that the transport sends unchanged.
     Document {
         document: Document,
         created: bool,
     },
-    /// Success without an object to show.
+    /// The call succeeded, and there is no object to show.
     Success {
         created: bool,
     },
@@ -53,22 +53,23 @@ pub enum Reply {
     },
     /// The call is allowed, and the transport answers it.
     Granted(Granted),
-    /// The call is allowed. The transport connects to a server behind the API, which answers it.
+    /// The call is allowed. The transport connects to a server behind the API, such as a kubelet, and that server
+    /// answers the call.
     Connect(Box<Connecting>),
 }
 
-/// A connection to a server behind the API.
+/// A call that a server behind the API answers, and the destination to which the transport connects.
 pub struct Connecting {
     /// The user on whose behalf the call is made.
     pub user: Arc<User>,
     pub destination: Destination,
     /// The subresource: `log`, `exec`, `proxy` and so on.
     pub part: String,
-    /// The path after `proxy`.
+    /// The part of the path after `proxy`.
     pub rest: String,
-    /// The resource in the path.
+    /// The resource that the path names.
     pub resource: String,
-    /// The name in the path.
+    /// The object's name that the path names.
     pub name: String,
     pub is_namespaced: bool,
     pub options: ConnectOptions,
@@ -98,7 +99,7 @@ pub struct Listed {
     pub kind: Arc<Kind>,
     pub version: usize,
     pub page: Page,
-    /// The sealed token; empty on the last page.
+    /// The sealed continue token with which the client asks for the next page; empty on the last page.
     pub continue_token: String,
     /// The namespace of the reply; empty for cluster-scoped objects and for lists of all namespaces.
     pub namespace: String,
@@ -114,7 +115,7 @@ pub struct Watched {
     pub timeout: Duration,
     pub bookmarks: bool,
     pub mark_initial_end: bool,
-    /// The error that ends a watch which cannot begin.
+    /// The refusal that ends the watch at once; `None` if the watch can begin.
     pub flaw: Option<Refusal>,
     /// The audit trail, which ends with the watch.
     pub trail: Option<Box<Trail>>,

@@ -13,11 +13,11 @@ use holdfast_core::state::State;
 use holdfast_engine::{Engine, Reader, View, Wanted};
 use std::sync::Arc;
 
-/// The state that a call reads.
+/// The state that a call reads: the present, or a moment of the past.
 #[derive(Clone)]
 pub enum Scene {
     Present(Arc<State>),
-    /// A moment of the past. The whole call is about it.
+    /// A moment of the past. The whole call is about this moment.
     Past(View),
     /// A moment of the past, which a parameter of a single read names. The rest of the call is about the present.
     Read(Arc<State>, View),
@@ -32,7 +32,7 @@ impl Scene {
         }
     }
 
-    /// The same moment in another log, for a kind whose objects are in that log.
+    /// The scene of this moment in another log, for a kind whose objects are in that log.
     pub(crate) async fn in_part(
         self,
         main: &Arc<Engine>,
@@ -85,7 +85,7 @@ impl Scene {
         matches!(self, Scene::Past(_))
     }
 
-    /// Whether the kinds of the scene are the current kinds.
+    /// Whether the scene has the current kinds, which may differ from the kinds of a moment of the past.
     pub fn has_kinds_of_now(&self) -> bool {
         match self {
             Scene::Past(view) => view.has_kinds_of_now(),
@@ -122,7 +122,7 @@ impl Scene {
         }
     }
 
-    /// Refuses a write in a view of the past.
+    /// Refuses a write if the call is about a view of the past.
     pub(crate) fn writable(&self, engine: &Engine) -> Result<(), Refusal> {
         let Scene::Past(view) = self else { return Ok(()) };
         Err(Refusal::Forbidden {
@@ -131,7 +131,7 @@ impl Scene {
         })
     }
 
-    /// The version that a get requests.
+    /// Returns how new the object must be that a get requests, by its version options.
     pub(crate) fn freshness(request: &Request) -> Result<Freshness, Refusal> {
         let options = &request.options;
         let version = match options.resource_version.as_deref() {
@@ -160,7 +160,7 @@ impl Scene {
         }
     }
 
-    /// The view that a read uses. If the read waits for a version, call this afterwards.
+    /// The view that a read uses. If the read waits for a version, call this function after the wait.
     pub(crate) async fn read(
         &self,
         engine: &Arc<Engine>,
@@ -190,7 +190,7 @@ impl Scene {
     }
 }
 
-/// The cluster at a moment, for a reader.
+/// The view of the cluster at a moment, read on behalf of `reader`.
 async fn view_at(engine: &Arc<Engine>, moment: &str, reader: &Reader) -> Result<View, Refusal> {
     engine.past_for(engine.moment_for(moment, reader).await?, reader).await
 }

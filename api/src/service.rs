@@ -38,7 +38,7 @@ pub struct Service {
     authorities: Option<Arc<dyn Authorities>>,
     constrained_impersonation: bool,
     upgrades_need_create: bool,
-    /// The version up to which the rules of aggregated roles were written.
+    /// This server has written the rules of aggregated roles according to all events up to this version.
     gathered: AtomicU64,
     components: OnceLock<&'static [&'static str]>,
 }
@@ -49,9 +49,9 @@ pub struct Options {
     /// The maximum time that a request waits for its turn under priority and fairness. With `None`, requests over the
     /// limits are refused instead.
     pub fairness: Option<Duration>,
-    /// Verifies tokens for reviews.
+    /// Verifies the tokens in TokenReviews.
     pub tokens: Arc<dyn Tokens>,
-    /// Records requests; `None` if they are not audited.
+    /// Writes audit events of requests; `None` if requests are not audited.
     pub auditor: Option<Arc<Auditor>>,
     /// The minimum duration of a watch whose client names no duration. Such a watch lasts up to twice as long.
     pub watch_min: Duration,
@@ -61,9 +61,10 @@ pub struct Options {
     pub authorities: Option<Arc<dyn Authorities>>,
     /// Whether constrained impersonation is enabled, that is, verbs that allow impersonation only for some requests.
     pub constrained_impersonation: bool,
-    /// Whether a GET to a pod's `exec`, `attach` or `portforward` also requires permission to create.
+    /// Whether a GET to a pod's `exec`, `attach` or `portforward` also requires permission for the verb `create` on the
+    /// subresource.
     pub upgrades_need_create: bool,
-    /// The codes and `Status` documents of the transport.
+    /// The functions with which the transport makes status codes and `Status` documents.
     pub statuses: Statuses,
 }
 
@@ -71,10 +72,10 @@ pub struct Options {
 /// this time, so that clients do not all reconnect at once.
 pub const WATCH_MIN: Duration = Duration::from_secs(1800);
 
-/// Metrics as text, without the final line.
+/// Returns metrics in Prometheus' text format, without the final line `# EOF`.
 pub type Meter = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// The maximum numbers of requests in progress; zero for no limit. Watches do not count.
+/// The maximum numbers of requests in progress; zero for no limit. Watches do not count as requests in progress.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
     pub reading_max: u32,
@@ -155,7 +156,7 @@ impl Service {
         })
     }
 
-    /// The version up to which the rules of aggregated roles were written.
+    /// This server has written the rules of aggregated roles according to all events up to this version.
     pub(crate) fn gathered(&self) -> Offset {
         Offset(self.gathered.load(Ordering::Relaxed))
     }
@@ -220,7 +221,7 @@ impl Service {
 
     /// Sets the control plane components that run in this process, for ComponentStatuses.
     pub fn note_components(&self, names: &'static [&'static str]) {
-        // Only the first call has an effect.
+        // If the names were already set, this call has no effect.
         let _ = self.components.set(names);
     }
 
@@ -229,7 +230,7 @@ impl Service {
         self.components.get().copied().unwrap_or_default()
     }
 
-    /// The codes and `Status` documents of the transport.
+    /// The functions with which the transport makes status codes and `Status` documents.
     fn statuses(&self) -> Statuses {
         self.metrics.statuses
     }
@@ -283,7 +284,7 @@ impl Service {
         &self.metrics
     }
 
-    /// Priority and fairness, if requests wait for their turn.
+    /// Priority and fairness; `None` if requests over the limits are refused instead of waiting for their turn.
     pub fn fairness(&self) -> Option<&Arc<Fairness>> {
         self.flow.fairness()
     }
@@ -299,7 +300,7 @@ impl Service {
         self.metrics.with_registry(put);
     }
 
-    /// All metrics as text.
+    /// All metrics of the server in Prometheus' text format.
     pub async fn metrics(&self) -> String {
         let (reading, mutating) = self.flow.in_progress();
         let log = self.engine.log().clone();
@@ -345,7 +346,7 @@ impl Service {
         self.metrics.watches()
     }
 
-    /// Counts a watch until the result is dropped.
+    /// Counts a watch as in progress until the returned value is dropped.
     pub fn watching(&self) -> Watching {
         self.metrics.watching()
     }
@@ -360,13 +361,13 @@ impl Service {
         self.engine.prepare(kind, version, std::slice::from_ref(entry)).await
     }
 
-    /// A new id, for a request that has none.
+    /// Makes an id for a request that has none.
     pub fn new_id(&self) -> RequestId {
         RequestId::made(self.engine.stamp().uid(u64::MAX))
     }
 }
 
-/// The memory that reads use, as metrics.
+/// The metrics of the memory that reads use, as text.
 fn read_memory(told: ReadMemory) -> String {
     let rows = [
         ("bytes", "gauge", "", "Memory that reads hold", told.bytes),

@@ -1,4 +1,4 @@
-//! Places for requests in progress. Each user may hold a fair share of them. Places are counted without a lock.
+//! Places for requests in progress. Each user may hold a fair share of the places. Places are counted without a lock.
 //!
 //! While less than half of the places are taken, every request gets a place. When more places are taken, a user may
 //! hold no more than an equal share of all places, so that one user's requests cannot take all places. Users are
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const SLOTS: usize = 1024;
 
-/// A number of places. Clones share the places.
+/// A number of places for requests in progress. Clones share the places.
 #[derive(Clone)]
 pub struct Shares {
     inner: Arc<Inner>,
@@ -25,7 +25,7 @@ struct Inner {
     /// The number of slots whose users hold at least one place.
     active: AtomicU64,
     slots: Box<[AtomicU64]>,
-    /// The secret seed of the hash.
+    /// The secret seed of the hash that chooses a user's slot.
     seed: u64,
 }
 
@@ -72,7 +72,7 @@ impl Inner {
     }
 
     fn take(&self, slot: usize, count: u64) -> bool {
-        // A user without places does not count as active.
+        // If no places are requested, nothing is counted, because a user without places does not count as active.
         if count == 0 {
             return true;
         }
@@ -102,7 +102,7 @@ impl Inner {
 }
 
 impl Share {
-    /// Takes more places. Returns false if the user can get no more; its other places stay.
+    /// Takes more places. Returns false if the user can get no more places; the user then keeps the places that it has.
     pub fn grow(&mut self, count: u64) -> bool {
         let grown = self.of.take(self.slot, count);
         if grown {

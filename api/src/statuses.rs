@@ -1,7 +1,7 @@
 //! The codes and `Status` documents that a transport makes from outcomes, for metrics and audit events.
 //!
-//! The service decides what an outcome is, and has no codes. The transport, which writes the answers, gives the service
-//! these functions in its [`Options`](crate::Options).
+//! The service decides what an outcome is, and knows no HTTP status codes. The transport, which writes the answers,
+//! gives the service these functions in its [`Options`](crate::Options).
 
 use crate::Reply;
 use holdfast_core::Refusal;
@@ -14,15 +14,16 @@ use std::fmt::{self, Display, Formatter};
 /// not counted.
 #[derive(Clone, Copy)]
 pub struct Statuses {
-    /// The code of an answer.
+    /// Returns the status code of an answer.
     pub code: fn(Result<&Reply, &Refusal>) -> AnswerCode,
-    /// The code in the metrics about calls of webhooks.
+    /// Returns the status code that metrics show for a call of a webhook.
     pub code_of_webhook: fn(End) -> AnswerCode,
-    /// The `Status` of a refusal.
+    /// Returns the `Status` document of a refusal.
     pub status: fn(&Refusal) -> Value,
 }
 
-/// The code that the transport gives an answer. The service only passes it on. The default, 0, means no answer.
+/// The status code that the transport gives an answer. The service only passes the code on to metrics and audit events.
+/// The default, 0, means no answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AnswerCode(pub u16);
 

@@ -1,4 +1,4 @@
-//! Verifies tokens for reviews made through the API. The transport's authentication implements the trait.
+//! Verifies tokens for reviews made through the API. The transport's authentication implements [`Tokens`].
 
 use futures_util::future::BoxFuture;
 use holdfast_core::admission::Told;
@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 /// Authenticates users by tokens.
 pub trait Tokens: Send + Sync + 'static {
-    /// The user of a token that is for one of these audiences, or for the server's own audiences if none is given. The
-    /// error is the reason why there is no user. `told` receives what the token's authenticator reports to the client
-    /// and to audit.
+    /// The user of a token that is valid for one of these audiences, or for one of the server's own audiences if none
+    /// is given. The error is the reason why there is no user. `told` receives what the token's authenticator reports
+    /// to the client and to audit.
     fn review<'a>(
         &'a self,
         state: &'a State,
@@ -20,7 +20,7 @@ pub trait Tokens: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Reviewed, String>>;
 }
 
-/// Verifies tokens that this server cannot verify itself.
+/// Verifies tokens that this server cannot verify itself, by asking another server.
 pub trait Elsewhere: Send + Sync + 'static {
     /// The user of a token; `None` if the token is unknown, and an error if the token could not be verified.
     fn review<'a>(&'a self, token: &'a str, audiences: &'a [String])
@@ -37,7 +37,7 @@ pub struct Reviewed {
     pub audiences: Vec<String>,
 }
 
-/// Rejects every token.
+/// An implementation of [`Tokens`] that rejects every token.
 pub struct NoTokens;
 
 impl Tokens for NoTokens {

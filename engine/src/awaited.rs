@@ -1,8 +1,8 @@
 //! Decisions that are or may be in the log, but whose events the log's tail has not shown yet.
 //!
-//! A log that numbers its events itself reports the offsets of a decision. Or the log gives no answer, so that the
-//! outcome is unknown. In both cases the client is answered only after the decision's events were folded into the
-//! state, and after all events that other servers appended before them. Readers of this server then see the outcome
+//! A log that numbers its events itself reports the offsets of a decision. If such a log gives no answer, the outcome
+//! of the decision is unknown. In both cases the client is answered only after the decision's events were folded into
+//! the state, and after all events that other servers appended before them. Readers of this server then see the outcome
 //! that the client got. A decision's events are recognized by the offsets that the log reported. Without offsets they
 //! are recognized by their time and their actor, which includes the id of the request.
 
@@ -22,7 +22,7 @@ struct Decided {
     command: Command,
     /// The offsets of the decision's events; `None` if the outcome of the write is unknown.
     at: Option<Vec<Offset>>,
-    /// The written objects. Each entry is `None` until the tail has shown its event.
+    /// The objects that the decision writes. Each of them is `None` until the tail has shown its event.
     entries: Vec<Option<Arc<Entry>>>,
 }
 
@@ -36,7 +36,7 @@ impl Awaited {
         self.push(command, Some(at));
     }
 
-    /// Adds a decision that may be in the log.
+    /// Adds a decision that may be in the log, because the log gave no answer about it.
     pub fn unsure(&mut self, command: Command) {
         self.push(command, None);
     }
@@ -46,8 +46,8 @@ impl Awaited {
         self.decisions.push(Decided { command, at, entries });
     }
 
-    /// The index of the decision that an event belongs to, the index of the write, and its change; `None` for an event
-    /// of another server.
+    /// The index of the decision that an event belongs to, the index of the write in the decision, and the change of
+    /// the write; `None` for an event of another server.
     pub fn own(&mut self, state: &State, record: &Record) -> Option<(usize, usize, Change)> {
         let (place, nth) = self
             .decisions
@@ -63,8 +63,8 @@ impl Awaited {
         Some((place, nth, change))
     }
 
-    /// The caller has folded and published the events of these writes. Answers the decisions whose events are now
-    /// complete.
+    /// Called after the caller has folded and published the events of these writes. Answers the decisions whose events
+    /// are now complete.
     pub fn shown(&mut self, shown: Vec<(usize, usize, Arc<Entry>)>) {
         for (place, nth, entry) in shown {
             self.decisions[place].entries[nth] = Some(entry);
@@ -95,7 +95,7 @@ impl Decided {
         self.entries.iter().all(Option::is_some)
     }
 
-    /// The index of the write that an event belongs to.
+    /// The index, in this decision, of the write that an event belongs to.
     fn nth(&self, state: &State, record: &Record) -> Option<usize> {
         let writes = &self.command.writes;
         match &self.at {
@@ -103,7 +103,7 @@ impl Decided {
                 let is_at = |(write, at): (&Write, &Offset)| *at == record.offset() && is_of(state, write, record);
                 writes.iter().zip(at).position(is_at)
             }
-            // A decision writes each object once, so object and operation identify the write.
+            // A decision writes each object once, so the object and the operation identify the write.
             None if self.is_marked(record) => writes.iter().position(|write| is_of(state, write, record)),
             None => None,
         }

@@ -8,7 +8,7 @@ use holdfast_core::state::Entry;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// A decision on its way into the log. It is valid as long as the versions that it expects are current.
+/// A decision on its way into the log. The decision is valid as long as the versions that it expects are current.
 pub struct Command {
     pub writes: Vec<Write>,
     pub expects: Vec<Expectation>,
@@ -17,7 +17,7 @@ pub struct Command {
     pub answer: oneshot::Sender<Outcome>,
 }
 
-/// The outcome of a decision.
+/// The outcome of a decision: the written objects, or the reason why the decision is not in the log.
 pub type Outcome = Result<Vec<Arc<Entry>>, Rejection>;
 
 /// The reason why a decision is not in the log.
@@ -25,22 +25,22 @@ pub type Outcome = Result<Vec<Arc<Entry>>, Rejection>;
 pub enum Rejection {
     /// A version or claim that the decision required has changed. The request must be judged again.
     Stale(Contested),
-    /// The disk is full.
+    /// The disk is full, so nothing was written.
     Full(String),
     /// The log failed, and it is unknown whether the write is durable.
     Failed(String),
-    /// The log failed before. Writes are refused until the log works again.
+    /// The log failed at an earlier write. All writes are refused until the log works again.
     Poisoned(String),
 }
 
 /// The object, claim or kind for which a decision lost a race.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Contested {
-    /// The object has another version, or was created or deleted.
+    /// The object no longer has the version that the decision requires.
     Object { kind: KindId, key: Arc<str> },
-    /// Another object holds the claim.
+    /// Another object holds the claim that the decision makes.
     Claim(Arc<str>),
-    /// The kind was redefined or deleted.
+    /// The kind was redefined or deleted after the decision was judged.
     Kind(KindId),
 }
 
@@ -79,7 +79,7 @@ impl Command {
     }
 
     pub(crate) fn answer(self, outcome: Outcome) {
-        // The client may have disconnected.
+        // The client may have disconnected, so that nobody receives the outcome.
         let _ = self.answer.send(outcome);
     }
 }

@@ -12,19 +12,19 @@ const WINDOW_BYTES: u64 = 64 << 20;
 /// The bytes that each write counts in addition to its own bytes, so that a window has a bounded number of writes and
 /// namespaces.
 const WRITE_BYTES: u64 = 4096;
-/// The share of the recent bytes that a namespace may have while all of the room is left is 1/`MOST_PART`. The share
-/// falls with the room.
+/// While the disk has all of its room left, a namespace may have 1/`MOST_PART` of the recently written bytes. The
+/// permitted share falls with the room.
 const MOST_PART: u64 = 2;
 /// The namespaces of the cluster's own components. Their writes, and the writes of cluster-scoped objects, are refused
 /// only when all writes are refused. Names are compared as a whole, because a tenant may create a namespace with any
 /// other name.
 const OWN: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
 
-/// The bytes written recently, by namespace.
+/// The number of bytes that were written recently, by namespace.
 #[derive(Debug, Default)]
 pub struct Fill {
     now: Written,
-    /// The window before the present window.
+    /// The bytes that were written in the window before the present window.
     before: Written,
 }
 
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(refused(&fill, 999), ["a"]);
         assert_eq!(refused(&fill, 200), ["a", "b"]);
         assert_eq!(refused(&fill, 0), ["a", "b", "c"]);
-        // Two windows later, the earlier writes no longer count.
+        // These writes fill two windows, after which the writes before them no longer count as recent.
         for _ in 0..33 {
             fill.note("d", 4 << 20);
         }

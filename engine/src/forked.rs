@@ -15,14 +15,14 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 pub struct ForkedLog {
     base: Arc<dyn LogRead>,
-    /// The last event that both logs share.
+    /// The last event that this log shares with the other log.
     at: Offset,
-    /// The events after the fork.
+    /// The events that were written to this log after the fork began.
     own: VolatileLog,
-    /// Events up to the fork that were removed from this log.
+    /// The events of the other log, up to the beginning of the fork, that were removed from this log.
     forgotten: RwLock<Forgotten>,
     room: Room,
-    /// The log's unique name.
+    /// The unique name of this log.
     id: String,
     secret: [u8; 32],
     _held: Option<Held>,
@@ -81,7 +81,7 @@ impl Holds {
         Held { holds: self.clone(), at }
     }
 
-    /// The version up to which history may be removed, if it should be removed up to `wanted`.
+    /// The version up to which the log may remove its history, if retention wants to remove the history up to `wanted`.
     pub fn limit(&self, wanted: Offset) -> Offset {
         self.lock().first_key_value().map_or(wanted, |(held, _)| wanted.min(*held))
     }
@@ -142,12 +142,12 @@ impl ForkedLog {
         Ok(found)
     }
 
-    /// The shared events (the events up to the fork) that are no longer current at `through`, because an event up to
-    /// `through` has replaced or deleted their object. Events that were already removed are not included.
+    /// The shared events (the events up to the fork) that are no longer current at the version `through`, because an
+    /// event up to `through` has replaced or deleted their object. Events that were already removed are not included.
     fn replaced(&self, through: Offset) -> Result<Vec<Record>, Fault> {
         let begin = self.oldest()?;
         let mut replaced = Vec::new();
-        // A deletion that the last call left as the log's first event is removed now.
+        // The last call left a deletion as the log's first event. This call removes that deletion.
         self.each(Offset(begin.0.saturating_sub(1)), &mut |record| {
             if record.offset() > through {
                 return ControlFlow::Break(());
@@ -251,7 +251,7 @@ impl LogRead for ForkedLog {
         Ok(self.base.oldest()?.min(self.at).max(self.forgotten().oldest))
     }
 
-    /// The size of the events that the fork itself stores.
+    /// The size of the events that this log itself stores, without the events of the other log.
     fn size(&self) -> Result<Size, Fault> {
         let (mut size, forgotten) = (self.own.size()?, self.forgotten());
         size.let_go_events += forgotten.events.len() as u64;
@@ -283,7 +283,7 @@ fn before<'a>(
     ControlFlow::Continue(())
 }
 
-/// `ControlFlow::and_then` is not stable.
+/// Provides `and_then` for `ControlFlow`, because the method of the standard library is not stable.
 trait Then {
     fn and_then(self, next: impl FnOnce() -> ControlFlow<()>) -> ControlFlow<()>;
 }
@@ -344,7 +344,7 @@ mod tests {
 
     const KEYS: [&str; 7] = ["a/1", "a/2", "a/3", "b/1", "b/2", "c", "d/9"];
 
-    /// Generates events that follow one another; `draw` determines the object and the operation.
+    /// Generates the event that follows the last event of `log`; `draw` determines the object and the operation.
     fn record(log: &dyn LogRead, draw: u64) -> Record {
         let (resource, key) = (["pods", "nodes"][(draw % 2) as usize], KEYS[(draw / 2 % 7) as usize]);
         let offset = log.last().expect("the last").next();
@@ -402,7 +402,7 @@ mod tests {
             }
             let forked = fork(base.clone(), Offset(at));
             for draw in 0..70 {
-                // The base log gets further events, which the fork does not have.
+                // The base log gets events after the fork began. The fork must not have them.
                 base.append(&[record(base.as_ref(), draw * 5 + 1)]).expect("written");
                 let next = [record(&twin, draw * draw * 7 + draw)];
                 forked.append(&next).expect("written");
@@ -485,7 +485,7 @@ mod tests {
     }
 }
 
-/// A fork of a log without events. Its content ends with the process.
+/// A fork of a log without events. The content of the fork ends with the process.
 #[cfg(test)]
 impl crate::log::suite::Backend for ForkedLog {
     fn fresh() -> Self {

@@ -1,9 +1,9 @@
 //! Group commit, by which writes that arrive at the same time share one write to the disk.
 //!
 //! Making a batch durable costs about the same for one event as for many. So the writer waits a moment for requests
-//! that are on their way to it, that is, requests that have begun and have not yet waited for anything. If no request
-//! is on its way, the writer does not wait. A request that waits for something else, such as a webhook or the rest of a
-//! body, is no longer on its way.
+//! that are on their way to the writer, that is, requests that have begun and have not yet waited for anything. If no
+//! request is on its way, the writer does not wait. A request that waits for something else, such as a webhook or the
+//! rest of a body, is no longer on its way.
 
 use pin_project_lite::pin_project;
 use std::future::Future;
@@ -14,14 +14,15 @@ use std::task::{Context, Poll};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// The longest wait of the writer. A disk takes at least this long to make a batch durable.
+/// The maximum time that the writer waits for requests on their way. A disk takes at least this long to make a batch
+/// durable.
 pub const PATIENCE: Duration = Duration::from_micros(500);
 
 /// Counts the requests on their way to the writer.
 #[derive(Debug, Default)]
 pub struct Gathering {
     coming: AtomicUsize,
-    /// Whether the writer waits for requests on their way.
+    /// Whether the writer waits at this moment for requests on their way.
     waits: AtomicBool,
     writer: OnceLock<Thread>,
 }
@@ -49,7 +50,7 @@ impl Gathering {
         }
     }
 
-    /// Whether the writer waits at this moment.
+    /// Whether the writer waits at this moment for requests on their way.
     pub fn is_waiting(&self) -> bool {
         self.waits.load(Ordering::SeqCst)
     }

@@ -1,5 +1,5 @@
-//! Large requests are judged on threads of their own, not on the workers. Only a few are judged at the same time, and
-//! users take turns.
+//! Large requests are judged on threads of their own, not on the workers. Only a few large requests are judged at the
+//! same time, and users take turns.
 //!
 //! Judging takes time in proportion to the request's body and to the object that it changes. A small request is judged
 //! on the worker that received it. A large request would occupy the worker for long, so it waits here for its user's
@@ -157,7 +157,8 @@ mod tests {
         let (gone, late, next) = (asks(&large, "b"), asks(&large, "c"), asks(&large, "d"));
         drop(gone);
         drop(first);
-        // The late request has the place, and is dropped without using it.
+        // The late request has the place, and is dropped before it uses the place. The next request must then get the
+        // place.
         drop(late);
         assert!(next.now_or_never().flatten().is_some());
     }

@@ -4,12 +4,12 @@ use holdfast_core::admission::call::Bucket;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Buckets count in thousandths of a token.
+/// The number that counts as one token: buckets count in thousandths of a token.
 const TOKEN: u64 = 1000;
 
 #[derive(Default)]
 pub struct Limits {
-    /// For each limit, the buckets by key.
+    /// For each rate limit, its buckets by key.
     levels: Mutex<Vec<HashMap<String, Level>>>,
 }
 
@@ -34,11 +34,12 @@ impl Limits {
     }
 }
 
-/// Takes a token. Returns true if the bucket was empty.
+/// Takes a token from one bucket. Returns true if the bucket was empty.
 fn take_one(levels: &mut HashMap<String, Level>, bucket: &Bucket, now_ms: i64) -> bool {
     let full = u64::from(bucket.burst) * TOKEN;
     if levels.len() >= bucket.keys_max && !levels.contains_key(&bucket.key) {
-        // The key that was unused for the longest had the most time to refill its bucket, so removing it loses least.
+        // The bucket of the key that was unused for the longest time has refilled the most, so its removal changes the
+        // limit least.
         let oldest = levels.iter().min_by_key(|(_, level)| level.at_ms).map(|(key, _)| key.clone());
         oldest.map(|key| levels.remove(&key));
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// The number of bytes of objects that the reading thread sends to the decoding thread at once.
 const TOGETHER_BYTES: usize = 1 << 20;
-/// The maximum number of these batches that wait for the decoding thread.
+/// The maximum number of batches of `TOGETHER_BYTES` that wait for the decoding thread.
 const AHEAD: usize = 4;
 
 /// The decoded records of a log, in the order in which they were read.
@@ -20,7 +20,7 @@ const AHEAD: usize = 4;
 struct Loaded {
     packer: Packer,
     changes: Vec<Change>,
-    /// Records of custom resources. They are decoded after the definitions, which may be read later.
+    /// Records of custom resources. They are decoded after the CustomResourceDefinitions, which may be read later.
     custom: Vec<Record>,
 }
 
@@ -28,7 +28,8 @@ impl Loaded {
     fn take_in(&mut self, registry: &Registry, record: Record) -> Result<(), Fault> {
         match Change::from_record(registry, &record) {
             Ok(change) => {
-                // Objects are packed one by one, so that the unpacked objects are never all in memory.
+                // Each object is packed as soon as it is decoded, so that the unpacked objects are never all in memory
+                // at once.
                 self.packer.pack(change.entry.body());
                 self.changes.push(change);
             }
@@ -69,7 +70,7 @@ fn read_all(log: &dyn LogRead, registry: &Registry) -> Result<Loaded, Fault> {
     })
 }
 
-/// Folds the current records of the log into a state.
+/// Folds the newest record of every object in the log into a state.
 pub fn load(log: &dyn LogRead, registry: Arc<Registry>) -> Result<State, Fault> {
     let Loaded { mut changes, mut custom, packer: _ } = read_all(log, &registry)?;
     changes.sort_unstable_by_key(|change| change.offset);

@@ -1,4 +1,5 @@
-//! A log in memory with planned faults and a second appender, for tests and as a simple model of the real logs.
+//! A log in memory, for tests and as a simple model of the real logs. A test can plan faults of the log and appends by
+//! another process.
 
 use crate::log::{Append, Fault, Lack, Log, LogRead, Proposal, Size, Wake};
 use holdfast_core::event::{Offset, Record};
@@ -17,7 +18,7 @@ type Secret = Arc<OnceLock<[u8; 32]>>;
 
 #[derive(Default)]
 struct Inner {
-    /// Durable records, encoded, in order.
+    /// The durable records in encoded form, in the order of their offsets.
     records: Vec<Vec<u8>>,
     /// The offsets of records that were removed.
     forgotten: BTreeSet<u64>,
@@ -29,7 +30,7 @@ struct Inner {
     recoveries_refused: usize,
     /// Whether the disk was full when the log broke.
     full: bool,
-    /// `Some` if there is room only for writes that make room. The value is true if a reserve for such writes exists.
+    /// `Some` if there is room only for writes that make room. The value is true if a reserve for these writes exists.
     short: Option<bool>,
     /// The `left` of [`Lack::Soon`], if the log reports that room is little.
     soon_short: Option<u64>,
@@ -39,7 +40,7 @@ struct Inner {
     first: Option<First>,
 }
 
-/// Makes the next records of the other process. They follow the last offset, which is the argument.
+/// Makes the next records of the other process. The argument is the last offset, which the records must follow.
 type First = Box<dyn FnOnce(Offset) -> Vec<Record> + Send>;
 
 /// A fault that the next append will have.
@@ -47,7 +48,7 @@ type First = Box<dyn FnOnce(Offset) -> Vec<Record> + Send>;
 pub enum Planned {
     /// Nothing of the batch becomes durable, and the writer gets the error that the disk is full.
     Full,
-    /// Nothing of the batch becomes durable.
+    /// Nothing of the batch becomes durable, and the writer gets an error.
     Lost,
     /// All of the batch becomes durable, but the writer gets an error.
     Unacknowledged,
@@ -71,7 +72,7 @@ impl MemoryLog {
         self.lock().short = Some(kept);
     }
 
-    /// Makes the log report [`Lack::Soon`] with this `left`.
+    /// Makes the log report [`Lack::Soon`] with this value of `left`.
     pub fn be_soon_short_of_room(&self, left: u64) {
         self.lock().soon_short = Some(left);
     }
@@ -87,7 +88,7 @@ impl MemoryLog {
         self.lock().broken
     }
 
-    /// A copy of the durable records, as after a crash.
+    /// A log with a copy of the durable records, as a server finds it after a crash.
     pub fn survivor(&self) -> MemoryLog {
         let inner = self.lock();
         let (records, forgotten) = (inner.records.clone(), inner.forgotten.clone());
@@ -117,7 +118,7 @@ impl MemoryLog {
 }
 
 impl Inner {
-    /// The indexes of the records that were not removed.
+    /// The indexes of the records after `after` that were not removed.
     fn kept(&self, after: Offset) -> impl Iterator<Item = usize> {
         (after.0 as usize..self.records.len()).filter(|index| !self.forgotten.contains(&(*index as u64 + 1)))
     }
@@ -239,7 +240,7 @@ impl Log for MemoryLog {
         let mut inner = self.lock();
         let through = through.min(Offset(inner.records.len() as u64));
         let begin = inner.oldest;
-        // A deletion that the last call left as the log's first event is removed now.
+        // The last call left a deletion as the log's first event. This call removes that deletion.
         let first = Offset(begin.0.saturating_sub(1));
         let passed: Vec<usize> = inner.kept(first).take_while(|index| (*index as u64) < through.0).collect();
         for index in passed {

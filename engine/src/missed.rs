@@ -12,20 +12,20 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// The maximum units of work in one read. Reading one event takes one unit.
+/// The maximum number of units of work in one read of the log. Reading one event takes one unit.
 const WORK_MAX: usize = 256;
-/// The number of bytes of objects after which a read ends.
+/// The maximum number of bytes of objects in one read. A read with more bytes ends.
 const BYTES_MAX: u64 = 256 << 10;
 /// The maximum number of events in one look-up of the log's index.
 const AHEAD_MAX: usize = 4096;
-/// The units of work that a look-up takes.
+/// The number of units of work that a look-up in the log's index takes.
 const LOOK_UP_WORK: usize = 64;
 /// A watcher that is at most this many events behind makes short reads, which do not wait for long reads.
 pub const NEAR: u64 = 1024;
-/// The memory of an event without its object, in bytes.
+/// The number of bytes of memory that an event takes in addition to its object.
 const EVENT_BYTES: u64 = 1 << 10;
 
-/// The events of a gap, in the form that a watcher of the selection gets.
+/// The events that one read found for a watcher, in the form that a watcher of the selection gets.
 pub struct Missed {
     pub deliveries: Vec<Delivery>,
     /// No other event up to this offset concerns the watcher.
@@ -35,15 +35,15 @@ pub struct Missed {
     pub charge: Charge,
 }
 
-/// Offsets that were looked up but not read yet.
+/// The offsets of events that were looked up in the log's index, but not read yet.
 #[derive(Debug, Default)]
 pub struct Ahead {
     offsets: VecDeque<Offset>,
-    /// All offsets up to this offset were looked up.
+    /// All events up to this offset were looked up.
     through: Offset,
 }
 
-/// A read in progress.
+/// The future of a read of missed events.
 pub type Reading = Pin<Box<dyn Future<Output = Result<Missed, Fault>> + Send>>;
 
 /// A request for the next events after `began`, up to `until`.
@@ -57,17 +57,17 @@ pub struct Ask {
     pub ahead: Ahead,
 }
 
-/// The result of one read.
+/// The result of one read of missed events.
 enum Read {
     Done(Missed),
-    /// There is no memory for the events. They must be read again when `bytes` are free.
+    /// There is no memory for the events. The events must be read again when `bytes` bytes of memory are free.
     Crowded {
         bytes: u64,
     },
 }
 
 impl Ask {
-    /// Starts the read on the threads for reads of the log.
+    /// Starts this read on the threads for reads of the log.
     pub fn begin(mut self, log: Arc<dyn LogRead>, reads: &Reads) -> Reading {
         let reads = reads.clone();
         Box::pin(async move {
@@ -117,7 +117,7 @@ impl Ask {
                 position = position.max(ahead.through);
             }
         }
-        // The check follows the read, because events may be removed during the read.
+        // This check follows the read, because events may be removed from the log during the read.
         let oldest = log.oldest()?;
         if self.began < oldest && !planted(Bug::ForgottenIgnored) {
             return Err(Fault::Forgotten { asked: self.began, oldest });
@@ -163,7 +163,7 @@ impl Ask {
             .map_err(|unknown| Fault::Unreadable { what: unknown.to_string() })
     }
 
-    /// The object before the event.
+    /// The object as it was before the event of `record`.
     fn previous(&self, log: &dyn LogRead, record: &Record) -> Result<Option<Arc<Entry>>, Fault> {
         if record.replaces == 0 {
             return Ok(None);

@@ -15,7 +15,7 @@ pub enum Unknown {
     Fault(#[from] Fault),
 }
 
-/// The log's version for a moment.
+/// Returns the version that the log had at a moment.
 pub fn resolve(log: &dyn LogRead, moment: Moment) -> Result<Offset, Unknown> {
     let (newest, oldest) = (log.last()?, log.oldest()?);
     let asked = match moment {

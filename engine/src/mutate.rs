@@ -36,12 +36,12 @@ const RACES_MAX: usize = 4;
 const REDEFINITIONS_MAX: usize = 8;
 /// The duration of a turn. During a turn no other request may write the contested objects and claims.
 const TURN: Duration = Duration::from_secs(1);
-/// The maximum number of objects and claims for which a request queues at the same time.
+/// The maximum number of objects and claims for which one request queues at the same time.
 const CONTESTED_MAX: usize = 16;
 /// The maximum number of objects in one conversion request to a webhook.
 const CONVERSIONS_MAX: usize = 500;
 
-/// The result of a mutation.
+/// The result of a mutation that was not refused.
 pub enum Reply {
     /// An object, to be shown in a version of its kind.
     Object {
@@ -94,7 +94,7 @@ struct Races {
     lapsed: bool,
 }
 
-/// The result of one attempt.
+/// The result of one attempt to judge a request and to commit its decision.
 enum Attempt {
     Done(Reply),
     Lost(Contested),
@@ -163,8 +163,8 @@ impl Engine {
                 tokio::select! {
                     biased;
                     ended = &mut attempt => break ended?,
-                    // The turn is over. The attempt continues and may succeed, but other requests no longer wait for
-                    // it.
+                    // The time of the turn is over. The attempt continues and may succeed, but other requests no longer
+                    // wait for it.
                     () = &mut over, if turn.is_some() => {
                         turn = None;
                         races.lapsed = true;
@@ -262,7 +262,7 @@ impl Engine {
         Ok(self.rehearsed(state, request, decision).await)
     }
 
-    /// The reply to a decision that is not committed.
+    /// Makes the reply to a decision that is not committed.
     async fn rehearsed(&self, state: &State, request: &Request, decision: Decision) -> Reply {
         let bytes = weight(state, request);
         self.by_size(&request.user.name, bytes, || rehearsed(state, request, decision)).await
@@ -364,8 +364,8 @@ impl Engine {
         Ok(reply(state, request, answer, &entries, warnings))
     }
 
-    /// Deletes the selected objects, each by an event of its own. It is no error if another request deletes a selected
-    /// object first. Returns the objects as they were when they were selected.
+    /// Deletes the selected objects, each by an event of its own. If another request deletes a selected object first,
+    /// the deletion does not fail. Returns the objects as they were when they were selected.
     pub async fn delete_collection(self: &Arc<Self>, request: &Request) -> Result<Collection, Refusal> {
         pipeline::validate_options_of_many(&request.options.delete, request.options.dry_run)?;
         self.catch_up().await?;
@@ -518,7 +518,8 @@ impl Races {
         Ok(())
     }
 
-    /// Queues a request that has not lost a race, because another request has a turn or waits for one.
+    /// Makes a request that has not lost a race queue for a turn, because another request has a turn on the contested
+    /// object or claim or waits for one.
     fn join(&mut self, contested: Contested) {
         self.lost = self.lost.max(RACES_MAX);
         self.note(contested);
@@ -526,7 +527,8 @@ impl Races {
 
     fn note(&mut self, contested: Contested) {
         if self.contested.len() >= CONTESTED_MAX {
-            // Older losses matter least, and one turn is enough to make progress.
+            // The set is full, so the earlier contested objects and claims are removed from it. The request may lose
+            // races for them again, and then queues for them again.
             self.contested.clear();
         }
         self.contested.insert(contested);
@@ -554,7 +556,7 @@ fn object(kind: KindId, key: &Arc<str>) -> Contested {
     Contested::Object { kind, key: key.clone() }
 }
 
-/// The conflict that another write changed the object.
+/// The refusal, a conflict, of a request whose object another write has changed.
 fn modified(kind: &Kind, request: &Request) -> Refusal {
     let group = &kind.versions[request.target.version].group;
     Refusal::modified(Subject::new(group, &kind.resource, request.name()))
@@ -564,7 +566,7 @@ fn first(converted: Vec<Document>) -> Result<Document, Refusal> {
     converted.into_iter().next().ok_or(Refusal::Internal(Internal::NothingConverted))
 }
 
-/// Checks the result of one deletion. An object that no longer exists counts as deleted.
+/// Checks the result of one deletion of a deletecollection. An object that no longer exists counts as deleted.
 fn check_deletion(deleted: Option<Result<Result<Reply, Refusal>, tokio::task::JoinError>>) -> Result<(), Refusal> {
     match deleted {
         Some(Ok(Err(Refusal::NotFound(_)))) | Some(Ok(Ok(_))) | None => Ok(()),
@@ -573,7 +575,7 @@ fn check_deletion(deleted: Option<Result<Result<Reply, Refusal>, tokio::task::Jo
     }
 }
 
-/// The reply to a decision that is not committed.
+/// Makes the reply to a decision that is not committed, on the calling thread.
 fn rehearsed(state: &State, request: &Request, decision: Decision) -> Reply {
     let entries: Vec<Arc<Entry>> = decision
         .writes

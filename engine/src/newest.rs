@@ -26,7 +26,7 @@ struct Waiting {
 /// The answer to a request. When the answer is dropped, it also answers the requests in `others`, even if its own
 /// request was cancelled.
 struct Answer {
-    /// The offset, or the reason why there is none.
+    /// The last offset of the log, or the reason why it could not be found.
     found: Result<Offset, String>,
     others: Vec<oneshot::Sender<Answer>>,
     next: Option<NextQuestion>,
@@ -82,7 +82,7 @@ impl Drop for NextQuestion {
     fn drop(&mut self) {
         let requests = {
             let mut waiting = self.newest.lock();
-            // Cancelled requests need no answer, so the log is not asked for them.
+            // Cancelled requests need no answer, so the log is not asked if only cancelled requests wait.
             waiting.requests.retain(|request| !request.is_closed());
             waiting.is_asking = !waiting.requests.is_empty();
             std::mem::take(&mut waiting.requests)
@@ -107,7 +107,7 @@ impl Question {
         while let Some(first) = requests.pop() {
             match first.send(Answer { found: found.clone(), others: requests, next }) {
                 Ok(()) => return,
-                // This request was cancelled.
+                // The request to which this answer was sent was cancelled, so the next request gets the answer.
                 Err(mut answer) => (requests, next) = (std::mem::take(&mut answer.others), answer.next.take()),
             }
         }
@@ -129,7 +129,7 @@ impl Drop for Answer {
         // A connection with several of these requests is woken once, and writes their responses together.
         wakes::together(|| {
             for other in self.others.drain(..) {
-                // The request may have been cancelled.
+                // The request may have been cancelled, and then the answer is dropped.
                 let _ = other.send(Answer { found: self.found.clone(), others: Vec::new(), next: None });
             }
         });
@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    /// Lets the other tasks run until they wait for an answer.
+    /// Lets the other tasks run until all of them wait for an answer.
     async fn rest() {
         for _ in 0..10 {
             tokio::task::yield_now().await;
@@ -192,7 +192,7 @@ mod tests {
                 assert_eq!(waits.await.expect("no panic"), expected);
             }
             assert!(log.take().is_empty(), "nobody waits any more");
-            // A question that is already in progress does not answer a later request.
+            // The answer to a question that is already in progress must not answer a later request.
             let later = ask();
             rest().await;
             log.take().remove(0)(Ok(Offset(8)));

@@ -27,10 +27,10 @@ use std::sync::Arc;
 
 /// The number of objects of a list that are looked up at a time.
 const PIECE: usize = 1024;
-/// The approximate overhead in bytes of an object in a state.
+/// The approximate number of bytes that an object takes in a state in addition to its own bytes.
 const PLACE_BYTES: usize = 256;
 
-/// The cluster at one version, for reads.
+/// The cluster at one version, as reads see it.
 #[derive(Clone)]
 pub struct View {
     /// The whole state; for a past version only the kinds.
@@ -55,12 +55,12 @@ impl View {
         View { state, past: None, named: false, reader: Reader::SERVER }
     }
 
-    /// The same view for another reader. Its reads use this reader's turns and memory.
+    /// This view for another reader: its reads use the turns and the memory of `reader`.
     pub fn read_by(self, reader: &Reader) -> View {
         View { reader: reader.clone(), ..self }
     }
 
-    /// The same view; `named` is true if the client named the version.
+    /// This view with `named`, which is true if the client named the version.
     pub(crate) fn named(self, named: bool) -> View {
         View { named, ..self }
     }
@@ -84,7 +84,7 @@ impl View {
         self.past.as_ref().is_none_or(|past| Arc::ptr_eq(&self.state.registry, &past.newest.registry))
     }
 
-    /// The object that the request's path names.
+    /// Returns the object that the request's path names, or the refusal that there is no such object.
     pub async fn find(&self, request: &Request) -> Result<Arc<Entry>, Refusal> {
         let found = self.get(request.target.kind, &request.key()).await?;
         found.ok_or_else(|| list::missing(&self.state, request))
@@ -250,7 +250,8 @@ impl View {
         Ok(entry)
     }
 
-    /// A state with all wanted objects, and the charge for the objects that the newest state does not have.
+    /// A state with all wanted objects at the view's version, and the charge for the objects that the newest state does
+    /// not have.
     fn part(&self, wanted: &Wanted) -> Result<(Arc<State>, Charge), Refusal> {
         let Some(past) = &self.past else {
             return Err(Refusal::fault("a state that is there as a whole is not read in parts"));
@@ -269,7 +270,7 @@ impl View {
             past.engine.log().as_of(&asked, &mut gather).map_err(Refusal::fault)?;
             let present = past.present(kind);
             for piece in found.chunks(PIECE) {
-                // This state also has its own tree of the objects.
+                // The new state has its own tree of the objects, whose memory also counts.
                 charge.grow((piece.len() * PLACE_BYTES) as u64)?;
                 for (key, offset) in piece {
                     let entry = self.entry(past, kind, present, key, *offset, Some(&mut charge))?;
@@ -283,7 +284,7 @@ impl View {
         Ok((Arc::new(state), charge))
     }
 
-    /// Whether no wanted object has changed since the version.
+    /// Whether no wanted object has changed since the past version.
     fn is_as_now(&self, past: &Past, wanted: &Wanted) -> Result<bool, Refusal> {
         for (id, kind) in past.newest.registry.iter().filter(|(_, kind)| kind.stored) {
             let Some(prefix) = wanted.prefix(&past.newest, id) else { continue };
@@ -335,14 +336,14 @@ impl Wanted {
 }
 
 impl Past {
-    /// Fails if the log no longer has the version. The check follows the read, because events may be removed during the
-    /// read.
+    /// Fails if the log no longer has the version. Callers call this after a read, because events may be removed from
+    /// the log during the read.
     fn remembers(&self, at: Offset) -> Result<(), Refusal> {
         let oldest = self.engine.log().oldest();
         if oldest.as_ref().is_ok_and(|oldest| at >= *oldest) { Ok(()) } else { Err(let_go(at, oldest)) }
     }
 
-    /// The kind's number in the newest state, if the definition is still the same.
+    /// The kind's number in the newest state, if the kind's definition has not changed since the past version.
     fn present(&self, kind: &Kind) -> Option<KindId> {
         let id = self.newest.registry.by_storage(&kind.storage.path)?;
         (self.newest.kind(id).since() == kind.since()).then_some(id)
@@ -350,16 +351,17 @@ impl Past {
 }
 
 impl Engine {
-    /// The version for a moment (a version, a time, a duration back). The log must still have the version.
+    /// The version for a moment (a version, a time, or a duration before now). The log must still have the version.
     pub async fn moment(&self, text: &str) -> Result<Offset, Refusal> {
         self.moment_for(text, &Reader::SERVER).await
     }
 
-    /// Like [`Self::moment`], but waits for the reader's turn.
+    /// Like [`Self::moment`], but the look-up in the log waits for the reader's turn.
     pub async fn moment_for(&self, text: &str, reader: &Reader) -> Result<Offset, Refusal> {
         let now = self.stamp().time;
         let moment = parse(text, now).map_err(|unclear| undecodable(&unclear))?;
-        // An event that is durable but not yet published counts as a future event.
+        // Events that are durable but not yet published count as future events, so the newest version is the version of
+        // the published state.
         let newest = self.own_snapshot().offset;
         let log = self.log().clone();
         let resolved = move || moment::resolve(log.as_ref(), moment);
@@ -372,7 +374,8 @@ impl Engine {
         }
     }
 
-    /// The version that this log had when the other log reached `version`. The times of both logs' events are compared.
+    /// The version that this engine's log had when the log of `other` reached `version`. The times of both logs' events
+    /// are compared.
     pub async fn same_time(&self, other: &Engine, version: Offset, reader: &Reader) -> Result<Offset, Refusal> {
         let (log, other) = (self.log().clone(), other.log().clone());
         let found = move || {
@@ -447,7 +450,7 @@ impl Engine {
         Ok(self.past_for(offset, reader).await?.named(token.past))
     }
 
-    /// The cluster at a version that exists.
+    /// The view of the cluster at a version that the log still has.
     pub async fn past(self: &Arc<Self>, at: Offset) -> Result<View, Refusal> {
         self.past_for(at, &Reader::SERVER).await
     }
@@ -511,7 +514,7 @@ impl Engine {
         Ok(state)
     }
 
-    /// A state with the wanted objects at a version. Other objects in it may have other versions.
+    /// A state with the wanted objects at a version. The state may also have other objects, at other versions.
     pub async fn part_at(self: &Arc<Self>, at: Offset, wanted: Wanted, reader: &Reader) -> Result<Arc<State>, Refusal> {
         if let Some(state) = self.kept(at) {
             return Ok(state);
@@ -521,7 +524,8 @@ impl Engine {
             let view = engine.read_past(at)?.read_by(&of);
             match &view.past {
                 None => Ok(view.state.clone()),
-                // Roles and configurations of admission rarely change, so this is the usual case.
+                // In most calls no wanted object has changed, because roles and configurations of admission rarely
+                // change. Then the newest state is returned.
                 Some(past) if view.has_kinds_of_now() && view.is_as_now(past, &wanted)? => Ok(past.newest.clone()),
                 Some(_) => Ok(view.part(&wanted)?.0),
             }

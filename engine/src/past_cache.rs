@@ -1,4 +1,4 @@
-//! The cache of reads of the past.
+//! Caches the states, kinds and objects that reads of the past need.
 
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::Registry;
@@ -6,13 +6,13 @@ use holdfast_core::state::{Entry, State};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The number of past versions whose kinds are cached.
+/// The maximum number of past versions whose kinds are cached.
 const VERSIONS_MAX: usize = 16;
-/// The number of past sets of kinds that are cached.
+/// The maximum number of past sets of kinds that are cached.
 const REGISTRIES_MAX: usize = 4;
 /// The maximum number of bytes of past objects in each of the two generations of the cache.
 const GENERATION_BYTES_MAX: usize = 8 << 20;
-/// The cache of reads of the past.
+/// The states, kinds and objects that reads of the past have found.
 #[derive(Default)]
 pub(crate) struct PastCache(Mutex<Cached>);
 

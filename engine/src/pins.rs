@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// How long a continue token is valid.
+/// How long a continue token is valid after the first page of its list.
 pub const LIFETIME: Duration = Duration::from_secs(5 * 60);
-/// The number of bytes that a snapshot counts before any of its objects is replaced.
+/// The number of bytes that a pinned snapshot counts before any of its objects is replaced.
 const SNAPSHOT_BYTES: u64 = 16 << 10;
-/// The overhead in bytes of each replaced object.
+/// The number of bytes that each replaced object counts in addition to its own bytes.
 pub(crate) const OBJECT_BYTES: u64 = 2 << 10;
 /// The maximum number of bytes of replaced objects that may stay uncounted.
 const COUNTED_LATE_BYTES: u64 = 1 << 20;
@@ -31,7 +31,7 @@ pub struct Pins {
     /// The bytes of objects that are in the newest pin, but no longer in the newest state, and that no claim counts
     /// yet.
     replaced: AtomicU64,
-    /// The number of claims made so far. It is the number of the next claim.
+    /// The number of claims made so far. The next claim gets this number.
     claims: AtomicU64,
     memory: ReadMemory,
 }
@@ -47,11 +47,12 @@ struct Pin {
 struct Claim {
     id: u64,
     reader: Reader,
-    /// The time until which the reader can request a further page. The claim ends then, unless a watch uses it.
+    /// The time until which the reader can request a further page. The claim ends at that time, unless a watch uses the
+    /// claim.
     until: Instant,
     watches: usize,
     charge: Charge,
-    /// Answers and watches that end with the claim.
+    /// The answers and watches that are ended when the claim is ended for lack of memory.
     cuts: Vec<Weak<dyn Cut>>,
 }
 
@@ -81,7 +82,7 @@ impl Pins {
         }
     }
 
-    /// Pins a state whose own objects are already counted.
+    /// Pins a state whose objects are already counted by `charge`.
     pub fn pin_counted(self: &Arc<Self>, state: &Arc<State>, reader: &Reader, charge: Charge) {
         self.claim(state, reader, charge, (Instant::now() + LIFETIME, 0, None));
     }
@@ -170,7 +171,7 @@ impl Pins {
         id
     }
 
-    /// Ends one reader's claim on a version.
+    /// Ends one reader's claim on the pin of a version.
     fn give_way(&self, offset: Offset, reader: &Reader) {
         let mut kept = self.lock();
         let mut ended = self.count(&mut kept);
@@ -204,7 +205,7 @@ impl Pins {
     }
 }
 
-/// Ended claims and pins. They are dropped after the lock is released.
+/// The claims that have ended, and the states of the pins that have ended. They are dropped after the lock is released.
 #[derive(Default)]
 struct Ended {
     claims: Vec<Claim>,
@@ -212,8 +213,8 @@ struct Ended {
 }
 
 impl Ended {
-    /// Frees the charges. The states are dropped on a thread of their own, because that takes long and the caller may
-    /// be the writer.
+    /// Frees the charges. The states are dropped on a thread of their own, because dropping a state takes long and the
+    /// caller may be the writer.
     fn take_apart(self) {
         let Ended { claims, states } = self;
         let cuts: Arc<[Weak<dyn Cut>]> = claims.into_iter().flat_map(|claim| claim.cuts).collect();
@@ -327,7 +328,8 @@ mod tests {
         assert!(kept().len() < 5, "{:?}", kept());
         assert!(memory.told().bytes <= 10 << 20);
         assert!(pins.get(Offset(1)).is_some());
-        // When a watch ends, it releases only the claim of its own reader.
+        // The end of the watch releases only the claim of the watch's own reader, so the pin stays for the other
+        // reader.
         drop(watch);
         assert!(pins.get(Offset(1)).is_some());
     }

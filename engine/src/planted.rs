@@ -8,7 +8,7 @@
 use crate::commit::Step;
 
 holdfast_planted::bugs! {
-    /// A mistake that a developer could make.
+    /// A mistake that a developer could make in the engine or in the service.
     pub enum Bug {
         /// Clients are answered before the batch is durable.
         AnswerBeforeAppend,
@@ -35,11 +35,11 @@ holdfast_planted::bugs! {
         OffsetsReused,
         /// A batch that is not in the log, because another server appended first, is acknowledged.
         OvertakenAcknowledged,
-        /// A start does not load the newest event.
+        /// At its start, a server does not load the newest event of the log.
         LoadMissesLast,
         /// An object is removed at once, even if it has finalizers.
         FinalizersIgnored,
-        /// A dry run is carried out.
+        /// A dry run writes its result to the log.
         DryRunWrites,
         /// A decision that lost a race is refused, although the client named no version.
         RaceRefused,

@@ -24,7 +24,7 @@ const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
 pub struct Queue {
     inputs: Arc<Sender<Input>>,
-    /// The receiving end. It outlives the writer, so that callers can empty the queue.
+    /// The receiving end of the queue. It outlives the writer, so that callers can empty the queue.
     left: OnceLock<Receiver<Input>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// The writer, if callers run it. The inner `None` means that the writer has ended.
@@ -35,7 +35,7 @@ pub struct Queue {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Ended {
-    /// The writer was closed.
+    /// The writer has ended because it was closed.
     Stopped,
     Died(String),
 }
@@ -90,7 +90,7 @@ impl Queue {
         Ok(())
     }
 
-    /// From now on callers run the writer when they queue a command.
+    /// Makes callers run the writer, from now on, when they queue a command.
     pub fn turn_here(&self, writer: Writer, outputs: Receiver<Input>) {
         // An engine has one writer, so both cells are set only once.
         let _ = self.left.set(outputs);
@@ -120,7 +120,8 @@ impl Queue {
             TrySendError::Disconnected(_) => Unsent::Gone(self.why()),
         })?;
         self.turn();
-        // The writer may have received the command nevertheless. Its answer then has the outcome.
+        // The writer has ended, so nothing receives the inputs that are left. Dropping them answers their requests. If
+        // the writer received this command before it ended, the command's answer has the outcome.
         if has_ended() {
             self.left.get().into_iter().for_each(drop_all);
         }
@@ -153,7 +154,7 @@ impl Queue {
         Arc::new(move || {
             others.store(true, Ordering::Release);
             if let Some(inputs) = inputs.upgrade() {
-                // If the queue is full, the writer is awake and reads the tail anyway.
+                // If the queue is full, this send fails, but then the writer is awake and reads the tail anyway.
                 let _ = inputs.try_send(Input::Tail);
             }
         })
@@ -184,13 +185,13 @@ impl Queue {
         }
     }
 
-    /// Resolves with the reason when the writer has died.
+    /// Resolves with the reason when the writer has died by a panic.
     pub async fn died(&self) -> String {
         let mut ended = self.ended.subscribe();
         let died = ended.wait_for(|ended| matches!(ended, Some(Ended::Died(_)))).await;
         let why = match died.as_deref() {
             Ok(Some(Ended::Died(why))) => why.clone(),
-            // The sending end is a field of this queue, so it is not closed here.
+            // `ended` cannot be closed while this function runs, because its sending end is a field of this queue.
             _ => String::new(),
         };
         drop(died);
@@ -223,7 +224,7 @@ fn drop_all(inputs: &Receiver<Input>) {
     while inputs.try_recv().is_ok() {}
 }
 
-/// The message of a panic.
+/// The message with which a thread panicked.
 fn words(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without words")

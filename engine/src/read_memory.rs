@@ -31,7 +31,7 @@ const ACCOUNTS: &str = "system:serviceaccount:";
 /// The user on whose behalf a read runs. The read uses this user's turns and memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reader {
-    /// `None` means the server itself.
+    /// The name of the user, by which memory is counted; `None` for the server itself.
     name: Name,
     is_privileged: bool,
 }
@@ -39,11 +39,11 @@ pub struct Reader {
 pub(crate) type Name = Option<Arc<str>>;
 
 impl Reader {
-    /// The server itself. Its reads have limits of their own.
+    /// The server itself. The memory of its reads is limited elsewhere.
     pub const SERVER: Reader = Reader { name: None, is_privileged: true };
 
     /// A user. The service accounts of one namespace count as one reader, because an owner of the namespace can create
-    /// any number of them.
+    /// any number of service accounts.
     pub fn of(user: &User) -> Reader {
         let account = user.name.strip_prefix(ACCOUNTS).and_then(|account| account.split_once(':'));
         let length = account.map_or(user.name.len(), |(namespace, _)| ACCOUNTS.len() + namespace.len());
@@ -69,7 +69,7 @@ struct Inner {
 #[derive(Default)]
 struct Book {
     bytes: u64,
-    /// The readers that use memory.
+    /// The readers that use memory now.
     holders: HashMap<Name, Holder>,
     next_place: u64,
     refused: u64,
@@ -84,7 +84,7 @@ struct Holder {
     yielding: BTreeMap<(Loss, u64), GiveWay>,
 }
 
-/// The loss for the reader when a charge is released.
+/// What the reader loses when a charge is released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Loss {
     /// The released objects must be read again.
@@ -97,24 +97,24 @@ pub enum Loss {
 /// Releases a charge. It is called and dropped while no lock is held.
 type GiveWay = Box<dyn FnOnce() + Send>;
 
-/// The memory in use, for metrics.
+/// How much memory reads use, for metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Told {
     pub bytes_max: u64,
     pub bytes: u64,
     pub holders: u64,
-    /// The bytes of the user that uses the most memory.
+    /// The number of bytes that the user with the most memory uses.
     pub largest: u64,
-    /// The number of times that there was no room.
+    /// The number of times that a reader got no memory, because there was no room.
     pub refused: u64,
     /// The number of charges that were released for other reads.
     pub gave_way: u64,
 }
 
-/// The answer to a request for bytes.
+/// The answer to a request for bytes of memory.
 enum Room {
     There,
-    /// Try again after calling this function, which releases a charge.
+    /// There may be room after the caller has called this function, which releases a charge.
     After(GiveWay),
     Nowhere {
         own: u64,
@@ -152,7 +152,7 @@ impl ReadMemory {
         charge
     }
 
-    /// A charge of zero bytes, which may grow.
+    /// Makes a charge of zero bytes, which may grow.
     pub fn nothing(&self, reader: &Reader) -> Charge {
         Charge { memory: self.clone(), reader: reader.clone(), bytes: 0, place: None }
     }
@@ -228,15 +228,15 @@ impl Book {
         }
     }
 
-    /// Whether there is room without releasing any charge.
+    /// Whether `bytes` more bytes can be counted for the reader without the release of any charge.
     fn has_room(&self, reader: &Reader, bytes: u64, bytes_max: u64) -> bool {
         let together = self.bytes + bytes;
         let is_free = || together <= bytes_max && self.is_fair(reader, bytes, bytes_max);
         together <= bytes_max / 2 || reader.is_privileged || is_free()
     }
 
-    /// Whether the reader stays within its share with these bytes. A reader without any charge may have one charge of
-    /// any size.
+    /// Whether the reader stays within its share if it gets `bytes` more bytes. A reader without any charge may have
+    /// one charge of any size.
     fn is_fair(&self, reader: &Reader, bytes: u64, bytes_max: u64) -> bool {
         let own = self.own(reader.name());
         let others = self.holders.len() - usize::from(self.holders.contains_key(reader.name()));
@@ -311,7 +311,7 @@ impl Charge {
         Err(Refusal::TooManyRequests { what, retry_after_seconds: 1 })
     }
 
-    /// Sets the charge to `bytes` if there is room for them.
+    /// Sets the charge to `bytes`, and returns true, if there is room for them.
     pub(crate) fn fits(&mut self, bytes: u64) -> bool {
         if bytes <= self.bytes {
             self.give_back(self.bytes - bytes);

@@ -38,7 +38,7 @@ enum Way {
 /// The expected duration of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
-    /// A small, bounded number of look-ups.
+    /// The read makes a small, bounded number of look-ups.
     Short,
     Long,
 }
@@ -61,7 +61,7 @@ impl Reads {
         Reads { way, memory }
     }
 
-    /// Runs each read on the calling thread.
+    /// Makes a value that runs each read on the calling thread.
     pub fn here() -> Reads {
         Reads { way: Way::Here, memory: ReadMemory::default() }
     }
@@ -79,8 +79,8 @@ impl Reads {
         self.run_for(&Reader::SERVER, Length::Long, work)
     }
 
-    /// Runs `work` when it is the reader's turn, and resolves to the result. Work in progress is finished, and counted
-    /// until then, even if the caller no longer waits for it.
+    /// Runs `work` when it is the reader's turn, and resolves to the result. Work that has begun is finished even if
+    /// the caller no longer waits for the result, and counts as in progress until it is finished.
     pub fn run_for<T, W>(&self, reader: &Reader, length: Length, work: W) -> impl Future<Output = T> + Send + use<T, W>
     where
         T: Send + 'static,
@@ -103,14 +103,14 @@ impl Reads {
             match tokio::task::spawn_blocking(counted).await {
                 Ok(done) => done,
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                // The runtime is shutting down; this task ends with it.
+                // The runtime is shutting down, and ends this task too, so the task waits without an end.
                 Err(_) => std::future::pending().await,
             }
         }
     }
 }
 
-/// Permits for reads. Users get them in turns.
+/// Gives permits for reads to users in turns.
 struct Turns {
     lines: Mutex<Lines>,
     of_one_max: usize,
@@ -119,7 +119,7 @@ struct Turns {
 #[derive(Default)]
 struct Lines {
     free: usize,
-    /// The users with a read that runs or waits.
+    /// The users that have a read which runs or waits.
     lines: HashMap<Name, Line>,
     /// The users with a waiting read, in the order of their turns.
     round: VecDeque<Name>,
@@ -131,7 +131,7 @@ struct Line {
     waiting: VecDeque<oneshot::Sender<Turn>>,
 }
 
-/// A permit. When a permit is dropped, the next user gets it.
+/// A permit for one read. When a permit is dropped, the next user gets it.
 struct Turn(Option<(Arc<Turns>, Name)>);
 
 impl Turns {
@@ -158,7 +158,8 @@ impl Turns {
         };
         match given.await {
             Ok(turn) => turn,
-            // The sender stays in the queue until its turn, so it is never dropped.
+            // The sender stays in the queue until its turn, so it is never dropped without an answer, and this case
+            // does not occur.
             Err(_) => std::future::pending().await,
         }
     }
@@ -249,7 +250,8 @@ mod tests {
                 tokio::spawn(async move {
                     let read = move || {
                         let most = count.fetch_add(1, Ordering::SeqCst) + 1;
-                        // This point is passed only when the expected number of reads run at the same time.
+                        // The barrier `meeting` lets the reads continue only when the expected number of reads run at
+                        // the same time.
                         meeting.wait();
                         count.fetch_sub(1, Ordering::SeqCst);
                         most
@@ -270,11 +272,11 @@ mod tests {
         assert!(asked.await.expect_err("it panicked").is_panic());
     }
 
-    /// Asks for a turn without blocking. The result is ready if the turn was given at once.
+    /// Asks for a turn without blocking. The returned future is ready if the turn was given at once.
     fn ask(turns: &Arc<Turns>, name: &str) -> std::pin::Pin<Box<impl Future<Output = Turn> + use<>>> {
         let (turns, name) = (turns.clone(), Some(Arc::from(name)));
         let mut asked = Box::pin(async move { turns.turn(name).await });
-        // The first poll puts the future into the queue.
+        // The first poll of the future puts the request into the queue.
         if let Some(turn) = now(&mut asked) {
             return Box::pin(ready(Some(turn), asked));
         }
@@ -304,7 +306,8 @@ mod tests {
         let mut others = ["b", "c", "d"].map(|name| ask(&turns, name));
         let first = now(&mut others[0]).expect("a place that was left");
         assert!(now(&mut others[1]).is_none() && now(&mut others[2]).is_none());
-        // Users take turns: after one of the greedy user's 98 waiting reads, the reads of the other users run.
+        // One read has ended. After one of the greedy user's 98 waiting reads, the reads of the other users must run,
+        // because users take turns.
         drop(under_way.pop());
         let mut next: Vec<Turn> = greedy.split_off(2).iter_mut().filter_map(now).collect();
         assert_eq!(next.len(), 1);

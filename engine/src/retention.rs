@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 /// How much history stays. An event is removed as soon as one limit is exceeded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// Versions older than this are removed.
+    /// The maximum age of a version; older versions are removed.
     pub age: Option<Duration>,
-    /// If the log is larger than this, the oldest versions are removed. Current objects stay, even if they exceed the
-    /// limit.
+    /// The maximum size of the log in bytes; if the log is larger, its oldest versions are removed. Current objects
+    /// stay, even if they exceed the limit.
     pub bytes: Option<u64>,
 }
 
-/// The minimum time between passes.
+/// The minimum time between two passes of the retention.
 const PERIOD_MIN: Duration = Duration::from_millis(100);
-/// The maximum time between passes.
+/// The maximum time between two passes of the retention.
 const PERIOD_MAX: Duration = Duration::from_secs(60);
 /// The interval at which the loop checks whether a pass must run early: because the log is too large, or because it has
 /// `MUCH_EVENTS` new events.
@@ -33,7 +33,7 @@ const MUCH_EVENTS: u64 = 50_000;
 /// The interval at which the disk is checked again while it has little room.
 const SHORT_GLANCE: Duration = Duration::from_millis(100);
 /// When the disk is short of room, one step removes the oldest 1/`SHORT_STEPS` of the versions, but at least
-/// `SHORT_STEP_EVENTS` of them.
+/// `SHORT_STEP_EVENTS` versions.
 const SHORT_STEPS: u64 = 16;
 const SHORT_STEP_EVENTS: u64 = 64;
 /// The number of versions that one step removes if it is not known how many must be removed.
@@ -113,7 +113,7 @@ pub async fn run(engine: Weak<Engine>, retention: Retention) {
                 too_large = pass.too_large;
             }
             Ok(Err(fault)) => tracing::warn!(%fault, "old history could not be removed; the next round tries again"),
-            // The runtime is shutting down.
+            // The pass was cancelled, because the async runtime is shutting down.
             Err(_) => return,
         }
     }
@@ -139,7 +139,7 @@ pub fn make_room(log: &dyn Log, holds: &Holds) -> Result<(), Fault> {
 pub struct Pass {
     /// The number of events and bytes that the pass removed, and the bytes that are left.
     pub let_go: Size,
-    /// The log has all events from this version on.
+    /// The version from which on the log has all events after the pass.
     pub oldest: Offset,
     /// The log is still too large, but no more history can be removed.
     pub too_large: bool,
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!((first.oldest, first.let_go.let_go_events, first.too_large), (Offset(9000), 8997, false));
         let again = pass(&log, retention, 10_000_000, &free()).expect("a pass");
         assert_eq!((again.oldest, again.let_go.let_go_events), (Offset(9000), 0));
-        // If the clock was set back, nothing is removed.
+        // The clock was set back, so no event is old enough to be removed.
         assert_eq!(pass(&log, retention, 5_000_000, &free()).expect("a pass").oldest, Offset(9000));
         let all = pass(&log, retention, i64::MAX, &free()).expect("a pass");
         assert_eq!((all.oldest, log.last().expect("the last")), (Offset(10_000), Offset(10_000)));
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(pass(&log, retention, 10_000_000, &holds).expect("a pass").oldest, Offset(9000));
     }
 
-    /// A disk that has room again when the log takes at most `bytes`.
+    /// A log on a disk that has room again when the log takes at most `bytes` bytes.
     struct Small {
         log: MemoryLog,
         bytes: u64,

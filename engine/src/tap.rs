@@ -17,7 +17,7 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// A tap that receives all later changes.
+    /// Makes a tap that receives all changes after the present state.
     pub fn new(engine: &Engine) -> Tap {
         // The tap joins before the snapshot is taken, so that no change between the two is lost. Changes that the
         // snapshot already contains are skipped when they are read.
@@ -25,12 +25,12 @@ impl Tap {
         Tap { queue, begin: engine.own_snapshot() }
     }
 
-    /// The state that the changes follow.
+    /// The state of the snapshot with which the tap begins. The changes of the tap follow this state.
     pub fn begin(&self) -> &Arc<State> {
         &self.begin
     }
 
-    /// Waits for the changes since the last call.
+    /// Waits until there are changes since the last call, and returns them.
     pub async fn next(&mut self) -> TapOutput {
         loop {
             let filled = self.queue.filled();

@@ -1,12 +1,12 @@
 //! Turns. A request that lost several races for an object queues for the right to write the object alone, and other
 //! writers queue behind the request.
 //!
-//! A decision that another write overtook is made again. Under a steady stream of other writers this could repeat
-//! forever. So after a few lost races a request takes a turn on the objects and claims for which it lost. Each of these
-//! objects and claims has a queue (a line), first in, first out. While the queue exists, each request that is about to
-//! write the same object or claim joins it, and is judged again when it has its turn. No other request writes during a
-//! turn, so the next attempt of the turn's owner succeeds. If no queue exists, which is almost always so, this costs
-//! one load of a counter.
+//! A decision that another write overtook is made again. Under a steady stream of other writers, a request could lose
+//! every race and never succeed. So after a few lost races a request takes a turn on the objects and claims for which
+//! it lost. Each of these objects and claims has a queue (a line), first in, first out. While the queue exists, each
+//! request that is about to write the same object or claim joins it, and is judged again when it has its turn. No other
+//! request writes during a turn, so the next attempt of the turn's owner succeeds. If no queue exists, which is almost
+//! always so, a request that takes no turn costs one load of a counter.
 //!
 //! A turn ends when it is dropped: at the end of the attempt, by a panic, or when the client disconnects. The owner
 //! limits the duration of its turn, so that a slow webhook delays only writers of the same object, and only for a short
@@ -28,7 +28,7 @@ pub(crate) struct Turns {
 
 #[derive(Default)]
 struct Shared {
-    /// The number of queues.
+    /// The number of queues in all shards.
     lines: AtomicUsize,
     shards: [Mutex<HashMap<Contested, Line>>; SHARDS],
     hashing: RandomState,
@@ -38,12 +38,12 @@ struct Shared {
 #[derive(Default)]
 struct Line(VecDeque<oneshot::Sender<Place>>);
 
-/// The right to write some objects and claims alone.
+/// The right of one request to be the only request that writes some objects and claims.
 pub(crate) struct Turn {
     _places: Vec<Place>,
 }
 
-/// The turn on one object or claim. When it is dropped, the next request in the queue gets the turn.
+/// The turn on one object or claim. When this value is dropped, the next request in the queue gets the turn.
 struct Place {
     shared: Arc<Shared>,
     contested: Contested,
@@ -52,7 +52,7 @@ struct Place {
 }
 
 impl Turns {
-    /// The first of `wanted` that has a queue.
+    /// The first object or claim of `wanted` that has a queue.
     pub fn contested(&self, wanted: impl Iterator<Item = Contested>) -> Option<Contested> {
         if self.shared.lines.load(Ordering::Acquire) == 0 {
             return None;
@@ -61,8 +61,8 @@ impl Turns {
         wanted.find(|wanted| self.shared.shard(wanted).contains_key(wanted))
     }
 
-    /// Waits for a turn on all of `wanted`. All requests take turns in the order of this set, so no two requests wait
-    /// for each other.
+    /// Waits for a turn on all objects and claims of `wanted`. All requests take turns on objects and claims in one
+    /// order, the order of the set, so no two requests wait for each other.
     pub async fn take(&self, wanted: &BTreeSet<Contested>) -> Turn {
         let mut places = Vec::with_capacity(wanted.len());
         for contested in wanted {
@@ -173,8 +173,8 @@ mod tests {
         let held = poll(pin!(turns.take(&one))).expect("nobody else is there");
         let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(turns.take(&one))).collect();
         waiting.iter_mut().for_each(|waiting| assert!(poll(waiting.as_mut()).is_none()));
-        // One request is cancelled while it waits, and another request just after it got its turn. The last request
-        // still gets its turn.
+        // One request is cancelled while it waits, and another request is cancelled just after it got its turn. The
+        // last request must get its turn nevertheless.
         let mut last = waiting.pop().expect("three");
         let served = waiting.pop().expect("two");
         drop(waiting);

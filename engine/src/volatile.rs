@@ -1,7 +1,7 @@
-//! The log of a cluster in memory. It ends with the process.
+//! The log of a cluster in memory, which ends with the process.
 //!
-//! This log has the same indexes as a log on a disk, so that reads of the past cost the same kind of work. It shares
-//! the bytes of objects with the state.
+//! This log has the same indexes as a log on a disk, so that reads of the past cost the same kind of work. This log
+//! shares the bytes of objects with the state.
 
 use crate::log::{Append, AsOf, Changed, Changes, Fault, First, Log, LogRead, Proposal, Size};
 use holdfast_core::event::{Offset, Record};
@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLo
 
 /// The number of events that are read under one lock while old events are removed, so that no writer waits for long.
 const PIECE: usize = 1000;
-/// The number of a resource's events that are scanned before the events of the wanted objects are looked up instead.
+/// The maximum number of a resource's events that are scanned for the wanted objects. If there are more, the events of
+/// the wanted objects are looked up in the index.
 const LOOKS_MAX: usize = 256;
 
 #[derive(Default)]
@@ -31,16 +32,16 @@ struct Inner {
     size: Size,
 }
 
-/// The events of one resource.
+/// The events on the objects of one resource.
 #[derive(Default)]
 struct Resource {
     offsets: BTreeSet<u64>,
-    /// The offsets of each object's events.
+    /// The offsets of each object's events, by the object's key.
     objects: BTreeMap<String, BTreeSet<u64>>,
 }
 
 impl Resource {
-    /// The objects that `asked` selects.
+    /// The keys that `asked` selects, each with the offsets of its object's events.
     fn asked<'a>(&'a self, asked: &'a AsOf<'a>) -> impl Iterator<Item = (&'a String, &'a BTreeSet<u64>)> {
         let start = match asked.after {
             Some(after) if after >= asked.prefix => Bound::Excluded(after),
@@ -86,7 +87,8 @@ impl VolatileLog {
             inner.oldest = begin.max(through);
             (begin, through, inner.size.let_go_bytes)
         };
-        // The first event of the log is read again, because a deletion that the last call left is removed now.
+        // The first event of the log is read again, because it may be a deletion that the last call left, which this
+        // call removes.
         let mut from = Some(begin.0).filter(|begin| *begin <= through.0);
         while let Some(next) = from {
             from = self.write_inner().forget_piece(next, through.0);
@@ -273,7 +275,7 @@ impl Log for VolatileLog {
     }
 }
 
-/// The log ends with its process, so reopening returns the same log.
+/// The log ends with its process, so the suite cannot close it: to reopen the log is to continue with it.
 #[cfg(test)]
 impl crate::log::suite::Backend for VolatileLog {
     fn fresh() -> Self {

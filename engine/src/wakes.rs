@@ -13,7 +13,7 @@ thread_local! {
     static HELD: RefCell<Option<Vec<Waker>>> = const { RefCell::new(None) };
 }
 
-/// Wakes the task at once. If this thread is delivering events, wakes it after all of them are queued.
+/// Wakes the task at once. If this thread is delivering events, wakes the task after all these events are queued.
 pub fn wake(waker: &Waker) {
     let held = HELD.with_borrow_mut(|held| held.as_mut().map(|held| held.push(waker.clone())).is_some());
     if !held {

@@ -49,7 +49,7 @@ pub enum Input {
     Commit(Box<Command>),
     /// Other servers have appended to the log.
     Tail,
-    /// Asks why writes are refused. The answer is `None` if they are not refused.
+    /// Asks why writes are refused. The answer is `None` if writes are accepted.
     Ask(oneshot::Sender<Option<String>>),
     /// Ends the writer after the inputs before this input.
     Stop,
@@ -57,7 +57,7 @@ pub enum Input {
 
 const ORDER: [Step; 4] = [Step::Append, Step::Publish, Step::Deliver, Step::Answer];
 
-/// Owns the newest state; nothing else changes it.
+/// Owns the newest state. Nothing else changes the newest state.
 pub struct Writer {
     state: State,
     log: Arc<dyn Log>,
@@ -85,7 +85,7 @@ pub struct Writer {
 #[derive(Debug, Clone)]
 struct Poison {
     is_full: bool,
-    /// Whether nothing of the proposed batch is in the log.
+    /// Whether it is certain that nothing of the proposed batch is in the log.
     is_unwritten: bool,
     why: String,
 }
@@ -98,7 +98,7 @@ impl From<&Fault> for Poison {
 }
 
 impl Poison {
-    /// The rejection of a write that was not proposed.
+    /// The rejection of a write that is not proposed to the log, because the log is faulty.
     fn rejection(&self) -> Rejection {
         if self.is_full { Rejection::Full(self.why.clone()) } else { Rejection::Poisoned(self.why.clone()) }
     }
@@ -191,7 +191,7 @@ impl Writer {
             self.commit(&mut batch)
         }
         for answer in questions {
-            // The caller may have stopped waiting.
+            // The caller may have stopped waiting for this answer.
             let _ = answer.send(self.trouble());
         }
         self.batch = batch;
@@ -265,7 +265,7 @@ impl Writer {
         }
     }
 
-    /// Refuses writes that make no room, and takes the reserve for the other writes.
+    /// Refuses writes that do not make room on the disk, and takes the disk's reserve for writes that make room.
     fn leave_what_makes_room(&self, commands: &mut Vec<Command>, why: &str) {
         let (mut kept, refused): (Vec<_>, Vec<_>) = commands.drain(..).partition(|command| self.makes_room(command));
         refused.into_iter().for_each(|command| command.answer(Err(Rejection::Full(why.to_owned()))));
@@ -290,13 +290,13 @@ impl Writer {
         }
     }
 
-    /// The reason why writes are refused; `None` if they are not refused.
+    /// The reason why writes are refused; `None` if writes are accepted.
     pub fn trouble(&self) -> Option<String> {
         self.poison.as_ref().map(|poison| poison.why.clone())
     }
 
-    /// Makes the batch durable, and its state the newest state. If other servers appended first, the decisions are
-    /// checked again, so in the end fewer decisions or none may be appended.
+    /// Makes the batch durable, and makes the state with its writes the newest state. If other servers appended first,
+    /// the decisions are checked again, so in the end fewer decisions or none may be appended.
     fn append(&mut self, mut batch: Batch) -> Result<Batch, ()> {
         for _ in 0..ROUNDS_MAX {
             let appended = match batch.records.is_empty() {
@@ -326,7 +326,7 @@ impl Writer {
         Err(())
     }
 
-    /// Reads the events of another server, if it appended first.
+    /// If another server appended first, reads its events.
     fn after(&mut self, appended: Append) -> Result<Append, Fault> {
         if appended.is_behind() {
             self.take_over()?;
@@ -417,7 +417,8 @@ impl Writer {
             Ok(()) => {
                 tracing::info!(offset = %self.state.offset, "the log accepts writes again");
                 self.poison = None;
-                // After a recovery, decisions that are not in the log will never be in it.
+                // After a recovery, awaited decisions that are not in the log will never be in the log, so they are
+                // proposed again.
                 self.unwritten.extend(self.awaited.absent());
             }
             Err(fault) => self.poison = Some(Poison::from(&fault)),
@@ -474,10 +475,10 @@ impl Writer {
 
 /// Checked decisions, and the writes of the valid decisions.
 struct Batch {
-    /// The state with all writes of the batch.
+    /// The state that results from all writes of the batch.
     next: State,
     records: Vec<Record>,
-    /// The changes, each with the object before the change.
+    /// The changes of the batch, each with the object as it was before the change.
     changes: Vec<(Change, Option<Arc<Entry>>)>,
     /// The commands with their outcomes. Even rejections are answered only after the batch is durable, because another
     /// decision in this batch may be the reason why a decision is stale.
@@ -560,7 +561,7 @@ impl Batch {
     }
 }
 
-/// The objects that exist after these changes.
+/// The objects that exist after these changes, as bodies that may be packed later.
 fn bodies(changes: &[(Change, Option<Arc<Entry>>)]) -> Vec<Body> {
     let there = changes.iter().filter(|(change, _)| !change.deleted);
     there.map(|(change, _)| change.entry.body().clone()).collect()
@@ -593,7 +594,7 @@ fn contested(state: &State, command: &Command) -> Option<Contested> {
     })
 }
 
-/// A claim of the write that another object holds.
+/// Returns a claim of the write that another object holds; `None` if all its claims are free.
 fn taken(state: &State, write: &Write) -> Option<Arc<str>> {
     if write.delete || write.index.claims.is_empty() || planted(Bug::ClaimsUnchecked) {
         return None;

@@ -1,4 +1,5 @@
-//! Every planted bug of a log that several servers write to is found, and the same seeds find nothing without a bug.
+//! Tests that every planted bug of a log to which several servers write is found, and that these seeds find nothing
+//! without a planted bug.
 
 #[path = "shared/model.rs"]
 mod model;

@@ -1,5 +1,5 @@
-//! Addresses and node ports in a commit. They are reserved before the Services are written. They are released if a
-//! Service could not be written, or no longer has them.
+//! The handling of Services' addresses and node ports in a commit. A Service's addresses and node ports are reserved
+//! before the Service is written. They are released if the Service could not be written, or no longer has them.
 
 use crate::claims::{Address, Share, Taking};
 use crate::client::{self, Range};
@@ -135,7 +135,8 @@ impl EtcdLog {
     }
 }
 
-/// The addresses and node ports that a decision reserves and releases. Removes them from the decision's other claims.
+/// The addresses and node ports that a decision reserves and releases. Removes these addresses and node ports from the
+/// claims of the decision.
 fn taking(going: &mut PendingDecision, records: &[Record]) -> Option<Taking> {
     let decision = &mut going.decision;
     let (held_now, others) =

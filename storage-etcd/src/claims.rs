@@ -22,23 +22,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// since this server read it.
 const TRIES_MAX: usize = 64;
 
-/// Reserves and frees addresses and node ports in a store.
+/// Reserves and releases addresses and node ports of Services in an etcd.
 pub struct Allocations {
     etcd: Arc<dyn Etcd>,
     keys: Keys,
-    /// The encoding of stored objects, and the release that determines their API versions.
+    /// The encoding of stored objects, and the minor release of Kubernetes that determines their API versions.
     storing: (Media, u32),
-    /// The first and the last node port.
+    /// The first and the last number of the range of node ports.
     range: (u16, u16),
-    /// The keys that encrypt values.
+    /// The keys that encrypt values in etcd.
     secrets: Arc<Live>,
     bitmap: Mutex<Bitmap>,
 }
 
-/// The bitmap as this server last read it.
+/// The bitmap of all node ports, as this server last read it.
 #[derive(Default)]
 struct Bitmap {
-    /// The bitmap's revision; zero if it did not exist.
+    /// The revision of the bitmap's key in etcd; zero if there was no bitmap.
     revision: u64,
     ports: Option<Ports>,
 }
@@ -79,12 +79,12 @@ impl Share {
 /// The addresses and node ports that a decision reserves and releases.
 #[derive(Debug)]
 pub struct Taking {
-    /// One of the decision's claims, which a refusal names.
+    /// One of the decision's claims. If the addresses and node ports cannot be reserved, the refusal names this claim.
     pub claim: Arc<str>,
-    /// The Service that reserves or releases.
+    /// The Service that reserves or releases the addresses and node ports.
     pub holder: AddressOwner,
     pub wants: Share,
-    /// The share that is released once the Service is written.
+    /// The addresses and node ports that are released once the Service is written.
     pub frees: Share,
     /// The share that was reserved for the Service in this commit.
     pub got: Share,
@@ -95,9 +95,9 @@ pub struct Taking {
 pub enum Address {
     /// The address was reserved for the Service at this revision.
     Made(u64),
-    /// The Service already had the address.
+    /// The Service already had the address, so nothing was written.
     Had,
-    /// The address belongs to another object. This was etcd's revision at that time.
+    /// The address belongs to another object. The number is etcd's revision when the server found this out.
     Taken(u64),
 }
 
@@ -112,12 +112,12 @@ impl Allocations {
         Allocations { etcd, keys: Keys::new(prefix), storing, range, secrets, bitmap: Mutex::default() }
     }
 
-    /// The key of the bitmap.
+    /// The key in etcd of the bitmap of all node ports.
     pub fn ports_key(&self) -> String {
         self.keys.of_record(&NODE_PORTS, "")
     }
 
-    /// Whether the bitmap, as this server last read it, has a port.
+    /// Whether a port is reserved in the bitmap, as this server last read it.
     pub fn has_port(&self, port: u16) -> bool {
         self.bitmap().ports.as_ref().is_some_and(|ports| ports.has(port))
     }
@@ -163,7 +163,7 @@ impl Allocations {
         opened.map_err(|why| Fault::Refused(format!("{key} cannot be decrypted: {why}")))
     }
 
-    /// The Service that an IPAddress object names.
+    /// The Service that has the address of an IPAddress object, according to the object's value.
     fn holder(&self, key: &str, value: &[u8]) -> Result<Option<AddressOwner>, Fault> {
         let plain = self.opened(IP_ADDRESS.resource, key, value)?;
         read_holder(key, &plain).map_err(|fault| Fault::Refused(fault.to_string()))
@@ -194,7 +194,8 @@ impl Allocations {
     }
 
     /// Changes the bitmap, and creates it if there is none. If another server changed the bitmap first, the change is
-    /// repeated on the new bitmap. If `is_known` is true, the first attempt starts from this server's copy.
+    /// repeated on the new bitmap. If `is_known` is true, the first attempt starts from this server's copy of the
+    /// bitmap.
     fn change_ports<T>(&self, is_known: bool, change: impl Fn(&mut Ports) -> T) -> Result<T, Fault> {
         let key = self.ports_key();
         let mut asked = {
@@ -234,7 +235,7 @@ impl Allocations {
         Err(Fault::Unreachable(format!("other servers were faster in changing {key} each time")))
     }
 
-    /// Reserves addresses, each for a Service.
+    /// Reserves addresses, each for the Service beside it. Returns the outcome for each address.
     pub fn take_addresses(&self, wanted: &[(&str, &AddressOwner)]) -> Vec<Result<Address, Fault>> {
         let (mut places, mut txns, mut taken) = (Vec::new(), Vec::new(), Vec::with_capacity(wanted.len()));
         for (nth, (address, holder)) in wanted.iter().enumerate() {
@@ -369,7 +370,7 @@ mod tests {
         assert!(made.iter().all(|made| matches!(made, Ok(Address::Made(_)))), "{made:?}");
         assert!(matches!(other.take_addresses(&[("10.0.0.1", &theirs)])[..], [Ok(Address::Taken(_))]));
         assert_eq!(other.take_addresses(&[("10.0.0.1", &own)]), [Ok(Address::Had)], "an earlier attempt has taken it");
-        // Only the Service that has an address can release it.
+        // A Service that does not have an address must not be able to release the address.
         assert_eq!(other.free_addresses(&[("10.0.0.1", &theirs), ("10.0.0.9", &theirs)]), Ok(0));
         assert!(one.free_addresses(&[("10.0.0.1", &own)]).expect("freed") > 0);
         assert!(matches!(other.take_addresses(&[("10.0.0.1", &theirs)])[..], [Ok(Address::Made(_))]));

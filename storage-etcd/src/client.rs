@@ -23,20 +23,20 @@ pub trait Etcd: Send + Sync + 'static {
     /// The events on a range of keys, starting at `from_revision`, each with the key's previous value.
     fn watch(&self, keys: &KeyRange, from_revision: u64) -> Result<Box<dyn Watch>, Fault>;
 
-    /// Discards versions that were replaced before a revision.
+    /// Makes etcd discard the versions of keys that were replaced before a revision.
     fn compact(&self, revision: u64) -> Result<Header, Fault>;
 
-    /// A lease that expires after `seconds`, together with all keys attached to it.
+    /// Grants a lease that expires after `seconds` seconds, together with all keys that are attached to the lease.
     fn grant(&self, seconds: u64) -> Result<Lease, Fault>;
 
-    /// The status of each member, by its address.
+    /// The status of each member of the cluster, with the member's address.
     fn status(&self) -> Vec<(String, Result<Status, Fault>)>;
 }
 
-/// Receives the answer of a call that does not block.
+/// A function that receives the answer of a call that does not block.
 pub type Callback<T> = Box<dyn FnOnce(Result<T, Fault>) + Send>;
 
-/// A stream of events.
+/// A stream of the events on a range of keys.
 pub trait Watch: Send {
     /// The next events, in whole revisions; `None` if no event arrived within `patience`. After a fault the watch has
     /// ended.
@@ -46,7 +46,7 @@ pub trait Watch: Send {
     fn ask_progress(&mut self) -> Result<(), Fault>;
 }
 
-/// The member that answered, and the cluster's revision at that time.
+/// The member that answered, and the cluster's revision when the member answered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Header {
     pub cluster: u64,
@@ -79,9 +79,9 @@ impl KeyRange {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Range {
     pub keys: KeyRange,
-    /// The revision to read at; zero for the newest.
+    /// The revision to read at; zero for the newest revision.
     pub revision: u64,
-    /// The maximum number of keys; zero for no limit.
+    /// The maximum number of keys to return; zero for no limit.
     pub limit: u64,
     pub content: RangeContent,
 }
@@ -92,12 +92,12 @@ pub enum RangeContent {
     #[default]
     Everything,
     WithoutValues,
-    /// Only the number of keys.
+    /// The read returns only the number of keys.
     Count,
 }
 
 impl Range {
-    /// All keys of a range, at the newest revision.
+    /// Makes a read of all keys of a range, at the newest revision.
     pub fn of(keys: KeyRange) -> Range {
         Range { keys, revision: 0, limit: 0, content: RangeContent::Everything }
     }
@@ -119,7 +119,7 @@ impl Range {
 pub struct Ranged {
     pub header: Header,
     pub found: Vec<KeyValue>,
-    /// Whether the limit cut off keys.
+    /// Whether the range has more keys than were returned, because of the limit.
     pub more: bool,
     /// The number of keys in the range, regardless of the limit.
     pub count: u64,
@@ -155,7 +155,7 @@ pub enum Transactions {
 pub struct Txn {
     pub compares: Vec<Compare>,
     pub operations: Vec<Operation>,
-    /// The keys that are read if a comparison fails.
+    /// The keys that are read if a comparison fails; `None` if nothing is read.
     pub otherwise: Option<KeyRange>,
 }
 
@@ -174,7 +174,7 @@ pub enum Expected {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
-    /// A lease of zero means none.
+    /// Sets the value of a key. A lease of zero means that the key has no lease.
     Put {
         key: Bytes,
         value: Bytes,
@@ -193,14 +193,14 @@ impl Operation {
     }
 }
 
-/// The result of a transaction.
+/// The answer to a transaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decided {
-    /// Contains the revision of the transaction if it wrote anything.
+    /// The header contains the revision of the transaction if the transaction wrote anything.
     pub header: Header,
-    /// Whether all comparisons held.
+    /// Whether all comparisons of the transaction held, so that its operations were carried out.
     pub held: bool,
-    /// The result of the read if a comparison failed.
+    /// The keys that the transaction read because a comparison failed.
     pub found: Vec<KeyValue>,
 }
 
@@ -216,7 +216,7 @@ pub struct Event {
     pub is_delete: bool,
     /// The key and its new value. After a deletion only the key and the revision are set.
     pub now: KeyValue,
-    /// `None` if the key did not exist, or its previous version was compacted.
+    /// The key and its value before the event; `None` if the key did not exist, or its previous version was compacted.
     pub before: Option<KeyValue>,
 }
 
@@ -237,11 +237,11 @@ pub struct Status {
     /// The id of the leader; zero if there is none.
     pub leader: u64,
     pub is_learner: bool,
-    /// Alarms, in the wording of the member.
+    /// The alarms that the member reports, in the member's wording.
     pub errors: Vec<String>,
 }
 
-/// Why a request to etcd failed.
+/// The reason why a request to etcd failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The request was not carried out: it was not sent, or etcd has certainly not processed it.
@@ -258,7 +258,7 @@ pub enum Fault {
     Compacted(u64),
     #[error("etcd has no such lease: {0}")]
     NoLease(String),
-    /// Nothing was done, and a repeated request fails in the same way.
+    /// etcd has refused the request without any effect, and would refuse a repeated request in the same way.
     #[error("etcd refused the request: {0}")]
     Refused(String),
 }

@@ -10,17 +10,17 @@ use bytes::Bytes;
 /// The key by which the servers coordinate. It is outside of all prefixes, so all clusters on one etcd share it.
 pub const COMPACT_REV_KEY: &str = "compact_rev_key";
 
-/// The state of one server. It is lost when the process ends.
+/// What one server remembers between two rounds. It is lost when the process ends.
 #[derive(Debug, Default)]
 pub struct Compactor {
-    /// The key's version when it was last read.
+    /// The version of the key when this server last read the key.
     time: u64,
-    /// etcd's revision at that time.
+    /// etcd's revision when this server last read the key.
     revision: u64,
     compacted: u64,
 }
 
-/// The result of a round.
+/// The result of a round of compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Round {
     /// Another server has raised the key's version first in this round.
@@ -147,7 +147,7 @@ mod tests {
         assert!(compactor.round(&gone).is_err());
         write(&client, 2);
         assert_eq!(compactor.round(&client), Ok(Round::Compacted(3)));
-        // A failed compaction is repeated one round later.
+        // One compaction fails. One round later the server must compact again.
         let unlucky = model
             .client(1, Box::new(|call| if call == CallKind::Compact { Fate::Unreachable } else { Fate::Answered }));
         write(&client, 3);

@@ -14,7 +14,7 @@ pub struct Cluster<'e> {
 }
 
 impl<'e> Cluster<'e> {
-    /// `prefix` is `--etcd-prefix`.
+    /// `prefix` is the prefix of the cluster's keys: the option `--etcd-prefix`.
     pub fn new(etcd: &'e dyn Etcd, prefix: &str) -> Cluster<'e> {
         Cluster { etcd, key: KeySpace::new(prefix, Kinds::All, Transactions::Full).cluster() }
     }
@@ -24,7 +24,7 @@ impl<'e> Cluster<'e> {
         std::str::from_utf8(&self.key).unwrap_or_default()
     }
 
-    /// The value; `None` if no server has written it.
+    /// The shared value; `None` if no server has written it.
     pub fn read(&self) -> Result<Option<Bytes>, Fault> {
         read(self.etcd, &self.key)
     }

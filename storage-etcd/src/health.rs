@@ -14,14 +14,14 @@ pub struct Probe {
 
 #[derive(Debug)]
 struct State {
-    /// The time of the last request to etcd.
+    /// The time at which the last request was sent to etcd.
     asked: Option<Duration>,
-    /// The time of the request that has the newest answer.
+    /// The time at which the request was sent whose outcome is in `last`.
     answered: Option<Duration>,
     last: Result<(), String>,
 }
 
-/// The caller's next step.
+/// What the caller of a health check does next.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ProbeTurn {
     /// Send a request to etcd, and pass the outcome with this time to [`Probe::answer`].
@@ -37,7 +37,7 @@ impl Probe {
         Probe { timeout, state: Mutex::new(State { asked: None, answered: None, last }) }
     }
 
-    /// The timeout of the request to etcd.
+    /// The time limit of one request of this check to etcd.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }

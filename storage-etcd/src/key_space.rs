@@ -12,7 +12,7 @@ use std::fmt::{self, Display};
 pub enum Kinds {
     #[default]
     All,
-    /// All kinds except these, which are in another etcd.
+    /// All kinds except the kinds with these storage paths, which are in another etcd.
     Except(Vec<String>),
     Only(Vec<String>),
 }
@@ -37,7 +37,7 @@ impl Display for Kinds {
     }
 }
 
-/// The keys of a cluster.
+/// The keys of one cluster in etcd.
 pub struct KeySpace {
     pub keys: Keys,
     pub kinds: Kinds,
@@ -48,7 +48,7 @@ pub struct KeySpace {
     is_within: bool,
 }
 
-/// The meaning of a key.
+/// What a key in etcd means to the log.
 pub enum KeyMeaning<'k> {
     /// The key of an object. `kind` is `None` for custom kinds.
     Object { kind: Option<&'static Kind>, resource: &'k str, key: &'k str },
@@ -79,7 +79,7 @@ impl KeySpace {
         client::KeyRange::between(self.own.clone(), self.behind())
     }
 
-    /// The range of all objects, and of the records that API servers store beside them.
+    /// The range of all objects, and of the records that API servers store beside the objects.
     pub fn objects(&self) -> client::KeyRange {
         client::KeyRange::between(self.keys.root().to_owned(), self.behind())
     }
@@ -89,14 +89,14 @@ impl KeySpace {
         format!("{}0", self.keys.root().trim_end_matches('/'))
     }
 
-    /// The key of the author record. It is written together with each object, so that watches receive the author. It
-    /// contains only the last write of this server.
+    /// The key of the author record. It is written together with each object, so that watches receive the author. The
+    /// record names only the author of the last write of this server.
     pub fn who(&self, server: &str) -> Bytes {
         format!("{}who/{server}", self.own).into()
     }
 
-    /// The fence. Each transaction of the server compares this key, so delayed transactions fail once the key has been
-    /// written again.
+    /// The key of the server's fence. Each transaction of the server compares this key, so delayed transactions fail
+    /// once the key has been written again.
     pub fn fence(&self, server: &str) -> Bytes {
         format!("{}fences/{server}", self.own).into()
     }
@@ -116,9 +116,9 @@ impl KeySpace {
         format!("{}options/{server}", self.own).into()
     }
 
-    /// The range of the options of all servers.
+    /// The range of the keys of the options that all servers have published.
     pub fn all_options(&self) -> client::KeyRange {
-        // In byte order `0` follows the slash.
+        // In byte order `0` follows the slash, so the range ends after all keys that begin with `options/`.
         client::KeyRange::between(format!("{}options/", self.own), format!("{}options0", self.own))
     }
 

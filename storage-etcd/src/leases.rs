@@ -8,10 +8,10 @@ pub const OBJECTS_MAX: u32 = 1000;
 /// A lease lasts longer than the requested time by at most this fraction.
 const REUSE_PART: u32 = 20;
 
-/// The lease to which new objects of one kind are attached.
+/// Grants leases, and attaches the new objects of one kind to the current lease.
 #[derive(Debug)]
 pub struct Leases {
-    /// `--lease-reuse-duration-seconds`.
+    /// How long one lease is used for new objects: the option `--lease-reuse-duration-seconds`.
     reuse: Duration,
     current: Option<Current>,
 }

@@ -1,4 +1,4 @@
-//! The log on etcd. Many servers share it with each other and with kube-apiserver.
+//! The log on etcd. Many servers share one etcd with each other and with kube-apiserver.
 //!
 //! Start at [`EtcdLog`]. [`client`] defines the requests to etcd, and [`grpc`] sends them; [`local`] is each server's
 //! own log of etcd's events. [`compaction`], [`leases`] and [`servers`] are tasks that all servers on one etcd share.

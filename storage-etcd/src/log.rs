@@ -38,19 +38,19 @@ const LEASES_LOST_MAX: usize = 1024;
 /// that etcd's watch has already delivered.
 const TRIES_MAX: usize = 10;
 
-/// The parts of a log on etcd.
+/// The parts from which a log on etcd is made.
 #[derive(Clone)]
 pub struct Parts {
     pub etcd: Arc<dyn Etcd>,
     pub local: Arc<dyn Local>,
-    /// `--etcd-prefix`.
+    /// The prefix of the cluster's keys in etcd: the option `--etcd-prefix`.
     pub prefix: String,
     /// The kinds whose objects are in this etcd.
     pub kinds: Kinds,
     pub storing: Storing,
     pub transactions: Transactions,
-    /// Reserves addresses and node ports. `None` means that they are reserved with a key that only Holdfast's servers
-    /// use.
+    /// Reserves addresses and node ports. `None` means that addresses and node ports are reserved with a key that only
+    /// Holdfast's servers use.
     pub claims: Option<Arc<Allocations>>,
     /// The keys that encrypt values, in etcd and on the server's own disk.
     pub keys: Arc<Live>,
@@ -171,7 +171,7 @@ impl EtcdLog {
         }
     }
 
-    /// The next transaction of a decision.
+    /// The next transaction that a decision needs; `None` if all its transactions were sent.
     fn next(&self, going: &PendingDecision, records: &[Record]) -> Result<Option<Txn>, Fault> {
         let shared = &self.shared;
         let Some(nth) = going.order.get(going.written.len()) else { return Ok(None) };
@@ -234,7 +234,7 @@ impl EtcdLog {
             for ((place, txn), answer) in sent.into_iter().zip(txns).zip(answers) {
                 let answer = match answer {
                     Err(client::Fault::NoSpace(why)) => self.without_space(&txn, why),
-                    // Nothing was written. The next attempt uses a new lease.
+                    // The lease no longer exists, so nothing was written. The next attempt uses a new lease.
                     Err(client::Fault::NoLease(_)) if leases_lost < LEASES_LOST_MAX => {
                         leases_lost += 1;
                         self.shared.forget_leases(&txn.operations);
@@ -305,7 +305,7 @@ impl EtcdLog {
             match answer {
                 Ok(decided) => shared.check(&decided.header)?,
                 Err(why @ (client::Fault::Unknown(_) | client::Fault::Unreachable(_))) => return Err(fault(why)),
-                // The next attempt would be refused as well.
+                // etcd has refused the transaction, and would also refuse the next attempt, so there is none.
                 Err(_) => {}
             }
         }
@@ -340,9 +340,9 @@ impl EtcdLog {
 /// A decision that is being written.
 pub(crate) struct PendingDecision {
     pub decision: Decision,
-    /// The positions of its records, in the order of writing.
+    /// The positions of the decision's records, in the order in which the records are written.
     order: Vec<usize>,
-    /// The revisions of the written records, by position.
+    /// The revisions at which the decision's records were written, by the positions of the records.
     written: BTreeMap<usize, u64>,
     /// The revision of the last claim in the cluster, if the decision has claims.
     claims: Option<u64>,
@@ -417,7 +417,7 @@ fn author_record(record: &Record) -> Record {
     Record { time_ms: *time_ms, resource, key, actor, ..Record::default() }
 }
 
-/// Writes the server's fence again. After this, transactions that this server has sent and that etcd has not yet
+/// Writes the server's fence again. After this write, transactions that this server has sent and that etcd has not yet
 /// carried out will fail.
 fn raise_fence(shared: &Shared) -> Result<u64, Fault> {
     shared.check_epoch()?;
@@ -492,7 +492,7 @@ fn agreed_secret(shared: &Shared, own: [u8; 32]) -> Result<[u8; 32], Fault> {
 }
 
 impl LogRead for EtcdLog {
-    /// The last event in etcd, once it is in the local log.
+    /// The offset of the last event in etcd. Returns it once the event is in the local log.
     fn last(&self) -> Result<Offset, Fault> {
         if self.is_followed() {
             self.wait_through(newest(&self.shared)?)?;
@@ -580,14 +580,16 @@ impl Log for EtcdLog {
         let known = records.first().map_or(0, |record| record.offset.saturating_sub(1));
         let taken = self.reserve_shares(&mut going, records);
         if self.shared.transactions == Transactions::Plain {
-            // The store cannot compare a second key, so the decisions lose their claims.
+            // The store cannot compare a second key, so it cannot check the claims, and they are removed from the
+            // decisions.
             going.iter_mut().for_each(|going| going.decision.claims.clear());
         }
         let through = taken.max(self.drive(&mut going, records)).max(self.claim(&mut going, records, known));
         let through = through.max(self.release_shares(&going, records));
         let shown = self.wait_through(through);
         let receipt = |going: PendingDecision| match going.receipt {
-            // When the watch delivers events again, the caller reads the write back.
+            // The events of the write have not arrived, so its outcome is reported as unknown. The caller finds it out
+            // when the watch delivers events again.
             Some(Receipt::At(_)) if shown.is_err() => Receipt::Unknown,
             Some(receipt) => receipt,
             // The decision was not sent, because an earlier decision was overtaken.
@@ -704,7 +706,7 @@ impl Drop for EtcdLog {
     fn drop(&mut self) {
         self.shared.closing.store(true, Ordering::Relaxed);
         if let Some(thread) = self.following.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            // The thread ends when it next checks `closing`.
+            // The thread checks `closing` again and again, so it ends soon.
             let _ = thread.join();
         }
     }

@@ -31,18 +31,19 @@ struct Member {
     storage_cluster_id: String,
 }
 
-/// Measures the calls to another etcd.
+/// An etcd that passes all calls to `etcd` and measures them.
 pub struct Measured {
     etcd: Arc<dyn Etcd>,
     named: Named,
     registry: Registry,
     calls: Calls,
     sizes: Family<Member, Gauge>,
-    /// How many members of other etcds are numbered before the members of this etcd.
+    /// In metrics, members are named by numbers. This many members of other etcds have lower numbers than the members
+    /// of this etcd.
     before: usize,
 }
 
-/// The metrics of calls. Clones share them.
+/// The metrics of calls to etcd. Clones share them.
 #[derive(Clone)]
 struct Calls {
     durations: Family<Asked, Histogram>,
@@ -103,7 +104,7 @@ impl Measured {
         }
     }
 
-    /// The metrics as text, without the end marker.
+    /// The metrics as text, without the final line `# EOF`.
     pub fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.

@@ -30,7 +30,7 @@ pub struct OptionComparison {
     options: BTreeMap<&'static str, String>,
     keys: Arc<Live>,
     leases: Mutex<Leases>,
-    /// The differences that were already reported.
+    /// The differences that this server has already reported.
     reported: Mutex<BTreeSet<String>>,
 }
 
@@ -101,7 +101,8 @@ impl OptionComparison {
         Ok(news)
     }
 
-    /// Writes this server's options, or renews them. `now` is the time of any monotonic clock.
+    /// Writes this server's options, or writes them again under a current lease. `now` is the time of any monotonic
+    /// clock.
     pub fn announce(&self, now: Duration) -> Result<(), Fault> {
         let lease = self.leases().lease(self.etcd.as_ref(), LEASE, now)?;
         let put = Operation::Put { key: self.key.clone(), value: self.value()?, lease };
@@ -122,7 +123,7 @@ impl OptionComparison {
         }
     }
 
-    /// The revision of this server's options; zero if they do not exist.
+    /// The revision of this server's options; zero if etcd does not have the options.
     fn revision(&self) -> Result<u64, Fault> {
         let found = self.etcd.range(&Range::of(client::KeyRange::one(self.key.clone())))?.found.pop();
         Ok(found.map_or(0, |found| found.mod_revision))
@@ -184,7 +185,7 @@ mod tests {
         assert_eq!(same.differences(), Ok(Vec::new()));
         let expected = "--service-cluster-ip-range=b, and the server at 10.0.0.1 has a";
         assert_eq!(other.differences(), Ok(vec![expected.to_owned()]));
-        // After 16 seconds the lease of the server has expired.
+        // After 16 seconds the lease of the server's options has expired, so they are no longer compared.
         model.advance(16);
         assert_eq!(other.differences(), Ok(Vec::new()));
         one.announce(Duration::from_secs(16)).expect("told");

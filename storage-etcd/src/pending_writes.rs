@@ -1,8 +1,8 @@
 //! The writes in progress to a store with plain transactions.
 //!
-//! No key in the store names the author of a write, so a server recognizes its own events by comparing them with the
-//! writes that it sent. No fence stops a late transaction, so a write without an answer is sent again until it has an
-//! answer. Only one of the two copies can find the expected revision.
+//! No key in the store names the author of a write, so a server recognizes its own events by comparing each event with
+//! the writes that the server has sent. No fence stops a late transaction, so a write without an answer is sent again
+//! until it has an answer. Only one of the two copies can find the expected revision.
 
 use crate::client::{Event, Operation, Txn};
 use bytes::Bytes;
@@ -15,7 +15,7 @@ pub struct PendingWrites(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// The writes by key and by the revision that they replace.
+    /// The writes in progress, by their key and by the revision that they replace.
     writes: HashMap<(Bytes, u64), Write>,
     /// The transactions without an answer.
     unsure: Vec<Txn>,

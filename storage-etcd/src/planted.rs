@@ -2,7 +2,7 @@
 //! compiled into normal builds.
 
 holdfast_planted::bugs! {
-    /// A planted bug.
+    /// A planted bug of the log on etcd.
     pub enum Bug {
         /// A write without an answer is reported as failed.
         UnknownTakenForFailure,
@@ -10,9 +10,9 @@ holdfast_planted::bugs! {
         UnknownTakenForDone,
         /// A write is read back without raising the fence, so it may still happen later.
         FenceNotRaised,
-        /// Transactions do not compare the fence, so they may succeed too late.
+        /// Transactions do not compare the fence, so a delayed transaction may succeed too late.
         FenceNotCompared,
-        /// The last of two concurrent updates wins.
+        /// A transaction does not compare the version that it replaces, so the last of two concurrent updates wins.
         VersionNotCompared,
         /// The versions of other objects on which a decision depends are not compared.
         ExpectationsNotCompared,

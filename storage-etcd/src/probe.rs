@@ -19,7 +19,7 @@ impl Transactions {
         match etcd.transact(vec![asked]).pop() {
             Some(Ok(_)) => Ok(Transactions::Full),
             Some(Err(Fault::Refused(_))) => Ok(Transactions::Plain),
-            // Some stores refuse with an unspecific error, which has only a text.
+            // Some stores refuse the transaction with an unspecific error, which only its text distinguishes.
             Some(Err(Fault::Unknown(why))) if ["unsupported", "not supported"].iter().any(|no| why.contains(no)) => {
                 Ok(Transactions::Plain)
             }

@@ -3,10 +3,10 @@
 use crate::client::{Etcd, Fault, Operation, Txn};
 use bytes::Bytes;
 
-/// The maximum number of revisions by which etcd's revision is raised. It is limited because each revision needs a
-/// write. `etcdutl snapshot restore --bump-revision` raises it by more, in one step.
+/// The maximum number of revisions by which etcd's revision is raised. The number is limited because each revision
+/// needs a write. The command `etcdutl snapshot restore --bump-revision` can raise the revision by more, in one step.
 pub const RAISE_MAX: u64 = 1_000_000;
-/// The maximum number of writes in progress at once.
+/// The maximum number of writes that are in progress at once.
 const AT_ONCE: u64 = 256;
 
 /// Raises etcd's revision above another revision by writes of a key that no server reads. Returns the new revision, or

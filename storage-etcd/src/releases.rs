@@ -56,7 +56,7 @@ pub struct Bug {
     pub gravity: Gravity,
 }
 
-/// How a server handles a bug.
+/// How a server handles a bug of the etcd that it uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gravity {
     /// No precaution helps, so the server does not start.
@@ -94,7 +94,7 @@ pub struct Judged {
     pub tells_progress: bool,
 }
 
-/// Judges members by the versions that they report.
+/// Judges the members of a cluster. Each member is given by its address and the version that it reports.
 pub fn judge<'m>(members: impl IntoIterator<Item = (&'m str, &'m str)>) -> Judged {
     let mut judged = Judged { tells_progress: true, ..Judged::default() };
     for (address, version) in members {

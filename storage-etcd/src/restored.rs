@@ -17,18 +17,18 @@ use holdfast_core::event::{Actor, Offset, Record};
 use holdfast_engine::{Fault, LogRead};
 use std::collections::HashSet;
 
-/// The number of last events that are compared with etcd.
+/// The number of the log's last events that are compared with etcd.
 const EVENTS_COMPARED: u64 = 16;
 /// The number of objects that are read, and written again, at a time.
 const PAGE: u64 = 500;
 /// The verb of events that take over a restored etcd.
 const VERB: &str = "restored";
 
-/// etcd's identity and revision.
+/// The identity of an etcd, and its revision when it was read.
 pub struct Standing {
     pub cluster: u64,
     pub revision: u64,
-    /// Changes each time that a restored etcd is accepted; empty at first.
+    /// The name of the epoch, which changes each time that a restored etcd is accepted; empty in the first epoch.
     pub epoch: String,
     /// The revision of the epoch's key; zero if there is none.
     epoch_revision: u64,
@@ -135,12 +135,12 @@ pub fn accept(shared: &Shared, source: &mut Source, now: &Standing) -> Result<Ha
     Ok(written)
 }
 
-/// The actor of the events that take over a restored etcd.
+/// The actor of the events that the take-over of a restored etcd causes.
 pub fn actor() -> Actor {
     Actor { manager: "etcd".into(), verb: VERB.into(), ..Actor::default() }
 }
 
-/// The epoch that another server has begun, or a new epoch.
+/// The epoch that another server has begun, or a new epoch if no server has begun one.
 fn new_epoch(shared: &Shared, source: &Source, now: &Standing) -> Result<String, Fault> {
     if now.epoch != source.epoch {
         return Ok(now.epoch.clone());

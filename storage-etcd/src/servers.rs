@@ -1,5 +1,5 @@
-//! The running API servers. They announce themselves in the store under `/registry/masterleases/IP`, each with a lease
-//! that it renews.
+//! The running API servers. Each server announces itself in the store under `/registry/masterleases/IP`, with a lease
+//! that the server renews.
 
 use crate::client::{self, Etcd, Fault, Operation, Range};
 use crate::leases::Leases;
@@ -19,7 +19,7 @@ pub const RENEWED_EACH: Duration = Duration::from_secs(10);
 /// happen.
 const TRIES_MAX: usize = 5;
 
-/// The announcements in the store.
+/// Reads and writes the announcements of servers in an etcd.
 pub struct Servers {
     etcd: Arc<dyn Etcd>,
     keys: Keys,
@@ -54,7 +54,7 @@ impl Servers {
     /// The addresses of all announced servers, sorted. Announcements without an address are skipped.
     pub fn list(&self) -> Result<Vec<String>, Fault> {
         let from = self.keys.of_record(&SERVERS, "");
-        // In byte order `0` follows the slash.
+        // In byte order `0` follows the slash, so the range has all announcements.
         let to = format!("{}0", from.trim_end_matches('/'));
         let found = self.etcd.range(&Range::of(client::KeyRange::between(from, to)))?.found;
         let mut addresses = Vec::with_capacity(found.len());
@@ -190,7 +190,8 @@ mod tests {
         let model = Model::default();
         let one = servers(&model);
         one.announce("10.0.0.7", NOW).expect("announced");
-        // The server's clock has not advanced, so the server considers its lease valid.
+        // The lease expires in etcd. The server's own clock has not advanced, so the server still considers its lease
+        // valid.
         model.advance(15);
         assert!(one.list().expect("servers").is_empty());
         one.announce("10.0.0.7", NOW).expect("announced");

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How objects are stored.
+/// How objects are stored in etcd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Storing {
     pub media: Media,
@@ -29,7 +29,7 @@ pub struct Storing {
     pub release: u32,
     /// How long Events are kept after their last change; `None` means for ever.
     pub news_ttl: Option<Duration>,
-    /// How long one lease is used for new Events.
+    /// How long one lease is used for new Events, before another lease is granted.
     pub lease_reuse: Duration,
 }
 
@@ -37,7 +37,7 @@ pub struct Shared {
     pub etcd: Arc<dyn Etcd>,
     /// The log on the server's own disk. Its values may be encrypted.
     pub local: Arc<dyn Local>,
-    /// The same log with decrypted values.
+    /// The log on the server's own disk, with decrypted values.
     pub log: SealedLog<dyn Local>,
     pub keys: Arc<Live>,
     pub unread: Unread,
@@ -46,14 +46,15 @@ pub struct Shared {
     pub storing: Storing,
     pub transactions: Transactions,
     pub sent: PendingWrites,
-    /// Reserves addresses and node ports; `None` if the servers use only the claims key for this.
+    /// Reserves addresses and node ports; `None` if the servers reserve addresses and node ports only by the claims
+    /// key.
     pub claims: Option<Arc<Allocations>>,
     unsure: Mutex<Vec<Unsure>>,
     /// The name that distinguishes this server from the other servers.
     pub server: String,
-    /// The id of etcd's cluster.
+    /// The id of the etcd cluster whose events the local log has.
     pub cluster: u64,
-    /// The revision of the last write of the fence.
+    /// The revision of the last write of this server's fence.
     pub fence: AtomicU64,
     /// The revision of the last write of the claims key.
     pub claimed: AtomicU64,
@@ -88,7 +89,7 @@ struct Progress {
     through: u64,
     /// The revisions beyond `through` that callers wait for.
     wanted: Vec<WantedRevision>,
-    /// Why following etcd has stopped; `None` while it runs.
+    /// The reason why following etcd has stopped; `None` while the server follows etcd.
     trouble: Option<String>,
 }
 
@@ -99,8 +100,8 @@ struct WantedRevision {
     done: Reached,
 }
 
-/// A function that is called when the local log has the events, or with a fault if they do not arrive. It must not
-/// block.
+/// A function that is called when the local log has the events, or with a fault if the events do not arrive in time.
+/// The function must not block.
 pub type Reached = Box<dyn FnOnce(Result<(), Fault>) + Send>;
 
 impl Shared {
@@ -168,7 +169,7 @@ impl Shared {
         !self.progress().wanted.is_empty()
     }
 
-    /// Records that the local log has all events up to a revision, and answers the callers that wait for it.
+    /// Records that the local log has all events up to a revision, and answers the callers that wait for this revision.
     pub fn reach(&self, revision: u64) {
         let mut progress = self.progress();
         progress.through = progress.through.max(revision);
@@ -202,7 +203,7 @@ impl Shared {
         *self.wake.lock().unwrap_or_else(PoisonError::into_inner) = Some(wake);
     }
 
-    /// Wakes the reader of new events in the log.
+    /// Wakes the writer, which reads new events from the log.
     pub fn wake(&self) {
         let wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(wake) = wake {
@@ -210,7 +211,8 @@ impl Shared {
         }
     }
 
-    /// Calls `done` once the follower has copied all events up to a revision, immediately if it already has.
+    /// Calls `done` once the follower has copied all events up to a revision, immediately if the follower already has
+    /// copied them.
     pub fn when_through(&self, revision: u64, patience: Duration, done: Reached) {
         let mut progress = self.progress();
         if progress.through < revision && !self.closing.load(Ordering::Relaxed) {
@@ -262,7 +264,7 @@ impl Shared {
         }
     }
 
-    /// The value in etcd for a record's object.
+    /// The value that etcd stores for a record's object.
     pub fn value(&self, record: &Record) -> Result<Bytes, Fault> {
         let kind = registry().by_storage(&record.resource).map(|id| registry().get(id));
         let key = self.places.keys.at(&record.resource, &record.key);
@@ -272,7 +274,8 @@ impl Shared {
         sealed.map(Bytes::from).map_err(|why| why.fault(record.offset(), key))
     }
 
-    /// Appends to the local log. If a KMS plug-in has not provided the encryption key yet, this waits for the key.
+    /// Appends to the local log. If a KMS plug-in has not provided the encryption key yet, this function waits for the
+    /// key.
     pub fn append(&self, records: &[Record]) -> Result<(), Fault> {
         let keyring = self.keys.keyring();
         for record in records {
@@ -281,7 +284,7 @@ impl Shared {
         self.log.append(records).map(drop)
     }
 
-    /// The lease of a record's object; zero if it does not expire.
+    /// The lease of a record's object; zero if the object does not expire.
     pub fn lease(&self, record: &Record) -> Result<u64, Fault> {
         let kind = registry().by_storage(&record.resource).map(|id| registry().get(id));
         let is_news = !record.is_delete() && kind.is_some_and(|kind| kind.deletion.expires);
@@ -289,7 +292,7 @@ impl Shared {
         self.leases().lease(self.etcd.as_ref(), ttl, self.began.elapsed()).map_err(fault)
     }
 
-    /// Drops leases that etcd no longer has.
+    /// Stops using the leases of these puts, because etcd no longer has them.
     pub fn forget_leases(&self, operations: &[client::Operation]) {
         for operation in operations {
             if let client::Operation::Put { lease, .. } = operation {
@@ -423,7 +426,7 @@ pub fn went_back(found: u64, known: u64) -> String {
     )
 }
 
-/// The time of an event, in milliseconds since 1970.
+/// The time of an event, in milliseconds since 1970, and what it is known from.
 #[derive(Debug, Clone, Copy)]
 pub enum Seen {
     /// The event was received at the time when it happened.

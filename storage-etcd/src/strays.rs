@@ -1,5 +1,5 @@
-//! Values under the prefix that belong to no object that a server of this release can serve. They are not changed, and
-//! do not appear in answers.
+//! Values under the prefix that belong to no object that a server of this release can serve. Such values are not
+//! changed, and do not appear in answers.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode_registry;
@@ -14,7 +14,7 @@ const NAMED_MAX: usize = 1_000;
 /// The maximum number of bytes of a key that the server's log shows.
 const SHOWN_MAX: usize = 512;
 
-/// Why a key belongs to no object.
+/// The reason why a key belongs to no object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stray {
     /// The key has too many or too few parts for its kind.
@@ -28,7 +28,7 @@ struct LeftOut {
     cause: &'static str,
 }
 
-/// Counts these values, and logs each place once.
+/// Counts the values that belong to no object, and logs each place of such values once.
 pub struct Strays {
     /// The logged places: keys, or the prefixes of unknown kinds.
     named: Mutex<BTreeSet<String>>,
@@ -46,7 +46,7 @@ impl Default for Strays {
 }
 
 impl Strays {
-    /// Counts a value that was received under such a key. `root` is the prefix of all keys.
+    /// Counts a value that was received under a key that belongs to no object. `root` is the prefix of all keys.
     pub fn note(&self, root: &str, key: &[u8], stray: Stray) {
         let cause = if stray == Stray::Depth { "depth" } else { "kind" };
         self.received.get_or_create(&LeftOut { cause }).inc();
@@ -76,7 +76,7 @@ impl Strays {
         }
     }
 
-    /// The metrics as text, without the end marker.
+    /// The metrics as text, without the final line `# EOF`.
     pub fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.

@@ -1,5 +1,5 @@
-//! Converts a decision to transactions of one object each. Their order is such that the sequence may stop after any of
-//! them without harm.
+//! Converts a decision to transactions of one object each. The order of the transactions is such that no harm is done
+//! if the server stops after any of them.
 //!
 //! All keys of a transaction in etcd have one revision, and clients of Kubernetes expect one event per version. So no
 //! transaction writes two objects, as in kube-apiserver. Each transaction compares every key on which the decision
@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 /// The maximum number of comparisons, and the maximum number of operations, of an etcd transaction (`--max-txn-ops`).
 pub const OPERATIONS_MAX: usize = 128;
 
-/// Writes one key if the key has this revision; zero means that it must not exist. Kubernetes' own transactions have
-/// this form. If the comparison fails, the transaction returns the value of the key, except for a creation.
+/// Writes one key if the key has this revision; zero means that the key must not exist. Kubernetes' own transactions
+/// have this form. If the comparison fails, the transaction returns the value of the key, except for a creation.
 pub fn plain(replaces: u64, write: Operation) -> Txn {
     let key = write.key().clone();
     let otherwise = (replaces > 0).then(|| Range::one(key.clone()));
@@ -50,15 +50,15 @@ pub fn order(records: &[Record]) -> Vec<usize> {
 /// An object with all keys that are written in the same transaction.
 pub struct ObjectWrite<'a> {
     pub record: &'a Record,
-    /// The revision that this write replaces.
+    /// The revision of the object that this write replaces; zero for a creation.
     pub replaces: u64,
-    /// The object's value; `None` for a deletion.
+    /// The new value of the object; `None` for a deletion.
     pub value: Option<Bytes>,
-    /// The object's lease; zero if it does not expire.
+    /// The id of the object's lease; zero if the object does not expire.
     pub lease: u64,
     /// The record of the author: a key outside the prefix, and its value.
     pub who: (Bytes, Bytes),
-    /// The fence, with the revision that it must still have.
+    /// The fence key, with the revision that it must still have.
     pub fence: (Bytes, u64),
     /// The claims key, with the revision that it must still have; `None` for a decision without claims.
     pub claims: Option<(Bytes, u64)>,

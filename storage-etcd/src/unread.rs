@@ -12,7 +12,8 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 /// If there are more unreadable values than this, the configuration must be wrong, not the values.
 const MAX: usize = 100_000;
 
-/// The known unreadable objects. Every request checks them, so checking an empty list costs only one atomic load.
+/// The known unreadable objects. Every request checks this list, so the check of an empty list costs only one atomic
+/// load.
 #[derive(Default)]
 pub struct Unread {
     all: RwLock<UnreadObjects>,
@@ -24,7 +25,7 @@ struct UnreadObjects {
     objects: BTreeMap<(String, String), Noted>,
     /// The number of complete readings of all objects so far.
     round: u64,
-    /// An unreadable object that exceeded [`MAX`].
+    /// An unreadable object that was found when there were already [`MAX`] of them.
     beyond: Option<Unreadable>,
     /// The resources of objects that were added since the last call of [`Unread::news`].
     news: BTreeSet<String>,
@@ -50,7 +51,7 @@ impl Unread {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Adds an object, and writes its name to the server's log.
+    /// Adds an unreadable object, and writes its name to the server's log.
     pub fn note(&self, unreadable: Unreadable, may_pass: bool) {
         let mut known = self.write();
         let (round, is_full) = (known.round, known.objects.len() >= MAX);
@@ -92,7 +93,7 @@ impl Unread {
         !self.is_empty() && !self.read().news.is_empty()
     }
 
-    /// Removes an object that was written again or deleted.
+    /// Removes an object from the list, because it was written again or deleted.
     pub fn forget(&self, resource: &str, key: &str) {
         if self.is_empty() {
             return;
@@ -102,14 +103,14 @@ impl Unread {
         self.count.store(known.objects.len(), Ordering::Release);
     }
 
-    /// Begins a reading of all objects.
+    /// Records that a reading of all objects begins.
     pub fn begin_round(&self) {
         let mut known = self.write();
         known.round += 1;
         known.beyond = None;
     }
 
-    /// Records that an object still exists, unchanged.
+    /// Records that the current reading found a known unreadable object, and that its value is unchanged.
     pub fn confirm(&self, resource: &str, key: &str) {
         if self.is_empty() {
             return;
@@ -121,8 +122,8 @@ impl Unread {
         }
     }
 
-    /// Ends a reading of all objects. Objects that were neither added nor confirmed since [`Self::begin_round`] no
-    /// longer exist.
+    /// Records that a reading of all objects has ended. Objects that were neither added nor confirmed since
+    /// [`Self::begin_round`] no longer exist.
     pub fn end_round(&self) {
         let mut known = self.write();
         let round = known.round;
@@ -173,7 +174,7 @@ impl Unread {
     }
 }
 
-/// An object that must be read again.
+/// An unreadable object that is to be read again.
 pub struct Again {
     pub object: (String, String),
     pub place: String,

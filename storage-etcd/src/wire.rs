@@ -107,7 +107,7 @@ pub enum Request {
     DeleteRange(DeleteRangeRequest),
 }
 
-/// Only the response to a read is decoded.
+/// The response to one operation of a transaction. Only a response to a read is decoded.
 #[derive(Clone, PartialEq, Message)]
 pub struct ResponseOp {
     #[prost(message, optional, tag = "1")]
@@ -116,7 +116,7 @@ pub struct ResponseOp {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Compare {
-    /// The comparison; zero means equal.
+    /// How the value in the store is compared with the given value; zero means that they must be equal.
     #[prost(int32, tag = "1")]
     pub result: i32,
     #[prost(enumeration = "CompareTarget", tag = "2")]
@@ -167,7 +167,7 @@ pub struct CompactionRequest {
     pub revision: i64,
 }
 
-/// A response that has only a header.
+/// A response that has no fields except a header.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct HeaderResponse {
     #[prost(message, optional, tag = "1")]

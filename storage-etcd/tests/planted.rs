@@ -1,11 +1,12 @@
-//! The simulation finds every planted bug of the log on etcd, and without a bug the same seeds find nothing.
+//! Tests that the simulation finds every planted bug of the log on etcd, and that without a planted bug the simulation
+//! finds nothing with the seeds that are tried.
 
 mod world;
 
 use holdfast_storage_etcd::Transactions;
 use holdfast_storage_etcd::planted::{Bug, plant};
 
-/// The maximum number of seeds that finding a bug may take.
+/// The maximum number of seeds that may be tried until a seed finds a planted bug.
 const SEEDS: u64 = 100;
 
 #[test]

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs, process};
 
-/// The value of `ROCKSDB_LIB_DIR` in `.cargo/config.toml`. If the variable has another value, or none, this library is
-/// not the one in use.
+/// The value of `ROCKSDB_LIB_DIR` in `.cargo/config.toml`. If the variable has another value, or none, the build does
+/// not link the library that this program makes.
 const MARK: &str = "made-by-holdfast-rocksdb-library";
 
 /// The defines that RocksDB's own build detects on a Linux machine.
@@ -106,7 +106,7 @@ fn compile() -> Result<(), Box<dyn std::error::Error>> {
     for object in steering.try_compile_intermediates()? {
         fast.object(object);
     }
-    // This name is linked because `librocksdb-sys` links `rocksdb`.
+    // The library has this name because `librocksdb-sys` links a library with the name `rocksdb`.
     fast.try_compile("rocksdb")?;
     Ok(())
 }
@@ -125,11 +125,12 @@ fn compiler(sources: &Path, optimization: &str) -> cc::Build {
     for include in ["rocksdb/include", "rocksdb", ""] {
         compiler.include(sources.join(include));
     }
-    // The processor computes the checksums of the log. Processors have had both instructions since 2010.
+    // With these flags the processor's own instructions compute the checksums of the log. Processors have had these
+    // instructions since 2010.
     if env::var("CARGO_CFG_TARGET_ARCH").as_deref() == Ok("x86_64") {
         compiler.flag("-msse4.2").flag("-mpclmul");
     }
-    // RocksDB's headers need this header.
+    // RocksDB's headers use `cstdint`, and some of them do not include it.
     compiler.flag("-include").flag("cstdint");
     compiler
 }

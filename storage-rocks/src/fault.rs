@@ -35,7 +35,7 @@ impl FolderFault {
     }
 }
 
-/// Damage in the log of a folder.
+/// Damage in the log of a data folder.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderDamage {
     #[error("{event}")]
@@ -80,7 +80,7 @@ pub fn fault(operation: &'static str, error: rocksdb::Error) -> Fault {
     Fault::io(operation, error)
 }
 
-/// Like [`fault`]; a corruption is reported with the last event that could still be read.
+/// Converts an error of RocksDB like [`fault`], but reports a corruption with the last event that could still be read.
 pub fn damage(operation: &'static str, folder: &Path, after: Offset, error: rocksdb::Error) -> Fault {
     match error.kind() {
         rocksdb::ErrorKind::Corruption => {
@@ -96,7 +96,7 @@ pub fn record(folder: &Path, offset: Offset, bytes: &[u8]) -> Result<Record, Fau
     Ok(record)
 }
 
-/// Decodes into an existing record, to reuse its memory.
+/// Decodes an event into an existing record, to reuse the record's memory.
 pub fn record_again(folder: &Path, offset: Offset, bytes: &[u8], record: &mut Record) -> Result<(), Fault> {
     record.decode_again(bytes).and_then(|()| check_offset(offset, record)).map_err(|damage| {
         FolderDamage::Event { folder: folder.to_owned(), event: DamagedEvent { offset, damage } }.into()

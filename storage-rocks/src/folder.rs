@@ -12,7 +12,7 @@ pub fn make_private(folder: &Path) -> Result<(), Fault> {
     folder::make_private(folder).map_err(|error| refused("make the data folder", error))
 }
 
-/// Refuses a folder with entries of another user.
+/// Refuses a folder that contains files or folders of another user.
 pub fn check_entries(folder: &Path) -> Result<(), Fault> {
     folder::check_entries(folder).map_err(|error| refused("look into the data folder", error))
 }
@@ -30,7 +30,8 @@ pub fn warning(folder: &Path) -> Option<String> {
 fn refused(operation: &'static str, error: std::io::Error) -> Fault {
     match error.raw_os_error() {
         Some(_) => Fault::io(operation, error),
-        // The text of the error contains advice to the operator.
+        // An error without a code of the operating system has a text with advice to the operator, so the text is passed
+        // on.
         None => Fault::Unreadable { what: error.to_string() },
     }
 }

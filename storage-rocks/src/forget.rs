@@ -1,4 +1,4 @@
-//! Forgets old events, which are the events that another event up to a version has replaced.
+//! Forgets old events: the events that another event, up to a given version, has replaced.
 //!
 //! A pass reads the events between the version of the last pass and the new version, in order and in pieces. So the
 //! cost depends on these events and not on the whole history, and writers do not wait. A replaced event is removed. The
@@ -16,18 +16,18 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How many events are read under one lock.
+/// How many events a pass reads at a time, while no other pass can run.
 const PIECE: usize = 1000;
 /// Tables are compacted when more than 1/`GARBAGE_PART` of their bytes are forgotten, so each byte is rewritten only a
 /// few times.
 const GARBAGE_PART: u64 = 4;
 
-/// The events and bytes forgotten since the log was opened.
+/// The numbers of events and of bytes that were forgotten since the log was opened.
 #[derive(Default)]
 pub struct Forgotten {
     events: AtomicU64,
     bytes: AtomicU64,
-    /// The lock of a pass. Passes go through the log in order, one at a time.
+    /// The lock that a pass holds, so that only one pass runs at a time.
     at_work: Mutex<()>,
 }
 
@@ -77,7 +77,7 @@ impl ForgetProgress {
     }
 }
 
-/// Reads and forgets the next events up to `through`. Returns whether there may be more.
+/// Reads and forgets the next events up to `through`. Returns whether there may be more events to read.
 pub fn piece(db: &DB, folder: &Path, through: Offset, let_go: &Forgotten) -> Result<bool, Fault> {
     let mut progress = ForgetProgress::read(db)?;
     if progress.at >= through {
@@ -157,7 +157,7 @@ fn tables(db: &DB) -> Result<u64, Fault> {
     Ok(bytes)
 }
 
-/// Compacts the tables with events of a range.
+/// Compacts the tables of events whose keys are in a range.
 pub fn compact_events(db: &DB, from: &[u8], through: &[u8]) -> Result<(), Fault> {
     compact_range(db, EVENTS, Some(from), Some(through))
 }

@@ -1,9 +1,9 @@
 //! Makes forks of a log. A fork is a new log that begins with the events of another log up to a version. The time to
 //! make a fork does not grow with the log.
 //!
-//! Tables never change, so both logs share them as hard links. Data younger than the tables is copied. Then the events
-//! after the version are removed, at a cost that depends only on these events. The folder is marked until the whole new
-//! log is durable.
+//! RocksDB's tables never change, so both logs share the tables as hard links. Data younger than the tables is copied.
+//! Then the events after the version are removed, at a cost that depends only on these events. The folder is marked
+//! until the whole new log is durable.
 
 use crate::fault::{FolderFault, damage, fault};
 use crate::folder::{check_entries, check_owner, make_private};
@@ -27,11 +27,11 @@ use std::path::{Path, PathBuf};
 /// The maximum number of attempts to copy from a running server. A copy must fall between two changes of the server's
 /// files.
 const TRIES_MAX: usize = 50;
-/// The number of changes that are written at a time.
+/// The maximum number of changes to the new log that are written at a time.
 const PIECE: usize = 10_000;
 
-/// A fork that is being made. It is a copy of the whole log until [`finish`](Fork::finish). If it is dropped before
-/// that, the copy is removed.
+/// A fork that is being made. The fork is a copy of the whole log until [`finish`](Fork::finish). If the fork is
+/// dropped before it is finished, the copy is removed.
 pub struct Fork {
     folder: PathBuf,
     log: Option<RocksLog>,
@@ -41,12 +41,12 @@ pub struct Fork {
     finished: bool,
 }
 
-/// A finished fork.
+/// The identity of a finished fork.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forked {
     /// The name of the new log.
     pub id: String,
-    /// The last event that is in both logs.
+    /// The last event that the original log and the new log share.
     pub version: Offset,
 }
 
@@ -177,7 +177,7 @@ fn link_between_changes(from: &Path, to: &Path) -> std::io::Result<bool> {
     Ok(false)
 }
 
-/// The files of a store.
+/// The names of the files of a store at one moment.
 #[derive(PartialEq, Eq)]
 struct Listing {
     tables: BTreeSet<String>,
@@ -210,7 +210,8 @@ impl Listing {
             match std::fs::hard_link(&source, &target) {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::NotFound => return Err(error),
-                // The file is on another file system, or another user owns it.
+                // A hard link is impossible, because the file is on another file system or another user owns it. So the
+                // file is copied.
                 Err(_) => std::fs::copy(&source, &target).map(|_| ())?,
             }
         }
@@ -306,7 +307,7 @@ fn flush(db: &DB, batch: &mut WriteBatch, longest: usize) -> Result<(), Fault> {
     db.write(std::mem::take(batch)).map_err(|error| fault("take out later events", error))
 }
 
-/// Every resource that has events.
+/// Every resource that has events in the log.
 fn resources(db: &DB, folder: &Path) -> Result<Vec<Vec<u8>>, Fault> {
     let mut found: Vec<Vec<u8>> = Vec::new();
     let mut entries = db.raw_iterator_cf(family(db, BY_RESOURCE)?);

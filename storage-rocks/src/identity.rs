@@ -31,7 +31,7 @@ pub(crate) fn stage(identity: &Identity, db: &DB, batch: &mut WriteBatch) -> Res
     Ok(())
 }
 
-/// A random (version 4) UUID.
+/// Makes a random (version 4) UUID.
 pub(crate) fn new_id() -> Result<String, Fault> {
     let [mut high, mut low] = [0, 8].map({
         let bytes = random::<16>()?;
@@ -43,7 +43,7 @@ pub(crate) fn new_id() -> Result<String, Fault> {
     Ok(format!("{time:08x}-{:04x}-{:04x}-{:04x}-{node:012x}", high >> 16 & 0xffff, high & 0xffff, low >> 48))
 }
 
-/// Adds a new secret to the batch.
+/// Makes a new secret for the log, and adds it to the batch.
 pub(crate) fn stage_secret(db: &DB, batch: &mut WriteBatch) -> Result<[u8; 32], Fault> {
     let secret = random()?;
     batch.put_cf(family(db, META)?, META_SECRET, secret);

@@ -19,8 +19,8 @@ pub struct Import {
 }
 
 impl Import {
-    /// Begins an import in a folder that is new or empty, or resumes one. `identity` is the identity in the export,
-    /// because the import makes the same log in another place.
+    /// Begins an import in a folder that is new or empty, or resumes an interrupted import. `identity` is the identity
+    /// in the export, because the import makes the same log in another place.
     pub fn open(folder: &Path, resume: bool, identity: &Identity) -> Result<Import, FolderFault> {
         let marked = Making::Import.is_marked(folder);
         if resume && !marked {
@@ -53,7 +53,7 @@ impl Import {
         Ok(Import { folder: folder.to_owned(), log })
     }
 
-    /// The last durable event.
+    /// The offset of the last durable event of the import.
     pub fn last(&self) -> Result<Offset, Fault> {
         self.log.last()
     }
@@ -63,7 +63,7 @@ impl Import {
         self.log.scan(None, after, limit)
     }
 
-    /// Makes the events durable. They may have gaps, which the export has reported.
+    /// Makes the events durable. The offsets of the events may have gaps, which the export has reported.
     pub fn append(&self, records: &[Record]) -> Result<(), FolderFault> {
         match self.log.append(records)? {
             Append::Appended => Ok(()),
@@ -73,7 +73,7 @@ impl Import {
         }
     }
 
-    /// Completes the import.
+    /// Completes the import, after which the folder can be used like any other.
     pub fn finish(self, oldest: Offset, repaired: Offset) -> Result<(), Fault> {
         self.log.note(oldest, repaired)?;
         Making::Import.unmark(&self.folder)

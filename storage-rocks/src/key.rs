@@ -43,7 +43,7 @@ pub const META_SOURCE: &[u8] = b"source";
 /// it at the end of the migration.
 pub const META_MIGRATION: &[u8] = b"migration";
 
-/// The mark of an event in a row of `history`.
+/// The kind of an event, which a row of `history` records in its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
     /// The row has no mark, because an early release wrote it. The event must be read.
@@ -74,7 +74,7 @@ impl Mark {
     }
 }
 
-/// The root of all storage keys, as in Kubernetes.
+/// The root of all storage paths, as in Kubernetes.
 pub const PREFIX: &str = "/registry";
 
 pub fn offset(offset: Offset) -> [u8; 8] {

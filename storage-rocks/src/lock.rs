@@ -8,7 +8,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Holds the lock until it is dropped. The operating system releases the lock after a crash.
+/// Holds the lock of a data folder until this value is dropped. The operating system releases the lock after a crash.
 pub struct FolderLock {
     file: File,
 }
@@ -69,7 +69,8 @@ impl FolderInUse {
 }
 
 impl Drop for FolderInUse {
-    /// The file is unlocked explicitly, for the same reason as in [`FolderLock`].
+    /// The file is unlocked explicitly, because a child process that is being started may have a copy of the file; see
+    /// [`FolderLock`].
     fn drop(&mut self) {
         let _ = self.0.unlock();
     }

@@ -15,7 +15,7 @@ pub enum Making {
 impl Making {
     pub(crate) const ALL: [Making; 3] = [Making::Import, Making::Fork, Making::Migration];
 
-    /// The file that marks the folder until it is finished.
+    /// The name of the file that marks the folder until its log is finished.
     fn marker(self) -> &'static str {
         match self {
             Self::Import => "import-in-progress",
@@ -57,7 +57,7 @@ impl Making {
         marked.map_err(|error| Fault::io("mark the folder as unfinished", error))
     }
 
-    /// Removes the mark as the last step. After that, the log is like any other.
+    /// Removes the mark as the last step. After that, the log is like any other log.
     pub(crate) fn unmark(self, folder: &Path) -> Result<(), Fault> {
         let removed = std::fs::remove_file(folder.join(self.marker())).and_then(|()| File::open(folder)?.sync_all());
         removed.map_err(|error| Fault::io("take the mark off the folder", error))

@@ -31,7 +31,7 @@ impl Migration {
         Ok(false)
     }
 
-    /// Begins a migration in a folder that is new or empty, or continues one.
+    /// Begins a migration in a folder that is new or empty, or continues an interrupted migration.
     pub fn open(folder: &Path) -> Result<Migration, FolderFault> {
         Migration::has_begun(folder)?;
         make_private(folder)?;

@@ -168,7 +168,7 @@ fn present(db: &DB, folder: &Path, offset: Offset, mark: Mark) -> Result<Option<
 /// An object's name, the offset of one of its events, and the row's mark.
 type IndexRow<'a> = (&'a [u8], Offset, Mark);
 
-/// The row at the position of the iterator.
+/// Reads the row at the position of the iterator; `None` if there is no row.
 fn row<'a>(rows: &'a DBRawIterator, folder: &Path) -> Result<Option<IndexRow<'a>>, Fault> {
     let Some((entry, mark)) = rows.item() else {
         let ended = rows.status().map_err(|error| damage("read a history", folder, Offset::ZERO, error));

@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
 pub struct LogReader {
     folder: PathBuf,
     db: DB,
-    /// The folder in which RocksDB writes the files that belong to a secondary itself.
+    /// The folder for the files that RocksDB itself writes for a secondary, which is a store that only reads the files
+    /// of another store.
     _notes: tempfile::TempDir,
 }
 
@@ -32,7 +33,7 @@ impl LogReader {
             .map_err(|error| Fault::io("make a temporary folder", error))?;
         let mut options = options();
         options.create_if_missing(false);
-        // A secondary keeps all files open, because the writer may remove one that is still being read.
+        // A secondary keeps all files open, because the writer may remove a file that the secondary is still reading.
         options.set_max_open_files(-1);
         let db = DB::open_cf_descriptors_as_secondary(&options, &path, &notes.path().to_owned(), descriptors())
             .map_err(|error| fault("open for reading", error))?;

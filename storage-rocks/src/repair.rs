@@ -19,10 +19,10 @@ use rocksdb::{DB, DBRecoveryMode, Direction, IteratorMode, ReadOptions, WriteBat
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// One result of the repair.
+/// One finding of a repair, or one change that it made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Repair {
-    /// The object again has the content of version `intact`.
+    /// The newest version of the object was damaged. The object again has the content of the version `intact`.
     PutBack { object: String, damaged: Offset, intact: Offset },
     /// No version of the object could be read, so the object is lost.
     Lost { object: String, damaged: Offset },
@@ -32,7 +32,7 @@ pub enum Repair {
     Unknown { damaged: Offset },
     /// The end of the store could not be read, so later events, if there were any, are lost.
     End { after: Offset },
-    /// The folder of the old store.
+    /// The folder in which the old store is kept.
     Kept { folder: PathBuf },
 }
 
@@ -60,7 +60,7 @@ impl std::fmt::Display for Repair {
 /// The number of versions that the repaired log skips after the last readable version, so that lost versions are not
 /// assigned again.
 const GAP: u64 = 1000;
-/// The number of records that are written at a time.
+/// The number of records that are written to the new store at a time.
 const PIECE: usize = 1000;
 
 /// Repairs the log of a data folder that no server uses. An intact log is not changed. `values` decrypts and encrypts
@@ -103,7 +103,7 @@ fn open_distrustful(path: &Path) -> Result<DB, Fault> {
         .map_err(|error| fault("open even for repair; restore the folder from a backup", error))
 }
 
-/// The damage of a store.
+/// What is damaged in a store.
 struct StoreDamage {
     /// Offsets of damaged and missing events, each with its object if that is known.
     damaged: BTreeMap<Offset, Option<String>>,
@@ -115,7 +115,7 @@ impl StoreDamage {
         let mut damaged = BTreeMap::new();
         let mut last = Offset::ZERO;
         let repaired = crate::store::repaired(db).unwrap_or(Offset::ZERO);
-        // Forgotten events are not missing.
+        // Events that were forgotten are not missing, so the check begins after them.
         let repaired = repaired.max(crate::store::oldest(db).unwrap_or(Offset::ZERO));
         each(db, EVENTS, |offset, bytes| {
             let Some(offset) = key::parse_offset(offset).filter(|offset| *offset > last) else { return Ok(()) };
@@ -225,7 +225,7 @@ fn is_of_newer_release(bytes: &[u8]) -> bool {
     }
 }
 
-/// A new event with the content of an intact version.
+/// Makes a new event with the content of an intact version.
 fn restored_event(intact: &Record, offset: Offset, time_ms: i64, values: &dyn Values) -> Result<Record, Fault> {
     let intact = values.open(intact.clone())?;
     let entry =
@@ -247,7 +247,7 @@ fn write(db: &DB, piece: &mut Vec<Record>) -> Result<(), Fault> {
     for record in piece.drain(..) {
         stage(db, &mut batch, &record)?;
     }
-    // The format is written when the new store is first opened.
+    // The batch does not contain the folder's format, which is written when the new store is first opened.
     db.write_opt(batch, &synced()).map_err(|error| fault("write the new store", error))
 }
 

@@ -1,4 +1,5 @@
-//! The free room on the disk of the log, and a reserve.
+//! Watches the free room on the disk of the log, and keeps a reserve of room for the writes that must succeed on a full
+//! disk.
 //!
 //! The reserve is a file that occupies room, so that no other program gets it. It is made when the log is opened. When
 //! the disk is nearly full, writes to the namespaces that fill it are refused; when the disk is full, most writes are
@@ -30,7 +31,7 @@ const RESERVE_PART: u64 = 4;
 /// The minimum size of the reserve. It applies even if less room is free at the start, because room may become free
 /// later.
 const RESERVE_BYTES_MIN: u64 = 8 << 20;
-/// The reserve shrinks in multiples of this number.
+/// The reserve grows and shrinks in multiples of this number of bytes.
 const STEP_BYTES: u64 = 1 << 20;
 /// The reserve divided by this number is only for opening the log after a crash, because without this room the server
 /// cannot start.
@@ -39,14 +40,14 @@ const LAST_PART: u64 = 4;
 const WRITE_BYTES: u64 = 4096;
 /// The number of copies of a write: one in the write-ahead log, and later one in a table.
 const COPIES: u64 = 2;
-/// The disk is checked again after at most this many bytes.
+/// The disk is checked again after at most this many written bytes.
 const LOOK_BYTES: u64 = 64 << 20;
-/// The duration of one wait. A write that makes room waits for other work to free room.
+/// The duration of one wait of a write that makes room, during which other work may free room.
 const WAIT: Duration = Duration::from_millis(100);
-/// The maximum number of these waits for one write.
+/// The maximum number of waits of one write that makes room.
 const WAITS: usize = 30;
 
-/// The size of the reserve.
+/// The size of the reserve that a log is opened with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reserve {
     /// The size that an earlier server has left. Writes are refused only when there is no room at all.
@@ -60,22 +61,23 @@ pub struct DiskReserve {
     /// The configured size of the reserve. If it is zero, writes are accepted until there is no room at all.
     wanted: u64,
     mark: u64,
-    /// The lock of the store must be taken before this lock.
+    /// The size of the reserve in bytes. A thread that needs both this lock and the lock of the store must take the
+    /// lock of the store first.
     reserve: Mutex<u64>,
     is_little: AtomicBool,
     free: AtomicU64,
     /// The number of bytes that may be written before the disk is checked again.
     unlooked: AtomicI64,
-    /// The notification that room was freed.
+    /// Notifies waiting writes that room was freed.
     made: Condvar,
 }
 
-/// The state of a disk.
+/// The state of the disk on which the log is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
     pub free_bytes: u64,
     pub reserve_bytes: u64,
-    /// If less room than this is free, most writes are refused.
+    /// If less room than this number of bytes is free, most writes are refused.
     pub mark_bytes: u64,
     pub is_little: bool,
     /// Whether writes to the namespaces that fill the disk are refused, because room is or will soon be short.
@@ -162,8 +164,8 @@ impl DiskReserve {
         (left < part).then(|| left * 1000 / part)
     }
 
-    /// Checks whether a write of this cost leaves enough room on the disk. If there is more room than enough, the
-    /// reserve grows first.
+    /// Checks whether a write that takes `cost` bytes leaves enough room on the disk. If there is more room than
+    /// enough, the reserve grows first.
     pub fn settle(&self, cost: u64) {
         if self.wanted == 0 {
             return;
@@ -193,7 +195,7 @@ impl DiskReserve {
     }
 
     /// Makes room for `bytes` bytes and for the data in memory, from the reserve if necessary. Waits a little for other
-    /// work to free room. Returns `false` if there is not enough room after that.
+    /// work to free room. Returns `false` if there is not enough room after the wait.
     pub fn take(&self, bytes: u64, in_memory: impl Fn() -> u64) -> bool {
         let cost = bytes.saturating_add(WRITE_BYTES).saturating_mul(COPIES);
         for _ in 0..WAITS {
@@ -236,7 +238,7 @@ impl DiskReserve {
     }
 
     fn give(&self, reserve: &mut u64, cost: u64, last: u64) -> bool {
-        // The requested room includes room for the data in memory.
+        // The mark is added to the cost, because the data in memory also need room.
         let wanted = cost.saturating_add(self.mark);
         let free = self.free_bytes();
         if free < wanted && *reserve > last {
@@ -282,7 +284,7 @@ impl DiskReserve {
     }
 }
 
-/// Makes a file that occupies `bytes` on the disk.
+/// Makes a file that occupies `bytes` bytes on the disk.
 fn fill(path: &Path, bytes: u64) -> Result<()> {
     let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
     let mut options = OpenOptions::new();

@@ -27,7 +27,8 @@ pub(crate) fn options() -> Options {
     let mut options = Options::default();
     options.create_if_missing(true);
     options.create_missing_column_families(true);
-    // A torn last record was never acknowledged. Damage anywhere else is reported, not skipped.
+    // A torn record at the end of a write-ahead log was never acknowledged, so it is dropped. Damage anywhere else is
+    // reported, not skipped.
     options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
     options.set_paranoid_checks(true);
     options.set_db_write_buffer_size(24 << 20);
@@ -105,7 +106,7 @@ pub(crate) fn family<'a>(db: &'a DB, name: &str) -> Result<&'a ColumnFamily, Fau
     })
 }
 
-/// Puts a record and its index entries into the batch.
+/// Adds a record and its index entries to the batch.
 pub(crate) fn stage(db: &DB, batch: &mut WriteBatch, record: &Record) -> Result<(), Fault> {
     let offset = record.offset();
     let object = key::object(&record.resource, &record.key);
@@ -241,7 +242,7 @@ pub(crate) fn current(db: &DB, folder: &Path, visit: &mut dyn FnMut(Record) -> R
     Ok(())
 }
 
-/// The offsets of one object's events.
+/// The offsets of all events of one object, in order.
 pub(crate) fn versions(db: &DB, folder: &Path, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {
     let object = key::object(resource, key);
     let start = key::versioned(&object, Offset::ZERO);

@@ -1,4 +1,4 @@
-//! The log on RocksDB passes the suite of every log.
+//! Checks with the suite of all logs that the log on RocksDB meets the requirements on every log.
 
 use holdfast_engine::Log;
 use holdfast_engine::log::suite::Backend;

@@ -20,7 +20,7 @@ pub const QUICK_BYTES_MAX: usize = 256 << 10;
 #[derive(Clone)]
 pub struct Answers {
     memory: ReadMemory,
-    /// The threads for work that takes long.
+    /// The threads for work that takes long, on which users take turns.
     threads: Reads,
 }
 
@@ -29,7 +29,7 @@ impl Answers {
         Answers { threads: Reads::of_processors(memory.clone()), memory }
     }
 
-    /// Runs `work` on `bytes` bytes of objects, on this worker if they are few.
+    /// Runs `work` on `bytes` bytes of objects, on this worker thread if the bytes are at most [`QUICK_BYTES_MAX`].
     pub async fn make<T: Send + 'static>(
         &self,
         user: &User,
@@ -52,8 +52,8 @@ impl Answers {
     }
 
     /// Counts the memory of a response for its user until the response is sent. `counted` is already counted, and
-    /// `keep` counts the objects of the state that the response refers to. If there is no room for them, the response
-    /// becomes a refusal.
+    /// `keep` counts the objects of the state that the response refers to. If there is no room for the response and
+    /// these objects, the response becomes a refusal.
     pub fn hold(
         &self,
         user: &User,

@@ -22,10 +22,10 @@ use std::time::{Duration, Instant};
 
 /// The header with the client's address, and the addresses of the proxies between client and server.
 pub const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// The header with only the client's address.
+/// The header in which a proxy names only the client's address.
 const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
-/// The origin of a request.
+/// The origin of a request, as audit events show it.
 pub fn source(path: &str, query: &str, headers: &HeaderMap, client: Option<SocketAddr>) -> Source {
     let uri = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
     let said = |name: HeaderName| headers.get(name).map(text);
@@ -48,7 +48,7 @@ pub fn deadline(patience: Duration) -> Deadline {
     Deadline { at: Instant::now() + patience, ended: || ended(&Refusal::Timeout(Timeout::Backend)) }
 }
 
-/// The end of a refused request.
+/// The end of a refused request, as its audit event shows it.
 pub fn ended(refusal: &Refusal) -> RequestEnd {
     let Status { code, document, .. } = Status::from(refusal);
     RequestEnd { code, status: Some(document.clone()), object: Some(document) }
@@ -100,7 +100,7 @@ pub async fn tell(
     None
 }
 
-/// Whether responses of the subresource may last for any time.
+/// Whether responses of the subresource may last for an unlimited time.
 fn is_lasting(route: &Route) -> bool {
     let Route::Resource { path, .. } = route else { return false };
     matches!(path.subresource.as_str(), "attach" | "exec" | "log" | "portforward" | "proxy")

@@ -20,26 +20,27 @@ use std::sync::{Arc, LazyLock};
 use std::task::Poll;
 use std::time::Duration;
 
-/// The largest body.
+/// The maximum number of bytes in the body of a request.
 const BODY_BYTES_MAX: usize = 3 << 20;
 
-/// The longest time that a body may take to arrive.
+/// The longest time that a body may take to arrive, in seconds.
 const BODY_SECONDS_MAX: u64 = 60;
-/// The maximum number of bytes of bodies in memory at once.
+/// The maximum number of bytes of all bodies in memory at once.
 const BODIES_BYTES_MAX: u64 = 256 << 20;
 /// Each body counts at least this many bytes, so that the limit also applies to many bodies that never arrive.
 const BODY_BYTES_MIN: u64 = 64 << 10;
 
-/// How many bytes of an unwanted body are read.
+/// The maximum number of bytes that are read of an unwanted body, which is the body of a request that the server does
+/// not need.
 const PASSED_OVER_BYTES_MAX: usize = 256 << 10;
-/// How long reading an unwanted body may take.
+/// How long the reading of an unwanted body may take.
 const PASSED_OVER_MAX: Duration = Duration::from_secs(1);
 
 /// Marks a response whose request body was not read to its end, so that an HTTP/1.1 connection cannot be used again.
 #[derive(Debug, Clone, Copy)]
 pub struct Unread;
 
-/// Whether the body of a request was read to its end.
+/// Shows whether the body of a request was read to its end.
 pub struct Progress(Option<Arc<AtomicBool>>);
 
 impl Progress {
@@ -77,12 +78,12 @@ where
             }
         }
     };
-    // A body that does not arrive in time stays unread.
+    // If the body does not arrive in time, the rest of it stays unread.
     let _ = tokio::time::timeout(PASSED_OVER_MAX, read).await;
 }
 
-/// The memory for the bodies that are being read. Each user has a fair share of it. A body takes memory before its
-/// request takes a place among the requests in progress. Clones share the same memory.
+/// The memory for the bodies that are being read. Each user has a fair share of this memory. A body takes memory before
+/// its request takes a place among the requests in progress. Clones share the same memory.
 #[derive(Clone)]
 pub struct Bodies {
     room: Shares,
@@ -102,7 +103,7 @@ impl Default for Bodies {
 }
 
 impl Bodies {
-    /// Reads a body to its end.
+    /// Reads a body to its end, and counts its memory. Refuses a body that is too large or too slow.
     pub async fn read<B, D, E>(&self, user: &User, body: B) -> Result<Received, Refusal>
     where
         B: Stream<Item = Result<D, E>> + Send,
@@ -167,10 +168,10 @@ where
     Ok(received)
 }
 
-/// The kind of the body of a DELETE.
+/// The kind that a document in the body of a DELETE must have.
 const WANTED: &str = "DeleteOptions";
 
-/// Reads `DeleteOptions` in the body.
+/// Reads the `DeleteOptions` in the body of a DELETE into the options of the request.
 pub fn delete_options(named: &mut ResourceRequest) -> Result<(), Refusal> {
     match options_body(&named.body)? {
         Some(body) => take(&mut named.options, &checked(body)?),
@@ -246,7 +247,7 @@ fn parse(body: &Value, query: &DeleteOptions) -> Result<(DeleteOptions, bool), R
     Ok((options, !asked.is_empty()))
 }
 
-/// The options, checked against their type.
+/// Returns the options after checking them against the schema of their type.
 fn checked(mut body: Value) -> Result<Value, Refusal> {
     static MESSAGE: LazyLock<MessageId> = LazyLock::new(|| {
         schema().id("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions").expect("deletions have options")

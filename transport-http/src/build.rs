@@ -16,7 +16,7 @@ use holdfast_engine::Engine;
 use holdfast_service::{Options, Service};
 use std::sync::Arc;
 
-/// The parts of a server. [`Builder::new`] has the defaults.
+/// The parts from which a server is built. [`Builder::new`] has the defaults.
 pub struct Builder {
     pub engine: Arc<Engine>,
     pub authenticator: Authenticator,
@@ -29,9 +29,9 @@ pub struct Builder {
     pub other_servers: OtherServersSettings,
     pub forks: ForkSettings,
     pub server_info: ServerInfoSettings,
-    /// Starts components in this process for the server and for each fork of it.
+    /// Starts components in this process for the server and for each fork of the server.
     pub components: Option<Components>,
-    /// Samples requests for traces, if they are traced.
+    /// Chooses the requests that are traced; `None` if requests are not traced.
     pub tracer: Option<Tracer>,
 }
 

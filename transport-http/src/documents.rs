@@ -11,7 +11,7 @@ use holdfast_service::Scene;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-/// The Kubernetes release whose API is served.
+/// The release of Kubernetes whose API this server serves.
 pub const API_VERSION: &str = "v1.35.0";
 
 /// Kubernetes' version, followed by Holdfast's version after a plus sign.
@@ -19,10 +19,10 @@ pub fn git_version() -> String {
     format!("{API_VERSION}+holdfast.{}", env!("CARGO_PKG_VERSION"))
 }
 
-/// The maximum number of kept documents. It is several times the number that a thousand groups need.
+/// The maximum number of documents in the cache. This number is several times the number that a thousand groups need.
 const DOCUMENTS_MAX: usize = 8192;
 
-/// The number of past APIs whose documents are kept.
+/// The maximum number of past APIs whose documents are cached.
 pub(crate) const PAST_MAX: usize = 4;
 
 /// The documents of the current API, and of the past APIs that were read last.
@@ -39,7 +39,7 @@ impl Library {
         Library { present: Arc::new(Documents::new(server_address)), past: Arc::default() }
     }
 
-    /// The library of a fork, whose API is the same up to this revision.
+    /// The library of a fork, whose kinds equal the kinds of this server up to this revision.
     pub fn beside(&self, revision: u64) -> Library {
         let fresh = Documents::new(self.present.server_address.clone());
         let present = Documents { shared: Some((self.present.clone(), revision)), ..fresh };
@@ -101,7 +101,7 @@ pub struct Documents {
     pub(crate) charge: Option<Mutex<Charge>>,
 }
 
-/// The documents of one state's API.
+/// The documents that describe the API of one state.
 pub struct Described<'a> {
     pub documents: &'a Documents,
     pub registry: &'a Registry,
@@ -149,7 +149,7 @@ impl Documents {
 }
 
 impl Described<'_> {
-    /// The document with this name.
+    /// Returns the document with this name. `make` makes it if the cached document is outdated or there is none.
     pub fn get(&self, name: &str, revision: u64, make: impl FnOnce() -> Option<Bytes>) -> Option<Bytes> {
         if let Some(found) = self.documents.find(name, revision) {
             return Some(found);
@@ -159,7 +159,7 @@ impl Described<'_> {
         Some(made)
     }
 
-    /// A document about one group.
+    /// Returns a document about one group, made again only when the group has changed.
     pub fn of_group(&self, name: &str, group: &str, make: impl FnOnce(&Catalog) -> Option<Bytes>) -> Option<Bytes> {
         let group = self.registry.group(group)?;
         self.get(name, group.revision, || make(&Catalog::of(self.registry, std::slice::from_ref(&group))))
@@ -200,7 +200,7 @@ impl Described<'_> {
         self.get(&format!("openapi/v3/{path}"), revision, || self.openapi(&groups, |openapi| openapi.v3_document(path)))
     }
 
-    /// The pieces of the document, and its ETag.
+    /// Returns the pieces of the OpenAPI v2 document, and the document's ETag.
     pub fn openapi_v2(&self, encoding: v2::Encoding) -> (Vec<Bytes>, String) {
         let (built_in, custom) = self.by_origin();
         let revision = newest(&built_in);

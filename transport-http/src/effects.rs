@@ -25,7 +25,7 @@ pub struct Effects {
     pub images: Option<Arc<dyn Images>>,
 }
 
-/// A server that decides whether images may run.
+/// A server that decides, by an ImageReview, whether images may run.
 #[async_trait]
 pub trait Images: Send + Sync + 'static {
     /// The status of the server's answer to an ImageReview, or the reason why there is none.

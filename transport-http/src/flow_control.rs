@@ -12,7 +12,7 @@ const LEVEL: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel
 /// Adds the headers with the request's flow schema and priority level.
 pub fn tell(response: &mut Response, flow: &Flow) {
     for (name, uid) in [(SCHEMA, &flow.schema_uid), (LEVEL, &flow.level_uid)] {
-        // The uids are unknown until the server has made the objects.
+        // The uids are empty until the server has made the flow control objects.
         if let Ok(uid) = HeaderValue::from_maybe_shared(uid.clone())
             && !uid.is_empty()
         {

@@ -9,13 +9,13 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Paths of health.
+/// The paths of the health checks.
 pub const PATHS: [&str; 3] = ["healthz", "livez", "readyz"];
 
 /// The checks of every server. Scripts for other API servers query `etcd`: this check fails if the log or the writer
 /// fails, and, for a log in etcd, also if etcd fails.
 const CHECKS: &[&str] = &["etcd", "log", "ping", "writer"];
-/// Further checks for readiness.
+/// The checks that only `/readyz` has, in addition to `CHECKS`.
 const READY_CHECKS: &[&str] = &["etcd-readiness", "informer-sync"];
 /// The hooks that run once at the start, under Kubernetes' names. Scripts query some of these names.
 const HOOKS: &[&str] = &[
@@ -56,9 +56,9 @@ const FAIR_HOOKS: &[&str] = &[
 ];
 /// The start hooks that only a server without priority and fairness has.
 const UNFAIR_HOOKS: &[&str] = &["poststarthook/max-in-flight-filter"];
-/// The prefix of all checks of an override's etcd.
+/// The prefix of the names of all checks of an etcd in `--etcd-servers-overrides`.
 const OVERRIDE_BEGIN: &str = "etcd-override-";
-/// The longer prefix of the checks of an override's etcd that are only for readiness.
+/// The longer prefix of the names of the checks of such an etcd that are only for readiness.
 const READY_BEGIN: &str = "etcd-override-readiness-";
 /// How long the writer may take to answer before it counts as dead.
 const WRITER_PATIENCE: Duration = Duration::from_secs(10);
@@ -75,8 +75,8 @@ impl Looked {
     /// Gets the health values that the wanted checks of a path need.
     async fn look(checks: &Checks<'_>, path: &str, wanted: impl Fn(&str) -> bool) -> Looked {
         let readable = match path {
-            // Liveness does not depend on this check, because a restart would not help against many reads or a slow
-            // disk.
+            // Liveness does not depend on whether the log can be read, because a restart would not help against many
+            // reads or a slow disk.
             "livez" => Ok(()),
             _ => {
                 let log = checks.engine.log().clone();
@@ -109,7 +109,7 @@ impl Looked {
 
     fn log(&self, path: &str) -> Result<(), String> {
         match &self.writer {
-            // A restart would not help against a full disk.
+            // If the disk is full, liveness does not fail, because a restart would not help.
             Health::ReadOnly(why) if path != "livez" => Err(why.clone()),
             _ => self.readable.clone(),
         }
@@ -120,7 +120,7 @@ impl Looked {
 pub(crate) struct Checks<'a> {
     engine: &'a Engine,
     lifecycle: &'a Lifecycle,
-    /// Whether the server has priority and fairness.
+    /// Whether the server has priority and fairness, which determines its start hooks.
     is_fair: bool,
     /// The checks in addition to the checks of every server.
     others: &'a [Arc<dyn HealthCheck>],
@@ -133,7 +133,7 @@ impl Checks<'_> {
         Checks { engine, lifecycle, is_fair, others }
     }
 
-    /// The names of the checks of a path.
+    /// The names of the checks that a path has.
     pub(crate) fn names(&self, path: &str) -> impl Iterator<Item = &str> {
         let is_readiness = path == "readyz";
         let ready = READY_CHECKS.iter().filter(move |_| is_readiness);
@@ -158,7 +158,7 @@ impl Checks<'_> {
             "informer-sync" => Ok(()),
             hook if HOOKS.contains(&hook) || self.own_hooks().contains(&hook) => match self.lifecycle.is_ready() {
                 true => Ok(()),
-                // A start may take long, and a restart would not shorten it.
+                // Liveness does not fail during a long start, because a restart would not shorten the start.
                 false if path == "livez" && self.lifecycle.is_within_livez_grace() => Ok(()),
                 false => Err("not finished".into()),
             },
@@ -178,7 +178,7 @@ fn excludes(excluded: &str, name: &str) -> bool {
     }
 }
 
-/// Answers a path, or one check of it.
+/// Answers a health path, or one check of it if `wanted` names a check.
 pub async fn answer(transport: &Transport, path: &str, wanted: &str, query: &Query) -> Response {
     let is_wanted = |name: &str| match wanted {
         "" => query.all("exclude").all(|excluded| !excludes(excluded, name)),

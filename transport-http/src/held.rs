@@ -9,15 +9,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// clone is dropped.
 #[derive(Clone)]
 pub struct Held {
-    /// The bytes that are in memory only for this response.
+    /// The number of bytes that are in memory only for this response.
     pub bytes: usize,
-    /// Whether the response shares the objects of the state. They need no memory of their own while the state has them.
+    /// Whether the response shares the objects of the state. These objects need no memory of their own while the state
+    /// has them.
     pub is_shared: bool,
     kept: Arc<Mutex<Counted>>,
     is_cut: Arc<AtomicBool>,
 }
 
-/// The error that ends a response early.
+/// The error that ends a response early, because other users needed its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CutOff;
 
@@ -29,7 +30,7 @@ impl std::fmt::Display for CutOff {
 
 impl std::error::Error for CutOff {}
 
-/// The charges of a response.
+/// The charges that count the memory of a response.
 #[derive(Default)]
 pub struct Counted {
     charges: Vec<Charge>,

@@ -7,7 +7,7 @@ use holdfast_core::Refusal;
 use http::HeaderMap;
 use http::header::{ACCEPT, CACHE_CONTROL, HeaderValue};
 
-/// One of the two documents of an issuer.
+/// One of the two documents that an issuer of tokens publishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Document {
     Configuration,

@@ -23,7 +23,7 @@ pub struct Head {
     pub self_link: String,
 }
 
-/// The response with a list.
+/// Makes the response with a list, in the form that the client accepts.
 pub fn list(kind: &Arc<Kind>, version: usize, page: Page, head: &Head, shape: Shape, now: i64) -> Response {
     let resource_version = page.offset.to_string();
     let bytes: usize = page.entries.iter().map(|entry| entry.size()).sum();
@@ -46,7 +46,8 @@ pub fn list(kind: &Arc<Kind>, version: usize, page: Page, head: &Head, shape: Sh
             None => respond::bytes(200, first, shape),
             Some(second) => {
                 let size = bytes.max(first.len() + second.len());
-                // Cells may contain a large part of an object.
+                // A row with its cells may be twice as large as its object, because cells may contain a large part of
+                // an object.
                 respond::counted([first, second].into_iter().chain(pieces), 2 * piece, size, JSON, shape.gzip)
             }
         };
@@ -113,7 +114,7 @@ fn piece_bytes(entries: &[Arc<Entry>]) -> usize {
     entries.iter().map(|entry| entry.size()).filter(|bytes| *bytes > PIECE_BYTES).max().unwrap_or_default()
 }
 
-/// A table that is being sent.
+/// A Table that is made while it is sent.
 struct Table {
     kind: Arc<Kind>,
     version: usize,
@@ -164,10 +165,10 @@ fn protobuf_list(kind: &Kind, version: usize, page: &Page, head: &Head) -> Optio
     Some(Messages { size: start.len() + size, start, number: codec.items_number(message), items })
 }
 
-/// A Protobuf list that is being sent.
+/// A list in Protobuf that is made while it is sent.
 struct Messages {
     start: Vec<u8>,
-    /// The number of the field that holds the items.
+    /// The number of the Protobuf field that holds the list's items.
     number: u32,
     items: Vec<Body>,
     /// The size of the whole list in bytes.
@@ -193,13 +194,13 @@ impl Messages {
     }
 }
 
-/// A list that is being sent, sliced from the stored bytes.
+/// A list in JSON that is made while it is sent, sliced from the stored bytes of its items.
 struct Items {
     head: Bytes,
     entries: Vec<Arc<Entry>>,
     /// Items that differ from the stored bytes, for other versions and forms.
     converted: Option<Vec<Body>>,
-    /// Whether items keep their `apiVersion` and `kind`.
+    /// Whether items in the list keep their `apiVersion` and `kind`.
     whole: bool,
 }
 
@@ -282,7 +283,7 @@ impl Items {
         })
     }
 
-    /// The stored bytes of a large item.
+    /// The stored bytes of an item that is so large that it is a piece of its own.
     fn large(&self, index: usize) -> Option<Bytes> {
         let entry = self.entries.get(index).filter(|_| self.converted.is_none())?;
         let item = self.stored(entry);

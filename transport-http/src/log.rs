@@ -44,18 +44,18 @@ use std::time::Duration;
 
 pub const PATH: &str = crate::route::LOG;
 pub const RECORDS: &str = "application/vnd.holdfast.records";
-/// The maximum number of offsets in one request.
+/// The maximum number of offsets in one request for `/records`.
 pub const OFFSETS_MAX: usize = 1024;
 /// The longest wait for the next event, in seconds.
 pub const WAIT_SECONDS_MAX: u64 = 30;
 
-/// How many records are read at a time.
+/// How many records are read from the log at a time.
 const PIECE: usize = 256;
 /// How many bytes of records are sent at a time.
 const PIECE_BYTES: usize = 256 << 10;
 /// This value instead of a length means that the log failed; the text of the fault follows.
 const FAILED: u32 = u32::MAX;
-/// A reader refuses longer frames. The bound is longer than any record.
+/// The maximum length of a frame in bytes. A reader refuses longer frames. No record is as long as this bound.
 const FRAME_BYTES_MAX: u32 = 256 << 20;
 
 /// The user, and the request's place among the requests in progress. The request releases the place while it waits.
@@ -108,7 +108,7 @@ fn apart(engine: &Engine) -> Vec<Vec<String>> {
     engine.apart().map(|kinds| kinds.iter().map(storage).collect()).collect()
 }
 
-/// Reads from the log, and answers with JSON.
+/// Reads from the log, and answers with the result as JSON.
 async fn told(
     engine: &Engine,
     shape: Shape,
@@ -207,7 +207,7 @@ async fn passed(lifecycle: &Lifecycle, engine: &Engine, after: Offset) {
 }
 
 fn current(engine: &Engine) -> Result<Response, Refusal> {
-    // The snapshot has the newest offset of every object, so no event is read for this.
+    // The snapshot has the newest offset of every object, so no event is read to find the offsets.
     let state = engine.own_snapshot();
     let mut offsets: Vec<Offset> = Vec::new();
     for (_, collection) in state.collections() {
@@ -217,7 +217,7 @@ fn current(engine: &Engine) -> Result<Response, Refusal> {
     Ok(streamed(engine, Source { log: engine.log().clone(), rest: Rest::Offsets(offsets.into()) }))
 }
 
-/// The records that are not sent yet.
+/// The records of a response that are not sent yet.
 struct Source {
     log: Arc<dyn LogRead>,
     rest: Rest,
@@ -336,7 +336,7 @@ impl Unframed {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next record, if it has arrived completely.
+    /// Returns the next record, if all its bytes have arrived.
     pub fn next_record(&mut self) -> Result<Option<Record>, Broken> {
         let Some(length) = self.length(0).filter(|_| !self.ended) else { return Ok(None) };
         match length {
@@ -361,7 +361,7 @@ impl Unframed {
         }
     }
 
-    /// Whether the end mark has arrived. Call it when there are no more bytes to push.
+    /// Returns an error if the end mark has not arrived. It is called when there are no more bytes to push.
     pub fn finish(&self) -> Result<(), Broken> {
         if self.ended { Ok(()) } else { Err(Broken::CutShort) }
     }

@@ -19,11 +19,11 @@ use std::time::Duration;
 /// The operator's settings of these rules.
 #[derive(Debug, Clone)]
 pub struct Manners {
-    /// The allowed CORS origins, whose pages may read responses.
+    /// The origins whose pages may read responses, by the rules of CORS.
     pub origins: Vec<Regex>,
     /// The HSTS header. It makes browsers use only TLS for later requests.
     pub strict_transport: Option<HeaderValue>,
-    /// The share of HTTP/2 requests whose response also ends the connection.
+    /// The share of HTTP/2 requests whose response also ends the connection, from 0 to 1.
     pub goaway_chance: f64,
     /// The longest time of a request that is not long-running; zero for no limit.
     pub request_timeout: Duration,
@@ -116,7 +116,7 @@ impl Manners {
     }
 }
 
-/// Whether a request is long-running.
+/// Whether a request is long-running, so that its time is not limited.
 pub fn lasts(route: &Route) -> bool {
     match route {
         Route::Resource { verb: Some(Verb::Watch), .. } => true,
@@ -130,7 +130,7 @@ pub fn lasts(route: &Route) -> bool {
     }
 }
 
-/// The response to a request while the server shuts down, unless it is about health or metrics.
+/// The response to a request while the server shuts down, unless the request is about health or metrics.
 pub fn going(path: &str) -> Option<Response> {
     let is_asked_about = ["/healthz", "/livez", "/readyz", "/metrics"].iter().any(|looked| path.starts_with(looked));
     if is_asked_about {

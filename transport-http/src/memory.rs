@@ -16,7 +16,7 @@ use tower::{Service, ServiceExt};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The server's response to a GET by this user, as JSON.
+/// Sends a GET by this user to the server, and returns the response as JSON.
 pub async fn get(
     transport: Arc<Transport>,
     user: Arc<User>,

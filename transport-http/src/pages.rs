@@ -6,7 +6,7 @@ use http::Method;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use std::sync::Arc;
 
-/// An authorized request for a page.
+/// An authorized request for a debug page.
 pub struct PageRequest<'a> {
     pub method: &'a Method,
     pub path: &'a str,
@@ -15,17 +15,17 @@ pub struct PageRequest<'a> {
     pub body: &'a [u8],
 }
 
-/// The response to a request for a page.
+/// The response to a request for a debug page.
 pub struct Page {
     pub code: u16,
     pub content_type: &'static str,
     pub text: String,
 }
 
-/// Answers every path of a page.
+/// Answers a request for any path of the debug pages.
 pub type Pages = Arc<dyn Fn(&PageRequest<'_>) -> Page + Send + Sync>;
 
-/// Lets the program answer, if it has debug pages.
+/// Lets the program answer the request, if the program has debug pages.
 pub(crate) fn answer(pages: Option<&Pages>, head: &Head, path: &str, body: &[u8]) -> Response {
     let Some(pages) = pages else { return respond::text(404, "404 page not found\n") };
     let accept = head.headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");

@@ -194,7 +194,7 @@ fn options_kind(verb: Verb) -> &'static str {
     }
 }
 
-/// The format of the body, by its content type.
+/// The format of the body, by the content type in the headers.
 fn format_of(headers: &HeaderMap, verb: Verb) -> Result<Format, Refusal> {
     let media = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let media = media.split(';').next().unwrap_or("").trim();

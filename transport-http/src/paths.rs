@@ -102,7 +102,7 @@ fn json_answer(body: Bytes, shape: Shape) -> Response {
     respond::bytes(200, body, shape)
 }
 
-/// The document in Protobuf, if it has a kind.
+/// Converts a document to Protobuf; `None` if the document has no kind with a Protobuf form.
 fn protobuf_of(body: &[u8]) -> Option<Vec<u8>> {
     let document: Value = serde_json::from_slice(body).ok()?;
     let kind = document["kind"].as_str()?;
@@ -110,7 +110,7 @@ fn protobuf_of(body: &[u8]) -> Option<Vec<u8>> {
     Some(protobuf::wrap("v1", kind, &protobuf::codec().encode(message, &document).ok()?))
 }
 
-/// Whether a client accepts JSON. It is the only form, so weights do not matter.
+/// Whether a client accepts JSON. JSON is the only form of the document, so the weights in `accept` do not matter.
 fn takes_json(accept: &str) -> bool {
     let media = |clause: &str| clause.split(';').next().unwrap_or("").trim().to_owned();
     accept.is_empty() || accept.split(',').any(|clause| matches!(media(clause).as_str(), "*/*" | respond::JSON))
@@ -157,7 +157,7 @@ pub(crate) fn flaw(
     }
 }
 
-/// `/api` and `/apis`.
+/// The response to `/api` or `/apis`, which lists versions and groups.
 fn groups(described: &Described, headers: &HeaderMap, core: bool, shape: Shape) -> Response {
     if let Some(form) = aggregated_form(accepts(headers)) {
         let items = described.each_group("aggregated", core, |catalog, group| catalog.aggregated_item(group));
@@ -184,7 +184,7 @@ pub(crate) fn asks_protobuf(accept: &str) -> bool {
     [openapi::V2_PROTOBUF, openapi::V2_PROTOBUF_ASKED].iter().any(|form| accept.contains(form))
 }
 
-/// The OpenAPI documents, which take long to make.
+/// The responses with OpenAPI documents, which take long to make.
 fn openapi(described: &Described, route: &Route, headers: &HeaderMap, shape: Shape) -> Option<Response> {
     let registry = described.registry;
     match route {
@@ -235,7 +235,7 @@ fn with_tag(tag: &str, headers: &HeaderMap, answer: impl FnOnce(bool) -> Respons
     response
 }
 
-/// The list of paths.
+/// The document of `/`, which lists all paths.
 fn root(transport: &Transport, registry: &Registry) -> Vec<u8> {
     let catalog = Catalog::new(registry);
     let mut paths: Vec<String> = [

@@ -10,7 +10,7 @@ use holdfast_core::request::{DeleteOptions, FieldValidation, IGNORES_READ_ERRORS
 /// time.
 const TIMEOUT_SECONDS_MAX: u64 = 365 * 24 * 60 * 60;
 
-/// The parameters in the order in which they were sent.
+/// The parameters of a query, in the order in which they were sent.
 #[derive(Debug, Clone, Default)]
 pub struct Query(Vec<(String, String)>);
 
@@ -27,17 +27,17 @@ impl Query {
         Query(pairs.collect())
     }
 
-    /// Names and values as they were sent.
+    /// The names and values of all parameters, as they were sent.
     pub fn pairs(&self) -> &[(String, String)] {
         &self.0
     }
 
-    /// The first value of a parameter.
+    /// The value of the first parameter with this name.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
     }
 
-    /// All values of a parameter.
+    /// The values of all parameters with this name.
     pub fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         self.0.iter().filter(move |(found, _)| found == name).map(|(_, value)| value.as_str())
     }

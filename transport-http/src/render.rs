@@ -56,7 +56,7 @@ pub async fn reply(
         }
         Reply::Success { .. } => respond::document(code, &status::success(code), plain(shape), now),
         Reply::Deleted { subject, uid } => respond::document(code, &status::deleted(&subject, &uid), plain(shape), now),
-        // The caller has answered these replies.
+        // The caller answers these replies itself, and does not pass them to this function.
         Reply::Granted(_) | Reply::Connect(_) => respond::refusal(&Refusal::NoSuchPath, shape),
     }
 }

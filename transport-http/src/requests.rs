@@ -40,13 +40,13 @@ use std::time::{Duration, Instant};
 
 /// Limits log lines about invalid credentials, because any client can send many credentials of any length.
 static UNKNOWN: Sparing = Sparing::new();
-/// The maximum number of bytes of the reason in such a log line.
+/// The maximum number of bytes of the reason in a log line about an invalid credential.
 const WHY_BYTES_MAX: usize = 1 << 10;
 
-/// The user of a request without credentials.
+/// The name of the user of requests without credentials.
 const ANONYMOUS: &str = "system:anonymous";
 
-/// One HTTP request, from any HTTP library.
+/// One HTTP request, in a form that does not depend on the HTTP library.
 pub struct WireRequest<B> {
     pub method: Method,
     pub path: String,
@@ -184,7 +184,7 @@ impl Transport {
         response
     }
 
-    /// Begins the span of a request, if it is sampled.
+    /// Begins the span of a request, if the request is sampled for a trace.
     fn follow(&self, head: &Head, route: &Route, user: &User) -> Option<Following> {
         let tracer = self.tracer.as_ref()?;
         tracer.begin((&head.method, &head.path, route), &head.headers, user, || self.engine().stamp().seed)
@@ -194,7 +194,7 @@ impl Transport {
         parse::CallParser { engine: self.engine(), bodies: &self.bodies, features: self.features }
     }
 
-    /// Parses the request line and the headers.
+    /// Parses the request line and the headers of a request.
     fn understand(&self, head: &mut Head) -> Understood {
         let query = Query::parse(&head.query);
         let at = take_moment(&mut head.path);
@@ -208,7 +208,7 @@ impl Transport {
         Understood { route, at, query, shape, negotiated: negotiated.map(|_| ()), server }
     }
 
-    /// The user of the request, and the user to act as.
+    /// Finds the user of the request, and the user as whom the request is to act.
     async fn identify(
         &self,
         head: &mut Head,
@@ -416,7 +416,7 @@ fn name(response: &mut Response, id: &str) {
     response.headers_mut().insert(AUDIT_ID, value);
 }
 
-/// Turns a panic into a response with 500.
+/// Turns a panic of `answer` into a response with the code 500.
 fn guarded(answer: impl Future<Output = Response>) -> impl Future<Output = Response> {
     AssertUnwindSafe(answer).catch_unwind().map(|answered| {
         answered.unwrap_or_else(|panic| respond::refusal(&holdfast_service::panicked(panic.as_ref()), Shape::PLAIN))
@@ -428,7 +428,7 @@ fn lacks_place(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::TooManyRequests { what: Plenty::OwnConnections { .. } | Plenty::Connections { .. }, .. })
 }
 
-/// Runs the work of one request with a time limit.
+/// Runs the work of one request. If `patience` is set and ends first, returns a refusal.
 async fn within<T>(patience: Option<Duration>, work: impl Future<Output = T>) -> Result<T, Refusal> {
     match patience {
         Some(patience) => deadline::within(patience, work).await.map_err(|_| Refusal::Timeout(Timeout::Backend)),

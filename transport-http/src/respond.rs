@@ -1,6 +1,6 @@
 //! Responses in the form that the client accepts.
 //!
-//! The stored bytes of an object are sent as they are; every other form (YAML, Table, metadata only) is made on demand.
+//! The stored bytes of an object are sent unchanged; every other form (YAML, Table, metadata only) is made on demand.
 
 use crate::held::{CutOff, Held};
 use crate::status::Status;
@@ -34,19 +34,19 @@ use warp::Reply as _;
 pub type Response = warp::reply::Response;
 pub type Frames = Pin<Box<dyn Stream<Item = Result<Bytes, CutOff>> + Send + Sync>>;
 
-/// Responses above this size are compressed for clients that accept compression.
+/// Responses with more than this many bytes are compressed for clients that accept compression.
 const GZIP_BYTES_MIN: usize = 128 << 10;
-/// Bytes that are made for one reader count as the reader's memory if there are more than this.
+/// Bytes that are made for one reader count as the reader's memory if there are more bytes than this number.
 pub const OWN_BYTES_MIN: usize = 2 << 10;
-/// Large responses are sent in pieces of about this size.
+/// Large responses are sent in pieces of about this many bytes.
 pub const PIECE_BYTES: usize = 64 << 10;
 
 pub const JSON: &str = "application/json";
 pub const YAML: &str = "application/yaml";
 pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-/// The media types of watches.
+/// The media types in which watches are available, as refusals list them.
 const STREAMS: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
-/// The media types of objects.
+/// The media types in which objects are available, as refusals list them.
 pub const OBJECTS: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
 /// The form and the encoding of objects that the client wants.
@@ -56,13 +56,13 @@ pub struct Shape {
     pub encoding: Encoding,
     pub pretty: bool,
     pub gzip: bool,
-    /// Whether objects and lists have a `selfLink`.
+    /// Whether objects and lists are sent with a `selfLink`.
     pub links: bool,
     /// Whether the client accepts `application/*` and names no media type.
     pub wild: bool,
 }
 
-/// The encoding of a document.
+/// The encoding in which a document is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
     Json,
@@ -75,7 +75,7 @@ pub enum Encoding {
 pub enum Form {
     Object,
     Table(MetaVersion, IncludeObject),
-    /// `PartialObjectMetadata`, or its list.
+    /// The form `PartialObjectMetadata`, or a list of this form.
     Metadata(MetaVersion),
 }
 
@@ -83,7 +83,7 @@ impl Shape {
     pub const PLAIN: Shape =
         Shape { form: Form::Object, encoding: Encoding::Json, pretty: false, gzip: false, links: false, wild: false };
 
-    /// Reads the headers, and `pretty` and `includeObject` of the query.
+    /// Chooses the shape by the headers, and by `pretty` and `includeObject` of the query.
     pub fn negotiate(headers: &HeaderMap, pretty: Option<&str>, include: Option<&str>) -> Result<Shape, Refusal> {
         let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
         let include = match include {
@@ -109,7 +109,7 @@ impl Shape {
         Ok(Shape { form, encoding, pretty, gzip, links: false, wild })
     }
 
-    /// The refusal of an unknown `includeObject`. Kubernetes checks it when the table is made.
+    /// The refusal of an unknown `includeObject`. Kubernetes checks the parameter when the table is made.
     pub fn unknown_include(self, include: Option<&str>) -> Option<Refusal> {
         let other = include.filter(|include| !matches!(*include, "" | "Metadata" | "None" | "Object"))?;
         let is_table = matches!(self.form, Form::Table(..));
@@ -223,7 +223,7 @@ fn choose(accept: &str, include: IncludeObject) -> Option<(Form, Encoding)> {
     best.map(|(_, choice)| choice)
 }
 
-/// The response with an object.
+/// The response that shows one stored object.
 pub fn object(kind: &Kind, version: usize, entry: &Arc<Entry>, code: u16, shape: Shape, now: i64) -> Response {
     if shape.form == Form::Object && !shape.links {
         if shape.encoding == Encoding::Protobuf
@@ -281,7 +281,7 @@ pub fn draft(draft: &Draft, code: u16, shape: Shape, now: i64) -> Response {
     bytes(code, json.into(), shape)
 }
 
-/// One object in the form that the client sees.
+/// One object in the form that the client accepts.
 pub fn form(kind: &Kind, version: usize, entry: &Entry, shape: Shape, now: i64, headers: bool) -> Vec<u8> {
     let served = served(kind, version, entry, shape.links);
     match shape.form {
@@ -401,7 +401,7 @@ fn gzipped(
     Box::pin(stream::iter(compressed.chain(end)))
 }
 
-/// JSON bytes in the encoding of the shape.
+/// The response with a document, given as JSON, in the encoding of the shape.
 pub fn bytes(code: u16, json: Bytes, shape: Shape) -> Response {
     let (body, content_type) = if shape.is_raw() { (json, JSON) } else { rewritten(json, shape) };
     content(code, body, content_type, shape.gzip)
@@ -426,7 +426,7 @@ pub fn protobuf_of(value: &Value) -> Option<Vec<u8>> {
 }
 
 /// A finished body of any type, compressed if it is large and the client accepts compression. A large body is sent in
-/// slices, so that the connection does not keep a copy of it.
+/// slices, so that the connection does not keep a copy of the body.
 pub fn content(code: u16, body: Bytes, content_type: &'static str, gzip: bool) -> Response {
     // Bytes that the state shares do not count as the reader's memory.
     let own = if body.len() > OWN_BYTES_MIN && body.is_unique() { body.len() } else { 0 };
@@ -450,7 +450,7 @@ pub fn content(code: u16, body: Bytes, content_type: &'static str, gzip: bool) -
     response
 }
 
-/// The bytes in slices, without copies.
+/// Splits the bytes into slices without copying them.
 pub fn slices(mut bytes: Bytes) -> impl Iterator<Item = Bytes> {
     std::iter::from_fn(move || (!bytes.is_empty()).then(|| bytes.split_to(PIECE_BYTES.min(bytes.len()))))
 }
@@ -475,12 +475,12 @@ pub fn unauthorizable(path: &str, query: &str, why: &str) -> Response {
     plain_error(500, &escaped)
 }
 
-/// A failure as plain text, like Go's `http.Error`.
+/// The response that reports a failure as plain text, like Go's `http.Error`.
 pub fn plain_error(code: u16, message: &str) -> Response {
     unsniffed(text(code, format!("{message}\n")))
 }
 
-/// A body that is sent as it is made.
+/// The response with a body that is sent while it is made.
 pub fn streamed(code: u16, frames: Frames, content_type: &'static str, gzip: bool) -> Response {
     let mut response = warp::reply::stream(frames).into_response();
     finish(&mut response, code, content_type);

@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
-    /// Objects; `verb` is `None` if objects have no such method.
+    /// Objects of a resource; `verb` is `None` if the method is no verb on them.
     Resource {
         verb: Option<Verb>,
         path: Arc<ResourcePath>,
     },
-    /// `/`: the list of paths.
+    /// The path `/`, whose document is the list of all paths.
     Root,
     /// OpenID discovery of this server as an issuer of tokens.
     Issuer(Document),
@@ -46,12 +46,12 @@ pub enum Route {
     Unknown,
 }
 
-/// The discovery documents.
+/// The discovery documents of the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Discovery {
-    /// `/api`
+    /// The document of `/api`, which lists the versions of the core group.
     Core,
-    /// `/apis`
+    /// The document of `/apis`, which lists all other groups.
     Groups,
     Group(String),
     /// The resources of one version; the core group's name is empty.
@@ -61,9 +61,9 @@ pub enum Discovery {
     },
 }
 
-/// The path of the event log.
+/// The path below which the event log is read.
 pub const LOG: &str = "/holdfast/v1/log";
-/// The path of forks.
+/// The path at which forks are made, listed and ended.
 pub const FORKS: &str = "/holdfast/v1/forks";
 /// The prefix of the paths that a fork in memory serves; the fork's name follows.
 pub const FORK: &str = "/forks/";
@@ -186,7 +186,7 @@ pub fn method_verb(method: &Method) -> &'static str {
     }
 }
 
-/// Removes the moment of a view of the past from the path.
+/// Removes the moment of a view of the past from the beginning of the path, and returns the moment.
 pub fn take_moment(path: &mut String) -> Option<String> {
     let rest = path.strip_prefix(PAST)?;
     let (moment, rest) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -195,7 +195,7 @@ pub fn take_moment(path: &mut String) -> Option<String> {
     Some(moment)
 }
 
-/// The name of a fork in memory, and the path within it.
+/// Splits the path of a fork in memory into the fork's name and the path within the fork.
 pub fn fork(path: &str) -> Option<(&str, &str)> {
     let rest = path.strip_prefix(FORK)?;
     Some(rest.split_at(rest.find('/').unwrap_or(rest.len())))

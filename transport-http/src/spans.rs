@@ -1,6 +1,6 @@
 //! Traces: a span for each sampled request, in the terms of OpenTelemetry and of W3C's `traceparent`.
 //!
-//! This module begins and ends spans, and passes them on to be exported.
+//! This module begins and ends spans, and passes ended spans on to be exported.
 
 use crate::route::Route;
 use holdfast_core::authz::User;
@@ -12,10 +12,10 @@ use std::time::SystemTime;
 const MAY_ASK: [&str; 2] = ["system:masters", "system:monitoring"];
 const MILLION: u64 = 1_000_000;
 
-/// Samples requests.
+/// Chooses the requests that are traced, and takes their spans.
 #[derive(Clone)]
 pub struct Tracer {
-    /// How many of a million requests are sampled. Requests whose client asks for it are sampled as well.
+    /// How many of a million requests are sampled. Requests whose client asks for sampling are sampled as well.
     pub per_million: u32,
     pub take: Take,
 }
@@ -80,7 +80,7 @@ impl Tracer {
 }
 
 impl Following {
-    /// The trace context for calls that are made for the request.
+    /// The trace context that is sent with calls that this server makes for the request.
     pub fn context(&self) -> Context {
         Context { trace: self.span.trace, id: self.span.id, take: self.take.clone() }
     }
@@ -93,8 +93,8 @@ impl Following {
     }
 }
 
-/// The name of a span, such as `GET /apis/apps/v1/namespaces/{:namespace}/deployments/{:name}`. It is the same for all
-/// objects of a kind.
+/// The name of a span, such as `GET /apis/apps/v1/namespaces/{:namespace}/deployments/{:name}`. All objects of a kind
+/// have one name.
 fn name(method: &Method, route: &Route) -> String {
     let Route::Resource { path, .. } = route else { return method.to_string() };
     let prefix = match path.group.as_str() {

@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The maximum number of lines in one second.
+/// The maximum number of lines that are written in one second.
 const LINES: u64 = 10;
 
 pub struct Sparing {
     second: AtomicU64,
-    /// The number of lines in this second.
+    /// The number of lines that were written in the current second.
     lines: AtomicU64,
     left_out: AtomicU64,
 }
@@ -18,12 +18,13 @@ impl Sparing {
         Sparing { second: AtomicU64::new(0), lines: AtomicU64::new(0), left_out: AtomicU64::new(0) }
     }
 
-    /// Whether a line may be written now, and how many were left out before it.
+    /// Whether a line may be written now, and how many lines were left out before it.
     pub fn line(&self) -> Option<u64> {
         self.line_in(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())
     }
 
-    /// Two concurrent calls may both begin a second. One line more or less does not matter.
+    /// Two concurrent calls may each find that a new second has begun, and reset the count. One line more or less does
+    /// not matter.
     fn line_in(&self, second: u64) -> Option<u64> {
         if self.second.swap(second, Ordering::Relaxed) != second {
             self.lines.store(0, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Makes the code of every outcome, and every Kubernetes `Status`, of a refusal or of a success.
+//! Makes the HTTP code of every outcome, and every Kubernetes `Status`, of a refusal or of a success.
 
 use holdfast_core::admission::End;
 use holdfast_core::object::meta::Document;
@@ -7,7 +7,7 @@ use holdfast_core::{Cause, Refusal};
 use holdfast_service::{AnswerCode, Reply, Statuses};
 use holdfast_value::{Map, Value, json};
 
-/// A `Status` document with its HTTP code.
+/// A `Status` document with the HTTP code of its response.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
     pub code: u16,
@@ -188,7 +188,7 @@ pub fn deleted(subject: &Subject, uid: &str) -> Document {
     status
 }
 
-/// `Status` Success without details.
+/// A `Status` that reports success without details.
 pub fn success(code: u16) -> Document {
     let mut status = Document::new();
     for (field, value) in [("kind", "Status"), ("apiVersion", "v1"), ("status", "Success")] {

@@ -7,7 +7,7 @@ use http::{Method, Request};
 use std::task::{Context, Poll};
 use tower::Service;
 
-/// Passes on requests whose target is a path.
+/// A service that passes on only requests whose target is a path.
 #[derive(Clone)]
 pub struct PathsOnly<S> {
     pub service: S,

@@ -34,7 +34,7 @@ pub(crate) struct Understood {
     pub server: Option<Arc<aggregate::Server>>,
 }
 
-/// Parts of a request that are not passed to the service.
+/// The parts of a request that the transport keeps, and does not pass to the service.
 #[derive(Default)]
 pub(crate) struct Kept {
     pub body: Received,

@@ -4,13 +4,13 @@ use crate::respond::Response;
 use http::header::{HeaderValue, WARNING};
 use std::collections::BTreeSet;
 
-/// Warnings are sent in full while all of them together have at most this many characters.
+/// If all warnings of a response together have at most this many characters, they are sent in full.
 const CHARACTERS_MAX: usize = 4 << 10;
 /// If the warnings have more characters, each warning is cut to this many characters, and warnings are sent until
 /// [`CHARACTERS_MAX`] is reached.
 const CHARACTERS_CUT: usize = 256;
 
-/// Adds the warnings to the response.
+/// Adds the warnings to the response as headers.
 pub fn warn(response: &mut Response, warnings: &[String]) {
     for text in told(warnings) {
         let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
@@ -20,7 +20,7 @@ pub fn warn(response: &mut Response, warnings: &[String]) {
     }
 }
 
-/// The warnings to send.
+/// The warnings that are sent, cut and limited in number if there are too many.
 fn told(warnings: &[String]) -> Vec<&str> {
     let mut known = BTreeSet::new();
     let mut told: Vec<&str> = warnings.iter().map(String::as_str).collect();

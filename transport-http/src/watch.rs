@@ -32,10 +32,10 @@ use tokio::time::{Instant, Sleep};
 const BEGINNING_MAX: Duration = Duration::from_millis(20);
 /// How often a watch with bookmarks gets a bookmark.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
-/// The length prefix of a Protobuf event.
+/// The number of bytes of the length before each event in a Protobuf watch.
 const LENGTH_BYTES: usize = 4;
 
-/// Sends the events of a watch until it ends.
+/// Makes the response that sends the events of a watch until the watch ends.
 pub fn answer(
     transport: &Arc<Transport>,
     watched: Watched,
@@ -107,8 +107,8 @@ impl<S: Stream> Stream for Alone<S> {
     }
 }
 
-/// Turns events into pieces of the body. It is polled by the connection that sends them, so its work between two events
-/// is done for each watcher at each event.
+/// Turns events into pieces of the body. The connection that sends the pieces polls the feeder, so the feeder's work
+/// between two events is done for each watcher at each event.
 struct Feeder {
     transport: Arc<Transport>,
     kind: Arc<Kind>,
@@ -125,7 +125,7 @@ struct Feeder {
     headers: bool,
     /// Whether each event is a message of its own. Then it needs no length prefix.
     messages: bool,
-    /// `None` for a watch without bookmarks.
+    /// The time of the next bookmark; `None` for a watch without bookmarks.
     bookmark_at: Option<Pin<Box<Sleep>>>,
     deadline: Pin<Box<Sleep>>,
     stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -134,14 +134,14 @@ struct Feeder {
     reader: Arc<User>,
     /// Counts the memory of a large frame that is made only for this watch, until the frame is sent.
     room: Option<Charge>,
-    /// Whether the last frame was returned.
+    /// Whether the last frame of the watch was returned.
     ended: bool,
     _counted: Watching,
     /// Records the end of the watch when it is dropped.
     _told: Option<Box<Trail>>,
 }
 
-/// The next step of a watch.
+/// The next thing that a watch has to do.
 enum Step {
     Tell(Delivery),
     Bookmark,
@@ -150,7 +150,7 @@ enum Step {
 }
 
 impl Feeder {
-    /// The next piece of the body; `None` at its end.
+    /// Makes the next piece of the body; `None` at the end of the body.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(piece) = self.rest.pop_front() {
@@ -164,7 +164,7 @@ impl Feeder {
                 let piece = self.last_words(&refusal);
                 return Some(self.cut(piece));
             }
-            // The initial events have ended once none of them waits.
+            // The initial events have ended when no initial event waits any more.
             if let Some(offset) = self.watch.initial_events_ended() {
                 self.beginning = None;
                 if self.mark_initial_end {
@@ -385,7 +385,7 @@ impl Feeder {
         self.written("BOOKMARK", json.into())
     }
 
-    /// An error event, which ends the stream.
+    /// Makes an error event. The stream ends after this event.
     fn error(&self, refusal: &Refusal) -> Bytes {
         match Status::from(refusal).document {
             Value::Object(document) => self.written("ERROR", ordered(&document).into()),

@@ -33,14 +33,14 @@ const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
 const INCOMING_BYTES_MAX: usize = 64 << 10;
 /// The bound of unsent bytes. One event is sent before the next is made, so the largest object and a ping fit.
 const OUTGOING_BYTES_MAX: usize = 16 << 20;
-/// How often the client is pinged.
+/// The interval at which the client is pinged.
 const PING_PERIOD: Duration = Duration::from_secs(30);
 
 /// A connection that the client wants to upgrade to a WebSocket.
 pub struct Socket {
     upgrade: OnUpgrade,
     accept: String,
-    /// The chosen protocol, if the client offered any.
+    /// The protocol that this server chose; `None` if the client offered no protocol.
     protocol: Option<String>,
 }
 
@@ -60,7 +60,7 @@ impl Socket {
         Ok(Some(Socket { upgrade, accept: derive_accept_key(key.as_bytes()), protocol }))
     }
 
-    /// Switches protocols, and sends the pieces until they end or the client has disconnected.
+    /// Switches protocols, and sends the pieces of the watch until the watch ends or the client has disconnected.
     pub fn answer(
         self,
         lifecycle: &Lifecycle,

@@ -14,9 +14,9 @@ pub struct Wire<T>(Arc<Mutex<Inner<T>>>);
 
 struct Inner<T> {
     stream: T,
-    /// How long data may wait for the client to read it.
+    /// The maximum time for which data may wait for the client to read them.
     unread: Duration,
-    /// The timer that runs while the client reads nothing.
+    /// The timer that runs while data wait and the client reads nothing.
     stalled: Option<Pin<Box<Sleep>>>,
     /// The slot is kept while the stream is open, even after an upgrade to another protocol.
     _place: Option<Arc<ConnectionSlot>>,
@@ -27,7 +27,7 @@ impl<T> Wire<T> {
         Wire(Arc::new(Mutex::new(Inner { stream, unread, stalled: None, _place: place })))
     }
 
-    /// Sets how long data may wait for the client to read it.
+    /// Sets the maximum time for which data may wait for the client to read them.
     pub fn allow_unread(&self, unread: Duration) {
         let mut inner = self.lock();
         (inner.unread, inner.stalled) = (unread, None);

@@ -6,7 +6,7 @@ use holdfast_core::flowcontrol::{Distinguisher, Moment};
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// The table to dump.
+/// The table that a dump shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dump {
     PriorityLevels,
@@ -16,7 +16,7 @@ pub enum Dump {
 
 /// If a level has at most this many queues, its unused queues are also shown.
 const QUEUES_MAX: u32 = 1024;
-/// The start time of a request that has not started.
+/// The start time that the dump shows for a request that has not started.
 const NEVER: &str = "0001-01-01T00:00:00Z";
 
 const LEVELS: [&str; 10] = [
@@ -141,7 +141,7 @@ impl Caller {
     }
 }
 
-/// The path of a resource as text.
+/// The path of a resource as text, as a client would send it.
 fn written(path: &crate::ResourcePath) -> String {
     let mut text = if path.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", path.group) };
     let within = if path.within { ["namespaces", &path.namespace] } else { ["", ""] };

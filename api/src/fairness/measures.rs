@@ -62,7 +62,7 @@ struct OfKind {
     request_kind: &'static str,
 }
 
-/// The phase of a request.
+/// Whether a request waits for seats or is being executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Waiting,
@@ -72,7 +72,7 @@ pub(super) enum Phase {
 const PHASES: [&str; 2] = ["waiting", "executing"];
 const KINDS: [&str; 2] = ["readOnly", "mutating"];
 
-/// The reason why a request is refused.
+/// The reason why flow control refuses a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reason {
     QueueFull,
@@ -116,7 +116,7 @@ pub struct Measures {
     seats_over_time: Numbers<InPhase>,
     requests_over_time: Numbers<InPhase>,
     kinds_over_time: Numbers<OfKind>,
-    /// The flows and levels with counters.
+    /// The flows and levels that have counters now.
     kept: Arc<Mutex<(BTreeSet<OfFlow>, BTreeSet<OfLevel>)>>,
 }
 
@@ -216,7 +216,7 @@ impl Measures {
         of.register("read_vs_write_current_requests", "Requests over time", self.kinds_over_time.clone());
     }
 
-    /// The counters of one flow.
+    /// Returns the counters of the flow of `level` and `schema`.
     pub(super) fn of_flow(&self, level: &str, schema: &str) -> FlowMeasures {
         let labels = OfFlow { priority_level: level.to_owned(), flow_schema: schema.to_owned() };
         let waited = |execute| self.waited.get_or_create_owned(&labels.waited(execute));
@@ -238,7 +238,7 @@ impl Measures {
         measures
     }
 
-    /// Removes the counters of all flows and levels except these.
+    /// Removes the counters of all flows and levels except the given flows and levels.
     pub(super) fn keep<'a>(
         &self,
         flows: impl Iterator<Item = (&'a str, &'a str)>,
@@ -417,7 +417,7 @@ impl Fullness {
         }
     }
 
-    /// Adds the time since the last change to the histograms.
+    /// Adds the time since the last change of each number to the histograms.
     pub fn bring_to(&self, now: Moment) {
         for number in [&self.demand, &self.seats, &self.waiting, &self.executing] {
             number.add(now, 0.0);
@@ -425,7 +425,7 @@ impl Fullness {
     }
 }
 
-/// The counters of one flow. They are already looked up.
+/// The counters of one flow. They are stored here, so that no request has to look them up by their labels.
 pub(crate) struct FlowMeasures {
     dispatched: Counter,
     rejected: [Counter; REASONS.len()],

@@ -34,10 +34,10 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// A server's seats, and the requests that hold them.
+/// The seats of a server, and the requests that wait for seats or hold them.
 pub struct Fairness {
     total: u32,
-    /// The maximum time that a request waits.
+    /// The maximum time that a request waits in a queue.
     wait_max: Duration,
     began: Instant,
     began_at: Timestamp,
@@ -45,7 +45,7 @@ pub struct Fairness {
     /// This lock is held while the configuration changes.
     changing: Mutex<()>,
     measures: Measures,
-    /// The number of requests of each [`Kind`].
+    /// The number of requests of each [`Kind`] that are executed now.
     in_progress: [AtomicI64; 3],
     by_kind: ByKind,
 }
@@ -53,7 +53,7 @@ pub struct Fairness {
 /// The configuration that the flow control objects define.
 struct Configured {
     of: Configuration,
-    /// The flows in the order of the schemas.
+    /// The flows, in the order of the flow schemas in `of`.
     flows: Vec<Arc<Flow>>,
     /// The levels by name. A level that is no longer configured stays until its last request has ended.
     levels: BTreeMap<String, Arc<Level>>,
@@ -82,9 +82,9 @@ struct Inside {
     bounds: Bounds,
     /// The maximum number of seats of one request.
     seats_max: u32,
-    /// The smoothed demand for seats.
+    /// The smoothed demand for seats, as a number of seats.
     smoothed: f64,
-    /// Whether the level is no longer configured.
+    /// Whether the level is no longer configured, and only serves its last requests.
     quiescing: bool,
     fullness: Fullness,
     /// The last values that were recorded in `fullness`.
@@ -93,7 +93,7 @@ struct Inside {
     unlimited: u32,
 }
 
-/// A request that waits or runs.
+/// A request that waits for seats of a level, or has them.
 struct QueuedRequest {
     flow: Arc<Flow>,
     caller: Caller,
@@ -143,7 +143,7 @@ impl Fairness {
         Moment::try_from(self.began.elapsed().as_nanos()).unwrap_or(Moment::MAX)
     }
 
-    /// The wall-clock time of a moment.
+    /// The wall-clock time that corresponds to `moment`.
     fn time(&self, moment: Moment) -> Timestamp {
         self.began_at.checked_add(Duration::from_nanos(moment)).unwrap_or(Timestamp::MAX)
     }
@@ -152,7 +152,7 @@ impl Fairness {
         self.configured.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The flow of a request.
+    /// The flow to which a request with these attributes belongs.
     pub(crate) fn flow(&self, user: &User, attributes: &Attributes<'_>) -> Arc<Flow> {
         let configured = self.configured();
         configured.flows[configured.of.schemas.find(user, attributes)].clone()
@@ -203,7 +203,7 @@ impl Fairness {
         }
     }
 
-    /// The current numbers of reading and of writing requests.
+    /// The numbers of reading and of writing requests that are executed now.
     pub(crate) fn in_progress(&self) -> (u64, u64) {
         let count = |kind: Kind| u64::try_from(self.in_progress[kind as usize].load(Ordering::Relaxed)).unwrap_or(0);
         (count(Kind::Reading), count(Kind::Mutating))
@@ -310,7 +310,7 @@ impl Level {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies the configuration. Returns the level's new number of seats.
+    /// Applies the configuration of this level. Returns the level's new number of seats.
     fn configure(&self, level: &flowcontrol::Level, bounds: Bounds, now: Moment) -> u32 {
         let mut inside = self.lock();
         let hand = level.queuing.map(|queuing| queuing.hand_size);

@@ -7,15 +7,15 @@ use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A number that changes, and the time that it spent in each bucket.
+/// A number that changes, and for each bucket of the histogram the time during which the number was in the bucket.
 #[derive(Debug, Clone)]
 pub(super) struct OverTime(Arc<Mutex<Observed>>);
 
 #[derive(Debug)]
 struct Observed {
-    /// Upper bounds in ascending order.
+    /// The upper bounds of the buckets, in ascending order.
     bounds: &'static [f64],
-    /// Nanoseconds in each bucket; the last bucket has no bound.
+    /// Nanoseconds in each bucket; the last bucket has no upper bound.
     nanos: Vec<u64>,
     sum: f64,
     /// The time up to which `nanos` is complete; `None` before the first value.
@@ -29,14 +29,14 @@ impl OverTime {
         OverTime(Arc::new(Mutex::new(Observed { bounds, nanos, sum: 0.0, since: None, number: 0.0 })))
     }
 
-    /// Sets the number.
+    /// Sets the number to `number` at the time `now`.
     pub fn set(&self, now: Moment, number: f64) {
         let mut observed = self.lock();
         observed.bring_to(now);
         observed.number = number;
     }
 
-    /// Changes the number.
+    /// Adds `by` to the number at the time `now`.
     pub fn add(&self, now: Moment, by: f64) {
         let mut observed = self.lock();
         observed.bring_to(now);

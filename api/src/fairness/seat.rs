@@ -1,4 +1,5 @@
-//! The seats of a request at its priority level. They are freed when the value is dropped, however the request ends.
+//! The seats of a request at its priority level. The seats are freed when the [`Seat`] is dropped, however the request
+//! ends.
 
 use super::measures::{Phase, Reason};
 use super::{Fairness, Flow, Kind};
@@ -39,14 +40,14 @@ impl Seat {
         seat
     }
 
-    /// The same seat, for a request that begins now.
+    /// The same value with `now` as the start time of the request.
     pub(super) fn begun(mut self, now: Moment) -> Seat {
         self.began = now;
         self.enter(now, Some(Phase::Executing));
         self
     }
 
-    /// Moves the request to another phase, and updates the counts.
+    /// Moves the request to another phase, and updates the counts of requests in each phase.
     fn enter(&mut self, now: Moment, phase: Option<Phase>) {
         let before = std::mem::replace(&mut self.phase, phase);
         for (phase, by) in before.map(|phase| (phase, -1)).into_iter().chain(phase.map(|phase| (phase, 1))) {
@@ -57,7 +58,7 @@ impl Seat {
         }
     }
 
-    /// Leaves the queue. Returns false if the request has already started.
+    /// Takes the request out of its queue. Returns false if the request has already started.
     fn leave(&mut self, why: Leave) -> bool {
         let now = self.fairness.now();
         let mut inside = self.flow.level.lock();
@@ -104,7 +105,8 @@ impl Seat {
                 tokio::time::sleep(Duration::from_nanos(lingering)).await;
                 release();
             })),
-            // The tokio runtime is shutting down, so the seats are freed without a wait.
+            // The tokio runtime is shutting down, so no task can wait before it frees the seats, and they are freed at
+            // once.
             Err(_) => release(),
         }
     }
@@ -123,7 +125,7 @@ impl Drop for Seat {
     }
 }
 
-/// A request in a queue.
+/// A request that waits in a queue for its seats.
 pub(crate) struct Waiting {
     seat: Seat,
     told: oneshot::Receiver<()>,
@@ -135,7 +137,7 @@ impl Waiting {
         Waiting { seat, told, at_most }
     }
 
-    /// Waits for the request's turn.
+    /// Waits until it is the request's turn, and returns its seats. Refuses the request if it has waited too long.
     pub async fn turn(self) -> Result<Seat, Refusal> {
         let Waiting { mut seat, told, at_most } = self;
         let in_time = tokio::time::timeout(at_most, told).await.is_ok();

@@ -1,4 +1,4 @@
-//! Creates the objects that every cluster has, such as namespaces and roles. Clients rely on them.
+//! Creates the objects that every cluster has and on which clients rely, such as namespaces and roles.
 
 use crate::Service;
 use holdfast_core::Refusal;
@@ -12,14 +12,14 @@ use holdfast_engine::Engine;
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// The user that creates these objects.
+/// The user in whose name the server creates the objects that every cluster has.
 pub const USER: &str = "system:apiserver";
 /// The field manager of the server's own writes.
 pub(super) const MANAGER: &str = "kube-apiserver";
 
 /// Creates missing objects, and completes roles and bindings that an older release created.
 pub async fn ensure(service: &Arc<Service>, documents: Vec<Value>, policy: Vec<Value>) -> Result<(), Refusal> {
-    // Namespaces are created first, because other objects are in them.
+    // Namespaces are created first, because other objects are in these namespaces.
     let (namespaces, rest): (Vec<Value>, Vec<Value>) =
         documents.into_iter().partition(|document| document["kind"] == known::NAMESPACE.kind);
     all(service, namespaces, |_, _| None).await?;

@@ -49,7 +49,7 @@ async fn coordinate(service: &Arc<Service>, term: &Term, period: Duration) -> Re
         } else {
             make(service, steps).await;
         }
-        // One plan covers all changes that have arrived so far.
+        // All changes that have arrived by now are taken, because one plan covers all of them.
         while candidates.next_ready()?.is_some() || leases.next_ready()?.is_some() {}
         again = None;
         let (state, stamp) = (engine.snapshot(), engine.stamp());

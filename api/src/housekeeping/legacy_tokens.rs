@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// The label with the day of the last use.
+/// The label of a Secret with the day on which its token was last used.
 pub const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
 const NAMESPACE: &str = "kube-system";
 const TRACKING: &str = "kube-apiserver-legacy-service-account-token-tracking";
@@ -66,7 +66,7 @@ impl Used {
     }
 }
 
-/// Writes the labels until the service ends.
+/// Writes the labels of used Secrets until the service ends.
 pub async fn run(service: Weak<Service>, used: Arc<Used>) {
     loop {
         let Some(held) = service.upgrade() else { return };

@@ -25,20 +25,20 @@ use holdfast_core::state::State;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// The name of the queue in metrics.
+/// The name under which metrics show the queue of this work.
 const QUEUE: &str = "housekeeping";
 /// The time for which commits are collected before the next plan is made.
 const PAUSE: Duration = Duration::from_millis(20);
 /// The interval at which a namespace is checked again if its content in another log could not be read.
 const PARTS_PERIOD: Duration = Duration::from_secs(1);
-/// The maximum number of plans that are made one after another.
+/// The maximum number of plans that are made one after another before the loop waits for the next commit.
 const ROUNDS_MAX: usize = 64;
 /// The minimum interval at which Events are checked for expiry. The interval is a twentieth of the Events' lifetime.
 const EXPIRY_PERIOD_MIN: Duration = Duration::from_millis(100);
 /// The maximum interval at which Events are checked for expiry.
 const EXPIRY_PERIOD_MAX: Duration = Duration::from_secs(30);
 
-/// Runs until nothing else owns the service.
+/// Does this work until nothing else owns the service.
 pub async fn run(service: Arc<Service>) {
     let hub = service.engine().hub().clone();
     let grace = service.engine().settings().namespace_grace;
@@ -94,7 +94,7 @@ async fn expire(service: Weak<Service>, ttl: Duration) {
     }
 }
 
-/// The state that is stored between two plans.
+/// The data that stay in memory between two plans.
 struct Work {
     emptying: Emptying,
     clearing: Clearing,
@@ -104,12 +104,12 @@ impl Work {
     /// Sends the planned requests until a plan is empty. Returns the time after which to plan again even if nothing is
     /// written.
     async fn go_on(&mut self, service: &Arc<Service>) -> Option<Duration> {
-        // Each round removes something or is the last one. If a request fails, the next commit causes a new attempt.
+        // Each round removes something or is the last round. If a request fails, the next commit causes a new attempt.
         for _ in 0..ROUNDS_MAX {
             let mut snapshot = service.engine().snapshot();
             if !snapshot.terminating.is_empty() && service.engine().is_divided() {
-                // A namespace must be empty when it is removed, but the removal is not compared with versions in other
-                // logs. So this server first reads the other logs up to their present end.
+                // A namespace must be empty when it is removed, but a removal cannot check the versions of objects in
+                // other logs. So this server first reads the other logs up to their present end.
                 if let Err(refusal) = service.engine().catch_parts_up().await {
                     tracing::debug!(
                         ?refusal,

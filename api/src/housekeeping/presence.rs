@@ -7,17 +7,17 @@ use holdfast_core::presence::{self, Identity, Reconciler, Settings};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The interval at which the Service and its endpoints are checked.
+/// The interval at which the Service `kubernetes` and its endpoints are checked.
 const PERIOD: Duration = Duration::from_secs(10);
 /// The interval at which leases of servers that no longer run are searched for and deleted.
 const COLLECT_PERIOD: Duration = Duration::from_secs(3600);
 
-/// The registry in which servers that share a log announce themselves. Calls block.
+/// The registry in which servers that share a log announce themselves. The methods block the calling thread.
 pub trait Servers: Send + Sync {
     /// Announces the server at this address for some seconds. Returns the addresses of all announced servers.
     fn announce(&self, address: &str) -> Result<Vec<String>, String>;
 
-    /// Withdraws the announcement.
+    /// Withdraws the announcement of the server at this address.
     fn withdraw(&self, address: &str) -> Result<(), String>;
 }
 
@@ -31,7 +31,7 @@ pub struct Presence {
 
 impl Presence {
     /// Announces the server, and returns the settings with the addresses of all servers. If the announcement fails, the
-    /// endpoints do not change, because the other servers are unknown.
+    /// endpoints of the Service `kubernetes` do not change, because the other servers are unknown.
     async fn announced(&self) -> Settings {
         let mut settings = self.settings.clone();
         let Some((address, servers)) = self.told() else { return settings };
@@ -68,7 +68,8 @@ impl Presence {
     }
 }
 
-/// Maintains the Service `kubernetes` and its endpoints. [`ensure_service`] has already corrected them at the start.
+/// Maintains the Service `kubernetes` and its endpoints. [`ensure_service`] has already corrected the Service and its
+/// endpoints at the start.
 pub async fn keep_service(service: Arc<Service>, presence: Presence) {
     loop {
         tokio::time::sleep(PERIOD).await;
@@ -76,7 +77,7 @@ pub async fn keep_service(service: Arc<Service>, presence: Presence) {
     }
 }
 
-/// Corrects the Service and its endpoints once.
+/// Corrects the Service `kubernetes` and its endpoints once.
 pub async fn ensure_service(service: &Arc<Service>, presence: &Presence, starts: bool) {
     let settings = presence.announced().await;
     let steps = presence::plan(&service.engine().snapshot(), &settings, starts);

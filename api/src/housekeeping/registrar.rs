@@ -26,7 +26,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// The interval at which the ConfigMap is compared even if no event arrives.
 const TRUST_PERIOD: Duration = Duration::from_secs(60);
 
-/// The APIs that this server serves, according to the events so far.
+/// The APIs that this server serves, according to the events that the registrar has read.
 pub struct Registrar {
     /// `None` until it is needed, because creating it requires reading all CustomResourceDefinitions.
     custom: Option<Custom>,
@@ -70,7 +70,7 @@ impl Registrar {
         Registrar { custom: None, followed: begin }
     }
 
-    /// Runs until the engine ends.
+    /// Maintains the APIServices of the served APIs until the engine ends.
     pub async fn run(mut self, service: Arc<Service>) {
         loop {
             if let Err(fault) = self.follow(&service).await {

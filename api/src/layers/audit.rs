@@ -162,7 +162,8 @@ fn reference(state: &State, asked: &CallSubject) -> Option<ObjectReference> {
     })
 }
 
-/// Records the request's object. If the object is large, this work does not run on a worker.
+/// Records the request's object. If the object is large, this work does not run on a worker thread of the async
+/// runtime.
 pub(crate) async fn tell_request_of(service: &Service, trail: &mut Trail, parts: &CallParts) {
     let CallSubject::Named(named) = &parts.subject else { return };
     let state = service.engine().snapshot();
@@ -211,7 +212,7 @@ pub(crate) fn tell_request(trail: &mut Trail, state: &State, asked: &CallSubject
     }
 }
 
-/// The metadata that the object in the body claims.
+/// The metadata of the object in the body, as the client sent them.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct SentMetadata {
@@ -236,7 +237,7 @@ fn metadata_in(body: &Body) -> SentMetadata {
     SentMetadata { name: text("name"), uid: text("uid"), resource_version: text("resourceVersion") }
 }
 
-/// The name of the object in a reply.
+/// The name of the object that a reply shows.
 fn name_of(reply: &Reply) -> String {
     match reply {
         Reply::Object(Shown { entry, .. }) => entry.name(),
@@ -286,7 +287,7 @@ fn counted_as(asked: &CallSubject) -> (&'static str, &'static str, bool) {
 }
 
 /// Sets the labels of the request for metrics. If this server does not serve the requested API, the labels do not name
-/// its resource.
+/// the requested resource.
 pub(crate) fn describe(record: &mut Record, state: &State, asked: &CallSubject) {
     let (verb, scope, dry_run) = counted_as(asked);
     let mut served = |kind_id: KindId, version: usize, subresource: &str| {
@@ -340,7 +341,7 @@ mod tests {
     use holdfast_value::json;
     use std::sync::{Mutex, PoisonError};
 
-    /// Stores the object references of events.
+    /// Stores the object reference of each audit event.
     #[derive(Clone, Default)]
     struct Kept(Arc<Mutex<Vec<ObjectReference>>>);
 
@@ -378,7 +379,7 @@ mod tests {
         kept.last().expect("an event").clone()
     }
 
-    /// The version of the object that a write changes is recorded at every level.
+    /// The audit event of a write names the version of the object that the write changes, at every audit level.
     #[test]
     fn updates_name_the_version_that_they_change() {
         let document = json!({"metadata": {"name": "c", "uid": "u", "resourceVersion": "7"}, "data": {"a": "b"}});

@@ -52,7 +52,7 @@ impl Layer for Authorization {
     }
 }
 
-/// The result of authorization.
+/// The result of the authorization of one call.
 struct Judgement {
     /// The chain's verdict on the attributes of the call; the last verdict if the call needs several.
     judged: Option<Judged>,
@@ -105,7 +105,7 @@ fn record_and_pass<'a>(
     }
 }
 
-/// Whether the call is granted, or its refusal.
+/// Returns `Ok` if the call is granted, and otherwise its refusal.
 fn judge(
     authorizer: &Authorizer<'_>,
     state: &State,
@@ -138,13 +138,13 @@ fn judge(
     }
 }
 
-/// Whether the user of a request may make it.
+/// Whether the user of a request may make the request.
 pub(super) fn may_request(authorizer: &Authorizer<'_>, state: &State, request: &Request) -> Result<(), Refusal> {
     let attributes = of_request(state, request, None)?;
     may(&request.user, &attributes, &authorizer.authorize(&request.user, &attributes))
 }
 
-/// The selectors of the request, for authorizers that read them.
+/// The selectors of the request, for authorizers that judge by selectors.
 fn selected(options: &Options) -> Selected {
     let text = |selector: &Option<String>| selector.as_deref().unwrap_or("").to_owned();
     Selected::parse(&text(&options.field_selector), &text(&options.label_selector))
@@ -160,7 +160,7 @@ pub(crate) fn asked_for<'a>(state: &'a State, asked: &'a CallSubject) -> Option<
     }
 }
 
-/// The attributes of a path.
+/// The attributes by which authorization judges a request with this verb on a path.
 fn attributes<'a>(verb: &'a str, path: &'a ResourcePath) -> Attributes<'a> {
     named_attributes(verb, path, &path.name, None)
 }
@@ -176,7 +176,7 @@ fn named_attributes<'a>(
     Attributes::resource(verb, ResourceTarget { group, version, resource, subresource, namespace, name, selected })
 }
 
-/// The attributes of a request whose kind is already found.
+/// The attributes by which authorization judges a request whose kind is already found.
 fn of_request<'a>(
     state: &'a State,
     request: &'a Request,

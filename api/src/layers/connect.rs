@@ -1,5 +1,6 @@
 //! Handles subresources that a server behind the API answers, such as logs, commands in containers and proxies.
-//! Admission judges the request first. Then the kind determines the destination, and the transport connects to it.
+//! Admission judges the request first. Then the kind determines the destination, and the transport connects to the
+//! destination.
 
 use super::stages::Resolved;
 use super::{Layer, Next, Outcome, RequestContext, authorization};
@@ -17,7 +18,8 @@ use holdfast_value::Value;
 use std::sync::Arc;
 
 pub struct Connect {
-    /// Whether a GET to a pod's `exec`, `attach` or `portforward` also requires permission to create.
+    /// Whether a GET to a pod's `exec`, `attach` or `portforward` also requires permission for the verb `create` on the
+    /// subresource.
     pub upgrades_need_create: bool,
 }
 
@@ -61,7 +63,7 @@ impl Layer for Connect {
     }
 }
 
-/// Whether the kind has this subresource with this verb.
+/// Whether the kind has the requested subresource, with the requested verb.
 fn is_way(found: &Found) -> bool {
     let target = &found.request.target;
     let Some(name) = target.subresource.as_deref().filter(|name| leads_away(name)) else { return false };
@@ -73,8 +75,8 @@ fn first(subresource: &str) -> &str {
     subresource.split('/').next().unwrap_or_default()
 }
 
-/// Whether the request runs a command, so that permission to read is not enough. Such requests include these paths of a
-/// node's kubelet, in any spelling.
+/// Whether the request runs a command, so that permission to read is not enough. Such requests include requests to a
+/// node's kubelet for the paths in [`COMMANDS`], in any spelling.
 fn runs_something(found: &Found) -> bool {
     let subresource = found.request.target.subresource.as_deref().unwrap_or_default();
     let (name, rest) = subresource.split_once('/').unwrap_or((subresource, ""));
@@ -113,7 +115,8 @@ fn lead(service: &Service, found: &Found) -> Result<Connecting, Refusal> {
     let (part, rest) = subresource.split_once('/').unwrap_or((subresource, ""));
     let resource = found.kind.kind.to_ascii_lowercase();
     let bad = || Refusal::BadRequest(BadRequest::BadWay { resource, name: name.to_owned() });
-    // An object's name contains no colon.
+    // Only for `proxy` may the path's name contain a scheme and a port besides the object's name. They are separated by
+    // colons, because an object's name contains no colon.
     let way = match part {
         "proxy" => Named::parse(name).ok_or_else(bad)?,
         _ => Named { is_secure: false, name, port: "" },

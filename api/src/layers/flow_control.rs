@@ -2,7 +2,8 @@
 //!
 //! With priority and fairness, requests wait for their turn. Without it, a request over the limit is refused.
 //! Long-running requests hold no place; a watch holds a place only while it begins. A read that waits for a future
-//! version releases its place. The server's own requests need no place, because its plans have limits of their own.
+//! version releases its place. The server's own requests need no place, because the plans of the server's work limit
+//! how many requests they contain.
 
 use super::authorization::asked_for;
 use super::stages::{CallParts, Dispatched, Identified};
@@ -25,12 +26,12 @@ use std::time::Instant;
 
 /// The maximum number of requests that wait for a future version.
 const WAITING_MAX: u64 = 4096;
-/// The cost of reading one object of the past. Priority and fairness estimates the cost of a request in objects of a
-/// list.
+/// The cost of reading one object of the past. All costs are measured in objects of a list: a cost of 2 is the cost of
+/// a list of two objects.
 const READS_OF_PAST: usize = 2;
-/// The cost of a discovery or OpenAPI document about the past.
+/// The cost of a discovery or OpenAPI document about the past, in objects of a list.
 const PAST_DOCUMENT: usize = 500;
-/// The cost of an access review about the past.
+/// The cost of an access review about the past, in objects of a list.
 const PAST_REVIEW: usize = 300;
 /// The number of missed events that cost a watch as much as one object. The number is high, because most events do not
 /// concern the watcher.
@@ -42,7 +43,7 @@ pub struct FlowControl {
     waiting: Shares,
 }
 
-/// How requests get places.
+/// How requests get places among the requests in progress.
 #[derive(Clone)]
 enum Way {
     Fairness(Arc<Fairness>),
@@ -90,7 +91,7 @@ impl FlowControl {
         }
     }
 
-    /// The current numbers of reading and of writing requests.
+    /// The current numbers of reading and of writing requests that have places.
     pub fn in_progress(&self) -> (u64, u64) {
         match &self.way {
             Way::Fairness(fairness) => fairness.in_progress(),
@@ -98,7 +99,7 @@ impl FlowControl {
         }
     }
 
-    /// A place among the requests that wait for a future version.
+    /// Takes a place among the requests that wait for a future version.
     pub fn wait(&self, user: &User) -> Result<Option<Share>, Refusal> {
         let place = self.waiting.take(user, 1);
         if place.is_none() && !user.is_privileged() { Err(too_many()) } else { Ok(place) }

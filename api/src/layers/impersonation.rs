@@ -13,7 +13,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub struct Impersonation {
-    /// The mode that each caller used last. It is tried first. `None` if there is only one mode.
+    /// The mode of impersonation that each caller used last, by the caller's name. This mode is tried first. `None` if
+    /// there is only one mode.
     last: Option<Mutex<HashMap<String, Mode>>>,
 }
 

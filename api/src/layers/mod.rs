@@ -60,7 +60,7 @@ pub(crate) fn all(flow: &Arc<FlowControl>, options: &Options) -> Box<dyn Layers<
     ])
 }
 
-/// The result of a call.
+/// The result of a call: the reply, or the refusal.
 pub type Outcome = Result<Reply, Refusal>;
 
 pub(crate) trait Layer: Send + Sync + 'static {
@@ -137,12 +137,12 @@ impl<'a, Stage> Next<'a, Stage> {
     }
 }
 
-/// A refusal as a future that is ready at once.
+/// Returns a refusal as a future that is ready at once.
 pub(crate) fn refused<'a>(refusal: Refusal) -> BoxFuture<'a, Outcome> {
     at_once(Err(refusal))
 }
 
-/// A result as a future that is ready at once.
+/// Returns a result as a future that is ready at once.
 pub(crate) fn at_once<'a>(outcome: Outcome) -> BoxFuture<'a, Outcome> {
     Box::pin(std::future::ready(outcome))
 }

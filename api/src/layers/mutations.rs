@@ -74,7 +74,7 @@ async fn carry_out(service: &Arc<Service>, mut found: Found, told: &mut Told) ->
     engine.mutate_telling(request, told).await
 }
 
-/// Deletes the objects that the options select, and replies with them.
+/// Deletes the objects that the options select, and replies with the deleted objects.
 async fn delete_collection(service: &Arc<Service>, found: &Found) -> Outcome {
     let engine = service.engine().of(found.request.target.kind);
     let Found { scene, request, .. } = found;

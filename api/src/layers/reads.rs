@@ -46,7 +46,7 @@ impl Layer for Reads {
     }
 }
 
-/// One read in progress.
+/// One get, list or watch in progress.
 struct Read<'a> {
     service: &'a Arc<Service>,
     found: Box<Found>,
@@ -54,13 +54,13 @@ struct Read<'a> {
 }
 
 impl<'a> Read<'a> {
-    /// The engine whose log has the objects of the kind.
+    /// The engine whose log has the objects of the requested kind.
     fn engine(&self) -> &'a Arc<Engine> {
         self.service.engine().of(self.found.request.target.kind)
     }
 
-    /// The newest state of the object, if it is known without waiting. This is always so, unless other servers write to
-    /// the log.
+    /// The newest state of the object, if it is known without waiting. The newest state is always known without
+    /// waiting, unless other servers write to the log.
     fn newest(&self) -> Option<Outcome> {
         let Found { scene, request, kind, .. } = &*self.found;
         let is_whole = request.target.subresource.is_none();
@@ -184,7 +184,7 @@ impl<'a> Read<'a> {
                 WatchStart::Now
             }
             version => {
-                // The watch itself waits for a future version.
+                // The watch, not this function, waits if the version is not written yet.
                 let version = parse_version(version)?;
                 self.may_come(version)?;
                 self.found.visible(self.service, version).await?;
@@ -255,7 +255,7 @@ fn timeout(seconds: Option<u64>, service: &Service) -> Duration {
     }
 }
 
-/// The object in the form of its subresource `scale`.
+/// The object in the form of its subresource `scale`, a Scale.
 pub(super) fn scale(
     kind: &Kind,
     version: usize,

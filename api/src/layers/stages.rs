@@ -24,7 +24,7 @@ pub(crate) struct Received {
     pub source: Option<Box<Source>>,
 }
 
-/// A call that is recorded, if the audit policy requires it.
+/// A call whose arrival is recorded, if the audit policy requires a record.
 pub(crate) struct Audited {
     pub parts: Box<CallParts>,
     pub acting_as: Option<ActingAs>,

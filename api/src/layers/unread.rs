@@ -1,6 +1,6 @@
-//! Objects of a shared store whose values cannot be read. As in Kubernetes, requests for them fail, and so do lists and
-//! watches that include them. If the feature gate AllowUnsafeMalformedObjectDeletion is on, the refusals name the
-//! objects that clients may delete without reading them.
+//! Objects of a shared store whose values cannot be read. As in Kubernetes, requests for such an object fail, and so do
+//! lists and watches that would include such an object. If the feature gate AllowUnsafeMalformedObjectDeletion is on,
+//! the refusals name the objects that clients may delete without reading them.
 
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::Kind;
@@ -17,7 +17,8 @@ use std::sync::Arc;
 const LOOKED_MAX: usize = 1000;
 /// The maximum number of unreadable objects that the refusal of a list names.
 const NAMED_MAX: usize = 10;
-/// The maximum number of objects that get a cause of their own, if the feature gate is on.
+/// The maximum number of objects for each of which the refusal of a list contains a separate cause, if the feature gate
+/// is on.
 const CAUSES_MAX: usize = 100;
 
 /// Refuses a request for one object if the object cannot be read. `until` is the version that the request is about;
@@ -31,8 +32,8 @@ pub fn object(engine: &Engine, kind: &Kind, key: &str, until: Option<Offset>) ->
     }
 }
 
-/// Refuses a list or a watch if it would include an object that cannot be read, up to a version. `includes` selects the
-/// objects by their keys.
+/// Refuses a list or a watch if it would include an object that cannot be read. Only objects whose version is at most
+/// `until` and for whose key `includes` returns true are considered.
 pub fn selection(
     engine: &Engine,
     kind: &Kind,
@@ -91,8 +92,8 @@ pub fn write(engine: &Engine, kind: &Kind, request: &Request) -> Result<(), Refu
     })
 }
 
-/// Refuses to remove a namespace that is being deleted while it contains objects that cannot be read, because these
-/// cannot be deleted.
+/// Refuses to remove a namespace that is being deleted while it contains objects that cannot be read, because such
+/// objects cannot be deleted.
 pub fn release(engine: &Arc<Engine>, target: &Target) -> Result<(), Refusal> {
     let state = engine.snapshot();
     let (Some(name), Some("finalize")) = (&target.name, target.subresource.as_deref()) else { return Ok(()) };

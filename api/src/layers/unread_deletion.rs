@@ -25,7 +25,8 @@ const ANNOTATION: &str = "apiserver.k8s.io/unsafe-delete-ignore-read-error";
 /// The maximum number of attempts, if the value changes during each attempt and still cannot be read.
 const TRIES_MAX: usize = 5;
 
-/// Whether the request asks to delete an object that cannot be read. If the feature gate is off, the option is ignored.
+/// Whether the request asks to delete an object that cannot be read. If the feature gate
+/// AllowUnsafeMalformedObjectDeletion is off, the option to do so is ignored.
 pub fn is_asked_for(engine: &Engine, request: &mut Request) -> bool {
     let delete = &mut request.options.delete;
     delete.ignores_read_errors &= engine.settings().unsafe_deletion;
@@ -53,7 +54,7 @@ pub async fn carry_out(
         context.tell(told);
         admitted?;
         if engine.delete_unreadable(object, request).await? {
-            // Only the names of an unreadable object are known.
+            // Of an object that cannot be read, only the names in its key are known, and not its UID.
             let subject = Subject::new("", kind.kind.clone(), request.name());
             return Ok(Written::Deleted { subject, uid: String::new(), warnings: Vec::new() });
         }

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 /// The maximum time that the writer may take to report its health.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The group of nodes.
+/// The group that all users of nodes are in.
 const NODES: &str = "system:nodes";
 
 pub struct Unstored;
@@ -136,7 +136,7 @@ async fn review_access(service: &Service, posted: Document, found: &Found) -> Ou
     let judge = |authorizer: &Authorizer<'_>| created(kind, request, review(kind, &body, &request.user, authorizer)?);
     let mut opinions = Opinions::new();
     loop {
-        // A review of a user in 100,000 groups takes long, so it must not block a worker.
+        // A review of a user in 100,000 groups takes long, so it must not block a worker thread.
         let judged = || service.judged_so_far(&state, &opinions, judge);
         match engine.by_size(&request.user.name, request.body.content.len(), judged).await {
             Ok(outcome) => return outcome,
@@ -176,7 +176,7 @@ async fn component_status(service: &Service, found: &Found) -> Outcome {
     Ok(Reply::Object(Shown { kind: kind.clone(), version, entry, created: false }))
 }
 
-/// A ComponentStatus, which has no version of its own.
+/// Makes a ComponentStatus. It has no version of its own, so it gets the version `offset`.
 fn part(kind: &Kind, offset: Offset, name: &str, health: Value) -> Arc<Entry> {
     let api_version = kind.hub().api_version();
     let object =

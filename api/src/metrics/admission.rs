@@ -106,7 +106,7 @@ struct ErrorLabels {
     subresource: String,
 }
 
-/// Makes histograms with given buckets.
+/// Makes histograms with the given upper bounds of buckets.
 #[derive(Clone)]
 struct Buckets(&'static [f64]);
 
@@ -141,12 +141,12 @@ impl TypedMetric for PlainCounter {
     const TYPE: MetricType = MetricType::Unknown;
 }
 
-/// The number of rows of one plug-in. It has a row for each half of admission, each of four operations, and each result
-/// (rejected or not).
+/// The number of rows of one plug-in. A plug-in has a row for each half of admission (mutating, validating), each of
+/// four operations, and each result (rejected or not).
 const ROWS_OF_ONE: usize = 2 * 4 * 2;
 
 pub struct AdmissionMetrics {
-    /// The transport's code for a call of a webhook.
+    /// Returns the status code that the transport uses for a call of a webhook which ended in this way.
     code_of: fn(End) -> AnswerCode,
     steps: Durations<StepLabels>,
     plugins: Durations<NamedLabels>,
@@ -348,7 +348,7 @@ fn kind_of(half: Half, of_webhook: bool) -> &'static str {
     }
 }
 
-/// The value of the label `resource` of pod security metrics.
+/// Returns the value of the label `resource` of pod security metrics.
 fn sort_of(request: &RequestLabels) -> &'static str {
     match request.resource.as_str() {
         "pods" => "pod",

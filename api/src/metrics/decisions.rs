@@ -27,20 +27,23 @@ struct Condition {
     name: String,
 }
 
-/// The buckets, in seconds. They begin at ten microseconds; each of the small buckets is twice the bucket before it.
+/// The upper bounds of the buckets for the duration of authorization, in seconds. They begin at ten microseconds; each
+/// of the small buckets is twice the bucket before it.
 const DURATIONS: [f64; 18] = [
     0.000_01, 0.000_02, 0.000_04, 0.000_08, 0.000_16, 0.000_32, 0.000_64, 0.001_28, 0.002_56, 0.005_12, 0.010_24,
     0.020_48, 0.040_96, 0.081_92, 0.163_84, 1.0, 5.0, 30.0,
 ];
 
-/// The metrics. Their labels come only from the configuration, so clients cannot create further labels.
+/// The metrics of authorization. Their labels come only from the configuration, so clients cannot create further
+/// labels.
 pub(crate) struct Decisions {
     attempts: Family<Attempt, Counter>,
     durations: Family<Attempt, Histogram, fn() -> Histogram>,
     /// The counters of allowed requests. They are already looked up, because nearly all requests are allowed.
     allowed: (Counter, Histogram),
     decisions: Family<Decision, Counter>,
-    /// One counter for each authorizer and decision so far. The list is short enough to search.
+    /// One counter for each pair of an authorizer and a decision that has occurred since the server started. The list
+    /// is short enough to search.
     known: RwLock<Vec<(Mode, Decision, Counter)>>,
     exclusions: Family<Condition, Counter>,
     faults: Family<Condition, Counter>,

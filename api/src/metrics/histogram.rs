@@ -13,9 +13,9 @@ pub struct Histogram(Arc<Observed>);
 
 #[derive(Debug)]
 struct Observed {
-    /// Upper bounds in ascending order, in the unit that is shown.
+    /// The upper bounds of the buckets in ascending order, in the unit that the metrics show.
     bounds: &'static [f64],
-    /// The same bounds, in the unit that is observed.
+    /// The upper bounds of the buckets, in the unit in which values are observed.
     limits: Box<[u64]>,
     /// One counter for each bound, and one for larger values.
     counts: Box<[AtomicU64]>,
@@ -25,12 +25,12 @@ struct Observed {
 }
 
 impl Histogram {
-    /// A histogram of durations; bounds are in seconds.
+    /// Makes a histogram of durations. `bounds` are the upper bounds of the buckets, in seconds.
     pub fn of_times(bounds: &'static [f64]) -> Histogram {
         Histogram::new(bounds, 1e9)
     }
 
-    /// A histogram of integers.
+    /// Makes a histogram of integers. `bounds` are the upper bounds of the buckets.
     pub fn of_numbers(bounds: &'static [f64]) -> Histogram {
         Histogram::new(bounds, 1.0)
     }
@@ -45,7 +45,7 @@ impl Histogram {
         self.observe(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Observes a number, or a duration in nanoseconds.
+    /// Counts a value in its bucket. `value` is a number, or a duration in nanoseconds.
     pub fn observe(&self, value: u64) {
         let observed = &*self.0;
         // Most observed values are small, so a linear search ends soon.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-/// The text in which the rows of each family follow one another.
+/// Returns `text` with all rows of each metric family directly one after another.
 pub fn joined(text: &str) -> String {
     let mut blocks: Vec<String> = Vec::new();
     let mut places: HashMap<(&str, &str), usize> = HashMap::new();

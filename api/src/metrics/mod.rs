@@ -130,7 +130,7 @@ const AUTHENTICATION_BUCKETS: [f64; 15] =
 #[derive(Default)]
 pub struct Record {
     counting: Option<(Arc<Metrics>, Instant)>,
-    /// The row that counts the request; `None` until it is found.
+    /// The row that counts the request; `None` until the row is found.
     row: Option<Arc<Row>>,
     code: AnswerCode,
     /// The flow of the request, if the request reached flow control.
@@ -228,7 +228,7 @@ impl Metrics {
 }
 
 impl Record {
-    /// The flow of the request.
+    /// The flow of the request, by which priority and fairness serves it.
     pub fn flow(&self) -> Option<&Arc<Flow>> {
         self.flow.as_ref()
     }
@@ -245,7 +245,7 @@ impl Record {
         }
     }
 
-    /// Sets the labels of the request.
+    /// Sets the labels under which the request is counted.
     pub(crate) fn about(&mut self, labels: &RequestLabels) {
         self.row = self.counting.as_ref().map(|(metrics, _)| metrics.requests.row_of(labels));
     }
@@ -273,7 +273,7 @@ impl Drop for Record {
 }
 
 impl Metrics {
-    /// Begins to count a request.
+    /// Begins to count a request. The request is counted when the returned value is dropped.
     pub fn begin(self: &Arc<Self>) -> Record {
         let counting = Some((self.clone(), Instant::now()));
         Record { counting, row: None, code: AnswerCode::default(), flow: None }
@@ -309,7 +309,7 @@ impl Metrics {
         put(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Counts the result of authorization.
+    /// Counts the result of the authorization of one call, which took the time `took`.
     pub fn authorized(&self, judged: &Judged, took: Duration) {
         self.decisions.count(judged, took);
     }
@@ -320,7 +320,7 @@ impl Metrics {
         self.terminated(refusal);
     }
 
-    /// Counts the result of authentication.
+    /// Counts the result of the authentication of one request, which took the time `time`.
     pub fn authenticated(&self, found: &Result<Option<Arc<User>>, String>, time: Duration) {
         let result = match found {
             Ok(Some(user)) => return self.recognized(user, time),
@@ -342,7 +342,7 @@ impl Metrics {
         };
     }
 
-    /// Counts a watch until the result is dropped.
+    /// Counts a watch as in progress until the returned value is dropped.
     pub fn watching(&self) -> Watching {
         self.watches.inc();
         Watching(self.watches.clone())
@@ -352,7 +352,7 @@ impl Metrics {
         self.watches.get()
     }
 
-    /// Sets the bytes of the selectors of all watches.
+    /// Sets the metric that shows how many bytes the selectors of all watches have.
     pub fn selectors_take(&self, bytes: usize) {
         self.selector_bytes.set(bytes as i64);
     }
@@ -393,10 +393,10 @@ fn counted_as(name: &str) -> &str {
     }
 }
 
-/// The label of all users that are not counted by name.
+/// The value of the label `username` for all users that are not counted by name.
 const OTHER_USER: &str = "other";
 
-/// A watch in progress.
+/// A watch that is counted as in progress until this value is dropped.
 pub struct Watching(Gauge);
 
 impl Drop for Watching {

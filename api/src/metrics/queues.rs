@@ -77,7 +77,7 @@ impl Drop for Working {
     }
 }
 
-/// Ten buckets, from ten nanoseconds to ten seconds.
+/// A histogram with ten buckets, whose upper bounds are powers of ten from ten nanoseconds to ten seconds.
 fn seconds_by_tens() -> Histogram {
     Histogram::new(exponential_buckets(1e-8, 10.0, 10))
 }

@@ -1,8 +1,8 @@
-//! Counts requests, their answers by code, and their durations. Names and labels are those that dashboards and alerts
-//! for API servers query.
+//! Counts requests, their answers by code, and their durations. The names and labels of the metrics are the names and
+//! labels that dashboards and alerts for API servers query.
 //!
-//! A request finds its row by numbers alone when it arrives. Its answer is counted once, in that row. All metric
-//! families are computed from the rows.
+//! When a request arrives, its row is found by a key of numbers, without text. The answer of the request is counted
+//! once, in that row. All metric families are computed from the rows.
 
 use super::Histogram;
 use crate::AnswerCode;
@@ -18,14 +18,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-/// The buckets in seconds. Recording rules query the buckets of 1, 5 and 30.
+/// The upper bounds of the buckets for the duration of requests, in seconds. Recording rules query the buckets of 1, 5
+/// and 30 seconds.
 const BUCKETS: [f64; 25] = [
     0.0005, 0.001, 0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0,
     15.0, 20.0, 30.0, 45.0, 60.0,
 ];
 const COMPONENT: &str = "apiserver";
 
-/// The labels of a row.
+/// The labels of a row, by which metrics show the requests that the row counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct RequestLabels {
     pub verb: &'static str,
@@ -45,7 +46,7 @@ pub struct RowKey {
     pub verb: &'static str,
     pub kind: KindId,
     pub version: usize,
-    /// The index among the kind's subresources.
+    /// The index of the requested subresource among the kind's subresources; `None` if no subresource is requested.
     pub subresource: Option<usize>,
     pub scope: &'static str,
     pub dry_run: bool,
@@ -60,7 +61,7 @@ pub struct Requests {
     by_key: Arc<RwLock<HashMap<RowKey, Arc<Row>, RandomState>>>,
 }
 
-/// Requests with the same labels.
+/// The counters of the requests that have the same labels.
 pub struct Row {
     pub labels: RequestLabels,
     took: Histogram,
@@ -134,7 +135,7 @@ impl Requests {
         rows.entry(labels.clone()).or_insert_with(|| Arc::new(row())).clone()
     }
 
-    /// The rows that have counted an answer.
+    /// The rows that have counted at least one answer, each with the number of answers by code.
     fn rows(&self) -> Vec<(Arc<Row>, Codes)> {
         let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
         let told = rows.values().map(|row| (row.clone(), row.by_code()));
@@ -213,7 +214,7 @@ mod tests {
             dry_run: false,
         };
         requests.row(key(0), || labels.clone()).count(AnswerCode(200), Duration::from_millis(300));
-        // `key(1)` is the same kind after a redefinition. The GET request has no answer, so it is not counted.
+        // `key(1)` is the key of the kind after a redefinition. The GET request has no answer, so it is not counted.
         requests.row(key(1), || labels.clone()).count(AnswerCode(200), Duration::from_secs(3));
         requests.row_of(&labels).count(AnswerCode(429), Duration::from_millis(1));
         requests.row_of(&RequestLabels { verb: "GET", ..labels.clone() });

@@ -11,7 +11,7 @@ use holdfast_service::{AnswerCode, Limits, Options, Reviewed, Statuses, Tokens};
 use holdfast_value::{Value, json};
 use std::sync::Arc;
 
-/// Panics at any token.
+/// An authenticator that panics at any token.
 struct Broken;
 
 impl Tokens for Broken {

@@ -1,4 +1,4 @@
-//! How much of the past each user may read.
+//! Tests how much of the past each user may read.
 
 use crate::people::{admin, allow, ask, call, cluster, has, jane, map, must, named, until};
 use holdfast_core::Refusal;

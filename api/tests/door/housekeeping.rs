@@ -1,4 +1,4 @@
-//! The work that the server does by itself, under user names to which RBAC grants permissions.
+//! Tests the work that the server does by itself, under user names to which RBAC grants permissions.
 
 use crate::people::{ask, cluster, has, map, must, until};
 use holdfast_core::Refusal;
@@ -37,7 +37,7 @@ async fn a_namespace_is_emptied_and_goes() {
     until(&service, "going", |service| !has(service, "namespaces", "n1")).await;
     assert!(has(&service, "configmaps", "default/elsewhere"));
 
-    // The deletions were made with the controller's user name.
+    // The server must have made the deletions under the controller's user name.
     let log = service.engine().log();
     let last = log.read(log.last().unwrap()).unwrap().unwrap();
     assert_eq!((last.resource.as_str(), last.key.as_str(), last.is_delete()), ("namespaces", "n1", true));
@@ -77,7 +77,7 @@ async fn roles_judge_what_the_server_does() {
     };
     until(&service, "gathering", |service| has_rules(service, "pods")).await;
 
-    // Without its role binding the controller may do nothing.
+    // The deletion of the role binding takes all permissions from the controller's user.
     let binding = "system:controller:namespace-controller";
     let bindings = format!("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{binding}");
     must(&service, Verb::Delete, &bindings, Value::Null).await;

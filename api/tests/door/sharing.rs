@@ -1,4 +1,4 @@
-//! Requests of one user cannot block the requests of another user.
+//! Tests that requests of one user cannot block the requests of another user.
 
 use crate::people::{allow, ask, call, cluster, jane, map, must, named};
 use holdfast_core::Refusal;
@@ -39,7 +39,7 @@ async fn nobody_takes_every_place() {
     ask(&service, &greedy, Verb::Create, MAPS, map("b")).await.expect("a place");
     let janes = hold(&service, &jane(), 20).await;
     assert_eq!(janes.len(), 5);
-    // A privileged user is served even when no place is left.
+    // A privileged user must be served even when no place is left.
     must(&service, Verb::Get, &format!("{MAPS}/a"), Value::Null).await;
     drop(held);
     assert_eq!(hold(&service, &greedy, 5).await.len(), 5);

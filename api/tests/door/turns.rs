@@ -1,4 +1,4 @@
-//! The order of requests that wait for a seat.
+//! Tests the order in which requests that wait for a seat get it.
 
 use crate::people::{allow, ask, call, cluster, jane, map, must, named};
 use holdfast_core::Refusal;
@@ -30,7 +30,7 @@ fn joe() -> User {
     User::new("joe", &["system:authenticated"])
 }
 
-/// A get whose answer is not rendered yet.
+/// Makes a get. Its answer is not rendered, so the request keeps its seat until the answer is dropped.
 async fn get(service: &Arc<Service>, user: &User) -> Answer {
     service.call(call(user, named(Verb::Get, &format!("{MAPS}/a"), &Value::Null))).await
 }

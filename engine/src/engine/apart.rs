@@ -81,13 +81,13 @@ impl Engine {
         std::iter::once(self).chain(self.parts().iter().map(|part| &part.engine))
     }
 
-    /// Whether the objects are in several logs.
+    /// Whether the server's objects are in several logs.
     pub fn is_divided(&self) -> bool {
         self.family.get().is_some()
     }
 
     /// The newest state: the objects of all logs, at the version of this engine's own log. If there is only one log,
-    /// this costs one pointer clone.
+    /// the call costs one pointer clone.
     pub fn snapshot(&self) -> Arc<State> {
         match self.family.get() {
             None => self.own_snapshot(),
@@ -182,7 +182,7 @@ impl Engine {
         Ok(written.into_iter().map(|(_, entry)| entry).collect())
     }
 
-    /// Like [`Engine::of`], without shared ownership.
+    /// Like [`Engine::of`], but returns a reference instead of shared ownership.
     fn owner(&self, kind: KindId) -> &Engine {
         let part = self.parts().iter().find(|part| part.kinds.contains(&kind));
         part.map_or(self, |part| &*part.engine)

@@ -70,7 +70,7 @@ pub trait Clock: Send + Sync + 'static {
 pub struct Options {
     pub settings: Settings,
     /// How requests are authorized. A reload of the configuration file replaces the chain; each judgement uses the
-    /// chain that is current at that time.
+    /// chain that is current when the request is judged.
     pub authorization: Arc<ArcSwap<Chain>>,
     pub clock: Arc<dyn Clock>,
     /// Encrypts the values of the log's events; `None` if they are stored unencrypted.
@@ -84,7 +84,7 @@ impl Options {
         Options { settings, authorization, clock, sealing: None }
     }
 
-    /// The same options with one authorizer.
+    /// These options, with `way` as the only authorizer.
     pub fn authorized_by(self, way: Way) -> Options {
         Options { authorization: Arc::new(ArcSwap::from_pointee(Chain::new(vec![way]))), ..self }
     }
@@ -134,20 +134,21 @@ pub struct Engine {
     large: Large,
     limits: Limits,
     newest: Arc<Newest>,
-    /// The versions at which forks of this engine's log begin. Retention must not remove the history after them.
+    /// The versions at which forks of this engine's log begin. Retention must not remove the history after these
+    /// versions.
     holds: Holds,
     /// The relation to other engines, if objects of some kinds are in logs of their own.
     family: OnceLock<Family>,
 }
 
 impl Engine {
-    /// Folds the log into a state and starts the writer.
+    /// Opens an engine over a log: folds the log into a state, and starts the writer.
     pub fn open(log: Arc<dyn Log>, registry: Arc<Registry>, options: Options) -> Result<Arc<Engine>, Fault> {
         Engine::open_patient(log, registry, options, PATIENCE)
     }
 
-    /// Like [`Engine::open`], but also sets how long the writer waits at most for requests that [`Engine::expect`]
-    /// announced.
+    /// Like [`Engine::open`], but also sets how long the writer waits at most, before it writes a batch, for requests
+    /// that [`Engine::expect`] announced.
     pub fn open_patient(
         log: Arc<dyn Log>,
         registry: Arc<Registry>,
@@ -224,8 +225,8 @@ impl Engine {
         Ok((Arc::new(engine), writer, outputs))
     }
 
-    /// An engine over another log of the same server. It shares this engine's threads for reads and their limits, and
-    /// its commits wake the same waiting requests.
+    /// An engine over another log of the same server. The new engine shares this engine's threads for reads and the
+    /// limits of reads, and its commits wake the requests that wait for commits of this engine.
     pub(crate) fn open_beside(
         &self,
         log: Arc<dyn Log>,
@@ -278,7 +279,8 @@ impl Engine {
         &self.holds
     }
 
-    /// Resolves with the reason when the writer has died. No write can succeed after that, so the process should end.
+    /// Resolves with the reason when the writer has died. After the writer's death no write can succeed, so the process
+    /// should end.
     pub async fn died(&self) -> String {
         let all = std::iter::once(self).chain(self.parts().iter().map(|part| &*part.engine));
         select_all(all.map(|engine| Box::pin(engine.queue.died()))).await.0
@@ -346,7 +348,7 @@ impl Engine {
         &self.options.settings
     }
 
-    /// The authorizers, in the order in which they are asked.
+    /// The chain of the current authorizers, in the order in which they are asked.
     pub fn authorizers(&self) -> Arc<Chain> {
         self.options.authorization.load_full()
     }
@@ -372,8 +374,8 @@ impl Engine {
         &self.turns
     }
 
-    /// Sets the implementation of effects outside the core. It is set after construction, because the implementation
-    /// needs the engine.
+    /// Sets the implementation of effects outside the core. The implementation is set after the engine is built,
+    /// because the implementation needs the engine.
     pub fn set_outside(&self, outside: Arc<dyn Outside>) {
         // Only the first call has an effect. A server calls this once.
         let _ = self.outside.set(outside);
@@ -426,7 +428,7 @@ impl Engine {
         &self.options.settings.token_key
     }
 
-    /// The state of this version, if it is the newest version or a pinned version.
+    /// The state of this version, if the version is the newest or is pinned.
     pub(crate) fn kept(&self, offset: Offset) -> Option<Arc<State>> {
         let newest = self.own_snapshot();
         if newest.offset == offset { Some(newest) } else { self.pins.get(offset) }
@@ -436,7 +438,7 @@ impl Engine {
         &self.past
     }
 
-    /// The built-in kinds, before any CustomResourceDefinition.
+    /// The registry of the built-in kinds, without kinds that CustomResourceDefinitions define.
     pub(crate) fn built_in(&self) -> &Arc<Registry> {
         &self.built_in
     }
@@ -481,7 +483,7 @@ impl Engine {
     }
 
     /// Waits until the state is at least as new as the log was at the time of the call. If only this server writes to
-    /// the log, this returns at once.
+    /// the log, this function returns at once.
     pub async fn catch_up(&self) -> Result<(), Refusal> {
         if !self.is_shared() {
             return Ok(());
@@ -507,8 +509,8 @@ impl Engine {
     }
 }
 
-/// The refusal if the log's last offset cannot be read. The state may then be old, so requests are not answered from
-/// it.
+/// The refusal if the log's last offset cannot be read. The state may then be old, so no request is answered from the
+/// state.
 fn unreachable(fault: Fault) -> Refusal {
     Refusal::Unavailable(Unavailable::Log(fault.to_string()))
 }

@@ -42,13 +42,13 @@ const SELECTOR_BYTES_OF_ONE_MAX: usize = 64 << 20;
 const SELECTOR_BYTES_MAX: usize = 512 << 20;
 /// The number of bytes of selectors that each user may have even if the limit for all users is reached.
 const SELECTOR_BYTES_OF_EACH: usize = 1 << 20;
-/// The maximum number of labels that the writer compares for all watchers of one event.
+/// The maximum number of labels that the writer compares with the selectors of watchers for one event.
 const LOOKS_MAX: usize = 200_000;
 
 /// A committed event for watchers. Each of its frames is encoded once for all watchers.
 pub struct Event {
     pub change: Change,
-    /// The object before the event.
+    /// The object as it was before the event; `None` if the event created the object.
     pub previous: Option<Arc<Entry>>,
     /// The approximate number of bytes that the event keeps in memory.
     bytes: usize,
@@ -78,8 +78,8 @@ impl ChangeType {
     }
 }
 
-/// An event in the form in which the watchers of one selection get it. For them, an object that leaves the selection is
-/// deleted.
+/// An event in the form in which the watchers of one selection get it. An object that leaves the selection is shown to
+/// these watchers as deleted.
 #[derive(Clone)]
 pub struct Delivery {
     pub event: Arc<Event>,
@@ -104,8 +104,8 @@ impl Event {
         }
     }
 
-    /// The change type that the watchers of a selection get for this event; `None` if the event does not concern the
-    /// selection.
+    /// The change type (added, modified or deleted) that the watchers of a selection get for this event; `None` if the
+    /// event does not concern the selection.
     pub fn seen_by(&self, kind: &Kind, selection: &Selection) -> Option<ChangeType> {
         let change = &self.change;
         let before = self.previous.as_ref().is_some_and(|entry| selection.matches(kind, &change.key, entry));
@@ -135,7 +135,7 @@ impl Event {
         self.once(kind, version, 3 + change_type as usize, make)
     }
 
-    /// The frame in this slot of this version. It is made on first use.
+    /// The frame of this version with the form `form`. `make` makes the frame when it is first used.
     fn once(&self, kind: &Kind, version: usize, form: usize, make: impl FnOnce() -> Option<Bytes>) -> Option<Bytes> {
         let places = || (0..kind.versions.len() * FRAMES_A_VERSION).map(|_| OnceLock::new()).collect();
         match self.frames.get_or_init(places).get(version * FRAMES_A_VERSION + form) {
@@ -169,7 +169,7 @@ pub fn frame(change_type: &str, json: &Bytes) -> Bytes {
 }
 
 pub struct Hub {
-    /// The maximum number of events that wait for one watcher.
+    /// The maximum number of events that wait in the queue of one watcher.
     queue_events_max: usize,
     topics: Mutex<HashMap<KindId, Topic>>,
     /// Every event up to this offset is in the queues of the watchers that it concerns.
@@ -179,19 +179,19 @@ pub struct Hub {
     users: Arc<Mutex<Users>>,
     /// The revision of the registry with which the topics were last compared.
     revision: AtomicU64,
-    /// The notification of every commit.
+    /// Notifies waiting requests of every commit.
     committed: Arc<Notify>,
     taps: Mutex<Vec<Weak<TapQueue>>>,
 }
 
-/// All watches, by user.
+/// All watches, counted by user.
 #[derive(Default)]
 struct Users {
     by_name: HashMap<Arc<str>, Watches>,
     selector_bytes: usize,
 }
 
-/// The watches of one user.
+/// The number of watches of one user, and the bytes of their selectors.
 #[derive(Default)]
 struct Watches {
     count: usize,
@@ -227,7 +227,7 @@ struct Wanted {
     selection: Selection,
 }
 
-/// Groups of watchers by selection.
+/// Groups of watchers, by the selections that their watchers share.
 #[derive(Default)]
 struct Groups {
     /// Groups whose selection is evaluated for each event.
@@ -322,7 +322,7 @@ impl Hub {
         Ok(Place { hub: self.clone(), user, selector_bytes })
     }
 
-    /// The bytes of the selectors of all watches.
+    /// The number of bytes in the selectors of all watches.
     pub fn selector_bytes(&self) -> usize {
         self.users().selector_bytes
     }
@@ -331,7 +331,7 @@ impl Hub {
         self.users.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Adds a watcher. Every later event that concerns the selection is queued for it.
+    /// Adds a watcher. Every later event that concerns the selection is queued for the watcher.
     pub fn subscribe(self: &Arc<Self>, kind: &Kind, selection: &Selection) -> Subscription {
         let (sender, queue) = mpsc::channel(self.queue_events_max);
         let scope = Scope::of(kind, selection);
@@ -375,8 +375,8 @@ impl Hub {
 
     fn queue(&self, state: &State, changes: Vec<(Change, Option<Arc<Entry>>)>) {
         let mut topics = self.lock();
-        // A redefined kind has a new number. Watchers of the old number are dropped; when they join again, they get the
-        // error.
+        // A redefined kind has a new number. Watchers of the old number are dropped; when these watchers join again,
+        // they get the fault that the kind was redefined.
         let revision = state.registry.revision();
         let redefined = self.revision.swap(revision, Ordering::Relaxed) != revision;
         if redefined && !planted(Bug::RedefinedWatchStays) {
@@ -424,12 +424,12 @@ impl Hub {
         members(&topic.all) + by_namespace + by_object
     }
 
-    /// The number of watchers.
+    /// The number of watchers that have joined the hub.
     pub fn watchers(&self) -> usize {
         self.watchers.load(Ordering::Relaxed)
     }
 
-    /// Resolves at the next commit.
+    /// Notifies at every commit.
     pub fn committed(&self) -> &Notify {
         &self.committed
     }
@@ -440,7 +440,7 @@ impl Hub {
 }
 
 impl Topic {
-    /// The groups of a scope. They are created if necessary.
+    /// The groups of a scope. The map of groups is created if the scope has none.
     fn groups(&mut self, scope: &Scope) -> &mut Groups {
         match scope {
             Scope::All => &mut self.all,
@@ -450,7 +450,7 @@ impl Topic {
         }
     }
 
-    /// Removes a scope without watchers.
+    /// Removes the map of groups of a scope that has no watchers.
     fn drop_scope(&mut self, scope: &Scope) {
         match scope {
             Scope::All => {}
@@ -608,7 +608,7 @@ impl Subscription {
         delivery.inspect(|delivery| self.took(delivery))
     }
 
-    /// The next event if it is already queued.
+    /// Returns the next event if it is already in the queue.
     pub fn try_recv(&mut self) -> Result<Delivery, TryRecvError> {
         self.queue.try_recv().inspect(|delivery| self.took(delivery))
     }

@@ -14,7 +14,7 @@ const CHANGES_MAX: usize = 16 << 10;
 /// The maximum number of bytes of objects in the waiting changes.
 const BYTES_MAX: usize = 64 << 20;
 
-/// The next changes for a tap.
+/// The next output of a tap: changes, or the report that the tap is behind.
 pub enum TapOutput {
     /// The changes up to an offset, and the kinds at that offset.
     Changes { changes: Vec<Change>, through: Offset, registry: Arc<Registry> },
@@ -81,7 +81,7 @@ impl TapQueue {
         Some(TapOutput::Changes { changes, through, registry })
     }
 
-    /// Resolves after the next commit.
+    /// Returns a future that resolves after the next commit.
     pub(crate) fn filled(&self) -> Notified<'_> {
         self.filled.notified()
     }

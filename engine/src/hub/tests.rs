@@ -1,4 +1,4 @@
-//! The limits of the hub for each user.
+//! Tests the limits of the hub for each user.
 
 use super::*;
 use holdfast_core::kinds::registry;
@@ -74,8 +74,8 @@ fn selectors_of_watches_are_counted_in_bytes() {
     for user in 0..100 {
         places.extend((0..10).map_while(|_| hub.place(&format!("u{user}"), mebibyte).ok()));
     }
-    // 44 users got all the watches that they requested, one user got eight, and each other user has its guaranteed
-    // share.
+    // Of the 100 users, 44 users got all the selector bytes that they requested, one user got the last bytes below the
+    // limit, and each of the 55 other users has only its guaranteed share.
     assert_eq!(hub.selector_bytes(), SELECTOR_BYTES_MAX + 55 * SELECTOR_BYTES_OF_EACH);
     assert!(hub.place("u99", mebibyte).is_err() && hub.place("another", mebibyte).is_ok());
     places.clear();

@@ -15,19 +15,19 @@ const UNCOUNTED_BYTES: usize = 16 << 10;
 #[derive(Default)]
 pub(super) struct WaitingBytes {
     bytes: AtomicUsize,
-    /// The bytes that the charge covers now. No lock is needed while fewer bytes wait.
+    /// The bytes that the charge covers now. While at most this many bytes wait, no lock is needed.
     counted: AtomicUsize,
     /// The charge that counts the bytes; `None` for the server's own watches.
     charge: Mutex<Option<Charge>>,
 }
 
 impl WaitingBytes {
-    /// Counts bytes that wait from now on with this charge.
+    /// Counts the bytes of later events with this charge.
     pub fn count_with(&self, charge: Charge) {
         *self.charge() = Some(charge);
     }
 
-    /// Adds an event's bytes; false if there is no room for them.
+    /// Adds an event's bytes. Returns false if there is no room for them.
     pub fn add(&self, bytes: usize) -> bool {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let together = before + bytes;
@@ -40,8 +40,8 @@ impl WaitingBytes {
         let before = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         if before == bytes && self.counted.load(Ordering::Relaxed) > 0 {
             let mut charge = self.charge();
-            // An event may have arrived between these two operations. Its bytes then stay counted, or are counted with
-            // the next event.
+            // An event may have arrived between the subtraction and the next load. The bytes of that event then stay
+            // counted, or are counted with the next event.
             if self.bytes.load(Ordering::Relaxed) == 0 {
                 self.counted.store(0, Ordering::Relaxed);
                 if let Some(charge) = charge.as_mut() {
@@ -51,7 +51,8 @@ impl WaitingBytes {
         }
     }
 
-    /// Rounds the counted bytes up to the next power of two, so that this function seldom runs.
+    /// Counts `bytes`, rounded up to the next power of two, so that this function seldom runs. Returns false if there
+    /// is no room.
     fn count(&self, bytes: usize) -> bool {
         let most = bytes.next_power_of_two();
         let fits = self.charge().as_mut().is_none_or(|charge| charge.fits_now(most as u64));
@@ -93,7 +94,7 @@ mod tests {
         assert!(many[0].add(1) && many[0].add(100 << 10));
         drop(many);
         assert_eq!((memory.told().bytes, memory.told().holders), (0, 0));
-        // The server's own watches count against no user, but have the same limit.
+        // The bytes of the server's own watches count against no user, but `BYTES_MAX` limits them too.
         let own = WaitingBytes::default();
         assert!(own.add(BYTES_MAX) && !own.add(1));
     }

@@ -6,7 +6,7 @@ use holdfast_core::event::{Damage, Offset};
 /// type.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// The log failed.
+/// The reason why an operation of the log failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     #[error("the disk under the log is full ({operation})")]
@@ -24,7 +24,7 @@ pub enum Fault {
     /// The value of an event cannot be decrypted after reading, or cannot be encrypted for storage.
     #[error(transparent)]
     Sealed(Cause),
-    /// The store did not answer, and has written nothing.
+    /// The store did not answer, and it has written nothing.
     #[error("the log cannot be reached: {why}")]
     Unreachable { why: String },
     /// A write was sent but not answered. It may be in the log now, or later, or never.
@@ -40,7 +40,7 @@ impl Fault {
         Fault::Io { operation, cause: Box::new(cause) }
     }
 
-    /// A damaged event, for a log that has no further cause to report.
+    /// The fault of a damaged event, for a log that has no further cause to report.
     pub fn damaged(offset: Offset, damage: Damage) -> Fault {
         Fault::Damaged(Box::new(DamagedEvent { offset, damage }))
     }
@@ -50,7 +50,7 @@ impl Fault {
     }
 }
 
-/// An event whose bytes differ from the bytes that were written.
+/// An event whose stored bytes differ from the bytes that the log wrote.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the log's event {offset} is damaged: {damage}")]
 pub struct DamagedEvent {

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// The number of records that are read at a time.
+/// The number of records that the default methods read at a time.
 const PIECE: usize = 1024;
 
 /// How little room is left on the disk, and why.
@@ -29,7 +29,7 @@ pub enum Lack {
     /// Little room is left, and only writes to namespaces that fill the disk are refused. `left` is the unused part, in
     /// thousandths, of the room in which only these writes are refused.
     Soon { left: u64, why: String },
-    /// No room is left. All writes are refused except those that make room.
+    /// No room is left. All writes are refused except writes that make room.
     Now { why: String },
 }
 
@@ -37,21 +37,21 @@ pub enum Lack {
 ///
 /// Every backend must pass the same suite. The trait contains only operations that every backend supports.
 pub trait LogRead: Send + Sync + 'static {
-    /// The last offset; zero if the log is empty.
+    /// The offset of the last event; zero if the log is empty.
     fn last(&self) -> Result<Offset, Fault>;
 
-    /// One record; `None` if the log does not have it, or no longer has it.
+    /// The record with this offset; `None` if the log has never had the record, or has removed it.
     fn read(&self, offset: Offset) -> Result<Option<Record>, Fault>;
 
     /// The newest record of every object that exists, in no particular order.
     fn current(&self, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault>;
 
-    /// Up to `limit` records after `after`, in order, of one resource or of all.
+    /// Up to `limit` records after `after`, in order, of one resource or of all resources.
     fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault>;
 
     /// The next events on some of a resource's objects, up to `limit`, which must not be zero. The cost depends only on
-    /// the number of found events, not on the events of other objects. A backend without an index for this reads a
-    /// bounded number of the resource's events, and also returns how far it read.
+    /// the number of found events, not on the events of other objects. A backend without an index of events by object
+    /// reads a bounded number of the resource's events, and also returns the version up to which it read.
     fn changes(&self, asked: &Changes, limit: usize) -> Result<Changed, Fault> {
         let records = self.scan(Some(asked.resource), asked.after, PIECE)?;
         let is_end = records.len() < PIECE;
@@ -64,8 +64,8 @@ pub trait LogRead: Send + Sync + 'static {
         Ok(self.scan(None, after, 1)?.first().map(|record| (record.offset(), record.time_ms)))
     }
 
-    /// Visits every record after `after`, in order, until `visit` breaks. For callers that read many records and store
-    /// few. Records that are appended during the call may or may not be visited.
+    /// Visits every record after `after`, in order, until `visit` breaks. This method is for callers that read many
+    /// records and store few of them. Records that are appended during the call may or may not be visited.
     fn each(&self, after: Offset, visit: &mut dyn FnMut(&Record) -> ControlFlow<()>) -> Result<(), Fault> {
         let mut after = after;
         loop {
@@ -124,7 +124,7 @@ pub trait LogRead: Send + Sync + 'static {
     /// The version from which on the log has all events; zero if no event was ever removed.
     fn oldest(&self) -> Result<Offset, Fault>;
 
-    /// The size of the log, and of the removed events. The default reads the whole log.
+    /// The size of the log, and the size of the removed events. The default reads the whole log.
     fn size(&self) -> Result<Size, Fault> {
         let (mut size, mut after) = (Size::default(), Offset::ZERO);
         loop {
@@ -137,27 +137,27 @@ pub trait LogRead: Send + Sync + 'static {
         }
     }
 
-    /// The log's name; empty for a log without a name.
+    /// The log's name and origin; empty for a log without a name.
     fn identity(&self) -> Result<Identity, Fault> {
         Ok(Identity::default())
     }
 
     /// The version up to which a repair left gaps in the events; the repair reported the gaps. Returns zero if there
-    /// was no repair, and [`NUMBERED_ELSEWHERE`] if gaps mean nothing.
+    /// was no repair, and [`NUMBERED_ELSEWHERE`] if gaps do not mean that events are missing.
     fn repaired(&self) -> Result<Offset, Fault> {
         Ok(Offset::ZERO)
     }
 }
 
-/// The value for a log whose events have the numbers of another store. That store also uses numbers for other purposes,
-/// so there are gaps.
+/// The value of [`LogRead::repaired`] for a log whose events have the numbers of another store. That store also uses
+/// numbers for other purposes, so there are gaps.
 pub const NUMBERED_ELSEWHERE: Offset = Offset(u64::MAX);
 
 /// Selects objects of a resource at a version that the log still has.
 #[derive(Debug, Clone, Copy)]
 pub struct AsOf<'a> {
     pub resource: &'a str,
-    /// The prefix of the objects' keys.
+    /// The prefix that the keys of the selected objects have.
     pub prefix: &'a str,
     /// Selects only objects whose keys are after this key.
     pub after: Option<&'a str>,
@@ -165,7 +165,7 @@ pub struct AsOf<'a> {
 }
 
 impl<'a> AsOf<'a> {
-    /// All objects of a resource.
+    /// Selects all objects of a resource at the version `at`.
     pub fn all(resource: &'a str, at: Offset) -> AsOf<'a> {
         AsOf { resource, prefix: "", after: None, at }
     }
@@ -177,18 +177,18 @@ impl<'a> AsOf<'a> {
     }
 }
 
-/// Selects the events on a resource's objects with a key prefix, between two versions.
+/// Selects the events on a resource's objects whose keys have a prefix, between two versions.
 #[derive(Debug, Clone, Copy)]
 pub struct Changes<'a> {
     pub resource: &'a str,
     pub prefix: &'a str,
     pub after: Offset,
-    /// The last version.
+    /// The version of the last event that may be selected.
     pub until: Offset,
 }
 
 impl Changes<'_> {
-    /// The first selected event.
+    /// The offset of the first selected event; `None` if no event is selected.
     pub fn first(&self, log: &dyn LogRead) -> Result<Option<Offset>, Fault> {
         let mut asked = *self;
         while asked.after < asked.until {
@@ -202,7 +202,7 @@ impl Changes<'_> {
     }
 }
 
-/// The found events, in order.
+/// The offsets of the found events, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changed {
     pub offsets: Vec<Offset>,
@@ -233,7 +233,7 @@ impl Changes<'_> {
 /// Collects the first few of many events that are noted in any order.
 pub struct First {
     limit: usize,
-    /// A heap with the latest event on top.
+    /// The offsets of the first events so far, as a heap with the latest event on top.
     offsets: BinaryHeap<Offset>,
     is_cut: bool,
 }
@@ -252,7 +252,7 @@ impl First {
         }
     }
 
-    /// The result. All noted events must be after the start of the selection, and not after `until`.
+    /// The collected events. All noted events must be after the start of the selection, and not after `until`.
     pub fn changed(self, until: Offset) -> Changed {
         let through = self.offsets.peek().copied().filter(|_| self.is_cut).unwrap_or(until);
         Changed { offsets: self.offsets.into_sorted_vec(), through }
@@ -265,8 +265,8 @@ impl First {
 /// [`Append::Behind`] and never wakes the writer, so the defaults of [`tail`](Self::tail), [`wake_by`](Self::wake_by)
 /// and [`is_shared`](Self::is_shared) are enough.
 pub trait Log: LogRead {
-    /// Writes the proposed decisions into the log and makes them durable: after this call returns, no crash loses the
-    /// decisions that the result reports as stored.
+    /// Writes the proposed decisions into the log and makes them durable: after this call returns, no crash loses any
+    /// decision that the result reports as stored.
     ///
     /// After a fault it is unknown whether any of the decisions is stored, except after [`Fault::Unreachable`]. The
     /// caller must [`recover`](Self::recover) before it commits again. The caller must also do so after a
@@ -358,7 +358,7 @@ pub trait Log: LogRead {
         false
     }
 
-    /// Frees the disk space of removed events, with as little additional space as possible.
+    /// Frees the disk space of removed events, and uses as little additional disk space for the work as possible.
     fn make_room(&self) -> Result<(), Fault> {
         self.compact(true)
     }
@@ -370,24 +370,24 @@ pub trait Log: LogRead {
     fn recover(&self) -> Result<(), Fault>;
 }
 
-/// Receives the answer of [`Log::find_last`].
+/// A function that receives the answer of [`Log::find_last`].
 pub type LastFound = Box<dyn FnOnce(Result<Offset, Fault>) + Send>;
 
 /// The log calls this function when the tail may have new events.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// The disk space of a log.
+/// The sizes of the events that a log has and of the events that it has removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Size {
-    /// The bytes of the events that were not removed. The disk may use more, until the space of removed events is
-    /// freed.
+    /// The number of bytes of the events that were not removed. The disk may use more, until the space of removed
+    /// events is freed.
     pub bytes: u64,
     /// The number of events that were removed since the log was opened.
     pub let_go_events: u64,
     pub let_go_bytes: u64,
 }
 
-/// A log's name among all logs, and its origin.
+/// A log's unique name, and the log from which it was forked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identity {
     /// A random UUID that is created with the log. A log of an earlier release has no UUID until a server of this
@@ -400,6 +400,6 @@ pub struct Identity {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     pub id: Option<String>,
-    /// Both logs have the same events up to this version.
+    /// The last version up to which both logs have the same events.
     pub version: Offset,
 }

@@ -10,11 +10,11 @@ pub struct Proposal<'a> {
     /// The events of all decisions, in order, numbered without gaps after the last event that the writer has read. A
     /// log that numbers its events itself gives each of them another offset.
     pub records: &'a [Record],
-    /// Builds the decisions. Only a log that compares versions calls this.
+    /// Builds the decisions. Only a log that compares versions calls this function.
     decisions: &'a dyn Fn() -> Vec<Decision>,
 }
 
-/// Events of which the log stores either all or none.
+/// A set of events of which the log stores either all or none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     /// The indexes of the decision's records in the proposal. Each record requires that the event it
@@ -24,11 +24,12 @@ pub struct Decision {
     pub expects: Vec<Expected>,
     /// Claims that no other object may hold, each with the index of the record whose object claims it.
     pub claims: Vec<(usize, Arc<str>)>,
-    /// The claims that the decision's objects had before, in the same form.
+    /// The claims that the decision's objects had before the decision, each with the index of the record of its object.
     pub had: Vec<(usize, Arc<str>)>,
 }
 
-/// The newest event of an object when the decision was judged; `None` if there was no such object.
+/// An object, and the newest event that it had when the decision was judged; the event is `None` if there was no such
+/// object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
     pub resource: String,
@@ -36,7 +37,7 @@ pub struct Expected {
     pub version: Option<Offset>,
 }
 
-/// The outcome of a proposal.
+/// The outcome of a proposal, which contains all decisions of one batch.
 #[derive(Debug)]
 pub enum Append {
     /// The whole proposal is durable, under its numbers.
@@ -60,9 +61,10 @@ pub enum Receipt {
     Overtaken,
     /// Another object holds this claim, so none of the decision's events is in the log. The request is judged again.
     Taken(Arc<str>),
-    /// None of the decision's events is in the log, for a reason other than a changed version or a taken claim.
+    /// The log refused the decision for a reason other than a changed version or a taken claim. None of the decision's
+    /// events is in the log.
     Refused(Fault),
-    /// The decision was sent but not answered.
+    /// The decision was sent, but the log did not answer, so it is unknown whether the decision is stored.
     Unknown,
 }
 
@@ -76,7 +78,8 @@ impl<'a> Proposal<'a> {
         Proposal { records, decisions: &Vec::new }
     }
 
-    /// The same decisions with records that have other values.
+    /// A proposal of these decisions, with `records` in place of their records. Only the values of the objects may
+    /// differ.
     pub fn with(&self, records: &'a [Record]) -> Proposal<'a> {
         Proposal { records, decisions: self.decisions }
     }

@@ -9,13 +9,13 @@ use std::fmt;
 pub struct Unreadable {
     pub resource: String,
     pub key: String,
-    /// The store's name for the value, such as a key of etcd.
+    /// The name under which the store has the value, such as a key of etcd.
     pub place: String,
     pub version: Offset,
     pub flaw: Flaw,
 }
 
-/// Why a value cannot be read.
+/// The reason why a value in a log cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Flaw {
     /// The value cannot be decrypted.

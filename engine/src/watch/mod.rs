@@ -29,7 +29,7 @@ use tokio::sync::mpsc::error::TryRecvError;
 pub enum WatchStart {
     /// The watch begins with the current objects, as ADDED events.
     Now,
-    /// The watch begins after this version.
+    /// The watch begins with the first event after this version.
     After(Offset),
 }
 
@@ -52,12 +52,12 @@ pub struct Watch {
     initial: Option<Offset>,
     /// The initial events that must still be made.
     beginning: Option<Beginning>,
-    /// This watch's slot among the watches of its user.
+    /// This watch's slot among the watches of its user; `None` for a watch of the server itself.
     place: Option<Place>,
 }
 
 /// The objects with which a watch begins. Their events are made a few at a time, so that a watcher that does not read
-/// has only few of them in memory.
+/// has only few of these events in memory.
 enum Beginning {
     /// The selected objects of a state, after this key.
     Picked(Begun, Option<Arc<str>>),
@@ -119,7 +119,7 @@ enum Source {
 }
 
 impl Source {
-    /// Events up to this offset are read from the log.
+    /// Events up to this offset must be read from the log, and later events come from the source.
     fn since(&self) -> Offset {
         match self {
             Source::Hub(subscription) => subscription.since,
@@ -129,8 +129,8 @@ impl Source {
     }
 
     /// Joins the hub. If the kind is deleted after the watcher joined, the hub drops the watcher. If the kind was
-    /// deleted before the watcher joined, the hub does not drop the watcher. Therefore a snapshot is taken after
-    /// joining; it shows whether the kind still exists.
+    /// deleted before the watcher joined, the hub does not drop the watcher, which would then wait without an end.
+    /// Therefore a snapshot is taken after joining; it shows whether the kind still exists.
     fn join(engine: &Arc<Engine>, selection: &Selection, before: &State) -> (Source, Arc<State>) {
         let Some(kind) = before.registry.serves(selection.kind).then(|| before.kind(selection.kind)) else {
             return (Source::Redefined, engine.own_snapshot());
@@ -150,7 +150,7 @@ impl Watch {
         Watch::join(engine, selection, start, &before)
     }
 
-    /// `before` is the state in which the kind was found.
+    /// Makes a watch and joins the hub. `before` is the state in which the kind was found.
     fn join(engine: Arc<Engine>, selection: Selection, start: WatchStart, before: &State) -> Watch {
         let (source, snapshot) = Source::join(&engine, &selection, before);
         let selection = match &source {
@@ -177,7 +177,7 @@ impl Watch {
         watch
     }
 
-    /// A watch that ends at the version of the view.
+    /// Makes a watch of a view of the past, which ends at the version of the view.
     pub(crate) async fn still(
         engine: Arc<Engine>,
         view: View,
@@ -232,7 +232,7 @@ impl Watch {
         Ok(self)
     }
 
-    /// Counts the events that wait for a user's watch as memory of the user.
+    /// Counts, as memory of the user, the events that wait in the hub's queue for this watch.
     fn count_waiting(&self) {
         if let (Source::Hub(subscription), Some(_)) = (&self.source, &self.place) {
             subscription.count_with(self.engine.reads().memory().nothing(&self.reader));
@@ -244,7 +244,7 @@ impl Watch {
         self.source.since().0.saturating_sub(self.position.0) > NEAR
     }
 
-    /// Whether the last returned event already counts as memory of the reader.
+    /// Whether the memory of the last returned event already counts as memory of the reader.
     pub fn is_counted(&self) -> bool {
         self.charge.is_some()
     }
@@ -259,7 +259,7 @@ impl Watch {
         if self.pending.is_empty() && self.beginning.is_none() { self.initial.take() } else { None }
     }
 
-    /// Waits for the next event.
+    /// Waits for the next event that concerns the watcher.
     pub async fn next(&mut self) -> Result<Delivery, Fault> {
         loop {
             if let Some(delivery) = self.next_ready()? {
@@ -290,7 +290,7 @@ impl Watch {
         loop {
             if let Some(delivery) = self.pending.pop_front() {
                 if self.pending.is_empty() {
-                    // The next call, when nothing is pending, returns the same fault.
+                    // A fault is not returned here, because the next call, when nothing is pending, returns it.
                     let _ = self.begin_on();
                 }
                 return Ok(Some(delivery));
@@ -331,7 +331,7 @@ impl Watch {
         self.pending.push_front(delivery);
     }
 
-    /// Makes the next initial events pending.
+    /// Makes the next few initial events, and adds them to the pending events.
     fn begin_on(&mut self) -> Result<(), Fault> {
         if let Some(beginning) = &mut self.beginning {
             self.pending = beginning.next(&self.selection)?;
@@ -342,7 +342,7 @@ impl Watch {
         Ok(())
     }
 
-    /// A version up to which this watcher has seen all events; `None` while an event waits for it.
+    /// A version up to which this watcher has seen all events; `None` while an event waits for the watcher.
     pub fn bookmark(&mut self) -> Result<Option<Offset>, Fault> {
         let delivered = match &self.source {
             Source::Hub(_) => self.engine.hub().delivered(),
@@ -429,7 +429,7 @@ impl Watch {
 }
 
 impl Engine {
-    /// Watches the objects of the selection.
+    /// Begins a watch of the objects that `selection` selects.
     pub fn watch(self: &Arc<Self>, selection: Selection, start: WatchStart) -> Watch {
         Watch::new(self.clone(), selection, start)
     }
@@ -445,7 +445,7 @@ impl Engine {
     }
 }
 
-/// An object of the initial state, as an ADDED event.
+/// An ADDED event for an object of the initial state.
 fn added(kind: KindId, key: Arc<str>, entry: Arc<Entry>) -> Delivery {
     let change = Change { offset: entry.offset, kind, key, entry, deleted: false };
     Delivery { event: Arc::new(Event::new(change, None)), change_type: ChangeType::Added }

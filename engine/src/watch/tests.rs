@@ -1,4 +1,4 @@
-//! Watches of kinds that are redefined while a watch begins, and the memory of a watch that does not read.
+//! Tests watches of kinds that are redefined while a watch begins, and the memory of a watch that does not read.
 
 use super::*;
 use crate::engine::{Clock, Options};
@@ -81,7 +81,7 @@ async fn the_first_events_are_made_when_they_are_read() {
         assert!(watch.pending.len() <= BEGINNING_EVENTS_MAX);
         assert_eq!(watch.initial_events_ended(), None);
         let delivery = watch.next_ready().expect("no fault").expect("an event");
-        // An event that is put back is returned again.
+        // An event that was put back must be returned again.
         watch.put_back(delivery);
         seen.extend(watch.next_ready().expect("no fault").map(|delivery| delivery.event.change.key.to_string()));
     }

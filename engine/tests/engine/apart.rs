@@ -1,4 +1,4 @@
-//! Kinds that have a log of their own, next to the main log.
+//! Tests kinds whose objects are in a log of their own, next to the main log.
 
 use crate::stage::{TestClock, config_map, create, delete, options, patch, set};
 use holdfast_core::Refusal;

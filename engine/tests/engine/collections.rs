@@ -1,4 +1,4 @@
-//! Deletions of many objects.
+//! Tests deletecollection requests, which delete many objects.
 
 use super::stage::{create, delete, everything, options};
 use holdfast_core::kinds::registry;
@@ -23,7 +23,7 @@ async fn must(engine: &Arc<Engine>, request: &Request) {
     }
 }
 
-/// The number of objects that a deletion reports.
+/// Deletes a collection, and returns the number of objects that the reply contains.
 async fn count(engine: &Arc<Engine>, request: &Request) -> usize {
     let deleted = engine.delete_collection(request).await.unwrap_or_else(|why| panic!("{why:?}"));
     deleted.page.entries.len()

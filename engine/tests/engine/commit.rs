@@ -1,4 +1,4 @@
-//! The order of a commit, and decisions that conflict with one another in one batch.
+//! Tests the order of a commit, and decisions that conflict with one another in one batch.
 
 use super::stage::{Stage, config_map, create, delete, everything, options, patch, poll, selection, set};
 use holdfast_core::Refusal;
@@ -96,8 +96,8 @@ fn nothing_is_shown_or_told_before_it_is_durable() {
     assert!(shared.2.next_ready().unwrap().is_some());
 }
 
-/// The second request began before the first request's command was queued, so the two requests share one append. A
-/// request that waits for something other than the writer delays no batch.
+/// The second request begins before the first request's command is queued, so the two requests must share one append. A
+/// request that waits for something other than the writer must not delay a batch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_writer_waits_for_who_is_on_the_way() {
     const LONG: Duration = Duration::from_secs(3600);
@@ -115,7 +115,8 @@ async fn the_writer_waits_for_who_is_on_the_way() {
     let waiting = tokio::spawn(engine.expect(std::future::pending::<()>()));
     let (first, second) = (begin("a"), begin("b"));
     let first = tokio::spawn(first);
-    // A writer that does not wait appends the first write alone.
+    // The loop ends when the writer waits for the second request, or when it has wrongly appended the first write
+    // alone.
     while !engine.is_gathering() && sizes.lock().unwrap().is_empty() {
         tokio::task::yield_now().await;
     }
@@ -224,7 +225,7 @@ fn services_that_race_for_one_address_both_get_one() {
             )
         })
         .collect();
-    // The requests for six services and six addresses are all judged on the same snapshot.
+    // All requests, for six Services and six addresses, are judged on one snapshot.
     let mut futures: Vec<_> = requests.iter().map(|request| Box::pin(engine.mutate(request))).collect();
     let mut done = 0;
     for _ in 0..10 {

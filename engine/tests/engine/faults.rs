@@ -1,4 +1,4 @@
-//! A log that fails: the answers of clients, the reads, and the writer's recovery.
+//! Tests a log that fails: the answers to clients, the reads, and the writer's recovery.
 
 use super::stage::{Stage, config_map, create, delete, drain, everything, options, poll, selection, set};
 use holdfast_core::Refusal;
@@ -171,7 +171,7 @@ fn a_crash_keeps_what_was_acknowledged() {
     }
 }
 
-/// The writer's own thread recovers a faulty log even when no request writes.
+/// Checks that the writer's own thread recovers a faulty log even when no request writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_idle_writer_heals() {
     let log = Arc::new(MemoryLog::default());

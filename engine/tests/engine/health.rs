@@ -1,4 +1,4 @@
-//! A writer that dies is reported. A running writer reports whether the log accepts writes.
+//! Tests that a writer that dies is reported, and that a running writer reports whether the log accepts writes.
 
 use super::stage::{Stage, config_map, options};
 use holdfast_core::Refusal;
@@ -37,7 +37,7 @@ async fn a_writer_that_panics_is_told_of_and_nobody_waits_for_it() {
     assert_eq!(told, why);
     let Err(Refusal::Unavailable(told)) = engine.mutate(&config_map("late")).await else { panic!("it is taken") };
     assert_eq!(told.to_string(), why);
-    // Reads still work until the process ends.
+    // The writer has died, but reads must still work until the process ends.
     assert_eq!(engine.snapshot().offset.0, 1);
 }
 
@@ -63,7 +63,7 @@ async fn a_writer_that_hangs_is_told_of() {
     let engine = open(&log);
     let (go_on, wait) = std::sync::mpsc::channel::<()>();
     let (begin, begun) = tokio::sync::oneshot::channel();
-    // This append takes long.
+    // This append takes long, because the function that it calls waits for the test's signal.
     log.be_overtaken(move |_| {
         let _ = begin.send(());
         let _ = wait.recv();

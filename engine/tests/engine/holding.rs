@@ -1,4 +1,4 @@
-//! The cost of reads of the past, and the memory that they use. The tests count work and bytes, and never measure
+//! Tests the cost of reads of the past, and the memory that they use. The tests count work and bytes, and never measure
 //! times.
 
 use super::stage::{Stage, at_once, create, patch, selection};
@@ -148,7 +148,7 @@ fn unread_watches_of_the_past_hold_few_bytes() {
     let held = memory.told().bytes;
     assert!(held >= 20 * BYTES as u64 && held < 20 * 3 * BYTES as u64, "{held}");
     assert_eq!(memory.told().holders, 1);
-    // A watch that has caught up uses no memory.
+    // After the first watch has read all its events, it has caught up and must use no memory.
     let mut count = 1;
     while watches[0].next_ready().expect("no fault").is_some() {
         count += 1;
@@ -169,8 +169,8 @@ fn a_watch_whose_beginning_was_let_go_of_is_told_so() {
     let mut slow = watch(&stage, "mine", WatchStart::Now, "jane");
     assert!(slow.next_ready().expect("no fault").is_some());
     assert!(memory.told().bytes > 0);
-    // Objects that change before the watch has read its first events stay in memory for this watch alone, up to the
-    // limit of the watch's user.
+    // Objects that change before the watch has read its first events stay in memory for this watch alone. Their memory
+    // must be limited by the share of the watch's user.
     memory.set_bytes_max(8 << 20);
     let (mut changes, mut renewed) = (0, Vec::new());
     while memory.told().gave_way == 0 {
@@ -211,7 +211,7 @@ fn what_a_list_of_the_past_holds_is_its_readers() {
     });
     assert!(matches!(refused, Some(Refusal::TooManyRequests { .. })), "{refused:?}");
     assert!(memory.told().bytes <= 1 << 19, "{:?}", memory.told());
-    // Another user has room.
+    // Although this user has no room left, another user must have room.
     let other = Reader::of(&User::new("joe", &[]));
     let view = at_once(stage.engine.past_for(Offset(9), &other)).expect("a view");
     assert!(at_once(view.counted_page(&picked, None, None)).is_ok());
@@ -232,7 +232,7 @@ fn who_asks_what_was_allowed_reads_roles_alone() {
         }
     }
     assert_eq!((log.take(), memory.told().bytes), (0, 0));
-    // A whole state is counted while it is kept.
+    // The memory of a whole state of the past counts while the state stays pinned.
     let state = at_once(stage.engine.state_for(Offset(20), &reader)).expect("a state");
     assert_eq!(state.offset, Offset(20));
     assert!(memory.told().bytes > 1000);

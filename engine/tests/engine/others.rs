@@ -1,5 +1,5 @@
-//! A log to which other servers also append: an overtaken request gets a correct answer, and the other servers' events
-//! are published.
+//! Tests a log to which other servers also append: an overtaken request gets a correct answer, and the other servers'
+//! events are published.
 
 use super::stage::{Stage, config_map, create, delete, drain, everything, options, patch, poll, selection, set};
 use holdfast_core::event::{Offset, Record};
@@ -20,7 +20,7 @@ fn records_of_other(stage: &Stage, request: &Request) -> Vec<Record> {
     numbered(&snapshot, command.writes, &command.actor, command.time_ms)
 }
 
-/// Checks that state and log agree, and that events are numbered without gaps.
+/// Checks that the engine's state and the log agree, and that events are numbered without gaps.
 fn check(stage: &Stage, log: &MemoryLog) {
     let served = stage.engine.snapshot();
     let replayed = load(log, Arc::new(holdfast_core::kinds::registry().clone())).unwrap();
@@ -69,7 +69,7 @@ fn what_still_holds_is_numbered_anew_and_what_does_not_is_stale() {
         let answers: Vec<_> = answers.into_iter().map(|mut answer| answer.try_recv().unwrap()).collect();
         let found: Vec<bool> = answers.iter().map(Result::is_ok).collect();
         assert_eq!(found, expected, "{what}");
-        // An answer with a version means that the log has that version.
+        // Each answer with a version must mean that the log has an event with that version.
         for entry in answers.into_iter().flatten().flatten() {
             let record = log.read(entry.offset).unwrap().unwrap();
             assert_eq!(record.object, entry.json(), "{what}");
@@ -129,7 +129,7 @@ fn others_may_be_first_again_and_again() {
     }
 }
 
-/// The log wakes the writer even if this server writes nothing.
+/// Checks that the log wakes the writer even if this server writes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_others_append_is_shown_though_nobody_writes() {
     let log = Arc::new(MemoryLog::default());

@@ -1,4 +1,4 @@
-//! Reads of the past at exact versions, and reads of the pages of one snapshot while objects are written.
+//! Tests reads of the past at exact versions, and reads of the pages of one snapshot while objects are written.
 
 use super::stage::{Stage, at_once, config_map, create, delete, everything, patch, selection, set};
 use holdfast_core::Refusal;
@@ -200,7 +200,7 @@ fn pages_are_of_one_snapshot() {
     let mut turn = 0;
     while !token.is_empty() {
         // Between two pages one object is deleted, another is changed and a third is created. Some of their keys are
-        // before the next page's first key, others after it.
+        // before the next page's first key, and other keys are after it.
         stage.must(&delete("configmaps", "default", &format!("a{}", 8 - turn)));
         stage.must(&set("a9", &format!("w{turn}")));
         stage.must(&config_map(&format!("a5{turn}")));

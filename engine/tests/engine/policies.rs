@@ -1,4 +1,4 @@
-//! Other requests do not wait for policies that take long.
+//! Tests that other requests do not wait for policies that take long.
 
 use super::stage::{Stage, TestClock, config_map, create, options};
 use holdfast_core::admission::Admission;
@@ -18,7 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 static LONG: Mutex<Option<(Sender<()>, Receiver<()>)>> = Mutex::new(None);
 static IS_LONG: AtomicBool = AtomicBool::new(false);
 
-/// Admission reads the clock first. Here that call takes as long as an expression may take.
+/// Admission first calls this function, its clock. If `IS_LONG` is set, the call takes as long as the evaluation of an
+/// expression may take.
 fn ticks() -> u64 {
     if IS_LONG.swap(false, Ordering::Relaxed)
         && let Some((begun, end)) = LONG.lock().unwrap().take()

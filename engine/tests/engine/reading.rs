@@ -1,4 +1,5 @@
-//! A read of the log that waits for the disk delays no other request, and many such reads run at the same time.
+//! Tests that a read of the log that waits for the disk delays no other request, and that many such reads run at the
+//! same time.
 
 use super::stage::{Stage, config_map, create, options, patch, selection, set, told};
 use holdfast_core::event::{Offset, Record};
@@ -93,7 +94,7 @@ impl Log for Slow {
     }
 }
 
-/// With one worker, a read that blocked it would block all requests.
+/// The runtime has one worker, so a read that blocked the worker would block all requests.
 #[tokio::test(flavor = "current_thread")]
 async fn while_reads_of_the_log_wait_others_are_served() {
     let log = Arc::new(Slow::default());
@@ -173,7 +174,7 @@ fn what_has_not_changed_for_a_while_is_read_as_it_was_written() {
     // The newest objects and the objects that watches show are unpacked.
     assert_eq!(in_pieces(&stage), 1100 - 1024 - 1);
     assert_eq!(in_pieces(&stage.restart(&log)), 1100 - 1);
-    // A patch of a packed object changes only the patched fields.
+    // A patch of a packed object must change only the patched fields.
     let past = stage.engine.snapshot();
     stage.must(&patch("configmaps", "default", "map-1", json!({"data": {"own": "other"}})));
     let (kind, key) = (past.registry.find("", "v1", "configmaps").unwrap().0, "default/map-1");

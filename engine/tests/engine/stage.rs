@@ -68,7 +68,7 @@ impl Stage {
         Stage { engine, writer, clock, queue }
     }
 
-    /// One mutation from beginning to end.
+    /// Carries out one mutation from its judgement to its reply, including the commit.
     pub fn mutate(&mut self, request: &Request) -> Result<Reply, Refusal> {
         let engine = self.engine.clone();
         let mut future = Box::pin(async { engine.mutate(request).await });
@@ -112,7 +112,7 @@ impl Stage {
         (command, receiver)
     }
 
-    /// The engine after a crash and a restart.
+    /// The stage as it is after a crash and a restart: an engine over the durable records of `log`.
     pub fn restart(&self, log: &MemoryLog) -> Stage {
         let stage = Stage::on(Arc::new(log.survivor()), Hub::default());
         stage.clock.now_ms.store(self.clock.now_ms.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -125,7 +125,7 @@ pub fn poll<T>(future: &mut Pin<Box<impl Future<Output = T> + ?Sized>>) -> Poll<
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// The result of a future that must be ready at once.
+/// Returns the result of a future that must be ready when it is first polled.
 pub fn at_once<T>(future: impl Future<Output = T>) -> T {
     match poll(&mut Box::pin(future)) {
         Poll::Ready(outcome) => outcome,
@@ -163,7 +163,7 @@ pub fn config_map(name: &str) -> Request {
     create("configmaps", "default", json!({"metadata": {"name": name, "labels": {"app": "x"}}, "data": {"k": "v"}}))
 }
 
-/// A request that changes the ConfigMap's value.
+/// A request that changes the value in a ConfigMap's data.
 pub fn set(name: &str, value: &str) -> Request {
     patch("configmaps", "default", name, json!({"data": {"k": value}}))
 }
@@ -175,7 +175,7 @@ pub fn selection(state: &State, resource: &str, namespace: &str, labels: &str, f
     Selection::new(state, &request).unwrap()
 }
 
-/// All objects of a state: key, version and bytes.
+/// All objects of a state by kind and key, each with its version and its bytes.
 pub fn everything(state: &State) -> BTreeMap<String, (u64, String)> {
     let mut all = BTreeMap::new();
     for (id, kind) in state.registry.iter() {
@@ -187,13 +187,13 @@ pub fn everything(state: &State) -> BTreeMap<String, (u64, String)> {
     all
 }
 
-/// An event as a test writes it: `ADDED default/a@2`.
+/// An event in the form in which tests write it: `ADDED default/a@2`.
 pub fn told(delivery: &Delivery) -> String {
     let change = &delivery.event.change;
     format!("{} {}@{}", delivery.change_type.as_str(), change.key, change.offset)
 }
 
-/// All events that are ready.
+/// All events of the watch that are ready without waiting.
 pub fn drain(watch: &mut Watch) -> Vec<String> {
     std::iter::from_fn(|| watch.next_ready().unwrap()).map(|delivery| told(&delivery)).collect()
 }

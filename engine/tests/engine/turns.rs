@@ -1,4 +1,4 @@
-//! No request is refused for a race, even if many requests write the same object or a webhook is slow.
+//! Tests that no request is refused for a race, even if many requests write the same object or a webhook is slow.
 
 use super::stage::{Stage, config_map, create, patch, poll, set};
 use async_trait::async_trait;
@@ -91,7 +91,7 @@ fn who_goes_away_in_its_turn_lets_the_others_go_on() {
     drop(slow);
     waiting.push(next);
     finish(&mut stage, waiting);
-    // No queue is left over.
+    // A further write succeeds at once, because no queue is left.
     stage.must(&set("a", "last"));
 }
 
@@ -200,7 +200,8 @@ async fn with_a_thing(webhook: Arc<SlowWebhook>) -> Arc<Engine> {
     engine
 }
 
-/// The webhook's own write waits for the turn of the request that waits for the webhook.
+/// The webhook's own write waits for the turn of the request that waits for the webhook. So the turn must end, and the
+/// request must be refused with a conflict.
 #[test]
 fn a_webhook_that_writes_what_it_is_asked_about_ends_in_a_conflict() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();

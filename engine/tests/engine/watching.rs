@@ -13,7 +13,7 @@ fn watch(stage: &Stage, resource: &str, namespace: &str, labels: &str, fields: &
     stage.engine.watch(selection(&stage.engine.snapshot(), resource, namespace, labels, fields), start)
 }
 
-/// A watch of all later events of this resource.
+/// A watch of all events on this resource after the present state.
 fn follow(stage: &Stage, resource: &str) -> Watch {
     watch(stage, resource, "", "", "", WatchStart::After(stage.engine.snapshot().offset))
 }
@@ -74,7 +74,7 @@ fn each_scope_gets_its_own_events() {
     for ((resource, namespace, labels, fields, expected), live) in cases.iter().zip(&mut watches) {
         let what = format!("{resource} in {namespace:?}, {labels:?} {fields:?}");
         assert_eq!(drain(live).join(" "), *expected, "live: {what}");
-        // A watch that starts later gets the same events from the log.
+        // A watch that starts later must get these events too, from the log.
         let mut late = watch(&stage, resource, namespace, labels, fields, WatchStart::After(Offset(2)));
         assert_eq!(drain(&mut late).join(" "), *expected, "late: {what}");
     }
@@ -130,14 +130,14 @@ fn a_slow_watcher_is_let_go_and_misses_nothing() {
             _ => (set("a", &turn.to_string()), "MODIFIED"),
         };
         stage.must(&request);
-        // Events of another kind are written in between.
+        // Between the events of the watched kind, events of another kind are written, which give the versions gaps.
         stage.must(&create("leases", "default", json!({"metadata": {"name": format!("l{turn}")}})));
         expected.push(format!("{what} default/a@{}", 2 + 2 * turn));
         heard.extend(drain(&mut quick));
     }
     assert_eq!(heard, expected);
     assert_eq!(drain(&mut slow), expected);
-    // Both watches are joined to the hub again.
+    // By now both watches must have joined the hub again.
     stage.must(&delete("configmaps", "default", "a"));
     assert_eq!(drain(&mut slow), ["DELETED default/a@602"]);
     assert_eq!(drain(&mut quick), ["DELETED default/a@602"]);
@@ -188,7 +188,7 @@ fn bookmarks_tell_the_truth() {
     assert_eq!(watch.bookmark().unwrap(), None, "and asking does not lose it");
     assert_eq!(drain(&mut watch), ["ADDED default/a@2"]);
     assert_eq!(watch.bookmark().unwrap(), Some(Offset(2)));
-    // Events that do not concern the watcher also advance its position.
+    // Events that do not concern the watcher must also advance its position.
     stage.must(&create("secrets", "default", json!({"metadata": {"name": "s"}})));
     stage.must(&create("secrets", "default", json!({"metadata": {"name": "t"}})));
     assert_eq!(watch.bookmark().unwrap(), Some(Offset(4)));

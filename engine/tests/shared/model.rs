@@ -16,7 +16,7 @@ impl Dice {
         Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// One of `0..count`.
+    /// Draws one number of `0..count`.
     pub fn below(&mut self, count: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % count
@@ -51,7 +51,7 @@ pub struct Store {
     servers: Vec<Server>,
     /// Writes that may still arrive though their servers have given up waiting for them.
     late: Vec<(usize, Vec<Record>, Decision)>,
-    /// While it is set, there are no faults.
+    /// While this flag is set, the store has no faults.
     pub calm: bool,
     pub seen: Seen,
 }
@@ -87,7 +87,7 @@ impl Store {
         self.events.values()
     }
 
-    /// The offset of the last event.
+    /// The offset of the last event in the store; zero if there is none.
     pub fn last(&self) -> u64 {
         self.events.keys().next_back().copied().unwrap_or(0)
     }
@@ -109,7 +109,7 @@ impl Store {
         server.wake.clone()
     }
 
-    /// Carries out a write whose server had given up waiting.
+    /// Carries out a write whose server had given up waiting for the answer.
     pub fn deliver_late(&mut self) {
         if !self.late.is_empty() {
             let nth = self.dice.below(self.late.len() as u64) as usize;
@@ -193,7 +193,7 @@ fn unreachable() -> Fault {
     Fault::Unreachable { why: "the line is cut".into() }
 }
 
-/// One server's view of the store.
+/// The log of one server: that server's view of the store.
 pub struct SharedLog {
     pub store: Arc<Mutex<Store>>,
     pub server: usize,
@@ -294,7 +294,7 @@ impl Log for SharedLog {
 
     fn recover(&self) -> Result<(), Fault> {
         let mut store = self.reached()?;
-        // Earlier writes of this server that have not arrived yet will never arrive.
+        // A recovery makes outcomes certain: earlier writes of this server that have not arrived yet will never arrive.
         store.late.retain(|(server, ..)| *server != self.server);
         let last = store.last();
         store.servers[self.server].through = last;

@@ -23,9 +23,9 @@ const SERVERS: usize = 2;
 const CLIENTS: usize = 6;
 const STEPS: usize = 400;
 
-/// The answer that a client got.
+/// The answer that a client got. It has the numbers that the checks compare with the log.
 enum Told {
-    /// The answer to a write: the version, if the answer has one.
+    /// The answer to a write that was carried out: the object's version, if the answer has one.
     Done(Option<u64>),
     /// The answer to a read: the version of the object.
     Found(u64),
@@ -36,9 +36,9 @@ enum Told {
     Conflict,
     /// The write is refused for a reason that no other variant has, such as a claim that another object holds.
     Refused,
-    /// The request was not carried out.
+    /// The server answered that the request was not carried out.
     Unavailable,
-    /// The outcome is unknown.
+    /// The server answered that it does not know whether the request was carried out.
     Unknown,
 }
 
@@ -48,7 +48,7 @@ struct Asked {
     place: (&'static str, String),
     /// The version that the object must have, if the client's write names one.
     fixed: Option<u64>,
-    /// The log's last offset when the request was sent.
+    /// The last offset of the log when the request was sent.
     begin: u64,
     future: Pin<Box<dyn Future<Output = Told>>>,
 }
@@ -128,7 +128,7 @@ impl World {
         self.answer()
     }
 
-    /// Restores all connections, and waits until every request is answered.
+    /// Ends all faults of the store, and waits until every request is answered.
     fn rest(&mut self) -> Result<(), String> {
         self.store.lock().unwrap().calm = true;
         for _ in 0..40 {
@@ -245,7 +245,7 @@ impl World {
             .iter()
             .filter(|record| (record.resource.as_str(), &record.key) == (asked.place.0, &asked.place.1))
             .collect();
-        // The versions that the object had between request and answer; zero where it did not exist.
+        // The versions that the object had between the request and its answer; zero where it did not exist.
         let mut between: BTreeSet<u64> = BTreeSet::new();
         let mut now = 0;
         for record in &versions {

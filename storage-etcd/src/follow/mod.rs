@@ -20,16 +20,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// The number of keys that are read at a time.
+/// The maximum number of keys that are read from etcd at a time.
 const PAGE: u64 = 500;
-/// The time of one wait for events, after which the follower checks whether a caller waits for them.
+/// The maximum duration of one wait for events, after which the follower checks whether a caller waits for them.
 const PERIOD: Duration = Duration::from_millis(50);
-/// The time of one wait for events while a caller does wait for them.
+/// The maximum duration of one wait for events while a caller waits for them.
 const WANTED_PERIOD: Duration = Duration::from_millis(2);
-/// The pause after a fault.
+/// The pause after a fault, before the follower tries again.
 const RETRY: Duration = Duration::from_millis(200);
-/// After this many consecutive signs the server concludes that etcd was restored from a backup. A single sign proves
-/// nothing: some releases give one stale answer after a pause of their process.
+/// After this many consecutive checks that found a sign of a restored etcd, the server concludes that etcd was restored
+/// from a backup. A single sign proves nothing: some releases give one stale answer after a pause of their process.
 const SIGNS_MAX: u32 = 3;
 /// The maximum time for which a watch may deliver nothing while etcd has events. Then the watch is opened again, at the
 /// member that answers requests now. The keepalive alone would detect a silently cut connection only after 40 seconds.
@@ -38,20 +38,20 @@ const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// again.
 const QUIET_REVISIONS: u64 = 1000;
 
-/// Copies events. A log has only one follower.
+/// Copies etcd's events to the local log. A log has only one follower.
 pub struct Follower {
     shared: Arc<Shared>,
     watch: Option<Box<dyn Watch>>,
     source: Source,
     /// The time since which a caller waits for events that the watch does not deliver.
     silent: Option<Instant>,
-    /// The revision of the last event received.
+    /// The revision of the last event that the follower has received.
     seen: u64,
     /// Events that have no offset yet, each with its revision.
     waiting: VecDeque<(u64, Record)>,
     /// The revisions of the writes that took over a restored etcd. `None` except during a take-over.
     restored: Option<HashSet<u64>>,
-    /// The number of consecutive checks that found a sign that this is not the etcd whose events the local log has.
+    /// The number of consecutive checks that found a sign that the etcd is not the etcd whose events the local log has.
     signs: AtomicU32,
     retry: Retry,
 }
@@ -72,7 +72,7 @@ impl Follower {
         }
     }
 
-    /// Follows until the log is closed.
+    /// Follows etcd's events until the log is closed.
     pub fn run(mut self) {
         let mut told = None;
         while !self.shared.closing.load(Ordering::Relaxed) {
@@ -171,7 +171,7 @@ impl Follower {
         }
     }
 
-    /// Waits up to `patience` for the next events, and copies them.
+    /// Waits up to `patience` for the next events, and copies these events to the local log.
     pub fn step(&mut self, patience: Duration, is_wanted: bool) -> Result<(), Fault> {
         let shared = self.shared.clone();
         let watch = match &mut self.watch {
@@ -233,13 +233,13 @@ impl Follower {
         };
         let (mut records, waited) = (Vec::with_capacity(watched.events.len()), self.waiting.clone());
         for events in watched.events.chunk_by(|one, other| one.now.mod_revision == other.now.mod_revision) {
-            // Some releases of etcd send events twice.
+            // Some releases of etcd send events twice, so events that were already received are skipped.
             if events[0].now.mod_revision > self.seen {
                 self.number(events, &mut records);
             }
         }
         if let Err(fault) = self.shared.unread.check().and_then(|()| self.append(&records)) {
-            // The watch will deliver these events again.
+            // The events were not stored. The watch will be opened again, and then delivers them again.
             self.waiting = waited;
             return Err(fault);
         }
@@ -258,7 +258,7 @@ impl Follower {
             self.keep_partial(true)?;
         }
         if !self.source.has_unread && !self.shared.unread.is_empty() {
-            // The log has no event of these values, so the next start must look for them.
+            // The log has no event of the values that could not be read, so the next start must look for these values.
             self.source.has_unread = true;
             self.shared.local.keep_source(&self.source)?;
         }
@@ -336,7 +336,7 @@ impl Follower {
         }
     }
 
-    /// A tick write in a store with plain transactions.
+    /// Makes a tick write in a store with plain transactions.
     fn tick_plainly(&self) {
         let (etcd, key) = (&self.shared.etcd, self.shared.places.tick(&self.shared.server));
         let written = etcd.range(&Range::of(client::KeyRange::one(key.clone())).limit(1)).and_then(|found| {
@@ -428,9 +428,9 @@ impl Follower {
         })
     }
 
-    /// Reads all objects at one revision, and copies the objects that the local log lacks. In a new log these are all
-    /// objects; later they are the objects whose events etcd has compacted. The log then begins at this revision,
-    /// because the events between its last event and this revision are unknown.
+    /// Reads all objects at one revision, and copies the objects that the local log lacks. A new log lacks all objects;
+    /// an older log lacks the objects whose events etcd has compacted. The log then begins at this revision, because
+    /// the events between its last event and this revision are unknown.
     fn fill(&mut self, is_unread: bool) -> Result<(), Fault> {
         let shared = self.shared.clone();
         let local = &shared.local;
@@ -505,7 +505,8 @@ impl Follower {
         waiting.sort_by_key(|record| record.offset);
         shared.append(&waiting)?;
         shared.unread.end_round();
-        // A watch that resumed at an older version would miss the events between that version and this revision.
+        // A watch that resumed at an older version would miss the events between that version and this revision, so the
+        // log begins at this revision.
         local.begin_at(Offset(revision))?;
         let (is_partial, has_unread) = (!self.waiting.is_empty(), !shared.unread.is_empty());
         let same_kinds_after = self.source.same_kinds_after.min(revision);
@@ -522,8 +523,8 @@ impl Follower {
     }
 }
 
-/// The revisions between two revisions that have no record, in descending order. The unknown deletions happened at some
-/// of them.
+/// The revisions between two revisions that have no record, in descending order. The deletions whose events are unknown
+/// happened at some of these revisions.
 fn free_between(after: u64, through: u64, records: &[Record]) -> impl Iterator<Item = u64> + use<> {
     let taken: HashSet<u64> = records.iter().map(|record| record.offset).collect();
     (after + 1..=through).rev().filter(move |number| !taken.contains(number))
@@ -549,7 +550,7 @@ fn gone(shared: &Shared, last: &Record, at: Offset) -> Record {
     }
 }
 
-/// The last state of a deleted object whose value cannot be read.
+/// The last state of a deleted object whose value cannot be read. It contains only the object's names.
 fn nothing_but_names(placed: &Placed, version: Offset) -> Bytes {
     let names = placed.kind.map(|kind| (kind.versions[0].api_version(), kind.kind.to_string()));
     // A custom kind's group is in its storage path; its versions are not known here.

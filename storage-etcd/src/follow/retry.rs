@@ -12,15 +12,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often values that could not be read are retried.
+/// The interval at which the server tries again to read values that could not be read.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The state of the retries.
+/// The state of the retries of values that could not be read.
 pub(super) struct Retry {
     at: Instant,
-    /// The keys with which all unreadable values were tried.
+    /// The encryption keys with which all unreadable values were tried.
     keyring: Arc<Keyring>,
-    /// The last object that was tried.
+    /// The resource and the key of the last object that was tried.
     after: (String, String),
 }
 
@@ -44,7 +44,7 @@ impl Follower {
         loop {
             let page = shared.etcd.range(&Range::of(keys.clone()).limit(PAGE)).map_err(fault)?;
             shared.check(&page.header)?;
-            // Values that were written later arrive by the watch.
+            // Values that were written after the last event of the local log arrive by the watch.
             for found in page.found.iter().filter(|found| found.mod_revision <= through) {
                 let Some(placed) = shared.placed(&found.key) else { continue };
                 let object = (placed.resource.clone(), placed.key.clone());
@@ -92,7 +92,7 @@ impl Follower {
                 Ok(_) => shared.unread.forget(&placed.resource, &placed.key),
                 Err((_, may_pass)) => {
                     is_silent |= may_pass;
-                    // The reason why the object is unreadable may have changed.
+                    // The reason why the object is unreadable may have changed, so the object is recorded again.
                     shared.put(found, 0, None, Seen::Later(now_ms()));
                 }
             }
@@ -103,8 +103,8 @@ impl Follower {
         self.retry.after = last.unwrap_or_default();
     }
 
-    /// Writes a value again unchanged. The value can now be read. All watches have skipped the value, so it needs a
-    /// version that is new to them.
+    /// Writes a value again unchanged, because the value can be read only now. All watches have skipped the value, so
+    /// the value needs a version that the watches have not passed yet.
     fn touch(&self, found: &client::KeyValue) {
         let client::KeyValue { key, value, lease, mod_revision, .. } = found.clone();
         let txn = plain(mod_revision, Operation::Put { key, value, lease });

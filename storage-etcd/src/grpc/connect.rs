@@ -1,4 +1,4 @@
-//! Connections to members.
+//! Connections to the members of an etcd cluster.
 
 use rustls_pki_types::ServerName;
 use std::fmt;
@@ -10,14 +10,15 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint};
 
-/// The timeouts equal the timeouts of kube-apiserver's etcd client.
+/// The maximum time to open a connection, as in kube-apiserver's etcd client.
 const DIAL_MAX: Duration = Duration::from_secs(20);
+/// The interval at which a keepalive is sent, as in kube-apiserver's etcd client.
 const KEEP_ALIVE_PERIOD: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_MAX: Duration = Duration::from_secs(10);
 /// The maximum number of bytes that a member may send before they are read.
 const WINDOW_BYTES: u32 = 8 << 20;
 
-/// The address of a member, as in `--etcd-servers`.
+/// The address of an etcd member, as in `--etcd-servers`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address(http::Uri);
 
@@ -26,7 +27,7 @@ pub struct Address(http::Uri);
 pub struct BadAddress(String);
 
 impl Address {
-    /// A text without a scheme means `http`.
+    /// Parses an address. An address without a scheme gets the scheme `http`.
     pub fn parse(text: &str) -> Result<Address, BadAddress> {
         let bad = || BadAddress(text.to_owned());
         let whole = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };

@@ -14,7 +14,7 @@ const NOT_PROPOSED: [&str; 6] = [
     "etcdserver: rpc not supported for learner",
 ];
 
-/// The fault of a read, which can be repeated safely.
+/// The fault of a failed read, which can be repeated safely.
 pub fn fault_of_read(status: &Status) -> Fault {
     match fault_of_write(status) {
         Fault::Unknown(why) => Fault::Unreachable(why),

@@ -40,16 +40,16 @@ const COMPACT: &str = "/etcdserverpb.KV/Compact";
 const GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
 const STATUS: &str = "/etcdserverpb.Maintenance/Status";
 
-/// The members of a cluster.
+/// A cluster, whose members are called over gRPC.
 pub struct Cluster {
-    /// The runtime; `None` only while the cluster is dropped.
+    /// The async runtime that carries out the calls; `None` only while the cluster is dropped.
     runtime: Option<Runtime>,
     members: Arc<Members>,
 }
 
 struct Members {
     members: Vec<Member>,
-    /// The index of the member to try first.
+    /// The index of the member to which the next call is sent first.
     asked: AtomicUsize,
 }
 
@@ -96,7 +96,7 @@ impl Cluster {
     ) -> Result<T, Fault> {
         let (answer, answered) = std::sync::mpsc::sync_channel(1);
         let work = async move {
-            // The caller may have stopped waiting.
+            // The caller may have stopped waiting, and then the answer is dropped.
             let _ = answer.send(work.await);
         };
         self.runtime().spawn(work);
@@ -121,7 +121,7 @@ impl Drop for Cluster {
 }
 
 impl Members {
-    /// The members in the order in which to try them.
+    /// The members, in the order in which a call tries them.
     fn in_turn(&self) -> impl Iterator<Item = &Member> {
         let first = self.asked.load(Ordering::Relaxed);
         (0..self.members.len()).map(move |nth| &self.members[(first + nth) % self.members.len()])
@@ -152,7 +152,7 @@ impl Members {
         let at = self.asked.load(Ordering::Relaxed);
         if std::ptr::eq(&raw const self.members[at % self.members.len()], member) {
             let next = (at + 1) % self.members.len();
-            // Another call may already have switched to the next member.
+            // If another call has already switched to the next member, this exchange fails, which is intended.
             let _ = self.asked.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
@@ -359,7 +359,7 @@ fn key_value(found: wire::KeyValue) -> KeyValue {
     }
 }
 
-/// etcd's numbers are signed and never negative.
+/// Converts a number to the signed type of etcd's protocol, in which these numbers are never negative.
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -16,7 +16,7 @@ use tonic::transport::Channel;
 use tonic_prost::ProstCodec;
 
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
-/// The maximum number of answers that wait in the channel.
+/// The maximum number of etcd's answers that wait in the channel until they are read.
 const AHEAD: usize = 64;
 const ASKED_MAX: usize = 4;
 /// The number of events that are read at a time, unless etcd sends more in one answer.
@@ -25,7 +25,7 @@ const EVENTS_MAX: usize = 512;
 pub struct Stream {
     asking: Sender<wire::WatchRequest>,
     answers: crossbeam::channel::Receiver<Result<Watched, Fault>>,
-    /// The answer after the events that were returned last.
+    /// The answer that follows the events that were returned last. It is returned next.
     held: Option<Result<Watched, Fault>>,
 }
 

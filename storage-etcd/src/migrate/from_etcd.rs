@@ -11,9 +11,9 @@ use holdfast_encryption::Keyring;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// The number of keys in the first page.
+/// The number of keys that are read in the first page.
 const PAGE: u64 = 100;
-/// The maximum number of keys in a page.
+/// The maximum number of keys that are read in a page.
 const PAGE_MAX: u64 = 2000;
 /// Each later page has as many keys as fit into about this many bytes, estimated from the previous page.
 const PAGE_BYTES: u64 = 4 << 20;
@@ -85,7 +85,7 @@ impl FromEtcd {
         })
     }
 
-    /// Decrypts the value, if there are encryption keys.
+    /// Decrypts the value of a key, if there are encryption keys.
     fn opened(&self, found: KeyValue, key: &str, resource: &str) -> Result<KeyValue, Unmovable> {
         let Some(keyring) = &self.keyring else { return Ok(found) };
         let plain = match keyring.open_value(resource, key, &found.value) {
@@ -112,11 +112,11 @@ impl FromEtcd {
         Ok(lasting)
     }
 
-    /// The ranges of keys with leases.
+    /// The ranges of keys that have leases, and may therefore expire during the migration.
     fn expiring(&self) -> Vec<KeyRange> {
         let kinds = registry().iter().filter(|(_, kind)| kind.deletion.expires);
         let mut storages: Vec<&str> = kinds.map(|(_, kind)| kind.storage.path.as_str()).collect();
-        // Kinds of several groups may share a place in storage.
+        // Kinds of several groups may share a storage path, which must be counted once.
         storages.extend([SERVERS.storage, PEERS.storage]);
         storages.sort_unstable();
         storages.dedup();
@@ -125,7 +125,7 @@ impl FromEtcd {
 
     fn below(&self, storage: &str) -> KeyRange {
         let root = self.places.keys.root();
-        // In byte order `0` follows the slash.
+        // In byte order `0` follows the slash, so the range has all keys below the storage path.
         KeyRange::between(format!("{root}{storage}/"), format!("{root}{storage}0"))
     }
 }
@@ -134,7 +134,7 @@ fn first_part(below: &str) -> String {
     below.split('/').next().unwrap_or_default().to_owned()
 }
 
-/// The first key after another key.
+/// The first key after another key in byte order.
 fn behind(key: &[u8]) -> bytes::Bytes {
     [key, &[0]].concat().into()
 }

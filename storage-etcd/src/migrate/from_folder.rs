@@ -12,13 +12,14 @@ pub struct FromFolder {
     log: RocksLog,
     id: String,
     version: u64,
-    /// Decrypts encrypted values.
+    /// Decrypts the encrypted values of the folder.
     values: Box<dyn Values + Sync>,
 }
 
 impl FromFolder {
     pub fn open(folder: &Path, values: Box<dyn Values + Sync>) -> Result<FromFolder, Stopped> {
-        // The folder is first opened as a reader, which fails without a log. `RocksLog::open` would create a log.
+        // The folder is first opened as a reader, which fails if the folder has no log. Without this check,
+        // `RocksLog::open` would create a log.
         drop(LogReader::open(folder)?);
         let log = RocksLog::open(folder)?;
         if log.source()?.is_partial {
@@ -43,7 +44,7 @@ impl Source for FromFolder {
         self.version
     }
 
-    /// Needs no check, because the folder's lock already prevents servers from using the folder.
+    /// Checks nothing, because the lock of the folder already prevents servers from using the folder.
     fn check_unused(&self) -> Result<(), Stopped> {
         Ok(())
     }
@@ -75,7 +76,8 @@ impl Source for FromFolder {
             };
             visit(found).map_err(|why| {
                 stopped = Some(why);
-                // This fault ends the reading; `stopped` has the reason.
+                // The visit ends only with a fault, so this one is returned; the caller takes the reason from
+                // `stopped`.
                 holdfast_engine::Fault::Redefined
             })
         });

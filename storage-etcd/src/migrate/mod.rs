@@ -33,7 +33,7 @@ pub trait Source: Sync {
     /// A text that identifies this source, for the note of an interrupted migration.
     fn id(&self) -> String;
 
-    /// The version at which the objects are read.
+    /// The version of the source at which the objects are read.
     fn version(&self) -> u64;
 
     /// Refuses a source to which a running server writes.
@@ -50,14 +50,14 @@ pub trait Source: Sync {
     fn check_unchanged(&self) -> Result<(), Stopped>;
 }
 
-/// An object of a source.
+/// An object that is read from a source.
 pub struct SourceObject {
-    /// The object's place in the order of the source. If it is empty, a migration that continues after this object
-    /// reads it again.
+    /// The object's place in the order of the source. If the place is empty, a migration that continues after this
+    /// object reads the object again.
     pub place: String,
-    /// The fraction of the source up to this object.
+    /// How much of the source has been read when this object has been read, from 0 to 1.
     pub part: f64,
-    /// The object's resource, for counts.
+    /// The object's resource, under which the object is counted.
     pub resource: String,
     pub object: Result<Movable, Unmovable>,
 }
@@ -71,7 +71,7 @@ pub enum Movable {
     Pair(StoredPair),
 }
 
-/// A key of etcd and its value.
+/// A key of an etcd and its value, as read from a source.
 pub struct StoredPair {
     /// The key without the prefix.
     pub below: String,
@@ -79,7 +79,7 @@ pub struct StoredPair {
     pub found: KeyValue,
 }
 
-/// The meaning of a key of etcd.
+/// What a key of an etcd contains.
 pub enum Meaning {
     /// An object. `kind` is `None` for custom kinds.
     Object { kind: Option<&'static Kind>, resource: String, key: String },
@@ -91,10 +91,10 @@ pub enum Meaning {
 
 /// The store to which objects are written.
 pub trait Destination: Sync {
-    /// An object in the form in which the target stores it.
+    /// An object in the form in which this target stores it.
     type Ready: Send;
 
-    /// The target's name in messages.
+    /// The name of the target in messages to people.
     fn name(&self) -> String;
 
     /// The note of an interrupted migration; `None` for an empty target. Other targets are refused.
@@ -110,7 +110,7 @@ pub trait Destination: Sync {
     /// or all of it was written.
     fn write(&self, batch: Vec<Self::Ready>, note: &Note) -> Result<(), Stopped>;
 
-    /// Marks the target as complete. Returns its version.
+    /// Marks the target as complete. Returns the target's newest version.
     fn finish(&mut self) -> Result<u64, Stopped>;
 }
 
@@ -119,7 +119,7 @@ pub struct Prepared<R> {
     pub ready: R,
 }
 
-/// The progress of a migration.
+/// The progress of a migration, which is stored in the target.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Note {
     /// The source's [id](Source::id).
@@ -144,13 +144,14 @@ pub struct MigrationOptions {
 
 /// Progress that is reported while a migration runs.
 pub enum MigrationProgress<'a> {
-    /// An interrupted migration continues.
+    /// The migration continues an interrupted migration.
     GoesOn,
     At {
         objects: u64,
+        /// How much of the source has been read, from 0 to 1.
         part: f64,
     },
-    /// This object cannot be moved.
+    /// An object cannot be moved, for this reason.
     Unreadable(&'a Unmovable),
 }
 
@@ -161,7 +162,7 @@ pub struct Summary {
     pub unreadable: u64,
     /// The version at which the source was read.
     pub source_version: u64,
-    /// The target's version; zero if nothing was written.
+    /// The target's newest version; zero if nothing was written.
     pub target_version: u64,
 }
 
@@ -187,7 +188,7 @@ pub enum Stopped {
     Ended,
 }
 
-/// Moves all objects, or only checks that they can be read.
+/// Moves all objects from `source` to the target, or only checks that they can be read.
 pub fn run<T: Destination>(
     source: &mut dyn Source,
     target: &mut T,
@@ -234,7 +235,7 @@ fn move_all<T: Destination>(
 ) -> Result<(), Stopped> {
     let after = note.after.clone();
     std::thread::scope(|scope| {
-        // One batch is written while the next batch is read.
+        // The channel has room for one batch, so that one batch is written while the next batch is read.
         let (sender, batches) = sync_channel(1);
         let reading = scope.spawn(move || read(source, target, &after, &sender));
         let mut done = Ok(());
@@ -254,9 +255,9 @@ struct Batch<R> {
     ready: Vec<R>,
     counts: BTreeMap<String, u64>,
     unreadable: Vec<Unmovable>,
-    /// The place in the source after this batch.
+    /// The place in the source up to which all objects are in this batch or in earlier batches.
     after: String,
-    /// The fraction of the source before that place.
+    /// How much of the source has been read at that place, from 0 to 1.
     part: f64,
 }
 

@@ -21,12 +21,12 @@ use std::time::{Duration, Instant};
 /// The maximum time without an answer of etcd, after which the migration stops. The migration can be resumed.
 const PATIENCE: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_millis(500);
-/// The first bytes of an encrypted value.
+/// The bytes with which every encrypted value begins.
 const ENCRYPTED: &[u8] = b"k8s:enc:";
 /// The name of the key whose writes raise etcd's revision.
 const TICKS: &str = "migration";
 
-/// How objects are written.
+/// How objects are written into etcd.
 #[derive(Debug, Clone, Copy)]
 pub struct Storage {
     pub media: Media,
@@ -42,7 +42,7 @@ pub struct ToEtcd {
     name: String,
     places: KeySpace,
     storage: Storage,
-    /// The keys that encrypt values.
+    /// The keys that encrypt values; `None` if values are not encrypted.
     keyring: Option<Arc<Keyring>>,
     leases: Mutex<Leases>,
     began: Instant,
@@ -51,7 +51,7 @@ pub struct ToEtcd {
     noted: AtomicU64,
 }
 
-/// A key and its value.
+/// A key that is written, with its value.
 pub struct Put {
     key: Bytes,
     value: Bytes,
@@ -89,7 +89,7 @@ impl ToEtcd {
         self.sealed(Put { key: key.into(), value: value.into(), resource: record.resource, expires })
     }
 
-    /// Encrypts the value, if there are encryption keys.
+    /// Encrypts the value that is written, if there are encryption keys.
     fn sealed(&self, put: Put) -> Result<Put, Unmovable> {
         let Some(keyring) = self.keyring.as_ref().filter(|_| !put.resource.is_empty()) else { return Ok(put) };
         keyring.await_key(&put.resource)?;
@@ -99,8 +99,8 @@ impl ToEtcd {
         Ok(Put { value, ..put })
     }
 
-    /// Whether etcd already has the same value. Plain values are compared, because encrypting a value twice gives
-    /// different bytes.
+    /// Whether the value `found` in etcd equals the value of `put`. The decrypted values are compared, because
+    /// encrypting a value twice gives different bytes.
     fn is_there(&self, put: &Put, found: &[u8]) -> bool {
         let key = String::from_utf8_lossy(&put.key);
         let same = |keyring: &Arc<Keyring>| {
@@ -145,7 +145,7 @@ impl ToEtcd {
         Compare { key: self.places.migration(), is: Expected::ModRevision(revision) }
     }
 
-    /// Writes the note.
+    /// Writes the note of the migration's progress into etcd.
     fn keep(&self, note: &Note) -> Result<(), Stopped> {
         let (key, value) = (self.places.migration(), Bytes::from(note.encode_to_vec()));
         let txn = Txn {
@@ -185,7 +185,7 @@ impl ToEtcd {
     }
 }
 
-/// The time since which etcd has not answered.
+/// The time since which etcd has not answered; `None` if it has answered the last request.
 #[derive(Default)]
 struct Patience(Option<Instant>);
 
@@ -231,7 +231,7 @@ impl Destination for ToEtcd {
     }
 
     /// etcd numbers its writes itself. So its revision is first raised above the version of the source, if that is
-    /// possible. Then no client receives an older version than before.
+    /// possible. Then no client receives an older version than the versions that it received from the source.
     fn begin(&mut self, note: &Note) -> Result<(), Stopped> {
         self.keep(note)?;
         let noted = self.noted.load(Ordering::Relaxed);

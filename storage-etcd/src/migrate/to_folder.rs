@@ -19,7 +19,7 @@ pub struct ToFolder {
     /// Encrypts values; `None` if the folder's values are not encrypted.
     values: Option<Box<dyn Values + Sync>>,
     migration: Option<Migration>,
-    /// The first offset that no object of the source has.
+    /// The next free offset. It is given to an object whose version another object already has.
     free: Mutex<u64>,
 }
 

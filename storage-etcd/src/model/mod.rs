@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use store::Store;
 
-/// The fate of a call.
+/// What happens to a call of a client and to its answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Fate {
     #[default]
@@ -35,7 +35,7 @@ pub enum Fate {
     DoneThoughFull,
 }
 
-/// The kinds of calls.
+/// The kinds of calls, by which [`Chance`] chooses fates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallKind {
     Range,
@@ -50,26 +50,26 @@ pub enum CallKind {
 /// Decides the fate of each call of a client.
 pub type Chance = Box<dyn FnMut(CallKind) -> Fate + Send>;
 
-/// Known bugs of releases of etcd.
+/// Known bugs of releases of etcd, which a model may have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bugs {
     /// A lagging member answers linearizable reads with old data (etcd#20418).
     pub stale_reads: bool,
     /// A watch that is opened right behind the compacted revision misses the first event (etcd#19179).
     pub loses_first_event: bool,
-    /// Events are sent twice.
+    /// A watch sends events twice.
     pub repeats_events: bool,
     /// A watch reports progress that it has not made (etcd#15220).
     pub early_progress: bool,
 }
 
-/// A cluster. Each client is connected to one of its members.
+/// A modelled etcd cluster. Each client is connected to one of its members.
 #[derive(Clone)]
 pub struct Model(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// The notification of writes, and of members that caught up.
+    /// Notifies waiting watches of writes, and of members that caught up.
     moved: Condvar,
 }
 
@@ -82,8 +82,8 @@ struct State {
     bugs: Bugs,
     /// The revision of each lagging member, and the number of accesses after which it catches up.
     lagging: BTreeMap<u64, (u64, u32)>,
-    /// Whether a single thread makes all calls. Then a call must not wait for events, because nothing would produce
-    /// them.
+    /// Whether a single thread makes all calls. Then a call must not wait for events, because no other thread would
+    /// produce events.
     is_alone: bool,
     late: Vec<(u32, Txn)>,
     /// Whether the model refuses transactions that Kubernetes does not make, as kine does.
@@ -171,12 +171,12 @@ impl Model {
         self.0.moved.notify_all();
     }
 
-    /// Elects another leader.
+    /// Elects another leader, which increments the term.
     pub fn change_leader(&self) {
         self.0.lock().term += 1;
     }
 
-    /// Carries out the delayed calls now.
+    /// Carries out all delayed calls at once.
     pub fn settle(&self) {
         let mut state = self.0.lock();
         for (_, late) in std::mem::take(&mut state.late) {
@@ -186,7 +186,8 @@ impl Model {
         self.0.moved.notify_all();
     }
 
-    /// A new cluster with the current content of this cluster, as from a backup. Delayed calls do not reach it.
+    /// A new cluster with the current content of this cluster, as from a backup. Delayed calls to this cluster do not
+    /// reach the new cluster.
     pub fn backup(&self) -> Model {
         let state = self.0.lock();
         let backup = Model::default();
@@ -229,7 +230,7 @@ impl Model {
         self.0.lock().store.revision
     }
 
-    /// Every event since the last compaction, for oracles.
+    /// Every event since the last compaction, for the oracles of simulations.
     pub fn events(&self) -> Vec<Event> {
         let state = self.0.lock();
         state.store.events(&KeyRange::between(&b"\0"[..], &b"\xff"[..]), 0, state.store.revision)
@@ -247,7 +248,7 @@ impl State {
         Header { cluster: self.cluster, member, revision: self.applied(member), term: self.term }
     }
 
-    /// The revision of a member.
+    /// The revision up to which a member has applied the cluster's writes.
     fn applied(&self, member: u64) -> u64 {
         self.lagging.get(&member).map_or(self.store.revision, |(revision, _)| *revision)
     }
@@ -347,7 +348,7 @@ impl Etcd for ModelClient {
         let mut state = self.shared.lock();
         state.pass();
         if fate != Fate::Answered {
-            // A read without an answer has no effect.
+            // A read has no effect, so it need not be carried out if its answer is lost.
             return Err(unreachable());
         }
         let is_stale = state.lagging.contains_key(&self.member);
@@ -451,7 +452,7 @@ struct Watching {
     member: u64,
     cluster: u64,
     keys: KeyRange,
-    /// The first revision that was not delivered.
+    /// The first revision that the watch has not delivered yet.
     next: u64,
     fates: std::vec::IntoIter<Fate>,
     has_repeated: bool,

@@ -57,7 +57,7 @@ impl Store {
         }
     }
 
-    /// The keys in a range at a revision.
+    /// Reads the keys in a range, as they were at a revision.
     pub fn range(&self, asked: &Range, revision: u64) -> FoundKeys {
         let limit = if asked.limit == 0 { usize::MAX } else { usize::try_from(asked.limit).unwrap_or(usize::MAX) };
         let mut found = FoundKeys { keys: Vec::new(), count: 0 };
@@ -164,7 +164,7 @@ impl Store {
         }
     }
 
-    /// The events on keys between two revisions.
+    /// The events on a range of keys between two revisions.
     pub fn events(&self, keys: &KeyRange, from: u64, to: u64) -> Vec<Event> {
         if from > to {
             return Vec::new();
@@ -197,7 +197,7 @@ impl Store {
         }
         self.compacted = revision;
         self.keys.retain(|_, versions| {
-            // Keeps the version that is current at the revision, unless the key is deleted then.
+            // Keeps the version that is current at the compacted revision, unless the key is deleted at that revision.
             let stood = versions.iter().rposition(|version| version.revision <= revision);
             if let Some(stood) = stood {
                 let from = if versions[stood].is.is_some() { stood } else { stood + 1 };
@@ -230,7 +230,7 @@ impl Store {
     }
 }
 
-/// A key at a revision.
+/// The value that a key has at a revision; `None` if the key does not exist at that revision.
 fn at(versions: &[StoredVersion], revision: u64) -> Option<&KeyValue> {
     let behind = versions.partition_point(|version| version.revision <= revision);
     behind.checked_sub(1).and_then(|nth| versions[nth].is.as_ref())

@@ -34,7 +34,7 @@ fn values(client: &ModelClient, revision: u64) -> Result<Vec<(String, String)>, 
     Ok(ranged.found.iter().map(|found| (text(&found.key), text(&found.value))).collect())
 }
 
-/// Decides these fates in order, and then `Answered`.
+/// Makes a [`Chance`] that decides these fates in order, and then `Answered`.
 fn fated(fates: &[Fate]) -> Chance {
     let mut fates = Vec::from(fates).into_iter();
     Box::new(move |_| fates.next().unwrap_or_default())

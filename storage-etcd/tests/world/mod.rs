@@ -26,7 +26,7 @@ const RECOVERIES_MAX: usize = 200;
 const WHO: &str = "/registry.holdfast/who/";
 const PREFIX: &str = "/registry/configmaps/a/";
 
-/// Runs one seed; fails with the rule that was broken.
+/// Runs the simulation with one seed. Returns the rule that was broken, if any, as an error.
 pub fn run(seed: u64, transactions: Transactions) -> Result<(), String> {
     let mut world = World::new(seed, transactions)?;
     for _ in 0..STEPS {
@@ -41,11 +41,11 @@ struct World {
     random: StdRng,
     servers: Vec<Server>,
     values: u64,
-    /// The outcome of each proposed value.
+    /// The outcome of each proposed value, as the server told it.
     told: BTreeMap<u64, Told>,
-    /// Every event of objects, collected before etcd compacts it.
+    /// All events on objects by revision, collected before etcd compacts them.
     truth: BTreeMap<u64, Happened>,
-    /// While set, no faults occur.
+    /// While this flag is set, no faults occur.
     is_calm: Arc<AtomicBool>,
 }
 
@@ -151,7 +151,7 @@ impl World {
                     self.commit(1 - at)?;
                     self.note_truth();
                     let revision = self.model.revision();
-                    // The revision may already be compacted.
+                    // The revision may already be compacted, and then this call fails.
                     let _ = self.model.plain_client(9).compact(revision);
                 }
                 self.open(at)
@@ -245,12 +245,12 @@ impl World {
                 return Ok(());
             }
         }
-        // Without further faults the recovery must succeed.
+        // After the maximum number of attempts no more faults occur, so the recovery must succeed.
         self.is_calm.store(true, Ordering::SeqCst);
         self.log(at).recover().map_err(|fault| format!("it never recovers: {fault}"))
     }
 
-    /// The server's objects by name, with their versions.
+    /// The names of the objects that a server has, with their versions.
     fn current(&self, at: usize) -> Result<BTreeMap<String, u64>, String> {
         let mut found = BTreeMap::new();
         let mut visit = |record: Record| -> Result<(), Fault> {
@@ -268,7 +268,7 @@ impl World {
         Ok(events.iter().find(is_it).map(|record| record.offset))
     }
 
-    /// Collects the events since the last call.
+    /// Collects the model's events since the last call.
     fn note_truth(&mut self) {
         for event in self.model.events() {
             let revision = event.now.mod_revision;
@@ -476,7 +476,7 @@ fn record(value: u64, name: &str, replaces: u64, is_delete: bool) -> Record {
     );
     let operation = if is_delete { Operation::Delete } else { Operation::Put };
     Record {
-        // The offset that the writer sets is not used.
+        // The log gives the event another offset, so the value of this offset does not matter.
         offset: 1_000_000 + value,
         time_ms: 1_795_000_000_000,
         resource: "configmaps".into(),
@@ -488,7 +488,7 @@ fn record(value: u64, name: &str, replaces: u64, is_delete: bool) -> Record {
     }
 }
 
-/// The fate of a call while faults occur.
+/// Draws the fate of a call while faults occur.
 fn fate(call: CallKind, random: &mut StdRng) -> Fate {
     let is_rare = |random: &mut StdRng, one_of| random.random_ratio(1, one_of);
     match call {

@@ -2,6 +2,6 @@
 //! `build.rs` makes.
 //!
 //! `librocksdb-sys` compiles each of RocksDB's 343 files separately, and most of that time is spent parsing the same
-//! headers again. This compilation took half of the time of a build. By the settings in `.cargo/config.toml`,
-//! `librocksdb-sys` links the library of this crate, and `build.rs` makes this library from the same sources, many
-//! files at a time.
+//! headers again. The compilation by `librocksdb-sys` took half of the time of a build of Holdfast. By the settings in
+//! `.cargo/config.toml`, `librocksdb-sys` links the library of this crate, and `build.rs` makes this library from the
+//! same sources, many files at a time.

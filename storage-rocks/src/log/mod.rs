@@ -41,17 +41,17 @@ pub struct RocksLog {
     _lock: FolderLock,
 }
 
-/// The guarantee that an append must have before it succeeds.
+/// Where the events of an append must be before the append succeeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
     /// The events are on the disk: acknowledged events survive a power cut.
     Synced,
-    /// The operating system has received the events. This is enough for a folder that is removed with its process.
+    /// The operating system has received the events. That is enough for a folder that is removed when its process ends.
     Unsynced,
 }
 
 impl RocksLog {
-    /// Opens the log in `folder`, and makes the folder and the log if they do not exist.
+    /// Opens the log in `folder`, and makes the folder and the log first if they do not exist.
     pub fn open(folder: &Path) -> Result<RocksLog, FolderFault> {
         RocksLog::open_with(folder, Durability::Synced, Reserve::AsItIs)
     }
@@ -125,7 +125,7 @@ impl RocksLog {
         work(&*self.db()?, &self.reported_path)
     }
 
-    /// The state of the disk on which the log is.
+    /// The free room on the disk of the log, and the reserve.
     pub fn standing(&self) -> Standing {
         self.room.standing()
     }
@@ -267,7 +267,8 @@ fn open_with_reserve(folder: &Path, told_as: &Path, room: &DiskReserve, compacts
     }
 }
 
-/// If `compacts` is true, RocksDB compacts tables of events automatically, and begins while it opens the store.
+/// If `compacts` is true, RocksDB compacts tables of events automatically, and begins to do so while it opens the
+/// store.
 fn open(folder: &Path, told_as: &Path, compacts: bool) -> Result<DB, Fault> {
     let families = FAMILIES.iter().map(|name| {
         let mut options = family_options();
@@ -397,7 +398,8 @@ impl Log for RocksLog {
     fn is_short_of_room(&self) -> bool {
         let is_short = self.room.is_short();
         if !is_short && !self.compacts() && self.has_room_to_compact() {
-            // If this fails, the next check tries again; until then reads are somewhat slower.
+            // If this call fails, the next check of the room calls the function again. Until then reads are somewhat
+            // slower, because tables are not compacted.
             let _ = self.let_compact(true);
         }
         is_short
@@ -434,7 +436,7 @@ fn write_ahead_bytes(log: &Path) -> u64 {
     logs.filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum()
 }
 
-/// Whether the disk accepts a few megabytes again.
+/// Writes a few megabytes to a file, to check whether the disk accepts writes again.
 fn probe(folder: &Path) -> Result<(), Fault> {
     let path = folder.join("probe");
     let tried = std::fs::File::create(&path).and_then(|mut file| {

@@ -16,15 +16,16 @@ use rocksdb::{DB, LiveFile, ReadOptions, WriteBatch, WriteOptions};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// The minimum number of forgotten bytes for which tables are compacted; fewer are not worth the work.
+/// The minimum number of forgotten bytes for which tables are compacted; fewer bytes are not worth the work.
 const WORTH_BYTES: u64 = 4 << 20;
-/// A table is rewritten if at most this many eighths of it remain. The first pass rewrites the tables that free the
-/// most space for the work.
+/// A table is rewritten if the events that remain have at most this many eighths of its bytes. There is one number for
+/// each pass over the tables. The first pass rewrites the tables that free the most space for the work.
 const LEFT_EIGHTHS: [u64; 2] = [4, 7];
-/// The number of bytes that are rewritten at a time.
+/// The number of bytes of events that are rewritten at a time.
 const PIECE_BYTES: u64 = 8 << 20;
-/// The duration of one wait for running compactions.
+/// The duration of one wait for running compactions to end.
 const WAIT: Duration = Duration::from_millis(20);
+/// The maximum number of waits for running compactions.
 const WAITS: usize = 100;
 
 pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
@@ -34,8 +35,8 @@ pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
         log.with(flush)?;
         log.room().wake_waiters();
     }
-    // Rewritten events stay in the newest level until the old tables are dropped. A compaction before that could move
-    // these events into a table that is then dropped.
+    // Rewritten events stay in the newest level until the old tables are dropped. A compaction that runs before the old
+    // tables are dropped could move these events into a table that is dropped later.
     log.let_compact(false)?;
     if log.failed_in_background() {
         log.recover()?;
@@ -63,7 +64,8 @@ fn compact_piecewise(log: &RocksLog) -> Result<(), Fault> {
     let mut from = Vec::new();
     let through = log.with(|db, _| oldest(db))?.next();
     while log.with(|db, _| garbage_of(db))? >= WORTH_BYTES {
-        // Tables at both ends of the range are compacted completely.
+        // A compaction rewrites the tables at both ends of the range completely, so the range may have only half of the
+        // bytes for which there is room.
         let most = log.room().most_to_compact() / 2;
         let (to, left) = log.with(|db, _| range_with(db, &from, &key::offset(through), most))?;
         if to <= from || !log.room().take_to_compact(left) {
@@ -95,7 +97,7 @@ fn range_with(db: &DB, from: &[u8], end: &[u8], most: u64) -> Result<(Vec<u8>, u
     Ok((if whole.is_some() { range.end } else { last }, bytes))
 }
 
-/// Waits until no table is being compacted. Returns false if this takes too long.
+/// Waits until no table is being compacted. Returns false if compactions still run after `WAITS` waits.
 fn becomes_still(log: &RocksLog) -> bool {
     for _ in 0..WAITS {
         if is_still(log) {
@@ -155,7 +157,7 @@ fn tables(db: &DB) -> Result<Vec<OldTable>, Fault> {
     let mut overlaps = false;
     for (start, end, bytes) in ranges {
         if reaches.as_ref().is_some_and(|reaches| *reaches >= start) {
-            // If two tables overlap, neither of them is usable.
+            // If two tables overlap, neither of them is usable as an [`OldTable`].
             if !overlaps {
                 tables.pop();
             }
@@ -285,7 +287,7 @@ mod tests {
     const BYTES: usize = 200_000;
 
     fn record(offset: u64, key: u64, replaces: u64, bytes: usize) -> Record {
-        // The noise consists of bytes that compression cannot shrink.
+        // Each object contains noise, which are bytes that compression cannot shrink.
         let mut seed = offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let noise = std::iter::repeat_with(|| {
             seed ^= seed << 13;

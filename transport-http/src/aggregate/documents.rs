@@ -1,7 +1,7 @@
 //! Discovery and OpenAPI documents into which the parts of other servers are merged.
 //!
-//! A merged document is cached together with this server's own document, and made again when that document or the table
-//! has changed.
+//! A merged document is cached together with this server's own document, and made again when this server's own document
+//! or the table of other servers has changed.
 
 use super::{Table, whole};
 use crate::paths;
@@ -21,7 +21,7 @@ use http::header::{ACCEPT, HeaderValue};
 use http::{HeaderMap, Method};
 use std::sync::{Arc, PoisonError};
 
-/// A merged document, and the values from which it was made.
+/// A merged document, with the values from which it was made, which show whether it is outdated.
 pub(super) struct Merged {
     own: Bytes,
     generation: u64,

@@ -38,12 +38,13 @@ const PERIOD: Duration = Duration::from_secs(30);
 const RETRY_MIN: Duration = Duration::from_millis(250);
 /// How long a server may take to answer a check.
 const ASK_MAX: Duration = Duration::from_secs(5);
-/// How many requests a check makes at once, because the server's endpoints may differ.
+/// How many requests a check makes at once. Several requests are made, because some of the server's endpoints may
+/// answer and others may not.
 const ATTEMPTS: usize = 5;
-/// The user that the checks act as.
+/// The user name under which checks send their requests.
 const USER: &str = "system:kube-aggregator";
 
-/// The times at which APIServices are checked.
+/// The times at which APIServices are to be checked next.
 #[derive(Default)]
 struct Agenda {
     due: BTreeMap<String, Instant>,
@@ -75,7 +76,7 @@ impl Agenda {
         due
     }
 
-    /// Called when a check has ended.
+    /// Called when a check of an APIService has ended.
     fn done(&mut self, name: &str, outcome: Outcome) {
         let again = self.busy.remove(name).unwrap_or(false);
         let wait = match outcome {
@@ -100,7 +101,7 @@ impl Agenda {
 }
 
 enum Outcome {
-    /// The APIService need not be checked again.
+    /// The APIService need not be checked again until something changes.
     Settled,
     Well,
     Ill,
@@ -129,7 +130,7 @@ impl Aggregator {
         }
     }
 
-    /// Runs as long as the engine does. The state at `start` has been [read](Self::prime).
+    /// Runs until the engine ends. The state at `start` has been [read](Self::prime).
     pub async fn keep(self: Arc<Self>, service: Arc<Service>, start: WatchStart) {
         let mut start = start;
         loop {
@@ -294,7 +295,7 @@ impl Aggregator {
         };
         let fresh = told.fresh;
         self.change(|table| match table.servers.get_mut(&service.served) {
-            // The result counts only if the backend is still the same.
+            // The documents count only if the APIService still names the backend that was asked.
             Some(now) if now.backend == server.backend && now.told != told => {
                 Arc::make_mut(now).told = told;
                 true
@@ -304,7 +305,7 @@ impl Aggregator {
         fresh
     }
 
-    /// Asks the server for the resources of this version, without verifying its certificate.
+    /// Asks the server for the resources of the APIService's group version, without verifying its certificate.
     async fn ask(&self, service: &ApiService) -> Condition {
         let Some(Backend { namespace, name, port, .. }) = &service.backend else { return Condition::local() };
         let trust = TlsTrust { authorities: Vec::new(), insecure: true, identified: true };
@@ -332,7 +333,7 @@ impl Aggregator {
         Condition::unanswered(last)
     }
 
-    /// Reads the server's discovery documents.
+    /// Reads the discovery documents of the server behind an APIService.
     async fn listen(&self, server: &Server) -> Discovered {
         let stale = || Discovered { fresh: false, ..server.told.clone() };
         let Some(resources) = self.resources(server).await else { return stale() };

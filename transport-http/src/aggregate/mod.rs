@@ -2,7 +2,8 @@
 //! checked, requests are forwarded to them, and discovery shows their resources together with the resources of this
 //! server.
 //!
-//! Start at [`Aggregator`]. `keeper` follows and checks, `proxy` forwards requests, `documents` merges descriptions.
+//! Start at [`Aggregator`]. `keeper` follows and checks, `proxy` forwards requests, `documents` merges discovery and
+//! OpenAPI documents.
 
 mod documents;
 mod keeper;
@@ -23,7 +24,7 @@ pub(crate) use proxy::{forward, passed_on, say_client, strip};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, RwLock};
 
-/// How other servers are reached.
+/// The operator's settings of how aggregated API servers are reached.
 #[derive(Clone)]
 pub struct Settings {
     pub routing: Routing,
@@ -31,9 +32,9 @@ pub struct Settings {
     pub reject_redirects: bool,
     /// The client certificate with which this server proves that it may act for users.
     pub identity: Option<Arc<Identity>>,
-    /// Servers in this process.
+    /// The servers that run in this process and are called without a socket.
     pub inside: InProcessServices,
-    /// The proxies for outgoing connections.
+    /// The proxies through which this server opens outgoing connections.
     pub egress: Egress,
 }
 
@@ -49,7 +50,7 @@ pub struct Aggregator {
     slices: Arc<RwLock<Slices>>,
     settings: Settings,
     table: ArcSwap<Table>,
-    /// The lock that is held while the table changes.
+    /// The lock that is held while the table of other servers changes.
     changing: Mutex<()>,
     merged: Mutex<HashMap<String, documents::Merged>>,
 }
@@ -60,11 +61,11 @@ struct Table {
     servers: BTreeMap<GroupVersion, Arc<Server>>,
     /// The priorities of group versions whose APIServices do not have the usual priorities.
     priorities: BTreeMap<GroupVersion, (i64, i64)>,
-    /// Increases with every change that shows in descriptions.
+    /// A number that increases with every change of the table that changes discovery or OpenAPI documents.
     generation: u64,
 }
 
-/// The server behind a group version.
+/// The server that serves a group version instead of this server.
 #[derive(Clone)]
 pub(crate) struct Server {
     service: ApiService,
@@ -72,7 +73,7 @@ pub(crate) struct Server {
     told: Discovered,
 }
 
-/// The last discovery documents of a server.
+/// The discovery documents that a server last returned.
 #[derive(Clone, Default, PartialEq)]
 struct Discovered {
     resources: Vec<ResourceDiscovery>,
@@ -82,7 +83,7 @@ struct Discovered {
     openapi_v3: Option<String>,
 }
 
-/// The relevant part of a document, and the document's ETag.
+/// The part of a server's document that this server uses, and the document's ETag.
 #[derive(PartialEq)]
 struct Document {
     tag: String,
@@ -116,7 +117,7 @@ impl Aggregator {
         &self.outbound
     }
 
-    /// The other server that serves this route.
+    /// The other server that serves this route; `None` if this server serves it.
     pub(crate) fn server(&self, route: &Route) -> Option<Arc<Server>> {
         let table = self.table.load();
         if table.servers.is_empty() {
@@ -150,7 +151,7 @@ impl Server {
     }
 }
 
-/// The whole body of a response made by this server.
+/// Reads the whole body of a response that this server has made.
 async fn whole(response: crate::respond::Response) -> Option<Bytes> {
     use http_body_util::BodyExt;
     response.into_body().collect().await.ok().map(|body| body.to_bytes())

@@ -33,7 +33,7 @@ const REMOTE_UID: HeaderName = HeaderName::from_static("x-remote-uid");
 const REMOTE_GROUP: HeaderName = HeaderName::from_static("x-remote-group");
 const REMOTE_EXTRA: &str = "x-remote-extra-";
 
-/// Headers about one connection, which are not forwarded.
+/// The headers that concern only one connection, and are therefore not forwarded.
 const OF_CONNECTION: &[&str] = &[
     "connection",
     "proxy-connection",
@@ -137,7 +137,7 @@ where
     }
 }
 
-/// Whether the response may last for any time.
+/// Whether the response may last for an unlimited time.
 fn is_patient(route: &Route) -> bool {
     let Route::Resource { verb, path } = route else { return false };
     *verb == Some(Verb::Watch)
@@ -213,7 +213,7 @@ fn escaped(key: &str) -> String {
     key.bytes().map(|byte| if legal(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
-/// The protocol to which the client wants to upgrade.
+/// The protocol to which the client wants to upgrade the connection, if it wants to upgrade.
 fn asked_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let tokens = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let asked = tokens.flat_map(|value| value.split(',')).any(|token| token.trim().eq_ignore_ascii_case("upgrade"));
@@ -261,7 +261,7 @@ fn upgraded(
     answer
 }
 
-/// Removes headers about one connection.
+/// Removes the headers that concern only one connection.
 pub fn strip(headers: &mut HeaderMap, upgrading: bool) {
     let named: Vec<String> = headers
         .get_all(header::CONNECTION)
@@ -276,7 +276,7 @@ pub fn strip(headers: &mut HeaderMap, upgrading: bool) {
     OF_CONNECTION.iter().for_each(|name| drop(headers.remove(*name)));
 }
 
-/// Adds the client's address to the forwarded headers.
+/// Adds the client's address to the headers that name the addresses of client and proxies.
 pub fn say_client(headers: &mut HeaderMap, client: Option<SocketAddr>) {
     if let Some(client) = client {
         add_forwarded_for(headers, &client.ip().to_string());

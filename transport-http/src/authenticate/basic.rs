@@ -9,7 +9,7 @@ use http::{HeaderMap, header};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Passwords and users by user name.
+/// Passwords and users, by the user's name.
 #[derive(Default)]
 pub struct Passwords(HashMap<String, (String, Arc<User>)>);
 
@@ -20,7 +20,7 @@ impl Passwords {
         Ok(Passwords(users.map(|(_, password, user)| (user.name.clone(), (password, user))).collect()))
     }
 
-    /// The user that the headers name, if the password is right.
+    /// The user that the headers name, if the password in the headers is right.
     pub(super) fn user(&self, headers: &HeaderMap) -> Result<Option<Arc<User>>, String> {
         let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or("");
         let credentials = value.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("basic"));

@@ -41,7 +41,7 @@ pub fn user(state: &State, token: &str) -> Option<Arc<User>> {
     Some(Arc::new(authenticated(user)))
 }
 
-/// The id and the secret of a token.
+/// Splits a bootstrap token into its id and its secret; `None` if the token has another form.
 fn parts(token: &str) -> Option<(&str, &str)> {
     let (id, secret) = token.split_once('.')?;
     let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());

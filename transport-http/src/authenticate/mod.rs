@@ -24,10 +24,10 @@ use std::sync::Arc;
 pub struct Authenticator {
     pub anonymous: Anonymous,
     pub static_tokens: Arc<HashMap<String, Arc<User>>>,
-    /// Users with passwords.
+    /// The users that may authenticate with a password.
     pub passwords: Arc<Passwords>,
     pub service_accounts: Option<Arc<ServiceAccountTokens>>,
-    /// Whether Secrets of the cluster can be bootstrap tokens.
+    /// Whether Secrets of the cluster can contain bootstrap tokens, with which requests authenticate.
     pub bootstrap_tokens: bool,
     /// Verifies tokens that this server cannot verify itself.
     pub elsewhere: Option<Arc<dyn Elsewhere>>,
@@ -142,7 +142,7 @@ impl Authenticator {
         asked: &[String],
         told: &mut Told,
     ) -> Result<Option<Reviewed>, String> {
-        // A token without audiences is for this server.
+        // A token without audiences is valid only for this server.
         let meant_for_us = |user: &Arc<User>| {
             let own = self.audiences();
             let audiences: Vec<String> = asked.iter().filter(|audience| own.contains(audience)).cloned().collect();
@@ -161,7 +161,7 @@ impl Authenticator {
         verified
     }
 
-    /// The server's own audiences.
+    /// The audiences of tokens that are for this server.
     fn audiences(&self) -> &[String] {
         self.service_accounts.as_ref().map_or(&[], |tokens| &tokens.audiences)
     }
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn token_files_read_or_say_which_line() {
-        // Spaces are kept, and there are no comment lines.
+        // Spaces are part of a field, and a line that begins with `#` is a line like any other.
         let tokens = static_tokens("t1,jane,7\n#note, x,y\nt2,joe,8,\"a, b\"\nt3,jim,9,\n").unwrap();
         assert_eq!(tokens["t1"].groups, ["system:authenticated"]);
         assert_eq!(tokens["#note"].name, " x");

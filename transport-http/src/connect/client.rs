@@ -14,7 +14,7 @@ use tokio_rustls::server::TlsStream;
 /// stream may be idle for the same time.
 const UNREAD_MAX: Duration = Duration::from_secs(4 * 3600);
 
-/// Waits for the upgrade.
+/// Waits for the upgrade, and returns the upgraded connection.
 pub async fn upgraded(upgrade: OnUpgrade) -> hyper::Result<Box<dyn Socket>> {
     Ok(match upgrade.await?.downcast::<TokioIo<Wire<TlsStream<TcpStream>>>>() {
         Ok(Parts { io, read_buf, .. }) => {

@@ -35,7 +35,7 @@ impl Default for KubeletGates {
     }
 }
 
-/// The default limit of connections.
+/// The default of the maximum number of open connections to servers behind the API.
 const PLACES: u64 = 4096;
 
 impl Default for Connections {
@@ -46,7 +46,7 @@ impl Default for Connections {
 }
 
 impl Connections {
-    /// At most `most` connections at a time. No user has more than a fair share of them.
+    /// Allows at most `most` open connections at a time, of which no user may have more than a fair share.
     pub fn new(kubelets: Arc<Kubelets>, bytes_a_second: Option<u64>, most: u64) -> Connections {
         let (places, gates) = (Shares::new(most), KubeletGates::default());
         Connections { kubelets, bytes_a_second, gates, places, counts: Counts::default() }

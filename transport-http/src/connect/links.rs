@@ -10,10 +10,10 @@ use futures_util::{Stream, StreamExt, stream};
 use http::{HeaderMap, Uri, header};
 use std::io::Write as _;
 
-/// The longest tag whose links are rewritten.
+/// The maximum number of bytes of a tag whose links are rewritten.
 const TAG_BYTES_MAX: usize = 64 << 10;
-/// The number of bytes of a compressed page that are decompressed at a time. They may expand to a thousand times as
-/// many bytes.
+/// The number of bytes of a compressed page that are decompressed at a time. The decompressed bytes may be a thousand
+/// times as many.
 const COMPRESSED_BYTES: usize = 512;
 /// Attributes that are links, each with the elements that have it.
 const LINKS: &[(&str, &[&str])] = &[
@@ -33,23 +33,23 @@ const LINKS: &[(&str, &[&str])] = &[
     ("src", &["audio", "embed", "frame", "iframe", "img", "input", "script", "source", "track", "video"]),
     ("usemap", &["img", "input", "object"]),
 ];
-/// Elements whose content is text, even if it contains tags.
+/// The HTML elements whose content is text, even if the content looks like tags.
 const TEXTS: [&str; 4] = ["script", "style", "textarea", "title"];
 
 /// How the links in the pages of a server are rewritten.
 #[derive(Debug, Clone)]
 pub struct Way {
-    /// Host and port of the server that sent the page.
+    /// The host and the port of the server that sent the page.
     pub authority: String,
-    /// The client's name for this server, from the `Host` header.
+    /// The client's name for this server, from the `Host` header of the request.
     pub host: String,
     /// The path on this server that stands for the root of the other server.
     pub prefix: String,
 }
 
 impl Way {
-    /// The link, rewritten so that it leads to the same place through this server; `None` if it is relative, leads to
-    /// another host, or already leads through this server.
+    /// The link, rewritten so that it leads to the same place through this server; `None` if the link is relative,
+    /// leads to another host, or already leads through this server.
     pub fn lead_back(&self, link: &str) -> Option<String> {
         // Without a scheme, this parser finds no authority in `//host/path`.
         let (scheme, rest) = match link.strip_prefix("//") {
@@ -80,7 +80,7 @@ impl Way {
     }
 }
 
-/// The encoding of a page.
+/// The compression of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coding {
     Plain,
@@ -88,7 +88,7 @@ pub enum Coding {
     Deflate,
 }
 
-/// The encoding of an answer's page; `None` if it is no page whose links can be rewritten.
+/// The encoding of an answer's page; `None` if the answer is no page whose links can be rewritten.
 pub fn page(headers: &HeaderMap) -> Option<Coding> {
     let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = text(header::CONTENT_TYPE).split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -133,7 +133,7 @@ where
     })
 }
 
-/// Decompresses a page.
+/// Decompresses the pieces of a page.
 enum Reader {
     Plain,
     Gzip(GzDecoder<Vec<u8>>),
@@ -185,7 +185,7 @@ struct Rewriter {
     held: Vec<u8>,
     /// The scanned length of `held`, and the quote that is open at that position.
     looked: (usize, Option<u8>),
-    /// The end mark of the current text or comment.
+    /// The mark that ends the text or comment in which the rewriter is; `None` outside of text and comments.
     until: Option<&'static str>,
 }
 
@@ -194,7 +194,7 @@ impl Rewriter {
         Rewriter { way, held: Vec::new(), looked: (0, None), until: None }
     }
 
-    /// Takes a piece. Returns the bytes that can be sent.
+    /// Takes a piece of the page. Returns the bytes that can be sent to the client now.
     fn put(&mut self, piece: &[u8]) -> Vec<u8> {
         let (mut out, mut rest) = (Vec::with_capacity(piece.len()), piece);
         while let Some((&byte, behind)) = rest.split_first() {
@@ -265,7 +265,7 @@ impl Rewriter {
         }
     }
 
-    /// A whole tag, with its links rewritten.
+    /// Returns a whole tag with its links rewritten.
     fn tag(&mut self, tag: &str) -> String {
         let name_end =
             tag[1..].find(|c: char| c.is_ascii_whitespace() || matches!(c, '/' | '>')).map_or(1, |at| at + 1);

@@ -74,14 +74,14 @@ pub async fn answer(mut outing: Outing<'_>) -> Result<Answered, Refusal> {
     Ok(Answered { response: Response::from_parts(parts, Bytes::new().into()), ends: Some(ends) })
 }
 
-/// The pieces of a log, until it ends or this server stops.
+/// The pieces of a container's log, until the log ends or this server stops.
 fn until_stopped(
     outing: &Outing<'_>,
     body: Incoming,
     kept: Kept,
 ) -> impl Stream<Item = Result<Bytes, hyper::Error>> + Send + Sync + 'static {
     body.into_data_stream().take_until(Box::pin(outing.lifecycle.stopped())).inspect(move |_| {
-        // The values are dropped with the stream.
+        // This use moves `kept` into the stream, so that its values are dropped with the stream.
         let _ = &kept;
     })
 }

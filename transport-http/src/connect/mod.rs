@@ -1,5 +1,5 @@
 //! Answers of servers behind the API: a node's kubelet, a pod or a Service. The service has authorized the call and
-//! found the destination; this module connects to it.
+//! found the destination; this module connects to the destination.
 //!
 //! `logs` reads a container's log. `upgrade` joins the client's connection with a connection to a kubelet, and
 //! `translate` does so if the client and the kubelet speak different protocols. `relay` copies the bytes between the
@@ -43,19 +43,19 @@ use std::time::Duration;
 use tokio::time::timeout;
 use warp::Reply as _;
 
-/// A request to a server behind the API.
+/// A client's request that a server behind the API is to answer.
 struct Outing<'a> {
     connections: &'a Arc<Connections>,
     lifecycle: &'a Lifecycle,
     authenticator: &'a Authenticator,
     head: Head,
     way: &'a Connecting,
-    /// The id of the request.
+    /// The id of the client's request.
     id: &'a str,
     place: Arc<Share>,
 }
 
-/// Connects to the destination, and returns its answer.
+/// Connects to the destination that the service has found, and returns the destination's answer.
 pub(crate) async fn answer<B, D, E>(
     transport: &Arc<Transport>,
     head: Head,
@@ -96,7 +96,7 @@ where
     }
 }
 
-/// An answer that may last for long.
+/// An answer whose body may continue for long after its head.
 struct Answered {
     response: Response,
     /// Receives the request's audit trail, if the answer continues after its head.
@@ -130,11 +130,11 @@ struct Kept {
     _place: Arc<Share>,
 }
 
-/// Returns the same answer, which owns `kept` until its body has ended or is dropped.
+/// Returns the response with a body that owns `kept` until its body has ended or is dropped.
 fn keeping(response: Response, kept: Kept) -> Response {
     let (parts, body) = response.into_parts();
     let pieces = body.into_data_stream().inspect(move |_| {
-        // The values are dropped with the stream.
+        // This use moves `kept` into the stream, so that its values are dropped with the stream.
         let _ = &kept;
     });
     let (_, body) = warp::reply::stream(pieces).into_response().into_parts();

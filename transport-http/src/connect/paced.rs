@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// How far a connection may exceed its rate at once.
+/// How far a connection may exceed its rate at once: by as many bytes as may pass in this time.
 const BURST: Duration = Duration::from_millis(100);
 
 pub struct Paced<S> {
@@ -22,10 +22,10 @@ impl<S> Paced<S> {
     }
 }
 
-/// One direction.
+/// The speed limit of one direction of a connection.
 struct Pace {
     bytes_a_second: u64,
-    /// The time at which all bytes so far would have passed at exactly this rate.
+    /// The time at which all bytes that have passed would have passed at exactly the permitted rate.
     due: Instant,
     sleep: Pin<Box<Sleep>>,
 }
@@ -36,7 +36,7 @@ impl Pace {
         Pace { bytes_a_second: bytes_a_second.max(1), due: now, sleep: Box::pin(sleep_until(now)) }
     }
 
-    /// Waits until bytes may pass, and returns how many.
+    /// Waits until bytes may pass, and returns how many bytes may pass at once.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<usize> {
         if let Some(until) = self.waits(Instant::now()) {
             self.sleep.as_mut().reset(until);
@@ -46,7 +46,7 @@ impl Pace {
         Poll::Ready(usize::try_from(most).unwrap_or(usize::MAX).max(1))
     }
 
-    /// The time until which nothing may pass.
+    /// The time until which nothing may pass; `None` if bytes may pass now.
     fn waits(&self, now: Instant) -> Option<Instant> {
         (self.due > now + BURST).then(|| self.due - BURST)
     }
@@ -107,7 +107,7 @@ mod tests {
         pace.passed(900, start);
         assert_eq!(pace.waits(start), Some(start + Duration::from_millis(900)));
         assert_eq!(pace.waits(start + Duration::from_millis(900)), None);
-        // Unused time gives no more credit than the burst.
+        // After a minute without bytes, no more bytes than the burst may exceed the rate.
         let later = start + Duration::from_secs(60);
         pace.passed(500, later);
         assert_eq!(pace.waits(later), Some(later + Duration::from_millis(400)));
@@ -119,7 +119,7 @@ mod tests {
         let (near, mut far) = duplex(1 << 20);
         let mut paced = Paced::new(near, Some(10_000));
         far.write_all(&sent).await.expect("written");
-        // Reads into uninitialized memory.
+        // `read_buf` reads into uninitialized memory, which the connection must support.
         let mut all = BytesMut::new();
         while all.len() < sent.len() {
             assert!(paced.read_buf(&mut all).await.expect("read") > 0);

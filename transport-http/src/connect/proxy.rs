@@ -18,10 +18,10 @@ use http_body_util::{BodyExt, StreamBody};
 use std::net::IpAddr;
 use warp::Reply as _;
 
-/// The target of a request.
+/// The server to which a request is forwarded.
 struct Goal<'a> {
     scheme: &'static str,
-    /// Host and port, as in URLs.
+    /// The host and the port, as in URLs.
     authority: String,
     server: Server<'a>,
 }
@@ -122,7 +122,7 @@ fn goal<'a>(
     }
 }
 
-/// Splits a path after `proxy`; both parts stay as the client wrote them.
+/// Splits a path after `proxy` into two parts, which stay as the client wrote them.
 fn cut(path: &str, is_cluster: bool) -> (&str, &str) {
     // The path is `/api/v1/nodes/NAME/proxy`, or has `namespaces/NAME` before the resource.
     let names = if is_cluster { 5 } else { 7 };
@@ -133,7 +133,7 @@ fn cut(path: &str, is_cluster: bool) -> (&str, &str) {
     }
 }
 
-/// The client's request in the form that is forwarded.
+/// Makes the request that is forwarded from the client's request.
 fn asked<B, D, E>(
     outing: &Outing<'_>,
     goal: &Goal<'_>,
@@ -193,7 +193,7 @@ fn lead_back(mut response: Response, way: Way, is_bare: bool) -> Response {
     }
     let Some(coding) = links::page(response.headers()).filter(|_| !is_bare) else { return response };
     let (mut parts, body) = response.into_parts();
-    // The page becomes longer, and is sent without compression.
+    // The rewritten page is longer, and is sent without compression, so these headers no longer hold.
     parts.headers.remove(header::CONTENT_LENGTH);
     parts.headers.remove(header::CONTENT_ENCODING);
     let pieces = links::rewritten(body.into_data_stream(), coding, way);

@@ -54,7 +54,7 @@ async fn pass(
     ending: &CancellationToken,
 ) {
     if copy(&mut source, &mut target).await.is_err() {
-        // The target accepts no more bytes.
+        // The target accepts no more bytes, so the rest of the source is read and discarded.
         _ = copy(&mut source, &mut sink()).await;
     }
     ending.cancel();
@@ -64,7 +64,7 @@ async fn pass(
 /// Reads an error as an end, so that `copy` writes all bytes that it has read before the error.
 struct Source<'a, S> {
     inner: S,
-    /// Whether bytes have arrived from the source.
+    /// Set to true when bytes have arrived from the source.
     moved: &'a AtomicBool,
 }
 

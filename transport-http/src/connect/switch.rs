@@ -32,7 +32,7 @@ pub fn spdy_headers(protocols: impl Iterator<Item = impl AsRef<str>>) -> HeaderM
     headers
 }
 
-/// The answer that switches protocols.
+/// The answer that tells the client that the connection switches protocols.
 pub fn switched(answer: http::Response<()>) -> Response {
     let (parts, ()) = answer.into_parts();
     Response::from_parts(parts, Bytes::new().into())

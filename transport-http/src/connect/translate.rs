@@ -28,7 +28,7 @@ const OUTCOME_BYTES_MAX: u64 = 1 << 20;
 /// The maximum number of bytes of a refusal's text that are passed on.
 const WORDS_BYTES_MAX: usize = 50_000;
 
-/// The WebSocket is accepted first. Later errors are sent on it.
+/// Answers exec or attach. The WebSocket is accepted first, so later errors are sent on the WebSocket.
 pub async fn answer(mut outing: Outing<'_>, machine: &Machine, target: &str) -> Result<Answered, Refusal> {
     let protocol = "v5.channel.k8s.io";
     let answer = match upgrade::websocket_answer(&outing.head.headers, protocol) {
@@ -62,7 +62,7 @@ pub async fn answer(mut outing: Outing<'_>, machine: &Machine, target: &str) -> 
     Ok(Answered { response: switched(answer), ends: Some(ends) })
 }
 
-/// The kubelet's part of the connection.
+/// The kubelet to which the streams are joined, and what is needed to connect to it.
 struct Behind {
     machine: Machine,
     target: String,
@@ -90,7 +90,7 @@ impl Behind {
     }
 }
 
-/// Passes on all streams. Sends the outcome after all output.
+/// Passes the data of all streams on, and sends the outcome of the command after all output.
 async fn run(mut session: Session, behind: Behind, wanted: CommandStreams) {
     let (remote, version) = match behind.open(wanted).await {
         Ok(opened) => opened,
@@ -106,7 +106,7 @@ async fn run(mut session: Session, behind: Behind, wanted: CommandStreams) {
     };
     let outcome = async {
         let mut text = String::new();
-        // A stream may be reset after its end.
+        // A stream may be reset after its end, so an error after the text does not matter.
         _ = error.take(OUTCOME_BYTES_MAX).read_to_string(&mut text).await;
         text
     };
@@ -146,7 +146,7 @@ fn refused(refusal: &Refusal) -> CommandOutcome {
     CommandOutcome::status(Status::from(refusal).document.to_string(), None)
 }
 
-/// Copies one stream to its end.
+/// Copies the data of one stream until the stream ends.
 async fn pass(source: Option<Input>, sink: Option<Output>) {
     let (Some(mut source), Some(mut sink)) = (source, sink) else { return };
     // A stream has ended if it is reset or if its reader was dropped.

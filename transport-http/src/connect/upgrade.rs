@@ -25,14 +25,15 @@ use warp::Reply as _;
 const REFUSAL_BYTES_MAX: usize = 1 << 20;
 
 pub async fn answer(outing: Outing<'_>, machine: &Machine, path: &str, query: &str) -> Result<Answered, Refusal> {
-    // HTTP/2 has no connection to upgrade.
+    // HTTP/2 has no connection that could be upgraded, so `upgrade` is `None`.
     let Some(wire) = upgrade::wire(&outing.head.headers).filter(|_| outing.head.upgrade.is_some()) else {
         return Err(ruled(RulingKind::BadRequest, "BadRequest", "Upgrade request required"));
     };
     let target = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
     let is_forward = outing.way.part == "portforward";
     let gates = outing.connections.gates;
-    // With the gate off, a WebSocket request is passed to the node like any other upgrade.
+    // If the feature gate for a request of this kind is off, a WebSocket request is passed to the node like any other
+    // upgrade.
     let is_looked_at = wire == UpgradeProtocol::WebSocket && if is_forward { gates.tunnels } else { gates.translates };
     let wants = |wanted: fn(&str) -> bool| {
         let is_passed_on = machine.takes_websockets && gates.passes_on;
@@ -75,7 +76,7 @@ pub async fn pass(mut outing: Outing<'_>, link: Link, target: &str, host: Option
     }
 }
 
-/// The answer of a server that refuses the upgrade.
+/// Converts the answer of a server that refuses the upgrade into the answer or refusal for the client.
 async fn refused(response: http::Response<Incoming>) -> Result<Answered, Refusal> {
     let status = response.status().as_u16();
     if status < 400 {

@@ -19,7 +19,7 @@ use tokio::io::{AsyncBufRead, AsyncWrite};
 use tokio::time::Instant;
 use tower::Service;
 
-/// One request and its response.
+/// One request of the connection, and the state of its response.
 pub struct Entry<B> {
     pub stream: StreamId,
     is_head: bool,
@@ -31,11 +31,11 @@ pub struct Entry<B> {
 
 /// The work that makes the response at present. The work ends when this value is dropped.
 pub enum Work<B> {
-    /// No work has begun.
+    /// No work on the response has begun.
     None,
     /// The future of a request with little work waits. This task polls the future when it is woken.
     Waiting(Making<B>),
-    /// A task makes the response.
+    /// A separate task makes the response.
     Task(#[expect(dead_code, reason = "dropping it ends the task")] Task),
     /// No work runs until the client has read the data so far. Then the body is polled for more, in this task if `here`
     /// is true, otherwise in another task.
@@ -45,7 +45,7 @@ pub enum Work<B> {
     Done(Option<B>),
 }
 
-/// The future of a response.
+/// The future that makes the response to one request.
 type Making<B> = Pin<Box<dyn Future<Output = Result<Response<B>, Infallible>> + Send>>;
 
 impl<B> Entry<B> {
@@ -59,7 +59,7 @@ impl<B> Entry<B> {
     }
 }
 
-/// The entry of a stream, if it still exists.
+/// The entry of a stream, if the stream still exists.
 pub fn entry_of<B>(entries: &mut [Option<Entry<B>>], stream: StreamId) -> Option<&mut Entry<B>> {
     entries.get_mut(stream.slot())?.as_mut().filter(|entry| entry.stream == stream)
 }
@@ -86,7 +86,7 @@ where
     S: Service<Request<Received>, Response = Response<B>, Error = Infallible, Future: Send + 'static>,
     B: Body<Data = Bytes, Error: Into<Failure>> + Send + Unpin + 'static,
 {
-    /// Answers the requests that were read.
+    /// Begins to answer the requests that were read.
     pub(super) fn serve(&mut self) {
         if self.arrivals.is_empty() {
             return;
@@ -98,7 +98,7 @@ where
     }
 
     fn ask(&mut self, stream: StreamId, head: Request<()>) {
-        // The client may have cancelled the request.
+        // The client may have cancelled the request, and then it has no entry.
         let Some(entry) = entry_of(&mut self.entries, stream) else { return };
         let body = entry.upload.as_ref().map_or_else(Received::nothing, |upload| Received::Http2(upload.reader()));
         let is_quick = (self.is_quick)(&head);
@@ -208,7 +208,7 @@ where
         }
     }
 
-    /// Starts a task that makes more of a body.
+    /// Starts a task that makes the next pieces of a body.
     fn send_away(&mut self, stream: StreamId) {
         let Some(entry) = entry_of(&mut self.entries, stream) else { return };
         if let Work::Body { body, .. } = std::mem::replace(&mut entry.work, Work::None) {
@@ -264,7 +264,7 @@ where
         }
     }
 
-    /// Called when all data of a response so far was sent.
+    /// Called when all data of a response that was made so far has been sent.
     fn drained(&mut self, stream: StreamId) {
         let Some(entry) = entry_of(&mut self.entries, stream) else { return };
         entry.unread = None;
@@ -274,7 +274,7 @@ where
         }
     }
 
-    /// Takes the results of tasks.
+    /// Takes the results that tasks have sent to this connection.
     pub(super) fn open_mail(&mut self) {
         for Letter { stream, content } in self.mailbox.open() {
             if entry_of(&mut self.entries, stream).is_none() {

@@ -12,15 +12,15 @@ use tokio::time::{Instant, Sleep};
 pub enum Deadline {
     /// The client begins with HTTP/2, and acknowledges the server's settings.
     Opening,
-    /// A new period for the protocol's counts begins.
+    /// A new period begins, in which the protocol counts a client's frames from zero.
     Period,
-    /// A silent client is pinged.
+    /// A client from which nothing has arrived is pinged.
     Ping,
-    /// The client answers the ping.
+    /// The client answers the last ping.
     Pong,
-    /// A connection without requests is asked to end.
+    /// The client of a connection without requests is asked to end the connection.
     Idle,
-    /// The client ends the connection.
+    /// The client ends the connection, as it was asked to.
     Farewell,
     /// The client accepts some of the output.
     Taken,
@@ -72,7 +72,7 @@ impl Deadlines {
         }
     }
 
-    /// Sets the deadline unless it is already set.
+    /// Sets the time of a deadline, unless the deadline is already set.
     pub fn set_first(&mut self, deadline: Deadline, at: Instant) {
         if self.at(deadline).is_none() {
             self.set(deadline, at);
@@ -96,7 +96,7 @@ impl Deadlines {
         passed.into_iter().flatten()
     }
 
-    /// Sets the timer to the first deadline.
+    /// Sets the timer to the time of the first deadline.
     pub fn rearm(&mut self) {
         if let Some(first) = self.at.iter().flatten().min() {
             self.move_timer(*first);

@@ -1,8 +1,9 @@
 //! Response bodies: where the next piece is made, and the tasks that make pieces.
 //!
-//! A short body is made where it is sent. A long body may take much work, so a separate task makes one batch of pieces
-//! at a time. A body that has waited once is a watch, and its connection polls it from then on. When an event is
-//! delivered, all watches of the connection get it at the same time, and their frames are written together.
+//! A short body is made in the connection's task, which also sends it. A long body may take much work, so a separate
+//! task makes one batch of pieces at a time. A body that has waited once is a watch, and its connection polls it from
+//! then on. When an event is delivered, all watches of the connection get it at the same time, and their frames are
+//! written together.
 
 use crate::connection::wakes::{Cause, Wakes};
 use bytes::Bytes;
@@ -19,10 +20,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use tokio::task::{AbortHandle, JoinHandle};
 
-/// A task stops making a body after this many bytes, and sends them to the connection.
+/// A task stops making a body after this many bytes, and sends these bytes to the connection.
 const MADE_BYTES: usize = 64 << 10;
 
-/// Whether a body is made where it is sent.
+/// Whether a body is so short that it is made in the connection's task.
 pub fn is_short(head: &Parts, body: &impl Body) -> bool {
     let said = || head.headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok();
     body.size_hint().exact().or_else(said).is_some_and(|bytes| bytes <= MADE_BYTES as u64)
@@ -37,7 +38,8 @@ pub enum Next {
     Fails,
 }
 
-/// Polls a body. tokio's budget does not apply, so that a body is not delayed because many others were polled before.
+/// Polls a body. tokio's budget does not apply, so that a body is not delayed because many other bodies were polled
+/// before.
 pub fn next<B: Body<Data = Bytes> + Unpin>(body: &mut B, context: &mut Context<'_>) -> Next {
     let frame = guarded(|| {
         let frame = poll_fn(|context| Pin::new(&mut *body).poll_frame(context));
@@ -59,7 +61,7 @@ pub fn guarded<R>(work: impl FnOnce() -> R) -> Option<R> {
     catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
-/// The part of a body that a task has made.
+/// The pieces of a body that one task has made, and the rest of the body.
 #[derive(Debug)]
 pub struct Made<B> {
     pub body: B,
@@ -69,14 +71,14 @@ pub struct Made<B> {
 
 #[derive(Debug)]
 pub enum Then {
-    /// The body has more pieces.
+    /// The body has more pieces, which can be made at once.
     Goes,
     Waits,
     Ends(Option<HeaderMap>),
     Fails,
 }
 
-/// Makes the next pieces of a body.
+/// Makes the next pieces of a body, until the body waits or ends or there are enough bytes.
 pub async fn make<B: Body<Data = Bytes> + Unpin>(mut body: B) -> Made<B> {
     let mut pieces = Vec::new();
     let then = poll_fn(|context| Poll::Ready(gather(&mut body, &mut pieces, context))).await;
@@ -122,7 +124,7 @@ pub async fn begin<B: Body<Data = Bytes> + Unpin>(head: Parts, body: B, pen: Pen
     pen.send(Content::Begun(head, made));
 }
 
-/// A task that works for a stream, and ends with it.
+/// A task that works for a stream. The task ends when this value is dropped.
 #[derive(Debug)]
 pub struct Task(AbortHandle);
 
@@ -138,7 +140,7 @@ impl Drop for Task {
     }
 }
 
-/// The messages of tasks to their connection.
+/// The messages that tasks have sent to their connection.
 #[derive(Debug)]
 pub struct Mailbox<B> {
     letters: Mutex<Vec<Letter<B>>>,
@@ -153,12 +155,12 @@ pub struct Letter<B> {
 
 #[derive(Debug)]
 pub enum Content<B> {
-    /// A response whose body is made where it is sent.
+    /// A response whose body is made in the connection's task.
     Answer(Parts, B),
-    /// The beginning of another response.
+    /// The beginning of a response whose body tasks make.
     Begun(Parts, Made<B>),
     Made(Made<B>),
-    /// The task ended without a result.
+    /// The task ended without a result, because it panicked.
     Nothing,
 }
 
@@ -167,7 +169,7 @@ impl<B> Mailbox<B> {
         Mailbox { letters: Mutex::default(), wakes }
     }
 
-    /// Takes all letters.
+    /// Takes all letters that tasks have sent since the last call.
     pub fn open(&self) -> Vec<Letter<B>> {
         std::mem::take(&mut *self.letters.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
     }

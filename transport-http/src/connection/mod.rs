@@ -36,20 +36,20 @@ use wakes::{Cause, Wakes};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// The bytes that a client may send of one body before they are read.
+/// The maximum number of bytes of one body that a client may send before the request's code reads them.
 const STREAM_WINDOW: u32 = 256 << 10;
-/// The bytes that a client may send of all bodies together before they are read.
+/// The maximum number of bytes of all bodies together that a client may send before the requests' code reads them.
 const CONNECTION_WINDOW: u32 = 1 << 20;
 /// If the output has this many bytes, nothing is read and no body is polled.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
-/// The maximum number of requests that are read before they are answered.
+/// The maximum number of requests that are read before the connection begins to answer them.
 const ARRIVALS_MAX: usize = 64;
-/// The maximum number of slices of the output in one write.
+/// The maximum number of pieces of the output that are written by one system call.
 const SLICES: usize = 16;
 /// If there are more stream slots than this, their memory is freed when no stream is open.
 const SLOTS_KEPT: usize = 8;
 
-/// The task of one connection.
+/// The state of the task that serves one connection.
 pub struct Connection<T, S, B> {
     io: T,
     http: http2::Connection,
@@ -58,7 +58,7 @@ pub struct Connection<T, S, B> {
     is_quick: fn(&Request<()>) -> bool,
     /// The requests, by the slots of their streams.
     entries: Vec<Option<Entry<B>>>,
-    /// The wakers that streams wake this task with, by slot.
+    /// The wakers with which streams wake this task, by the slots of the streams.
     wakers: Vec<Waker>,
     /// Requests that were read and are not begun yet.
     arrivals: Vec<(StreamId, Request<()>)>,
@@ -73,7 +73,7 @@ pub struct Connection<T, S, B> {
     frames: u64,
     /// Whether there was a request since the connection was last idle.
     was_busy: bool,
-    /// Whether the socket may have something to read.
+    /// Whether the socket may have input that was not read yet.
     is_readable: bool,
     /// Whether written bytes may still be in TLS's buffers.
     is_unflushed: bool,
@@ -194,7 +194,7 @@ where
         Ok(true)
     }
 
-    /// Writes all output.
+    /// Writes all output that is ready to the socket.
     fn write(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         while self.http.output_bytes() > 0 {
             let mut slices = [IoSlice::new(&[]); SLICES];
@@ -273,7 +273,8 @@ where
                 Deadline::Farewell if self.http.streams() == 0 => {
                     return late("the client did not end the connection");
                 }
-                // Requests are still being answered, and the client can end the connection only after them.
+                // Requests are still being answered, and the client can end the connection only after it has received
+                // the responses.
                 Deadline::Farewell => self.deadlines.set(Deadline::Farewell, now + self.bounds.unread),
                 Deadline::Taken => return late("the client did not read its answer in time"),
                 Deadline::Read => self.let_unread_go(now),

@@ -17,7 +17,7 @@ const READ_OF_ONE_BYTES: usize = 64 << 10;
 /// When this many bytes of all bodies were read, the connection is woken to widen its own window.
 const READ_OF_ALL_BYTES: usize = 256 << 10;
 
-/// The bodies of one connection.
+/// What the request bodies of one connection share.
 #[derive(Debug)]
 pub struct Uploads {
     wakes: Arc<Wakes>,
@@ -37,7 +37,7 @@ impl Uploads {
         }
     }
 
-    /// The bytes read since the last call.
+    /// The number of bytes of all bodies that were read since the last call.
     pub fn take_read(&self) -> usize {
         match self.read.load(Ordering::Relaxed) {
             0 => 0,
@@ -61,7 +61,7 @@ struct State {
     /// How the body ended; `None` while more data may arrive.
     end: Option<Result<(), Cut>>,
     reader: Option<Waker>,
-    /// Whether the reader was dropped.
+    /// Whether the reader was dropped, so that the data that arrive are unwanted.
     is_dropped: bool,
 }
 
@@ -75,17 +75,17 @@ impl Shared {
 #[derive(Debug)]
 pub struct Upload(Arc<Shared>);
 
-/// The reader's side of a body.
+/// The reader's side of a body, from which the request's code reads.
 #[derive(Debug)]
 pub struct Download(Arc<Shared>);
 
-/// The stream ended before its body did.
+/// The stream ended before the body of its request did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("stream error received: {0}")]
 pub struct Cut(Reason);
 
 impl Upload {
-    /// An upload for the stream in this slot.
+    /// Makes the upload for the body of the stream in this slot.
     pub fn new(uploads: &Arc<Uploads>, slot: usize) -> Upload {
         Upload(Arc::new(Shared { uploads: uploads.clone(), slot, state: Mutex::default() }))
     }
@@ -94,7 +94,7 @@ impl Upload {
         Download(self.0.clone())
     }
 
-    /// Appends data that arrived.
+    /// Appends data that arrived from the client.
     pub fn push(&self, data: &[u8], is_end: bool) {
         let mut state = self.0.lock();
         if is_end {
@@ -114,7 +114,7 @@ impl Upload {
         wake(state);
     }
 
-    /// The bytes read since the last call.
+    /// The number of bytes of this body that were read since the last call.
     pub fn take_read(&self) -> usize {
         std::mem::take(&mut self.0.lock().read)
     }

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Wake, Waker};
 
-/// A cause that wakes a connection, other than the socket.
+/// A cause that wakes a connection's task, other than the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     Timer,
-    /// The server stops.
+    /// The server stops, so the connection must end.
     Stop,
-    /// A task has sent something, or much of the bodies was read.
+    /// A task has sent something, or so much of the request bodies was read that the connection's window should be
+    /// widened.
     Mail,
     /// The stream in this slot, or in another slot with the same mark.
     Stream(usize),
@@ -22,7 +23,7 @@ pub enum Cause {
 
 const WORDS: usize = 8;
 const MARKS: usize = WORDS * 64;
-/// The number of marks before the marks of streams.
+/// The number of marks that precede the marks of streams.
 const FIRST_STREAM: usize = 3;
 
 impl Cause {
@@ -36,11 +37,11 @@ impl Cause {
     }
 }
 
-/// The marks of one connection.
+/// The marks of one connection, each of which stands for a cause that has woken its task.
 #[derive(Debug, Default)]
 pub struct Wakes {
     marks: [AtomicU64; WORDS],
-    /// Whether the task runs or was woken.
+    /// Whether the connection's task runs, or was woken and is about to run.
     is_awake: AtomicBool,
     task: AtomicWaker,
 }
@@ -50,7 +51,7 @@ impl Wakes {
         Waker::from(Arc::new(Mark { wakes: self.clone(), cause }))
     }
 
-    /// Marks a cause, and wakes the task.
+    /// Sets the mark of a cause, and wakes the task unless it is awake.
     pub fn wake(&self, cause: Cause) {
         let mark = cause.mark();
         self.marks[mark / 64].fetch_or(1 << (mark % 64), Ordering::SeqCst);
@@ -62,7 +63,7 @@ impl Wakes {
         }
     }
 
-    /// Called when the task begins to run.
+    /// Called when the connection's task begins to run.
     pub fn begin(&self, task: &Waker) {
         self.task.register(task);
         self.is_awake.store(true, Ordering::SeqCst);
@@ -109,7 +110,7 @@ impl Wakes {
     }
 }
 
-/// The mark that a waker sets.
+/// A waker of a stream, which sets the stream's mark.
 struct Mark {
     wakes: Arc<Wakes>,
     cause: Cause,

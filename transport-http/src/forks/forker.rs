@@ -13,12 +13,12 @@ pub trait Forker: Send + Sync + 'static {
     fn fork(&self, at: Option<Moment>, folder: &Path) -> Result<Forked, Unmade>;
 }
 
-/// A fork that was made.
+/// The identity of a fork that was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forked {
     /// The name of the new log.
     pub id: String,
-    /// The last event that both logs have.
+    /// The last event that the original log and the new log share.
     pub version: Offset,
 }
 

@@ -25,7 +25,7 @@ use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The path of forks.
+/// The path at which forks are made, listed and ended.
 pub const PATH: &str = crate::route::FORKS;
 
 #[derive(Deserialize, Default)]
@@ -36,7 +36,7 @@ struct Wanted {
     idle_seconds: Option<u32>,
 }
 
-/// Answers the path, and the paths below it.
+/// Answers a request for the path of forks or for a path below it.
 pub(crate) async fn answer(
     transport: &Arc<Transport>,
     user: &User,
@@ -70,7 +70,7 @@ async fn act(
     }
 }
 
-/// The request's options; an empty body has none.
+/// Reads the options of a request for a fork; an empty body means that all options have their defaults.
 fn wanted(body: &[u8]) -> Result<Wanted, Refusal> {
     if body.trim_ascii().is_empty() {
         return Ok(Wanted::default());

@@ -66,7 +66,7 @@ pub struct Listener<S> {
     pub guests: Arc<Guests>,
     /// Called with the remaining validity of the client's certificate.
     pub certified: Arc<dyn Fn(Duration) + Send + Sync>,
-    /// Whether the server stops.
+    /// Becomes true when the server stops.
     pub stopping: signal::Receiver<bool>,
 }
 

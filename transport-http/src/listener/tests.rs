@@ -1,4 +1,4 @@
-//! The resources that clients can occupy, with a trivial service.
+//! Tests the limits of the resources that clients can occupy, on a server with a trivial service.
 
 use super::*;
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use tokio_rustls::client::TlsStream as ClientStream;
 const SHORT: Duration = Duration::from_millis(20);
 /// This time is longer than any deadline of these tests, so a missing deadline makes a test hang.
 const LONG: Duration = Duration::from_secs(3600);
-/// HTTP/2 frame types.
+/// The type of HEADERS, and then the types of further HTTP/2 frames, in the protocol's names.
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
@@ -26,7 +26,7 @@ const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 const END_HEADERS: u8 = 4;
-/// GET https://a/ in HPACK: three static fields, and a host.
+/// The headers of `GET https://a/` in HPACK: three static fields, and a host.
 const GET: &[u8] = b"\x82\x87\x84\x41\x01a";
 
 type Answer = http::Response<BoxBody<Bytes, Infallible>>;
@@ -212,7 +212,7 @@ async fn the_head_of_a_request_has_a_deadline() {
         connection.write_all(begun.as_bytes()).await.unwrap();
         wait_for_end(&mut connection).await;
     }
-    // The same deadline holds between two requests.
+    // The deadline must also end a connection that sends no further request after the first response.
     let mut connection = server.connect("http/1.1").await.unwrap();
     connection.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
     wait_for_end(&mut connection).await;
@@ -326,7 +326,7 @@ async fn who_reads_nothing_is_let_go() {
         };
         connection.write_all(&request).await.unwrap();
         connection.flush().await.unwrap();
-        // The client does not read, so it notices the end by writing.
+        // The client does not read, so it notices the end of the connection only when a write fails.
         let note: &[u8] = if protocol == "h2" { &frame(PING, 1, 0, &[0; 8]) } else { b"GET / HTTP/1.1\r\n" };
         while connection.write_all(note).await.is_ok() && connection.flush().await.is_ok() {
             tokio::time::sleep(SHORT).await;
@@ -380,7 +380,7 @@ async fn who_is_answered_before_the_body_was_read_is_told_and_gets_the_answer() 
 #[tokio::test]
 async fn the_last_piece_of_an_answer_has_a_deadline_too() {
     let server = Server::start(Bounds { unread: SHORT, ..bounds() }).await;
-    // The window has room only for the beginning of the response.
+    // The window of the client has room only for the beginning of the response.
     let mut connection = server.begin(1).await;
     connection.write_all(&get(1, "/large")).await.unwrap();
     assert_eq!(wait_for(&mut connection, RST_STREAM).await.0, 1);

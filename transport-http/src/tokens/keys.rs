@@ -15,16 +15,16 @@ use x509_parser::public_key::{PublicKey, RSAPublicKey};
 
 /// A signing key: the algorithm, the key's id, and the key.
 pub type Signing = (Algorithm, String, EncodingKey);
-/// A verifying key.
+/// A key that verifies tokens.
 pub struct Verifying {
     pub algorithm: Algorithm,
     pub id: String,
     pub key: DecodingKey,
-    /// The key as a JWK, which is the published form.
+    /// The key as a JWK, the form in which the server publishes it.
     pub published: Value,
 }
 
-/// The first private key in a PEM text.
+/// Reads the first private key in a PEM text, as a signing key.
 pub fn signing_key(pem: &str) -> Result<Signing, String> {
     let key = in_pkcs8(&private_key(pem.as_bytes())?)?;
     let key = key.secret_pkcs8_der();
@@ -113,7 +113,7 @@ impl Public {
     }
 }
 
-/// The public key of a private key in PKCS #8.
+/// The public key that belongs to a private key in PKCS #8.
 fn public_half(key: &[u8]) -> Result<Public, String> {
     let random = SystemRandom::new();
     let curves = [
@@ -131,7 +131,7 @@ fn public_half(key: &[u8]) -> Result<Public, String> {
     }
 }
 
-/// The key of a SubjectPublicKeyInfo.
+/// The public key in a SubjectPublicKeyInfo, which is given in DER.
 fn described(der: &[u8]) -> Result<Public, String> {
     let (_, info) = SubjectPublicKeyInfo::from_der(der).map_err(|error| error.to_string())?;
     let key = info.subject_public_key.data.to_vec();

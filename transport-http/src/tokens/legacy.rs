@@ -45,7 +45,7 @@ pub fn sign(pem: &str, claims: &Value) -> Result<String, String> {
 pub(super) struct Heard<'a> {
     pub uses: &'a Uses,
     pub used: &'a Used,
-    /// Warnings for the client and audit annotations.
+    /// Collects the warnings for the client and the audit annotations.
     pub told: &'a mut Told,
 }
 

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use uses::{Use, Uses};
 
-/// The lifetime of an extended token: a year.
+/// The lifetime of an extended token in seconds: a year.
 const EXTENDED_SECONDS: i64 = 365 * 24 * 3600;
 
 pub struct ServiceAccountTokens {
@@ -32,13 +32,13 @@ pub struct ServiceAccountTokens {
     /// forks have the same keys.
     forks: Vec<String>,
     remembered: Remembered,
-    /// The counts of the server and all its forks.
+    /// The counts of the uses of tokens, which the server and all its forks share.
     pub uses: Arc<Uses>,
     /// Secrets whose label does not show the last use of their token yet.
     pub used: Arc<Used>,
 }
 
-/// The documents that an issuer publishes.
+/// The documents that an issuer of tokens publishes.
 pub struct Published {
     pub issuer: Value,
     pub keys: Value,
@@ -61,7 +61,7 @@ pub struct Claims {
     pub iss: String,
     #[serde(default)]
     pub jti: String,
-    /// The fork that signed the token.
+    /// The name of the fork that signed the token; `None` if no fork signed it.
     #[serde(rename = "holdfast.dev/fork", default, skip_serializing_if = "Option::is_none")]
     pub fork: Option<String>,
     #[serde(rename = "kubernetes.io")]
@@ -88,7 +88,7 @@ pub struct Kubernetes {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<Reference>,
     pub serviceaccount: Reference,
-    /// The time after which a client should have replaced the token.
+    /// The time, in seconds since 1970, after which a client should have replaced the token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warnafter: Option<i64>,
 }
@@ -128,14 +128,14 @@ impl ServiceAccountTokens {
         })
     }
 
-    /// The tokens of a fork with this name.
+    /// Signs and verifies the tokens of a fork with this name.
     pub fn beside(&self, fork: String) -> ServiceAccountTokens {
         let forks = self.forks.iter().cloned().chain([fork]).collect();
         let (keys, audiences, uses) = (self.keys.clone(), self.audiences.clone(), self.uses.clone());
         ServiceAccountTokens { keys, audiences, forks, remembered: Remembered::default(), uses, used: Arc::default() }
     }
 
-    /// The issuer in signed tokens.
+    /// The issuer that signed tokens name.
     pub fn issuer(&self) -> &str {
         self.keys.issuers.first().map_or("", String::as_str)
     }
@@ -212,7 +212,7 @@ impl ServiceAccountTokens {
     ) -> Result<Option<Reviewed>, String> {
         let issuer = jwt::unverified_issuer(token);
         if issuer.as_deref() == Some(legacy::ISSUER) {
-            // A token that names no audience is for this server.
+            // A token that names no audience is valid only for this server.
             let audiences: Vec<String> =
                 audiences.iter().filter(|asked| self.audiences.contains(asked)).cloned().collect();
             if audiences.is_empty() {
@@ -258,7 +258,7 @@ impl ServiceAccountTokens {
         if let Some(claims) = self.remembered.get(token) {
             return Ok(claims);
         }
-        // The caller checks the audiences and times.
+        // The caller checks the audiences and times of the token.
         let claims = Arc::new(proved::<Claims>(&self.keys.verifying, token)?);
         self.remembered.put(token, claims.clone());
         Ok(claims)
@@ -266,7 +266,7 @@ impl ServiceAccountTokens {
 }
 
 impl Claims {
-    /// The user that the claims describe.
+    /// The service account that the claims describe, as a user.
     fn user(&self) -> User {
         let bound = &self.kubernetes;
         let mut user = User::service_account(&bound.namespace, &bound.serviceaccount.name, &bound.serviceaccount.uid);
@@ -298,7 +298,7 @@ fn proved<T: DeserializeOwned + Clone>(keys: &[Verifying], token: &str) -> Resul
     claims.ok_or_else(|| "go-jose/go-jose: error in cryptographic primitive".into())
 }
 
-/// Audiences as Kubernetes prints them in a message.
+/// Formats audiences as Kubernetes prints them in a message.
 fn shown(audiences: &[String]) -> String {
     let quoted: Vec<String> = audiences.iter().map(|audience| format!("{audience:?}")).collect();
     format!("[{}]", quoted.join(" "))
@@ -351,7 +351,7 @@ mod tests {
         let other = ServiceAccountTokens::new(vec!["https://x".into()], Vec::new(), None, &[stranger.public_key_pem()])
             .unwrap();
         assert_eq!(other.claims(&token).err().as_deref(), Some("invalid signature, no keys found"));
-        // The audience is checked before the account is looked up.
+        // The audience must be checked before the account is looked up, because the state has no accounts.
         let state = State::new(Arc::new(holdfast_core::kinds::registry().clone()));
         let refused = |token: &str, audience: &str, told: &mut Told| {
             tokens.verify(&state, token, &[audience.to_owned()], told).expect_err("there is no account")

@@ -4,7 +4,7 @@ use super::Claims;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The maximum number of remembered tokens.
+/// The maximum number of tokens that are remembered.
 const TOKENS_MAX: usize = 4096;
 /// The maximum number of remembered tokens of one account, so that an account with many tokens does not displace the
 /// tokens of all other accounts.
@@ -16,7 +16,7 @@ pub struct Remembered(Mutex<Kept>);
 #[derive(Default)]
 struct Kept {
     tokens: HashMap<Arc<str>, Arc<Claims>>,
-    /// The tokens of each account, the oldest first.
+    /// The remembered tokens of each account, the oldest first.
     of_accounts: HashMap<String, VecDeque<Arc<str>>>,
 }
 

@@ -3,23 +3,23 @@
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A use of a token.
+/// The sort of token that was used in a request, by which uses are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
     Valid,
     /// The token is valid for longer than the expiration that its client got, and this expiration has passed.
     Stale,
-    /// A token in a Secret.
+    /// A token in a Secret, which does not expire.
     Legacy,
-    /// A token in a Secret that a user made.
+    /// A token in a Secret that a user has created.
     LegacyManual,
     /// A token in a Secret that the cluster made automatically, as it once did for every account.
     LegacyAuto,
-    /// An automatic token that is marked as invalid.
+    /// A token that the cluster made automatically and that is marked as invalid.
     InvalidLegacyAuto,
 }
 
-/// Names and help texts, in the order of `Use`.
+/// The names and the help texts of the metrics, in the order of the variants of `Use`.
 const METRICS: [(&str, &str); 6] = [
     ("valid_tokens", "Cumulative valid projected service account tokens used"),
     ("stale_tokens", "Cumulative stale projected service account tokens used"),
@@ -37,7 +37,7 @@ impl Uses {
         self.0[one as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The counts in Prometheus' form.
+    /// The counts of all sorts, in Prometheus' text format.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for ((name, help), count) in METRICS.iter().zip(&self.0) {

@@ -1,6 +1,6 @@
 //! The features of the API over HTTP that feature gates turn on or off.
 
-/// The features that feature gates turn on or off.
+/// The features of the API that feature gates turn on or off.
 #[derive(Debug, Clone, Copy)]
 pub struct Features {
     pub list_chunking: bool,
@@ -8,7 +8,7 @@ pub struct Features {
     pub dry_run: bool,
     pub remaining_item_count: bool,
     pub server_side_apply: bool,
-    /// Whether objects and lists have a `selfLink`.
+    /// Whether objects and lists are sent with a `selfLink`.
     pub self_links: bool,
     /// Whether there are verbs that allow impersonation only for some requests.
     pub constrained_impersonation: bool,

@@ -5,9 +5,9 @@ use super::live::{ForkIdentity, Live};
 use crate::forks::forker::Forker;
 use std::sync::Arc;
 
-/// The operator's settings of forks.
+/// The operator's settings of forks of a server.
 pub struct ForkSettings {
-    /// Makes forks of a log on a disk.
+    /// Makes forks on the disk; `None` if the log is not on a disk.
     pub forker: Option<Arc<dyn Forker>>,
     /// The maximum number of forks in memory at once.
     pub in_memory_max: u32,
@@ -18,17 +18,17 @@ pub(crate) struct Forks {
     pub forker: Option<Arc<dyn Forker>>,
     /// The forks in memory, of this server and of its forks.
     pub in_memory: Arc<Live>,
-    /// `None` if this server is no fork.
+    /// The identity of this server as a fork; `None` if this server is no fork.
     pub identity: Option<ForkIdentity>,
 }
 
 impl Forks {
-    /// The forks of a server that is no fork.
+    /// Makes the set of forks for a server that is no fork.
     pub fn new(ForkSettings { forker, in_memory_max }: ForkSettings) -> Forks {
         Forks { forker, in_memory: Arc::new(Live::new(in_memory_max)), identity: None }
     }
 
-    /// The forks of a server that is a fork.
+    /// Makes the set of forks for a server that is a fork of this server.
     pub fn beside(&self, identity: ForkIdentity) -> Forks {
         // A fork is in memory, and its administrators must not write to the disk.
         Forks { forker: None, in_memory: self.in_memory.clone(), identity: Some(identity) }

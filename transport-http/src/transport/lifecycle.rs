@@ -15,13 +15,13 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 pub struct LifecycleSettings {
     /// How long `/livez` succeeds although the start is not finished.
     pub livez_grace: Duration,
-    /// The period over which watches end when the server stops.
+    /// The time over which the ends of watches are spread when the server stops.
     pub watch_grace: Duration,
     /// Whether clients get a response with `Retry-After` instead of a closed socket while the server shuts down.
     pub send_retry_after: bool,
 }
 
-/// The state of a server between its start and its end.
+/// The state of a server between its start and its end, which all parts of the server observe.
 pub(crate) struct Lifecycle {
     pub settings: LifecycleSettings,
     started: Instant,
@@ -35,16 +35,16 @@ pub(crate) struct Lifecycle {
     stopping: signal::Sender<bool>,
     /// Becomes true when no more connections are accepted.
     closing: signal::Sender<bool>,
-    /// The number of watches begun so far.
+    /// The number of watches that have begun so far.
     watches_begun: AtomicU64,
-    /// Requests in progress that are not long-running.
+    /// The requests in progress that are not long-running.
     requests: TaskTracker,
     /// Upgraded connections. When the server stops, it waits for their end.
     upgraded: TaskTracker,
 }
 
 impl Lifecycle {
-    /// A server that starts now.
+    /// The lifecycle of a server that starts now.
     pub fn new(settings: LifecycleSettings) -> Lifecycle {
         Lifecycle {
             settings,

@@ -34,7 +34,7 @@ const GLANCE: Duration = Duration::from_secs(1);
 /// fork.
 const SHOWN: usize = 6;
 
-/// The forks in memory.
+/// The forks in memory of one server and of all its forks.
 pub struct Live {
     places: Shares,
     forks_max: u32,
@@ -48,12 +48,12 @@ struct Fork {
     version: Offset,
     idle: Duration,
     used: Mutex<Instant>,
-    /// The tasks of the fork, which end when it ends.
+    /// The tasks of the fork, which end when the fork ends.
     _tasks: JoinSet<()>,
     _place: Share,
 }
 
-/// The options of a requested fork.
+/// The options with which a fork is requested.
 pub struct Wanted {
     pub at: Option<Offset>,
     pub idle_seconds: Option<u32>,
@@ -130,7 +130,8 @@ impl Live {
         found && self.end(name)
     }
 
-    /// Ends a fork and all forks made of it. Their watches end, and their paths no longer exist.
+    /// Ends a fork and all forks that were made of this fork. The watches of these forks end, and their paths no longer
+    /// exist.
     fn end(&self, name: &str) -> bool {
         let is_gone = |key: &Arc<str>, fork: &Fork| &**key == name || fork.is_below(name);
         let ended: Vec<(Arc<str>, Arc<Fork>)> = self.lock().extract_if(.., |key, fork| is_gone(key, fork)).collect();
@@ -141,7 +142,7 @@ impl Live {
         !ended.is_empty()
     }
 
-    /// Ends all forks.
+    /// Ends all forks of all servers in the set.
     pub fn end_all(&self) {
         let ended = std::mem::take(&mut *self.lock());
         ended.values().for_each(|fork| fork.transport.stop());
@@ -216,7 +217,7 @@ fn unmade(fault: Fault) -> Refusal {
     }
 }
 
-/// Ends idle forks, for as long as the set of forks exists.
+/// Ends idle forks again and again, for as long as the set of forks exists.
 async fn end_idle(live: std::sync::Weak<Live>) {
     loop {
         tokio::time::sleep(GLANCE).await;

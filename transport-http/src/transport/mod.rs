@@ -1,4 +1,5 @@
-//! The parts of a server over HTTP, and the tasks that it runs. `requests` answers requests with them.
+//! The parts of a server over HTTP, and the tasks that it runs. The module `requests` answers requests with these
+//! parts.
 
 mod features;
 pub(crate) mod forks;
@@ -33,7 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// How often the number of watches is checked while they end.
+/// How often the number of open watches is checked while watches end.
 const WATCHES_PERIOD: Duration = Duration::from_millis(20);
 
 /// The API over HTTP. [`Builder`](crate::Builder) makes one.
@@ -60,7 +61,7 @@ impl Transport {
         &self.service
     }
 
-    /// How kubelets are reached.
+    /// The kubelets of the cluster's nodes, and how they are reached.
     pub fn kubelets(&self) -> &Arc<Kubelets> {
         &self.other_servers.connections.kubelets
     }
@@ -157,7 +158,8 @@ impl Transport {
         }
     }
 
-    /// The transport over the engine of a fork. It authenticates the same users, and shares the bounds of requests.
+    /// The transport over the engine of a fork. This transport authenticates the users of the original server, and
+    /// shares the original server's bounds of requests.
     pub(crate) fn beside(&self, engine: Arc<Engine>, identity: ForkIdentity) -> Result<Arc<Transport>, Fault> {
         let cluster = engine.log().identity()?.id.unwrap_or_default();
         let authenticator = Arc::new(self.authenticator.beside(cluster));

@@ -21,7 +21,7 @@ pub struct OtherServersSettings {
     pub trust: Option<Trust>,
     /// The connections to nodes, pods and Services in the cluster.
     pub connections: Connections,
-    /// Reviews images; `None` if the admission plug-in is off.
+    /// The server that reviews images; `None` if the admission plug-in for this is off.
     pub images: Option<Arc<dyn Images>>,
     /// The credentials for calls to admission webhooks.
     pub speakers: WebhookCredentials,
@@ -85,7 +85,7 @@ impl OtherServers {
         tasks.spawn(self.aggregator.clone().keep(service.clone(), from));
     }
 
-    /// Keeps the authorities published while the tasks run.
+    /// Keeps the authorities for client certificates published, as long as the tasks run.
     pub fn publish_trust(&self, service: &Arc<Service>, tasks: &mut JoinSet<()>) {
         if let Some(trust) = &self.trust {
             tasks.spawn(registrar::keep_trust(service.clone(), Trust::clone(trust)));

@@ -19,18 +19,18 @@ use std::sync::Arc;
 
 /// A check on which the server's health depends.
 pub trait HealthCheck: Send + Sync {
-    /// The name of the check in paths.
+    /// The name under which health paths show the check.
     fn name(&self) -> &str;
     fn check(&self) -> BoxFuture<'_, Result<(), String>>;
 }
 
-/// Turns the text of all metrics into the text that is shown.
+/// A function that turns the text of all metrics into the text that `/metrics` shows.
 pub type ShownMetrics = Arc<dyn Fn(String) -> String + Send + Sync>;
 
 /// The operator's settings of what a server publishes about itself.
 #[derive(Default)]
 pub struct ServerInfoSettings {
-    /// The address at which clients reach the server: `10.0.0.1:6443`.
+    /// The address at which clients reach the server, such as `10.0.0.1:6443`.
     pub address: String,
     /// The URL of the keys of service account tokens; `None` if the keys are not published.
     pub keys_url: Option<String>,
@@ -43,7 +43,7 @@ pub struct ServerInfoSettings {
     pub checks: Vec<Arc<dyn HealthCheck>>,
 }
 
-/// The version that the server reports.
+/// The version of Kubernetes that the server reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerVersion {
     pub git_version: String,
@@ -89,7 +89,7 @@ impl ServerVersion {
 }
 
 pub(crate) struct ServerInfo {
-    /// The documents that OpenID discovery publishes.
+    /// The documents of OpenID discovery; `None` if the server publishes none.
     issuer: Option<Arc<Published>>,
     documents: Library,
     version: ServerVersion,
@@ -123,12 +123,12 @@ impl ServerInfo {
         }
     }
 
-    /// The documents that describe the API of the scene.
+    /// The documents that describe the API in the state of the scene.
     pub fn documents(&self, scene: &Scene, memory: &ReadMemory, user: &User) -> Arc<Documents> {
         self.documents.of(scene, memory, user)
     }
 
-    /// A document of OpenID discovery; `None` if there is none.
+    /// The response with a document of OpenID discovery; `None` if the server publishes none.
     pub fn issuer(&self, document: Document, headers: &HeaderMap, shape: Shape) -> Option<Response> {
         issuer::answer(self.issuer.as_deref(), document, headers, shape)
     }
@@ -138,7 +138,7 @@ impl ServerInfo {
         self.version.document()
     }
 
-    /// A debug page of the program.
+    /// The response with a debug page of the program.
     pub fn page(&self, head: &Head, path: &str, body: &[u8]) -> Response {
         pages::answer(self.pages.as_ref(), head, path, body)
     }

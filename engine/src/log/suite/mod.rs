@@ -1,7 +1,8 @@
 //! The requirements on every log, as one test suite. [`storage_suite!`](crate::storage_suite) runs the suite on a
 //! backend.
 //!
-//! A backend without a disk reopens as a copy of the data that would survive on a disk.
+//! When the suite reopens a backend without a disk, the backend continues with a copy of the data that would survive on
+//! a disk.
 
 pub mod shared;
 
@@ -13,13 +14,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A log that can be closed and opened again.
+/// A log that the suite can close and open again.
 pub trait Backend: Sized {
-    /// An empty log.
+    /// Makes an empty log.
     fn fresh() -> Self;
     fn log(&self) -> &dyn Log;
     fn reopened(self) -> Self;
-    /// Appends as another process would. Returns false if other processes cannot append.
+    /// Appends as another process would. Returns false if other processes cannot append to logs of this kind.
     fn append_as_other(&self, _: &[Record]) -> bool {
         false
     }
@@ -44,7 +45,7 @@ macro_rules! storage_suite {
     };
 }
 
-/// A put whose object contains its resource, key and offset.
+/// Makes a put whose object contains its resource, key and offset.
 pub fn put(offset: u64, resource: &str, key: &str, replaces: u64) -> Record {
     record(offset, resource, key, replaces, Operation::Put, format!("{{\"is\":\"{resource}/{key}@{offset}\"}}"))
 }
@@ -73,7 +74,7 @@ fn record(offset: u64, resource: &str, key: &str, replaces: u64, operation: Oper
     }
 }
 
-/// The current objects, by resource and key.
+/// The newest record of every existing object in the log, by resource and key.
 pub fn current(log: &dyn LogRead) -> BTreeMap<(String, String), Record> {
     let mut found = BTreeMap::new();
     log.current(&mut |record| {
@@ -175,7 +176,7 @@ pub fn scans_begin_and_end_where_told<B: Backend>() {
 pub fn resources_do_not_mix<B: Backend>() {
     let backend = B::fresh();
     let log = backend.log();
-    // Some names are prefixes of other names, and keys look like parts of names.
+    // Some names of resources are prefixes of other names, and some keys look like parts of names.
     let names = ["pod", "pods", "pods.x", "podtemplates", "pods/status", "p"];
     let mut batch = Vec::new();
     for round in 0..4 {
@@ -198,7 +199,7 @@ pub fn current_is_the_newest_of_each<B: Backend>() {
     let log = backend.log();
     let mut expected = BTreeMap::new();
     for offset in 1..=500u64 {
-        // Some keys are prefixes of others: 1, 10, 100.
+        // Some keys are prefixes of other keys, such as 1, 10 and 100.
         let key = format!("default/{}", offset * offset % 101);
         let before = expected.get(&key).map_or(0, |record: &Record| record.offset);
         let record = put(offset, "configmaps", &key, before);
@@ -208,7 +209,7 @@ pub fn current_is_the_newest_of_each<B: Backend>() {
     let expected: BTreeMap<_, _> =
         expected.into_iter().map(|(key, record)| (("configmaps".to_owned(), key), record)).collect();
     assert_eq!(current(log), expected);
-    // A fault of the visitor ends the visit and is returned.
+    // If the visitor returns a fault, `current` must stop the visit and return the fault.
     let mut visits = 0;
     let stopped = log.current(&mut |_| {
         visits += 1;
@@ -279,7 +280,7 @@ pub fn recovers<B: Backend>() {
     let backend = B::fresh();
     let log = backend.log();
     log.append(&[put(1, "pods", "a", 0)]).unwrap();
-    // Recovering a log that has no fault changes nothing.
+    // The recovery of a log that has no fault must change nothing.
     log.recover().unwrap();
     assert_eq!(offsets(&everything(log)), [1]);
     log.append(&[put(2, "pods", "b", 0)]).unwrap();
@@ -329,7 +330,7 @@ pub fn forgets_what_was_replaced<B: Backend>() {
     log.append(&records).unwrap();
     assert_eq!(log.oldest().unwrap(), Offset::ZERO);
     log.forget(Offset(7)).unwrap();
-    // The objects at version 7 stay, and all later events.
+    // The events of the objects that exist at version 7 stay, and so do all later events.
     let expected = [1, 3, 6, 7, 8, 9, 10];
     assert_eq!(offsets(&everything(log)), expected);
     assert_eq!(log.oldest().unwrap(), Offset(7));
@@ -337,7 +338,7 @@ pub fn forgets_what_was_replaced<B: Backend>() {
     assert_eq!(log.scan(Some("pods"), Offset(7), 10).unwrap(), [&records[7..]].concat());
     let kept: Vec<String> = current(log).into_keys().map(|(resource, key)| format!("{resource}/{key}")).collect();
     assert_eq!(kept, ["nodes/changes", "pods/changes", "pods/goes", "pods/kept"]);
-    // Removing less history than before changes nothing. Later versions are not affected.
+    // A call with an earlier version than the call before removes nothing.
     log.forget(Offset(3)).unwrap();
     assert_eq!(log.oldest().unwrap(), Offset(7));
     let backend = backend.reopened();
@@ -348,7 +349,7 @@ pub fn forgets_what_was_replaced<B: Backend>() {
     assert_eq!(offsets(&everything(log)), [7, 8, 10, 11]);
     assert_eq!(log.last().unwrap(), Offset(11));
     // The first event of the log stays although it is a deletion, because its time is the time of that version. The
-    // next call removes it.
+    // next call of `forget` removes the deletion.
     log.append(&[delete(12, "pods", "kept", 11)]).unwrap();
     log.compact(true).unwrap();
     log.forget(Offset(99)).unwrap();
@@ -363,7 +364,7 @@ pub fn forgets_what_was_replaced<B: Backend>() {
     assert_eq!(offsets(&everything(log)), [7, 8, 10, 13]);
 }
 
-/// The result of `forget` depends only on the last version, not on the number of calls.
+/// Checks that the result of `forget` depends only on the version of the last call, not on the number of calls.
 pub fn forgets_in_steps_as_at_once<B: Backend>() {
     let (stepped, at_once) = (B::fresh(), B::fresh());
     let mut newest = BTreeMap::new();
@@ -425,7 +426,7 @@ pub fn forgets_in_steps_as_at_once<B: Backend>() {
     }
 }
 
-/// Events that are appended while `forget` runs are not lost.
+/// Checks that events that are appended while `forget` runs are not lost.
 pub fn forgets_beside_the_writer<B: Backend + Sync>() {
     let backend = B::fresh();
     let log = backend.log();
@@ -451,8 +452,8 @@ pub fn forgets_beside_the_writer<B: Backend + Sync>() {
 pub fn tells_what_was_there<B: Backend>() {
     let backend = B::fresh();
     let log = backend.log();
-    // The keys and resources have common prefixes. Most objects have few events, some have many; objects are deleted
-    // and created again.
+    // The keys and resources have common prefixes. Most objects have few events, some objects have many; objects are
+    // deleted and created again.
     let objects = [
         ("pods", "a/b"),
         ("pods", "a/b-c"),
@@ -468,7 +469,7 @@ pub fn tells_what_was_there<B: Backend>() {
     let mut random = 7u64;
     for offset in 1..=400 {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        // Half of all events are on the first object.
+        // Half of all events are on the first object of `objects`.
         let (resource, key) = objects[if random >> 63 == 0 { 0 } else { (random >> 33) as usize % objects.len() }];
         let before = newest.get(&(resource, key)).copied();
         match before {
@@ -531,8 +532,9 @@ pub fn tells_what_was_there<B: Backend>() {
     (200..=400).step_by(9).for_each(check);
 }
 
-/// Compares the events on some objects between two versions with a plain scan of all events. In some cases the objects
-/// have few of the many events; in others one object has many events, or more events than one request returns.
+/// Compares the events on some objects between two versions with a plain scan of all events. In some cases the selected
+/// objects have few of the many events. In other cases one object has many events, or more events than one request
+/// returns.
 pub fn tells_what_changed<B: Backend>() {
     let backend = B::fresh();
     let log = backend.log();
@@ -597,7 +599,7 @@ pub fn has_a_secret<B: Backend>() {
     assert_eq!(secret, one.reopened().log().secret().unwrap());
 }
 
-/// The whole tail, read in several calls.
+/// The whole tail after `after`, read in several calls.
 fn tail(log: &dyn Log, after: Offset) -> Vec<Record> {
     let (mut found, mut after) = (Vec::new(), after);
     loop {
@@ -622,8 +624,8 @@ pub fn tells_its_tail<B: Backend>() {
     }
 }
 
-/// Two appenders write batches in an order drawn from a seed. An append by the slower appender reports that it is
-/// behind, and no event is lost or duplicated.
+/// Two appenders write batches in an order drawn from a seed. If the other appender has appended first, an append must
+/// report that its writer is behind, and no event may be lost or duplicated.
 pub fn lets_others_be_first<B: Backend>() {
     for seed in 1..=20u64 {
         let backend = B::fresh();

@@ -17,15 +17,15 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 const MAPS: &str = "configmaps";
 
-/// Two servers with one log.
+/// Two servers that append to one log.
 pub trait Backend: Sized + Sync {
     /// Whether a server can read the actor and the time of events that the other server wrote.
     const TELLS_WHO: bool = true;
 
-    /// An empty log.
+    /// Makes an empty log for two servers.
     fn fresh() -> Self;
     fn server(&self, nth: usize) -> &dyn Log;
-    /// Stops a server. Its log is not used until the server starts again.
+    /// Stops a server. The test does not use the server's log until the server starts again.
     fn stop(&mut self, nth: usize);
     /// Starts a stopped server, with or without the data on its own disk.
     fn start(&mut self, nth: usize, with_its_own: bool);
@@ -95,7 +95,7 @@ fn commit(log: &dyn Log, records: &[Record], decisions: &[Decision]) -> Vec<Rece
     }
 }
 
-/// Commits each record as a decision of its own.
+/// Commits each record as a decision of its own, in one proposal.
 fn each(log: &dyn Log, records: &[Record]) -> Vec<Receipt> {
     let decisions: Vec<Decision> = (0..records.len()).map(|nth| one(nth..nth + 1)).collect();
     commit(log, records, &decisions)
@@ -108,7 +108,7 @@ fn written(receipt: &Receipt) -> &[Offset] {
     }
 }
 
-/// Writes one record, which must succeed.
+/// Writes one record, which must succeed. Returns the offset that the log gave the record.
 fn write(log: &dyn Log, record: Record) -> u64 {
     written(&each(log, &[record])[0])[0].0
 }
@@ -117,24 +117,24 @@ fn is_overtaken(receipt: &Receipt) -> bool {
     matches!(receipt, Receipt::Overtaken)
 }
 
-/// The number that a writer would give to the next event.
+/// The offset that a writer which has read the whole log would give to the next event.
 fn next(log: &dyn Log) -> u64 {
     log.last().expect("the last").0 + 1
 }
 
-/// The record with the offset that the log gave it.
+/// The record with the offset that the log gave the event, also as the object's `resourceVersion`.
 fn at(record: &Record, offset: u64) -> Record {
     let version = |offset: u64| format!("\"resourceVersion\":\"{offset}\"");
     let object = String::from_utf8_lossy(&record.object).replace(&version(record.offset), &version(offset));
     Record { offset, object: object.into(), ..record.clone() }
 }
 
-/// The parts of a record that both servers can read.
+/// The record without the parts that only the server which wrote it can read.
 fn shared<B: Backend>(record: Record) -> Record {
     if B::TELLS_WHO { record } else { Record { actor: Actor::default(), time_ms: 0, ..record } }
 }
 
-/// The parts of all events that both servers can read.
+/// All events of the log, without the parts that only the server which wrote an event can read.
 fn history<B: Backend>(log: &dyn Log) -> Vec<Record> {
     everything(log).into_iter().map(shared::<B>).collect()
 }
@@ -175,7 +175,7 @@ pub fn all_servers_read_what_one_has_written<B: Backend>() {
     let log = backend.server(0);
     let records: Vec<Record> = (0..200).map(|nth| map(next(log) + nth, &format!("c{nth}"), "1", 0)).collect();
     let receipts = each(log, &records);
-    // The tail of the server that wrote the records has their events at once.
+    // The tail of the server that wrote the records must have their events as soon as the commit returns.
     let mut expected: Vec<Record> =
         records.iter().zip(&receipts).map(|(record, receipt)| at(record, written(receipt)[0].0)).collect();
     expected.sort_by_key(|record| record.offset);
@@ -226,7 +226,8 @@ pub fn counts_on_what_was_seen<B: Backend>() {
     let updated = commit(log, &[map(next(log), "c", "2", created)], &[decision]);
     let updated = written(&updated[0])[0].0;
     write(log, deletion(map(next(log), "c", "2", updated)));
-    // A deleted object can be created again, and cannot be deleted twice.
+    // A deleted object can be created again. A second deletion, which expects the version before the first deletion,
+    // must be overtaken.
     let again = write(backend.server(1), map(next(backend.server(1)), "c", "3", 0));
     assert!(is_overtaken(&each(log, &[deletion(map(next(log), "c", "2", updated))])[0]));
     assert_eq!(current(log)[&(MAPS.to_owned(), "a/c".to_owned())].offset, again);
@@ -340,7 +341,7 @@ pub fn the_last_has_all_that_was_answered<B: Backend>() {
     }
 }
 
-/// Both servers write, in an order drawn from a seed.
+/// Both servers write objects, in an order drawn from a seed.
 fn write_much<B: Backend>(backend: &B, turns: usize) {
     let names = ["b", "b-c", "bc", "b.c", "c", "d", "dd", "e"];
     let mut draw = 7u64;
@@ -381,7 +382,7 @@ fn tells(log: &dyn Log, events: &[Record], from: Offset, last: Offset) {
     let mut names: Vec<&str> = events.iter().map(|record| record.key.as_str()).collect();
     names.sort_unstable();
     names.dedup();
-    // Some of the versions belong to events, others are in gaps between events.
+    // Some of the versions belong to events, and other versions are in gaps between events.
     let versions = events.iter().map(Record::offset).filter(|at| *at >= from).step_by(5);
     for version in versions.flat_map(|at| [at, Offset(at.0 + 1)]).chain([last, Offset(last.0 + 99)]) {
         let mut there: BTreeMap<&str, u64> = BTreeMap::new();
@@ -459,7 +460,8 @@ pub fn a_lost_folder_loses_no_object<B: Backend>() {
     backend.start(0, false);
     let log = backend.server(0);
     let (found, expected) = (current(log), current(log_of_other(&backend)));
-    // The writer of each object is no longer known.
+    // The server that starts without its own data no longer knows who wrote each object, so actors and times are not
+    // compared.
     let bare = |found: BTreeMap<(String, String), Record>| {
         let record = |(place, record): ((String, String), Record)| (place, record.offset, record.object);
         found.into_iter().map(record).collect::<Vec<_>>()

@@ -28,7 +28,7 @@ fn request(method: Method, path: &str) -> Request<()> {
     Request::builder().method(method).uri(format!("https://a{path}")).body(()).unwrap()
 }
 
-/// The whole body, and its trailers.
+/// Reads a body to its end. Returns its bytes and its trailers.
 async fn read(mut body: RecvStream) -> Result<(Vec<u8>, Option<HeaderMap>), h2::Error> {
     let mut read = Vec::new();
     while let Some(piece) = body.data().await {
@@ -209,13 +209,13 @@ async fn a_body_that_nobody_reads_stops_at_its_window_and_no_other() {
         sent += 1;
     }
     assert!(sent > 0);
-    // Other streams can use the rest of the connection's window.
+    // Other streams must be able to use the rest of the connection's window.
     let counted = post(&client, "/count", 30, 100_000).await;
     assert_eq!(counted, 3_000_000u32.to_be_bytes());
     drop((answer, body));
     rest().await;
     assert_eq!(served.alive.load(Ordering::SeqCst), 0);
-    // Other streams can use the whole window when that stream no longer exists.
+    // Other streams must be able to use the connection's whole window when that stream no longer exists.
     let counted = post(&client, "/count", 30, 100_000).await;
     assert_eq!(counted, 3_000_000u32.to_be_bytes());
 }
@@ -235,7 +235,7 @@ async fn whoever_is_there_is_answered_before_the_end() {
     assert_eq!(watch.data().await.unwrap().unwrap(), 7u32.to_be_bytes()[..]);
     assert!(!served.connection.is_finished());
     drop(served.events);
-    // The body ends with an empty piece.
+    // The test has dropped the source of numbers, so the body must end. It may end with an empty piece.
     assert!(watch.data().await.is_none_or(|end| end.unwrap().is_empty()) && watch.is_end_stream());
     assert!(served.connection.await.unwrap().is_ok());
 }

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
-/// Counts the writes.
+/// A stream that counts the writes to it.
 struct Counted(DuplexStream, Arc<AtomicUsize>);
 
 impl AsyncRead for Counted {
@@ -65,7 +65,7 @@ struct Served {
     stop: watch::Sender<bool>,
 }
 
-/// Counts one request while it exists.
+/// Counts one request as alive while this value exists.
 struct Alive(Arc<AtomicUsize>);
 
 impl Alive {

@@ -42,7 +42,7 @@ impl Fixture {
     }
 }
 
-/// The next number of each response.
+/// Reads the next number from the body of each response.
 async fn numbers(bodies: &mut [Incoming]) -> Vec<u32> {
     let next = bodies.iter_mut().map(|body| {
         body.frame().map(|frame| {
@@ -83,7 +83,7 @@ async fn answers_that_are_ready_together_go_out_in_one_write() {
     }
 }
 
-/// The requests wait for the same event, like reads of a shared log.
+/// All requests wait for one event, as reads of a shared log do. Their responses must be sent in one write.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn answers_that_waited_together_go_out_in_one_write() {
     for is_quick in [|_: &Request<()>| true, |_: &Request<()>| false] {
