@@ -590,7 +590,7 @@ fn features(gates: &ApiGates) -> Features {
     }
 }
 
-/// Filters the text of `/metrics`.
+/// The filter that `/metrics` applies to its text, by the options about metrics.
 fn shown_metrics(args: &Args) -> Result<Option<ShownMetrics>> {
     let shown = args.metrics.shown().map_err(|faults| anyhow!(joined(&faults)))?;
     let counts = args.storage.etcd.counts_objects();
@@ -638,7 +638,7 @@ fn advertised(args: &Args, bound: IpAddr) -> IpAddr {
     }
 }
 
-/// The address from which this machine would send to other hosts. Sends nothing.
+/// The address from which this machine would send to other hosts. The function sends no packet.
 fn own_address() -> Option<IpAddr> {
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;

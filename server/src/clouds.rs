@@ -223,7 +223,7 @@ mod tests {
         assert!(named.check().is_err_and(|why| why.to_string().contains("adresses")));
         std::fs::write(&file, "addresses: [192.0.2.0/24]").expect("written");
         named.check().expect("a description");
-        // A provider may answer later, and a ConfigMap may be created later.
+        // `check` finds no fault here, because the ConfigMap may be created after the server's start.
         ChosenCloud::parse("simulated", "configmap:a/b").and_then(|named| named.check()).expect("nothing to read yet");
     }
 

@@ -178,7 +178,7 @@ impl Upkeep {
     }
 }
 
-/// Runs blocking work once per interval, first after one interval.
+/// Runs blocking work once per interval, for the first time after one interval.
 async fn each(interval: Duration, work: impl Fn() + Send + Sync + 'static) {
     let work = Arc::new(work);
     loop {

@@ -151,7 +151,7 @@ const COMMON: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Groups of options by the prefixes of their names. The first match wins.
+/// Groups of options by the prefixes of their names. An option is in the first group with a matching prefix.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Log and history", &["history-", "disk-reserve", "etcd-", "forks-max"]),
     ("Audit", &["audit-"]),

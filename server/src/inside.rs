@@ -31,7 +31,8 @@ pub struct InsideFeed {
     extra_kinds: ExtraKinds,
     /// Whether `shown` was computed after the last change of `extra_kinds`.
     is_shown: bool,
-    /// One tap of each engine; the main engine's tap comes first. There are no taps before the first call.
+    /// One tap for each engine, which receives the engine's commits; the main engine's tap comes first. The list is
+    /// empty until the news is first read.
     taps: Vec<Tap>,
     shown: BTreeMap<Resource, Shown>,
     by_kind: HashMap<KindId, Resource>,
@@ -282,7 +283,7 @@ impl Act for InsideAct {
     }
 }
 
-/// SubjectAccessReviews.
+/// The resource of SubjectAccessReviews.
 static REVIEWS: LazyLock<Resource> =
     LazyLock::new(|| Resource::new("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", false));
 

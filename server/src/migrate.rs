@@ -72,7 +72,7 @@ pub struct Args {
     encryption: EncryptionArgs,
 }
 
-/// A store of objects.
+/// A store of objects, which is the source or the target of a migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Store {
     Folder(PathBuf),

@@ -183,7 +183,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Looks at the first certificate of a file.
+/// Parses the first certificate in a file, and passes the certificate to `look`.
 fn with_certificate<T>(file: &Path, look: impl FnOnce(&X509Certificate<'_>) -> T) -> Result<T> {
     let text = std::fs::read(file).with_context(|| format!("read {}", file.display()))?;
     let pem = Pem::iter_from_buffer(&text).next().and_then(Result::ok);

@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-/// The scheduler of a server.
+/// The scheduler that runs in the API server's process.
 pub struct InProcess {
     configuration: Arc<Configuration>,
     transport: Weak<Transport>,

@@ -12,7 +12,7 @@ use holdfast_core::kinds::offered::{NEWEST, OLDEST};
 use std::marker::PhantomData;
 use std::net::IpAddr;
 
-/// The settled options of one command, as clap arguments.
+/// The settled options of one command, which clap parses, and the options among them that were given.
 #[derive(Debug, Clone)]
 pub struct Settled<T> {
     given: Vec<&'static Row>,

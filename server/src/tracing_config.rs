@@ -13,7 +13,7 @@ const KIND: &str = "TracingConfiguration";
 const VERSIONS: [&str; 3] =
     ["apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1", "apiserver.config.k8s.io/v1alpha1"];
 
-/// The content of the file.
+/// The content of the file of `--tracing-config-file`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TracingConfig {
     /// `HOST:PORT` of a collector that serves OTLP over gRPC without TLS.

@@ -25,7 +25,7 @@ pub struct Auditor {
     counts: AuditCounts,
 }
 
-/// Counts of events and requests.
+/// Counts of audit events and of requests, which the metrics show.
 #[derive(Debug, Default)]
 pub struct AuditCounts {
     events: AtomicU64,
@@ -60,7 +60,7 @@ pub struct Deadline {
     pub ended: fn() -> RequestEnd,
 }
 
-/// The end of a request.
+/// How a request ended: its status code, and the documents in the response.
 #[derive(Debug, Clone, Default)]
 pub struct RequestEnd {
     pub code: u16,
@@ -261,7 +261,7 @@ impl Trail {
         self.event.annotations.entry(key.to_owned()).or_insert_with(|| value.to_owned());
     }
 
-    /// Adds all annotations that this level allows.
+    /// Adds all annotations that the request's audit level allows.
     pub fn annotate_all(&mut self, annotations: &Annotations) {
         for (key, annotation) in annotations.iter() {
             if !annotation.shows_object || self.wants_request() {
@@ -270,7 +270,7 @@ impl Trail {
         }
     }
 
-    /// Adds time that the request spent in this step.
+    /// Adds time that the request spent in the step `on`.
     pub fn spent(&mut self, on: Spent, time: Duration) {
         self.latencies.add(on, time);
     }

@@ -39,7 +39,7 @@ pub struct Configuration {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Anonymous {
     pub enabled: bool,
-    /// The paths on which such requests are accepted; empty for all paths.
+    /// The paths on which requests without credentials are accepted; empty for all paths.
     pub paths: Vec<String>,
 }
 
@@ -383,7 +383,7 @@ fn rules(one: &Reader<'_>) -> (Rules, bool) {
     (rules, checks_email)
 }
 
-/// The issuers of a server.
+/// The issuers whose tokens a server accepts, which change with the configuration file.
 pub struct Issuers {
     all: ArcSwap<Vec<Arc<Issuer>>>,
     metrics: Metrics,

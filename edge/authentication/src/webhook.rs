@@ -20,7 +20,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// for at most the time limit of an answer.
 const ASKED_MAX: usize = 256;
 
-/// The time for which an answer of an API server is cached.
+/// The time for which a review's result from another API server is cached.
 const DELEGATED: Duration = Duration::from_secs(10);
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 

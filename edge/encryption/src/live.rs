@@ -13,7 +13,7 @@ use std::time::Duration;
 /// How often the file is read again.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The current keyring.
+/// The keyring that is in effect, which changes when the configuration file is read again.
 pub struct Live {
     keyring: ArcSwap<Keyring>,
     metrics: Arc<Metrics>,

@@ -10,7 +10,7 @@ use prometheus_client::registry::{Registry, Unit};
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The direction of a transformation.
+/// Whether a value is encrypted for storage, or decrypted from storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     ToStorage,

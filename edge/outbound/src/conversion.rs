@@ -100,7 +100,8 @@ impl Webhooks {
         answer.map(|body| body.to_vec()).map_err(|error| error.to_string())
     }
 
-    /// Converts the objects, in the same order. `webhook` is the definition's `spec.conversion.webhook`.
+    /// Converts the objects, and returns them in the same order. `webhook` is the definition's
+    /// `spec.conversion.webhook`.
     pub async fn convert(
         &self,
         kind: &Kind,

@@ -21,7 +21,7 @@ use tokio::io::DuplexStream;
 
 /// How long a kubelet may take to begin its answer.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
-/// The protocol of every connection.
+/// The only protocol of connections to kubelets, by its name in ALPN.
 const HTTP1: &[u8] = b"http/1.1";
 /// The default port of a kubelet whose Node has none.
 const PORT: u16 = 10250;
@@ -57,7 +57,7 @@ impl Default for Settings {
     }
 }
 
-/// Connects to kubelets.
+/// Connects this server to the kubelets of nodes.
 pub struct Kubelets {
     settings: Settings,
     dialer: Dialer,
@@ -113,7 +113,7 @@ pub enum Unreached {
     Unanswered(String),
 }
 
-/// A reachable kubelet.
+/// A kubelet with the address at which this server connects to it.
 pub struct Kubelet<'a> {
     kubelets: &'a Kubelets,
     place: Locality,
@@ -142,7 +142,7 @@ impl Kubelets {
         &self.simulated
     }
 
-    /// The kubelet of a node, or another server on the node at the kubelet's port.
+    /// The kubelet of a node, at the port that `machine` names, or else at the configured port.
     pub fn find(&self, machine: &Machine) -> Result<Kubelet<'_>, Unreached> {
         let port = machine.port.unwrap_or(self.settings.port);
         if machine.is_simulated && self.simulated.0.get().is_some_and(|server| server.port == port) {

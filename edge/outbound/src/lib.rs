@@ -207,7 +207,7 @@ struct Profile {
 }
 
 impl Outbound {
-    /// `slices` is updated by the watcher of EndpointSlices.
+    /// `slices` are the EndpointSlices of Services, which a watcher keeps up to date.
     pub fn new(
         engine: Arc<Engine>,
         slices: Arc<RwLock<Slices>>,

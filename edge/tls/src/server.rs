@@ -151,11 +151,12 @@ pub struct LiveTls {
     failures: AtomicU64,
 }
 
-/// Distinguishes one content of a file from another.
+/// The modification time of a file in seconds and nanoseconds, its size and its inode. If one of them changes, the
+/// content may have changed.
 pub type Stamp = (i64, i64, u64, u64);
 
 impl From<Tls> for LiveTls {
-    /// A TLS side that never changes.
+    /// Makes a TLS side that never changes.
     fn from(tls: Tls) -> LiveTls {
         LiveTls::made_of(tls, None)
     }

@@ -19,8 +19,9 @@ const GROUP_WRITES: u32 = 0o020;
 /// Makes a folder for secrets, or checks that the existing one can be trusted with them.
 ///
 /// A new or empty folder becomes private to its owner. A folder with content keeps its permissions, because it may
-/// contain files of other programs; use [`close`] for this program's own part. A folder is refused if another user owns
-/// it or may write to it, or if the path goes through another user's link.
+/// contain files of other programs. To remove other users' permissions from a folder inside it that only this program
+/// uses, call [`close`]. A folder is refused if another user owns it or may write to it, or if the path goes through
+/// another user's link.
 pub fn make_private(folder: &Path) -> Result<()> {
     let mut end = find(folder)?;
     if end.found.is_none() {
@@ -74,15 +75,15 @@ pub fn check_entries(folder: &Path) -> Result<()> {
 }
 
 /// Removes other users' permissions from a folder. Not every file system has permissions: [`warning`] reports a folder
-/// where some remain.
+/// where other users keep permissions.
 pub fn close(folder: &Path) {
     if mode(folder).is_ok_and(|mode| mode & OTHERS != 0) {
         let _ = std::fs::set_permissions(folder, Permissions::from_mode(OWNER));
     }
 }
 
-/// A warning about the access that other users have to a folder that is used nevertheless. `inner` is a folder in it
-/// with secrets.
+/// A warning about the access that other users have to `folder`, which the server uses nevertheless. `inner` is the
+/// name of a folder with secrets inside `folder`.
 pub fn warning(folder: &Path, inner: &str) -> Option<String> {
     let shown = folder.display();
     let rights = mode(folder).ok()?;

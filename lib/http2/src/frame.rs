@@ -9,7 +9,7 @@ pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub const HEAD_BYTES: usize = 9;
 /// The largest payload that we accept. It is also the largest payload that every peer accepts.
 pub const PAYLOAD_BYTES_MAX: usize = 16_384;
-/// Stream numbers have 31 bits.
+/// The highest stream number and the largest window: both are numbers of 31 bits.
 pub const NUMBER_MAX: u32 = u32::MAX >> 1;
 
 /// Frame types.
@@ -35,7 +35,7 @@ pub mod flag {
     pub const PRIORITY: u8 = 0x20;
 }
 
-/// The head of a frame.
+/// The head of a frame: the nine bytes before the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     /// The length of the payload.

@@ -25,7 +25,7 @@ pub struct Head {
     flaw: Option<&'static str>,
 }
 
-/// The result of a block's fields.
+/// The result of decoding all fields of one header block.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "it is taken apart where it is made")]
 pub enum BlockOutcome {

@@ -3,7 +3,7 @@
 use crate::fault::Fault;
 use crate::reason::Reason;
 
-/// Limits that the driver sets.
+/// Limits that the driver of a connection sets.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// The maximum number of requests in progress.
@@ -12,7 +12,8 @@ pub struct Limits {
     pub head_bytes_max: usize,
     /// The bytes of one request's body that a client may send before any of them is read.
     pub stream_window: u32,
-    /// The same limit for all requests of a connection together.
+    /// The bytes of the bodies of all requests of a connection together that a client may send before any of them is
+    /// read.
     pub connection_window: u32,
 }
 
@@ -31,7 +32,7 @@ const MISTAKES_MAX: u32 = 1_024;
 /// maximum number of unanswered requests that it may cancel in addition.
 const RESETS_MAX: u32 = 64;
 
-/// Counts of useless frames from the client.
+/// Counts of the frames from the client that do not advance a request, in the current period.
 #[derive(Debug, Default)]
 pub struct UselessFrames {
     idle: u32,

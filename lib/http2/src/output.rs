@@ -4,7 +4,7 @@ use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-/// A payload up to this size is copied, which costs less than a slice of its own.
+/// A payload up to this size is copied, because copying costs less than sending the payload as a separate slice.
 const COPIED_BYTES_MAX: usize = 4 << 10;
 /// How many sent bytes may stay in front of the buffer before the rest is moved to its beginning.
 const GONE_BYTES_MAX: usize = 16 << 10;

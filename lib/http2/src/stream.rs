@@ -35,7 +35,7 @@ pub struct Stream {
     pub outgoing: Outgoing,
     /// Whether the head of the response was sent.
     pub is_answered: bool,
-    /// Data of the response that is not in a frame yet.
+    /// The parts of the response's body that are not in a frame yet.
     pub queue: VecDeque<Bytes>,
     /// The bytes in the queue.
     pub queued_bytes: usize,
@@ -94,7 +94,7 @@ impl Stream {
 pub struct Streams {
     slots: Vec<Option<Stream>>,
     free: Vec<u32>,
-    /// The streams in the order of their numbers.
+    /// The ids of the existing streams, in the order of their numbers.
     ids: Vec<StreamId>,
 }
 

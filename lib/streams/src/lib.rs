@@ -59,7 +59,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Socket for S {}
 
-/// Data that one side reads, over either protocol.
+/// Data that one side reads, over SPDY or a WebSocket.
 pub type Input = Box<dyn AsyncRead + Send + Unpin>;
-/// Data that one side writes. The stream ends when this value is dropped.
+/// Data that one side writes, over SPDY or a WebSocket. The stream ends when this value is dropped.
 pub type Output = Box<dyn AsyncWrite + Send + Unpin>;

@@ -23,7 +23,7 @@ const STDERR: u8 = 2;
 const ERROR: u8 = 3;
 const RESIZE: u8 = 4;
 
-/// The streams of a command.
+/// The streams that a client requests for a command.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CommandStreams {
     pub stdin: bool,
@@ -32,7 +32,7 @@ pub struct CommandStreams {
     pub tty: bool,
 }
 
-/// The version of the protocol.
+/// The version of the protocol for remote commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProtocolVersion {
     V1,
@@ -115,7 +115,7 @@ pub struct Session {
     held: KeptOpen,
 }
 
-/// Keeps the connection open.
+/// Keeps the connection open while this value exists.
 enum KeptOpen {
     Spdy(Spdy),
     WebSocket(Open),
@@ -215,7 +215,7 @@ struct Streams {
 }
 
 impl Streams {
-    /// Waits until the client has opened all agreed streams. Other streams are refused.
+    /// Waits until the client has opened all agreed streams. Streams that were not agreed are refused.
     async fn of_client(
         mut incoming: Incoming,
         wanted: CommandStreams,
@@ -287,7 +287,7 @@ impl Resizes {
     }
 }
 
-/// A command that another server runs, over SPDY.
+/// A command that another server runs and to which this process is connected over SPDY.
 pub struct Remote {
     pub stdin: Option<Output>,
     pub stdout: Option<Input>,

@@ -24,10 +24,10 @@ use tokio_util::sync::CancellationToken;
 
 /// The longest message from the other side. Clients send files in far smaller messages.
 pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
-/// In version 5 a message with this channel byte ends a channel.
+/// In version 5 of the protocol for remote commands, a message with this channel byte ends a channel.
 const CLOSE_CHANNEL: u8 = 255;
 
-/// A normal close. Clients treat any other end as an error.
+/// A close message with the code for a normal end. Clients treat a connection that ends in any other way as failed.
 fn normal_end() -> Message {
     Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() }))
 }
@@ -210,7 +210,7 @@ impl<S: Socket> Started<S> {
     }
 }
 
-/// Keeps the connection open while it exists.
+/// Keeps the connection open while this value exists.
 pub struct Open {
     _outbox: Outbox<Message>,
     closed: CancellationToken,
@@ -230,7 +230,7 @@ type Moved = tokio::sync::watch::Sender<()>;
 
 /// How a connection has ended.
 enum ConnectionEnd {
-    /// Everything is written.
+    /// This side has written everything that it had to send.
     Ours,
     /// The other side has sent a close message.
     Theirs,
@@ -353,7 +353,7 @@ impl<S: Socket> Tunnel<S> {
         Tunnel::new(socket, Role::Server).await
     }
 
-    /// The client's side.
+    /// The client's side of an upgraded connection.
     pub async fn client(socket: S) -> Tunnel<S> {
         Tunnel::new(socket, Role::Client).await
     }

@@ -152,7 +152,7 @@ impl<'de> IntoDeserializer<'de, Error> for &'de Value {
     }
 }
 
-/// The name of a field. A type whose names are numbers or booleans parses them from the text.
+/// The name of a field. A map type whose keys are numbers or booleans parses its keys from the text.
 struct FieldName<'de>(Cow<'de, str>);
 
 impl<'de> IntoDeserializer<'de, Error> for FieldName<'de> {

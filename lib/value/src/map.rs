@@ -16,7 +16,7 @@ pub struct Map {
     fields: Option<Arc<Fields>>,
 }
 
-/// Up to this many fields are kept in a sorted list. An insertion shifts the fields behind it.
+/// Up to this number of fields are stored in a sorted list. An insertion shifts the fields after its position.
 const FEW: usize = 64;
 
 /// A list of at most this many fields is searched from its beginning.
@@ -440,7 +440,7 @@ pub enum IntoIter {
     Many(btree_map::IntoIter<CompactString, Value>),
 }
 
-/// The three iterators differ only in the part of a pair that they return.
+/// Implements one of the three iterators, which differ only in the part of a pair that they return.
 macro_rules! iterator {
     ($iterator:ty, $item:ty, $few:expr) => {
         impl<'a> Iterator for $iterator {

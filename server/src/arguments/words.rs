@@ -19,7 +19,7 @@ const NEGATIVE: [(&str, &str); 6] = [
     ),
 ];
 
-/// The text of an error.
+/// The text of a parser's error, in the wording of Kubernetes' components.
 pub fn of(error: &clap::Error, called: &Command) -> String {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),

@@ -153,7 +153,7 @@ pub async fn look_up(args: &Args, tls: &Arc<LiveTls>, authenticator: &Authentica
 struct IssuerSettings {
     issuers: Vec<Settings>,
     anonymous: Option<AnonymousUsers>,
-    /// The file with its text.
+    /// The file of `--authentication-config`, with its text.
     file: Option<(PathBuf, String)>,
 }
 

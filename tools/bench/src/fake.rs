@@ -34,7 +34,7 @@ struct Store {
 }
 
 struct Watch {
-    /// Watches only the object of this name.
+    /// The name of the only object that is watched; `None` for all objects.
     name: Option<String>,
     protobuf: bool,
     stream: SendStream<Bytes>,

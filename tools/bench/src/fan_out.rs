@@ -100,7 +100,7 @@ pub async fn measure(bench: &Bench<'_>, name: &'static str, audience: Audience) 
     Ok(ReportRow::new(name, &seen, net))
 }
 
-/// The usage without the cost of the writes alone.
+/// The usage without the cost of the writes, which was measured without watchers.
 pub fn net_of_writes(
     usage: ProcessUsage,
     written: &Tally,
@@ -245,9 +245,9 @@ impl Operation for WriteAlone {
 /// How events are separated in a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
-    /// JSON, one event a line.
+    /// JSON, with one event on each line.
     Lines,
-    /// Protobuf, each event after its length in four bytes.
+    /// Protobuf, where each event follows its length in four bytes.
     Lengths,
 }
 

@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 
 use crate::client::OperationFailure;
 
-/// A kind of request, repeated by one worker.
+/// A kind of request, which each worker repeats.
 pub trait Operation: Send + 'static {
     /// Runs the operation once; returns the number of bytes in the response body. Tickets are unique in the run and
     /// have no gaps.

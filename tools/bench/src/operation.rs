@@ -222,7 +222,7 @@ impl Targets {
         self.names.path(next)
     }
 
-    /// SplitMix64.
+    /// The next number of the random number generator SplitMix64.
     fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;

@@ -27,15 +27,15 @@ use tokio::process::{Child, Command};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{self, SignalKind};
 
-/// A failure before CMD ran.
+/// The exit code for a failure before CMD ran.
 const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 /// The maximum number of attempts to remove the folder, because the ending server may still write files.
 const REMOVALS_MAX: usize = 100;
-/// A folder in memory on Linux.
+/// A folder on Linux whose files are in memory.
 const MEMORY_FOLDER: &str = "/dev/shm";
-/// The magic number of the file system in memory.
+/// The magic number of a file system whose files are in memory.
 const TMPFS: i64 = 0x0102_1994;
 /// The minimum number of free bytes in the folder in memory.
 const MEMORY_BYTES_MIN: u64 = 1 << 30;

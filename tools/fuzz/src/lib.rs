@@ -154,7 +154,8 @@ pub fn check_made(bytes: &[u8]) {
 fn check_document(named: &str, document: Value) {
     let (_, kind, version) = kind(registry(), named);
     let message = schema().id(&kind.versions[version].message).expect("every version has a message");
-    // These functions also receive unchecked documents, and treat invalid fields as absent.
+    // The server also calls the functions below, up to the draft, with documents that have not been checked; they must
+    // treat invalid fields as absent.
     Index::new(kind, &document);
     cells(&kind.shown.columns, &document, 1_795_000_000);
     if let Value::Object(map) = &document {
@@ -364,7 +365,7 @@ pub fn decide(bytes: &[u8]) {
         let _ = world.submit(&request);
         last = Some(request);
     }
-    // Submit the last request again, because it has changed the state.
+    // The last request is submitted again, because its first decision has changed the state.
     if let Some(request) = last {
         let _ = world.submit(&request);
     }

@@ -7,7 +7,8 @@ use std::path::Path;
 /// A function that panics if an invariant is violated for these bytes.
 pub type FuzzTarget = fn(&[u8]);
 
-/// The number of inputs of each sort for each target. Running all of them takes a few seconds.
+/// The number of inputs of each sort (mutations and random bytes) for each target. Running all of them takes a few
+/// seconds.
 const CASES: u32 = 300;
 
 /// The number in an environment variable. `HOLDFAST_FUZZ_CASES` sets the number of inputs for longer runs;
@@ -127,7 +128,7 @@ pub fn holds_on_noise(targets: &[(&str, FuzzTarget)]) {
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
-/// The smallest input for which a target fails.
+/// The smallest input that was found for which the target fails; `None` if the target fails for none.
 fn failure(name: &str, target: FuzzTarget, inputs: impl Strategy<Value = Vec<u8>>) -> Option<String> {
     let cases = asked("HOLDFAST_FUZZ_CASES").unwrap_or(CASES);
     let config = Config { cases, failure_persistence: None, ..Config::default() };

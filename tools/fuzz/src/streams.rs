@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 /// A target and the name of its folder of seeds.
 type Named = (&'static str, fn(&[u8]));
 
-/// All targets.
+/// All targets for streams.
 pub const TARGETS: [Named; 4] = [
     ("spdy", spdy),
     ("spdy_frames", spdy_frames),

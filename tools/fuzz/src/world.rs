@@ -68,7 +68,7 @@ fn first_objects() -> Vec<(&'static str, Value)> {
         ("v1 namespaces -", json!({"metadata": {"name": "other"}})),
         ("v1 configmaps default", data),
         ("v1 pods default", json!({"metadata": {"name": "web", "finalizers": ["example.com/a"]}, "spec": pod})),
-        // This pod runs on a node, so it has a grace period.
+        // The pod is bound to a node, so a deletion gives the pod a grace period.
         (
             "v1 pods default",
             json!({"metadata": {"name": "a"}, "spec": {"nodeName": "n", "containers": [{"name": "a", "image": "a"}]}}),

@@ -9,7 +9,7 @@ use holdfast_value::Value;
 /// number is limited because anyone can make tokens.
 const TRIES_MAX: usize = 100;
 
-/// A public key.
+/// A public key of an issuer.
 pub struct PublicKey {
     id: Option<String>,
     /// The only algorithm for which the key may be used, if the key names one.

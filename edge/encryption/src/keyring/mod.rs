@@ -487,7 +487,7 @@ mod tests {
         assert!(!both.is_outdated(&second) && old.is_outdated(&second));
         assert_eq!(new.open(second).expect("opened"), plain);
         assert_eq!(why(new.open(first.clone())), Locked::NoProvider { prefix: "k8s:enc:aescbc:v1:one:".into() });
-        // This configuration has another secret under the same name.
+        // This configuration has another secret under the same key name, so the value cannot be decrypted.
         assert!(matches!(why(of(&[("one", B)]).open(first.clone())), Locked::Changed { .. }));
         // If two keys have the same name, both keys are tried.
         assert_eq!(of(&[("one", B), ("one", A)]).open(first).expect("opened"), plain);

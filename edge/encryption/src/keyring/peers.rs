@@ -24,16 +24,16 @@ const SHOWN_MAX: usize = 400;
 const ADVICE: &str = "each server must read what the others write, so add a key to all servers behind the others first, \
                       and put it first when all have it";
 
-/// The keys of a server.
+/// The keys of one server, as the server publishes them.
 struct ServerKeys {
     entries: Vec<Covering>,
     all: Vec<KeyName>,
 }
 
-/// An entry of the configuration.
+/// An entry of a server's encryption configuration: its resources, and how their values are written and read.
 struct Covering {
     resources: Vec<Pattern>,
-    /// The key for writing; `None` if values are written in plain.
+    /// The key that encrypts new values; `None` if values are written in plain.
     writer: Option<KeyName>,
     reads_plain: bool,
 }
@@ -41,7 +41,7 @@ struct Covering {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct KeyName {
     prefix: String,
-    /// The MAC of the salt; empty for plug-ins.
+    /// The MAC of the salt under this key; empty for the keys of KMS plug-ins.
     mac: String,
 }
 

@@ -34,13 +34,15 @@ const CHECK_GOOD: Duration = Duration::from_secs(20);
 const CHECK_BAD: Duration = Duration::from_secs(3);
 /// The minimum time between two calls of the plug-in by all writers that have no usable seed.
 const RETRY: Duration = Duration::from_millis(500);
-/// The maximum number of bytes that a plug-in may add to each value.
+/// The maximum number of bytes of a plug-in's key id, which is stored with each value.
 const KEY_ID_BYTES_MAX: usize = 1 << 10;
+/// The maximum number of bytes of an encrypted key or seed, which is stored with each value.
 const SOURCE_BYTES_MAX: usize = 1 << 10;
+/// The maximum number of bytes of a plug-in's annotations, which are stored with each value.
 const ANNOTATIONS_BYTES_MAX: usize = 32 << 10;
 /// The maximum number of cached seeds of version 2.
 const SEEDS_MAX: usize = 1000;
-/// The random bytes from which a value's key is derived.
+/// The number of random bytes from which, together with the seed, a value's key is derived.
 const INFO: usize = 32;
 /// The values of the field `encrypted_dek_source_type`. `KEY` stands for a key, as kube-apiserver used before release
 /// 1.29; `SEED` stands for a seed of keys.

@@ -15,7 +15,7 @@ pub struct Count {
     pub known: usize,
     users: HashMap<Arc<str>, Connections>,
     /// The users by their number of connections. Privileged users are missing, because their connections are never
-    /// closed for others.
+    /// closed to make room for other connections.
     users_by_size: BTreeSet<(usize, Arc<str>)>,
     addresses: HashMap<IpAddr, AddressCount>,
     /// The addresses by their number of anonymous connections.
@@ -108,7 +108,8 @@ impl Count {
         stranger.give_way
     }
 
-    /// Returns `give_way` if another connection has already replaced this connection.
+    /// Stores the function that ends a connection. Returns the function if another connection has already replaced the
+    /// connection.
     pub fn gives_way_by(
         &mut self,
         address: IpAddr,
@@ -153,7 +154,8 @@ impl Count {
         }
     }
 
-    /// Returns `None` if another connection has already replaced this connection.
+    /// Removes a connection of a user, and returns the function that ends the connection. Returns `None` if another
+    /// connection has already replaced this connection.
     fn remove_known(&mut self, user: &Arc<str>, number: u64) -> Option<Option<GiveWay>> {
         self.users.get(user)?.all.get(&number)?;
         let give_way = self.change_user(user, |connections| connections.all.remove(&number))?;

@@ -78,7 +78,7 @@ impl Presented {
         Presented { verifier, chain, judged }
     }
 
-    /// The peer at this time.
+    /// The peer that the certificates identify at the time `now`.
     pub fn peer(&self, now: UnixTime) -> Peer {
         self.peer_until(now).0
     }
@@ -474,7 +474,7 @@ mod tests {
         ] {
             assert_eq!((peer(&chain, seconds).as_str(), verifier.lock().len()), (expected, known), "{seconds}");
         }
-        // One client has several different certificates.
+        // A client with five different certificates has five entries in the cache, because the cache is keyed by chain.
         for _ in 0..5 {
             assert_eq!(peer(&[authority.client("jane", 30)], 1), "jane");
         }

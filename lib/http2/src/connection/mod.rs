@@ -19,7 +19,8 @@ use crate::stream::{Stream, StreamId, Streams};
 use http::{Request, StatusCode};
 use std::collections::VecDeque;
 
-/// The payloads of our pings, which distinguish the acknowledgements.
+/// The payloads of the pings that this side sends. Two payloads are used, so that the client's acknowledgements can be
+/// distinguished.
 const KEEP_ALIVE: [u8; 8] = *b"alive?\0\0";
 const FAREWELL: [u8; 8] = *b"farewell";
 /// The number of streams reset by us that are remembered. Frames that the client sent before it received the reset are
@@ -38,11 +39,11 @@ pub enum Event<'a> {
     Reset { stream: StreamId, reason: Reason },
 }
 
-/// One connection.
+/// The state of one HTTP/2 connection, on the server's side.
 #[derive(Debug)]
 pub struct Connection {
     limits: Limits,
-    /// The bytes of the preface that have arrived.
+    /// The number of bytes of the client's preface that have arrived.
     preface: usize,
     /// Whether the client's first settings have arrived.
     is_open: bool,
@@ -62,7 +63,7 @@ pub struct Connection {
     reset: VecDeque<u32>,
     incoming: Incoming,
     outgoing: Outgoing,
-    /// The streams with data to send, in turn.
+    /// The streams that have data to send, in the order in which each gets its turn to send one frame.
     line: VecDeque<StreamId>,
     /// Streams that have sent all their data, not yet returned by [`Connection::drained`].
     drained: Vec<StreamId>,
@@ -81,11 +82,11 @@ enum Leaving {
     /// A GOAWAY frame has asked the client to open no more streams. Streams that it opened before it received the frame
     /// may still arrive.
     Announced,
-    /// Streams above this number are ignored.
+    /// The final GOAWAY frame was sent. Streams with numbers above this number are ignored.
     Since(u32),
 }
 
-/// An incomplete head.
+/// A header block whose last CONTINUATION frame has not arrived yet.
 #[derive(Debug)]
 struct Block {
     stream: u32,
@@ -518,7 +519,7 @@ impl Connection {
         }
     }
 
-    /// An error for a frame on a stream that the client has not opened.
+    /// Returns an error if a frame is on a stream that the client has never opened.
     fn check_opened(&self, number: u32) -> Result<(), Fault> {
         match number % 2 == 1 && (number <= self.last || self.is_ignored(number)) {
             true => Ok(()),
@@ -614,7 +615,7 @@ impl Connection {
     }
 }
 
-/// The head of a frame, unless the frame is too large.
+/// Returns the head of a frame, or an error if the frame is larger than the maximum payload.
 fn allowed(head: frame::Head) -> Result<frame::Head, Fault> {
     match head.length > PAYLOAD_BYTES_MAX {
         true => Err(Fault::connection(Reason::FRAME_SIZE_ERROR, "a frame that is too large")),

@@ -22,7 +22,7 @@ const NOT_KEPT: Representation = (0x00, 4);
 /// The number of slots for the hashes of recent fields.
 const SEEN: usize = 64;
 
-/// The encoding side of a connection.
+/// Encodes the header blocks that one connection sends.
 #[derive(Debug)]
 pub struct Encoder {
     /// The fields in the peer's table, the newest first.

@@ -29,7 +29,7 @@ pub struct Field {
     pub value: Value,
     /// The bytes of the name as it was sent.
     pub name_bytes: u32,
-    /// The bytes of name and value, and [`FIELD_BYTES`].
+    /// The number of bytes of the name and of the value, plus [`FIELD_BYTES`].
     pub bytes: u32,
 }
 
@@ -54,7 +54,7 @@ pub enum Pseudo {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
-    /// The value of a pseudo-header.
+    /// The value of a pseudo-header, as bytes.
     Plain(Bytes),
     Header(HeaderValue),
     /// The value is no valid header value.

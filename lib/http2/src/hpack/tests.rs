@@ -177,7 +177,8 @@ fn fields_that_no_request_may_have_are_kept_as_such() {
     let lines = decode(&mut decoder, &block).unwrap();
     assert_eq!(lines, ["?: ?", "a: ?", "?: ?", "?: ?", "a: ?", "a: ?"]);
     assert_eq!(decoder.table_bytes(), 34 + 34 + 33 + 35 + 35 + 35);
-    // The name of one of the malformed fields, with another value.
+    // The name of a malformed field in the table, with a valid value. Only the value was malformed, so the new field is
+    // valid.
     assert_eq!(decode(&mut decoder, &unhex("7e 01 62  7e 01 62")).unwrap(), ["a: b", "a: b"]);
 }
 

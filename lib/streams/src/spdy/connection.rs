@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// How much is read and written at once.
+/// The number of bytes that are read or written at once.
 const BUFFER_BYTES: usize = 16 << 10;
 /// The maximum number of streams that the other side has opened and that are not accepted yet. Reading pauses while
 /// there are more.
@@ -41,12 +41,12 @@ pub struct ConnectionLimits {
     pub outgoing_bytes: u32,
     /// The maximum number of open streams.
     pub streams: usize,
-    /// How long the other side may take to reply to a stream, or to open the agreed streams.
+    /// How long the other side may take to reply to a stream that this side opens, or to open the agreed streams.
     pub reply: Duration,
     /// How often a client's pings are answered while there is no room for its data. Without these answers the client
     /// would close the connection.
     pub pong: Duration,
-    /// How long nothing may be transferred in either direction.
+    /// The maximum time in which no byte is transferred in either direction. After that time the connection is closed.
     pub idle: Duration,
     /// The maximum time for the last input: data that a client sent before it stopped reading, or data for a server
     /// that is queued when no stream is left on this side. The duration of output is not limited.
@@ -70,7 +70,7 @@ impl Default for ConnectionLimits {
     }
 }
 
-/// A handle of a connection, to open streams.
+/// A handle of a connection, with which this side opens streams.
 #[derive(Clone)]
 pub struct Spdy {
     outbox: Outbox<Frame>,
@@ -171,12 +171,12 @@ impl Drop for OpenedStream {
 }
 
 impl Spdy {
-    /// The side that has requested the connection.
+    /// Starts a connection on the side that has requested the connection.
     pub fn client<S: AsyncRead + AsyncWrite + Send + 'static>(socket: S, limits: ConnectionLimits) -> (Spdy, Incoming) {
         Spdy::new(socket, limits, false)
     }
 
-    /// The side that has accepted the connection.
+    /// Starts a connection on the side that has accepted the connection.
     pub fn server<S: AsyncRead + AsyncWrite + Send + 'static>(socket: S, limits: ConnectionLimits) -> (Spdy, Incoming) {
         Spdy::new(socket, limits, true)
     }
@@ -477,11 +477,12 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Reading<S> {
             Frame::Headers { id, fin, .. } => self.ended(id, fin),
             Frame::Reset { id, .. } => _ = self.shared.table().remove(id),
             Frame::Ping(id) => {
-                // Pings of the other side are answered; a ping with a number of ours is an answer.
+                // Pings of the other side are answered; a ping with one of this side's numbers is an answer to an
+                // earlier ping.
                 if (id % 2 == 1) == self.shared.peer_is_client
                     && let Some(outbox) = self.outbox.open()
                 {
-                    // Sending fails when the other side no longer reads. Its input is still read.
+                    // Sending fails when the other side no longer reads. Its remaining data is still read.
                     _ = outbox.send(Frame::Ping(id), FRAME_COST).await;
                 }
             }

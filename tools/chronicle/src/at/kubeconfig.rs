@@ -236,7 +236,7 @@ users:
         std::fs::write(&first, format!("{FIRST}{users}")).expect("written");
         let context = Context::find(&server).expect("a context");
         assert_eq!((context.name.as_str(), context.server.as_str()), ("here", "https://host:1"));
-        // Adding it twice gives one entry.
+        // The context is added twice under one name, which gives one entry.
         for version in [7, 7] {
             let name = format!("here@{version}");
             context.add(&first, &name, "https://host:1/at/7").expect("added");

@@ -124,7 +124,7 @@ impl ReportFormat {
     }
 }
 
-/// A log in its present state.
+/// A log, as of its last event when the command began to read.
 pub struct LogView<'l> {
     log: &'l dyn Readable,
     /// The built-in kinds and the kinds of CustomResourceDefinitions.
@@ -260,7 +260,7 @@ impl<'l> LogView<'l> {
         Shape::new(layout)
     }
 
-    /// The version for a text, if its state can still be read.
+    /// The version that the text names, if its state can still be read.
     pub fn version(&self, text: &str) -> Result<Offset> {
         let version = self.log.named(text, self.now)?;
         if version > self.last {
@@ -375,7 +375,7 @@ mod tests {
             "data": {"text": text}})
     }
 
-    /// An event on a ConfigMap of the namespace `default`, a second after the previous event.
+    /// An event on a ConfigMap in the namespace `default`, whose time is a second after the time of the event before.
     pub fn put(offset: u64, name: &str, replaces: u64, object: Value) -> Record {
         Record {
             offset,

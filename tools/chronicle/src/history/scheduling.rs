@@ -321,7 +321,7 @@ mod tests {
             node(2, "b", 0, "1"),
             pod(3, 0, None),
             pod(4, 3, Some("a")),
-            // Later events do not influence the result.
+            // The event after the binding does not change the explanation.
             node(5, "b", 2, "64"),
         ];
         let text = told(&records, None).unwrap().text(Paint(false));

@@ -136,7 +136,7 @@ impl Output<'_> {
                 io_kind(&error),
                 Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
             ) {
-                // The disk has no room for the rest, so the partial file is useless.
+                // The disk has no room for the rest of the export, so the partial file is removed.
                 let _ = std::fs::remove_file(&self.part);
                 return error.context(format!("write {}", self.file.display()));
             }
@@ -173,7 +173,7 @@ struct Export<W: Write> {
     out: BufWriter<W>,
     header: Header,
     digest: Sha256,
-    /// The last written event; 0 for none.
+    /// The offset of the last written event; 0 if no event was written.
     last: u64,
     /// The number of written events.
     events: u64,

@@ -42,7 +42,7 @@ struct Fold {
     state: State,
     events: u64,
     oldest: Offset,
-    /// A repair has reported the gaps up to this offset.
+    /// The offset up to which `holdfast log repair` has already reported the gaps.
     told_of: Offset,
     /// Each gap in the log, as the offset before it and the offset after it.
     gaps: Vec<(Offset, Offset)>,
@@ -98,7 +98,7 @@ pub fn run(args: Args) -> Result<()> {
     }
 }
 
-/// The result of the verification.
+/// The result of comparing the log with the state that a server would load.
 struct VerifyReport {
     fold: Fold,
     identity: Identity,
@@ -154,7 +154,7 @@ impl Fold {
         self.state = State::new(registry.clone());
         let served = match load(reader, registry) {
             Ok(served) => served,
-            // This fault is reported after the problems of the log itself, which are usually its cause.
+            // The fault is reported after the problems of the log, which usually cause the fault.
             Err(fault) => {
                 self.problems.push(format!("no server can load it: {fault}"));
                 return Ok("nothing".to_owned());
@@ -201,7 +201,7 @@ impl Fold {
         Ok(())
     }
 
-    /// Remarks for people.
+    /// The sentences that the text output adds to the result, such as which events could not be verified.
     fn remarks(&self) -> String {
         let mut text = String::new();
         if self.oldest > Offset::ZERO {

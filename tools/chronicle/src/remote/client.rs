@@ -20,7 +20,7 @@ pub struct Client {
     pub server: String,
 }
 
-/// An error answer.
+/// An answer with an error status.
 #[derive(Debug, Clone)]
 pub struct Refused {
     pub code: u16,

@@ -48,7 +48,7 @@ pub struct RemoteServer {
     pub context: Option<String>,
 }
 
-/// A log for commands that read.
+/// A log that commands can read, in a data folder or on a server.
 pub trait Readable: LogRead {
     /// The version for a text (a version, a time or a duration back), whether the log has it or not.
     fn named(&self, text: &str, now: Timestamp) -> Result<Offset>;
@@ -152,7 +152,7 @@ impl RemoteServer {
         )
     }
 
-    /// The kubeconfig files, as kubectl finds them; the first file that has an entry wins.
+    /// The kubeconfig files, as kubectl finds them; the entry of the first file that has it takes precedence.
     pub fn files(&self) -> Result<Vec<PathBuf>> {
         self.is_named()?;
         if let Some(file) = &self.kubeconfig {

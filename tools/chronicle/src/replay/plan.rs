@@ -30,7 +30,7 @@ pub struct EventReplay {
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReplayVerb {
     Create,
-    /// The parts that changed.
+    /// The parts of the object that changed.
     Change {
         main: bool,
         status: bool,

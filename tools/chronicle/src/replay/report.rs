@@ -20,11 +20,11 @@ pub struct Summary {
     last: u64,
     is_paced: bool,
     pub events: u64,
-    /// Writes that a server makes by itself.
+    /// The number of recorded writes that a server makes by itself, which are not repeated.
     pub servers_own: u64,
-    /// Events that changed no field that a client sets.
+    /// The number of events that changed no field that a client sets.
     pub unchanged: u64,
-    /// Deletions of objects that did not exist.
+    /// The number of deletions of objects that did not exist on the target.
     gone: u64,
     done: u64,
     pub took: Duration,

@@ -56,7 +56,7 @@ fn context_of(url: &str) -> Option<String> {
     (!known.is_empty()).then(|| known.swap_remove(current.unwrap_or(0)))
 }
 
-/// The REST path and the scope of a kind.
+/// The REST path and plural name of a kind, and whether its objects have namespaces and a status subresource.
 #[derive(Debug, Clone)]
 struct KindPath {
     path: String,
@@ -75,7 +75,7 @@ pub struct Sent {
 /// The outcome of an event's requests.
 pub enum ReplayOutcome {
     Done,
-    /// A deletion of an object that did not exist.
+    /// The event is a deletion of an object that did not exist on the target.
     Gone,
     Refused {
         reason: String,

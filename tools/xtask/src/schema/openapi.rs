@@ -180,7 +180,7 @@ fn collect_texts(tokens: impl Iterator<Item = TokenTree>, texts: &mut Vec<String
     }
 }
 
-/// The parts between commas.
+/// The tokens between commas, as one slice for each part.
 fn split(tokens: &[TokenTree]) -> impl Iterator<Item = &[TokenTree]> {
     tokens.split(|token| matches!(token, TokenTree::Punct(p) if p.as_char() == ',')).filter(|part| !part.is_empty())
 }

@@ -101,7 +101,7 @@ struct Alias {
     to: &'static str,
     /// The names of the messages; an empty list means all messages.
     names: &'static [&'static str],
-    /// The version of the resources among them; `None` if there are none.
+    /// The version of the resources among the messages; `None` if there are no resources among them.
     version: Option<&'static str>,
 }
 
@@ -311,7 +311,7 @@ impl<'a> Builder<'a> {
             protobuf::Type::Message(key) => key.as_str(),
         };
         let name = self.names.get(key).with_context(|| format!("no message {key}"))?.clone();
-        // Wrappers of plain string lists have this marker on the type.
+        // Structs that wrap a plain list of strings have this marker on the type.
         let wrapper = markers(&self.messages[key].comment).contains_key("protobuf.nullable");
         let special = SPECIAL.iter().find(|(pattern, _)| match pattern.split_once('*') {
             Some(("", "")) => wrapper,
@@ -333,7 +333,7 @@ impl<'a> Builder<'a> {
             self.used.insert(fact);
             return Some(*zero);
         }
-        // The rule below is for structs without facts, and does not cover this optional quantity.
+        // The rule below applies only to structs, so this optional quantity without a fact has a rule of its own.
         if message == "api.core.v1.ResourceFieldSelector" && json == "divisor" {
             return Some(Zero::Always);
         }
