@@ -13,7 +13,7 @@ pub type Parts = BTreeMap<String, BTreeSet<String>>;
 #[derive(Debug, PartialEq)]
 struct Case {
     parts: BTreeSet<String>,
-    /// The case agrees in some runs.
+    /// Whether the case agrees in some runs.
     sometimes: bool,
 }
 

@@ -88,16 +88,16 @@ pub struct ControlPlane {
     pub etcd_port: u16,
     pub etcd: Program,
     pub server: Program,
-    /// Signs client certificates.
+    /// The authority that signs client certificates.
     clients: Authority,
     /// An anonymous client.
     pub wire: HttpClient,
 }
 
-/// A suite's settings.
+/// The settings of a suite, as far as suites differ.
 #[derive(Default)]
 pub struct SuiteSettings<'a> {
-    /// More options of kube-apiserver.
+    /// Options of kube-apiserver in addition to the options that envtest passes.
     pub options: &'a [&'a str],
     /// Whether writes are flushed to the disk, so that events outlive the process. envtest turns this off if etcd's
     /// help lists `--unsafe-no-fsync`.

@@ -35,7 +35,7 @@ struct HooksState {
 /// Running webhooks. Dropping them stops them.
 pub struct Hooks {
     shared: Arc<Mutex<HooksState>>,
-    /// Names in scenarios, and the actual values.
+    /// The names in scenarios that stand for values of this run, each with its value.
     pub names: Vec<(&'static str, String)>,
     /// The authority of the webhooks' certificates, in PEM.
     pub authority: String,
@@ -48,7 +48,8 @@ impl Hooks {
         let (ours, others) = (Authority::new("hooks"), Authority::new("others"));
         let mut tasks = JoinSet::new();
         let port = serve(&ours, "127.0.0.1:0", &shared, &mut tasks).await;
-        // The certificate is not valid for this address.
+        // The certificate is not valid for the address 127.0.0.2, so that scenarios can call a webhook whose
+        // certificate clients reject.
         serve(&ours, &format!("127.0.0.2:{port}"), &shared, &mut tasks).await;
         let other = serve(&others, "127.0.0.1:0", &shared, &mut tasks).await;
         let closed = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address").port();

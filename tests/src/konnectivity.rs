@@ -94,8 +94,8 @@ pub fn serve(path: &Path) -> SeenRequests {
     asked
 }
 
-/// Serves on a port of this machine, over TLS: the certificate is for `127.0.0.1`, and clients must have one of the
-/// same authority. As Go's servers of gRPC do, it demands that `h2` is agreed on.
+/// Serves on a port of this machine, over TLS: the certificate is for `127.0.0.1`, and clients must have a certificate
+/// of `authority`. Like Go's gRPC servers, this server demands that the handshake agrees on `h2`.
 pub async fn serve_tls(authority: &Authority) -> (SocketAddr, SeenRequests) {
     let (asked, listener) = (SeenRequests::default(), TcpListener::bind("127.0.0.1:0").await.expect("a port"));
     let (seen, address) = (asked.clone(), listener.local_addr().expect("an address"));

@@ -70,7 +70,7 @@ pub struct Player {
     made: Vec<ObjectId>,
 }
 
-/// The compared outcome of a pod.
+/// The parts of a pod's outcome that are compared.
 #[derive(Debug, Default)]
 struct PodOutcome {
     node: Value,

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 const CLIENTS: usize = 24;
 const WRITES_OF_ONE: usize = 4;
-/// How many more objects the quota allows; the clients send more requests than that.
+/// The number of objects that the quota still allows. The clients send more requests than this number.
 const ROOM: usize = 40;
 
 async fn put(wire: &HttpClient, path: &str, body: &Value) {

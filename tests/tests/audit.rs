@@ -141,7 +141,7 @@ fn normalised(value: &Value, uids: &mut HashMap<String, String>) -> Value {
                         "<time>".into()
                     }
                     ("lastTransitionTime", Some(_)) => "<time>".into(),
-                    // The age of an object may be zero or one second.
+                    // The age of an object is zero or one second, depending on the run, so ages are masked.
                     ("cells", _) => array(value)
                         .iter()
                         .map(|cell| if is_age(cell) { "<age>".into() } else { cell.clone() })
@@ -295,7 +295,7 @@ fn receiver(mut failures: usize) -> (u16, Lists) {
 async fn a_trail_that_must_be_whole_refuses_what_it_cannot_tell_of() {
     let folder = Folder::new();
     std::fs::write(folder.join("policy.yaml"), EVERYTHING.replace("[RequestReceived]", "[]")).expect("write");
-    // Writes to this path fail.
+    // Writes to `/dev/full` fail, so no audit event can be stored.
     let options = [
         format!("--audit-policy-file={}", folder.join("policy.yaml").display()),
         "--audit-log-path=/dev/full".to_owned(),

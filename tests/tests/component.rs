@@ -332,7 +332,8 @@ async fn what_is_logged_is_as_the_options_say() {
         let wire = scheduler.anonymous(&cluster).await;
         let old = HttpClient { tls: ONLY_OLD, ..wire.clone() };
         assert!(old.connect().await.is_err(), "it speaks TLS 1.3 alone");
-        // A scheduler that ends during its first lists logs that they failed.
+        // A scheduler that ends while it lists objects for the first time logs that the lists failed, so the test waits
+        // until the scheduler is ready.
         until("it has listed everything", async || (wire.get("/readyz").await.code == 200).then_some(())).await;
         scheduler.signal("TERM");
         let file = cluster.folder.join(&format!("{name}.log"));

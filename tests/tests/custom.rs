@@ -204,7 +204,7 @@ async fn deletions_ask_for_what_is_stored() {
         let route = json!({"metadata": metadata, "spec": {"host": "a.example.com", "port": "80"}});
         admin.post(v2, &route).await.expect(201);
     }
-    // The list makes the server cache the converted objects.
+    // This list makes the server cache the converted objects.
     admin.get(v1).await.expect(200);
     let told =
         |version: &str| format!("conversion webhook for routes.example.com/{version}, Kind=Route failed: it is down");

@@ -146,7 +146,8 @@ fn a_second_server_on_the_folder_is_refused() {
     let repair = holdfast(["log".as_ref(), "repair".as_ref(), "--data-dir".as_ref(), folder.path().as_os_str()]);
     assert_ne!(repair.status.code(), Some(0), "repair must not touch a folder that is in use");
     assert!(String::from_utf8_lossy(&repair.stderr).contains(&holder), "{repair:?}");
-    // The first server is not disturbed.
+    // The first server still works after the refused server and the refused repair: it stops cleanly, and another
+    // server can start on its folder.
     server.stop();
     Server::start(folder.path(), &[]).stop();
 }
@@ -223,7 +224,7 @@ async fn a_damaged_file_is_named_and_can_be_repaired() {
     let folder = Folder::new();
     let (_, second) = two_versions(&folder).await;
     {
-        // Moves everything from the write-ahead log into tables.
+        // The flush moves everything from the write-ahead log into tables, because the test damages a table.
         let db = open(&folder);
         for family in ["events", "current", "history", "by_resource", "meta"] {
             db.flush_cf(db.cf_handle(family).unwrap()).unwrap();
@@ -509,7 +510,7 @@ async fn same(admin: &HttpClient, acknowledged: &BTreeMap<String, Value>) {
     assert_eq!(&found, acknowledged);
 }
 
-// Waiting for the server blocks a thread, and connections must be closed during the wait.
+// The test needs two threads: one waits for the server to stop, and the other closes the test's connections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_signal_ends_watches_and_the_server() {
     let folder = Folder::new();

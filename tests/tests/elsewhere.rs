@@ -240,7 +240,8 @@ async fn without_rights_they_say_so_and_wait() {
         })
         .await
     };
-    // A slow machine only makes pauses longer.
+    // Each pause must be at least this long, in seconds. The pauses have no maximum, because a slow machine makes them
+    // longer.
     let pauses = [
         ("waiting", "/apis/coordination.k8s.io/", [1.9, 1.9]),
         ("working", "/apis/apps/v1/deployments", [0.8, 1.6]),

@@ -163,7 +163,7 @@ async fn what_a_service_has_is_recorded_for_other_servers_before_it_comes_and_un
     assert!(revision < own, "the address was taken before");
     let shown = wire.get(&format!("/apis/networking.k8s.io/v1/ipaddresses/{address}")).await.expect(200).json();
     assert_eq!(shown["spec"]["parentRef"], json!({"resource": "services", "namespace": "default", "name": "own"}));
-    // A Service that changes its type releases the ports that it no longer has.
+    // A Service that changes its type to ClusterIP releases its node ports, and keeps its address.
     let patch = json!({"spec": {"type": "ClusterIP", "externalTrafficPolicy": null}});
     let merge = [("content-type", "application/merge-patch+json")];
     wire.send(Method::PATCH, &format!("{SERVICES}/own"), &merge, patch.to_string()).await.expect(200);
@@ -173,7 +173,7 @@ async fn what_a_service_has_is_recorded_for_other_servers_before_it_comes_and_un
     // Another Service can have the released address and port at once.
     let again = json!({"clusterIP": address, "ports": [{"port": 80, "nodePort": ports[0]}]});
     make(&wire, "other", &again).await.expect("created");
-    // A Service that is not created leaves no reservation.
+    // A create that fails, and a create as a dry run, leave no reservation.
     let (before, taken) = (neighbour.addresses(), neighbour.taken_ports());
     make(&wire, "other", &json!({})).await.expect_err("there is one");
     wire.post(&format!("{SERVICES}?dryRun=All"), &service("dry", &json!({}))).await.expect(201);
@@ -381,7 +381,7 @@ async fn what_a_killed_server_did_not_free_is_freed_by_another_one() {
         found => Err(format!("{found:?}")),
     })
     .await;
-    // An existing Service keeps its address and port, and the freed ones are available.
+    // Another Service can have the address and the node port that the second server has freed.
     let again = json!({"clusterIP": address, "ports": [{"port": 80, "nodePort": 30070}]});
     make(&HttpClient::admin(&other), "again", &again).await.expect("created");
     let told = other.stderr();

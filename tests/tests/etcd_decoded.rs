@@ -46,7 +46,7 @@ async fn every_kind_is_stored_as_kubernetes_stores_it() {
             wrong.push(format!("{key}: {}", decoded["failure"]));
             continue;
         };
-        // The stored object has no version: its version is the key's revision.
+        // A stored object contains no version, because its version is the revision of its key.
         metadata.insert("resourceVersion".into(), stored["mod_revision"].to_string().into());
         if decoded["form"] == "protobuf" && decoded["same"] != true {
             wrong.push(format!("{key}: Kubernetes would store other bytes: {object}"));
@@ -54,7 +54,8 @@ async fn every_kind_is_stored_as_kubernetes_stores_it() {
         same += usize::from(decoded["same"] == true);
         let Some(expected) = served.get(&place(&object)).filter(|expected| version(expected) == version(&object))
         else {
-            // The server itself has changed the object between the two reads.
+            // The server itself has written the object after the test had read it from the API, so the two versions are
+            // not compared.
             continue;
         };
         compared += 1;

@@ -246,7 +246,8 @@ async fn neither_etcd_nor_the_own_disk_has_a_covered_value_in_plain() {
     for text in [&text, &base64(text.as_bytes())] {
         assert_eq!(files_with(place.folder.path(), text), Vec::<PathBuf>::new());
     }
-    // The plug-in is back: a restart reads the own disk, and a new server reads everything from etcd.
+    // The plug-in runs again. A server on the old folder then reads its own disk, and a server on a new folder reads
+    // everything from etcd.
     let _plugin = Plugin::start(&socket);
     for data in ["one", "two"] {
         let server = place.start(data, &options);
@@ -358,7 +359,7 @@ async fn a_key_that_comes_later_opens_what_was_not_readable() {
     assert_eq!(answer.code, 500);
     let told = answer.json()["message"].as_str().expect("a message").to_owned();
     assert!(told.starts_with("Internal error occurred: ") && told.contains("k8s:enc:aesgcm:v1:key1:"), "{told}");
-    // The other server reads what this one writes.
+    // The first server can read what the second server writes.
     HttpClient::admin(&second).post(SECRETS, &secret("other")).await.expect(201);
     HttpClient::admin(&first).get(&format!("{SECRETS}/other")).await.expect(200);
     let before = place.raw("/registry/secrets/default/own");
@@ -373,7 +374,7 @@ async fn a_key_that_comes_later_opens_what_was_not_readable() {
     })
     .await;
     assert_eq!(place.raw("/registry/secrets/default/own"), before, "nobody has changed it");
-    // Both servers have the object with one version, and it can be written.
+    // Both servers show the object with the same version, and the second server can now write it.
     let version_of = async |server: &Server| {
         let found = HttpClient::admin(server).get(&format!("{SECRETS}/own")).await.expect(200).json();
         version(&found)
@@ -429,7 +430,7 @@ async fn what_cannot_be_read_fails_by_name_and_stays_as_it_is() {
     for key in ["configmaps/a/broken", "configmaps/b/sealed", "secrets/stray", "minions/a/b"] {
         assert!(log.contains(&format!("the value stored under {} cannot be read: ", at(key))), "{key}: {log}");
     }
-    // The broken object is not overwritten.
+    // A create, an update, a patch and an apply of the broken object fail, and do not overwrite it.
     let broken = format!("{}/broken", maps("a"));
     let exists = admin.post(&maps("a"), &map("broken", "x")).await.refused(409, "AlreadyExists");
     assert!(exists["message"].as_str().expect("a message").contains("configmaps \"broken\" already exists"));
@@ -549,7 +550,8 @@ async fn what_is_of_no_object_is_named_once_and_stays() {
     for count in ["{cause=\"depth\"} 4\n", "{cause=\"kind\"} 6\n"] {
         assert!(metrics.contains(&format!("holdfast_etcd_left_out_values_total{count}")), "{metrics}");
     }
-    // Deleting all objects of the kind, and the kind itself, does not delete such values.
+    // Deleting all objects of the kind, and then the kind itself, does not delete the values that the server has left
+    // out.
     admin.send(Method::DELETE, widgets, &[], "").await.expect(200);
     admin
         .send(Method::DELETE, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com", &[], "")

@@ -55,7 +55,7 @@ struct World {
     values: Arc<AtomicU64>,
 }
 
-/// The history of one round.
+/// The requests, answers and watches of one round.
 #[derive(Default)]
 struct History {
     /// The operations on each object, by its name.
@@ -202,7 +202,7 @@ impl World {
             let api = self.api(at).await.expect("a server that runs");
             for key in 0..KEYS {
                 let name = format!("{prefix}{key}");
-                // An etcd that has just elected a leader may refuse a read.
+                // The first read may fail, because an etcd that has just elected a leader may refuse a read.
                 let (called, told) = holdfast_tests::eventually(RECOVERY_MAX, async || {
                     let called = began.elapsed().as_nanos() as u64;
                     let answer = api.get(&name).await;

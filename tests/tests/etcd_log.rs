@@ -133,7 +133,8 @@ fn decisions_are_transactions_and_every_server_has_their_events() {
     let updates = logs.each_ref().map(|log| commit(log, &[config_map(900, "c1", "2", first)]));
     assert_eq!(updates.iter().filter(|receipts| matches!(receipts[0], Receipt::At(_))).count(), 1, "{updates:?}");
     assert_eq!(updates.iter().filter(|receipts| matches!(receipts[0], Receipt::Overtaken)).count(), 1, "{updates:?}");
-    // The decision relies on version 7 of a namespace that does not have this version.
+    // The decision relies on version 7 of a namespace. No namespace has this version, so the decision is refused as
+    // overtaken.
     let expected = Expected { resource: "namespaces".into(), key: "a".into(), version: Some(Offset(7)) };
     let counts = || vec![Decision { expects: vec![expected.clone()], ..decision(0..1) }];
     let refused = logs[0].commit(&Proposal::new(&[config_map(901, "new", "1", 0)], &counts)).unwrap();
@@ -293,7 +294,7 @@ fn events_of_one_revision_come_one_after_the_other() {
     let mut gone: Vec<&str> = found[5..].iter().map(|record| record.key.as_str()).collect();
     gone.sort_unstable();
     assert_eq!(gone, ["a/e0", "a/e1", "a/e2", "a/e3", "a/e4"]);
-    // Writes still work.
+    // After the lease was revoked, which deleted the Events, the log still accepts writes.
     let written = at(&commit(&log, &[config_map(1, "after", "1", 0)]), 0);
     assert!(log.last().unwrap() >= Offset(written));
 }

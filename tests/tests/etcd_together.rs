@@ -59,7 +59,8 @@ async fn a_server_joins_with_the_keys_of_the_first_one_and_not_without() {
     std::fs::copy(first.join("pki/sa.key"), second.join("pki/sa.key")).expect("copied");
     let told = refused(Server::spawn(up(&etcd.urls(), &second)));
     assert!(told.contains("ca.key is not the private key of"), "{told}");
-    // Certificates of an earlier cluster in the folder are replaced.
+    // The second folder has certificates of an earlier cluster, which the server replaces by certificates of this
+    // cluster's authorities.
     std::fs::remove_dir_all(second.join("pki")).expect("removed");
     std::fs::rename(own.join("pki"), second.join("pki")).expect("moved");
     copy_keys(&first, &second);

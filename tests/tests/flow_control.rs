@@ -192,7 +192,7 @@ async fn who_floods_hurts_nobody_else() {
         done.expect("the flood is answered");
     }
     assert!(answered.load(Ordering::Relaxed) > 0);
-    // All seats are free again.
+    // After the flood has ended, all seats are free again.
     let level = cluster.settle(("0", "0")).await;
     assert_eq!((&*level["IsIdle"], &*level["ActiveQueues"]), ("true", "0"));
     let metrics = cluster.admin.get("/metrics").await.expect(200).text();
@@ -257,7 +257,7 @@ async fn who_goes_away_gives_back_what_it_had() {
     let [begun, cancelled, rejected] = ["DispatchedRequests", "CancelledRequests", "RejectedRequests"]
         .map(|name| number(&level, name) - number(&before, name));
     assert_eq!((begun + cancelled, cancelled), (1 + QUEUE_LENGTH, rejected));
-    // A seat is free again.
+    // After the connection broke, a seat is free for the next request of the user.
     cluster.jane.post(MAPS, &map()).await.expect(201);
     cluster.server.stop();
 }

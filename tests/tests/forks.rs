@@ -341,7 +341,7 @@ fn what_cannot_be_forked_is_named_and_nothing_is_left() {
     let both = ["fork", "--from", source.to_str().unwrap(), "--server", "--data-dir", path];
     fails(holdfast(both), &["cannot be used with"]);
 
-    // An unfinished fork is not a log.
+    // A folder in which a fork was not finished is refused by a server, by another fork, and by `holdfast log verify`.
     let half = folders.join("half");
     succeeds(fork(&source, &half, &[]));
     std::fs::write(half.join("fork-in-progress"), "").unwrap();
@@ -350,7 +350,7 @@ fn what_cannot_be_forked_is_named_and_nothing_is_left() {
     fails(fork(&half, &target, &[]), &["half was interrupted"]);
     fails(holdfast(["log", "verify", "--data-dir", half.to_str().unwrap()]), &["was interrupted"]);
 
-    // A newer release has written this log.
+    // A log that a newer release has written is refused.
     let newer = folders.join("newer");
     succeeds(fork(&source, &newer, &[]));
     {

@@ -230,7 +230,7 @@ async fn nothing_that_a_tenant_wrote_is_obeyed_by_a_terminal() {
     let of_folder = ["--data-dir", data];
     let of_server = ["--kubeconfig", &kubeconfig];
     let written = format!("cm/{POISON}");
-    // Each command, its source, and whether it prints a report, which has several formats.
+    // Each command, its source (a folder or a server), and whether it prints a report. A report has several formats.
     let commands: [(&[&str], &[&str], bool); 21] = [
         (&["log", "tail"], &of_folder, false),
         (&["log", "tail"], &of_server, false),

@@ -40,7 +40,8 @@ async fn a_watch_over_a_websocket() {
     admin.send(Method::DELETE, &format!("{MAPS}/a"), &[], "").await.expect(200);
     assert_eq!(seen(&mut socket).await, ("DELETED".into(), "a".into()));
 
-    // The legacy watch paths, and events in Protobuf: each message has one event, without its length.
+    // The legacy watch paths also send events in Protobuf. Each WebSocket message is one event, without the length that
+    // precedes events in a stream.
     let path = "/api/v1/watch/namespaces/default/configmaps/b";
     let mut binary = open(&admin, path, &[("accept", PROTOBUF)]).await.unwrap();
     let Message::Binary(event) = next(&mut binary).await else { panic!("no binary message") };

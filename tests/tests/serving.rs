@@ -164,7 +164,7 @@ async fn static_tokens() {
 async fn anonymous_requests() {
     let (_folder, server) = start(&[]);
     let anonymous = HttpClient::anonymous(&server);
-    // These paths are open to all users.
+    // Anonymous clients may read these paths.
     for path in ["/version", "/healthz", "/livez", "/readyz"] {
         anonymous.get(path).await.expect(200);
     }
@@ -271,7 +271,8 @@ async fn requests_over_the_limit_are_put_off() {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "joe"}]});
     admin.post(root, &binding).await.expect(201);
-    // Concurrent writes share one write to the disk, and the limit is one mutating request at a time.
+    // The limit is one mutating request at a time. Sixteen concurrent writes exceed it, unless each ends before the
+    // next begins, so the test tries until one is refused.
     let refused = holdfast_tests::eventually(Duration::from_secs(20), || async {
         let together = (0..16).map(|_| {
             let map = json!({"metadata": {"generateName": "map-"}});
@@ -529,7 +530,7 @@ async fn a_user_has_so_many_connections() {
     let (mut third, answer) = ask().await;
     assert_eq!(answer, "HTTP/1.1 429");
     let mut rest = String::new();
-    // The server closes the connection.
+    // The server closes a connection that exceeds the user's limit, so reading to the end succeeds.
     third.read_to_string(&mut rest).await.expect("the rest");
     assert!(rest.contains("larger --connections-per-user-max") && rest.contains("retry-after: 1"), "{rest}");
     // Other users, and anonymous clients, have limits of their own.
@@ -749,7 +750,7 @@ fn wrong_options_are_refused_by_name() {
         assert!(!refused.status.success(), "{options:?}");
         assert!(refused.stderr.contains(name), "{options:?}: {}", refused.stderr);
     }
-    // Underscores in names, as Go's flags accept.
+    // As with Go's flags, underscores in an option's name stand for dashes.
     Server::start(folder.path(), &["--max_requests_inflight=7"]).stop();
     let version = holdfast(["version"]);
     assert!(version.status.success());

@@ -59,7 +59,7 @@ struct RegisterState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct RegisterObject {
     value: u64,
-    /// `None` until an answer shows it.
+    /// The object's version; `None` until an answer shows the version.
     version: Option<u64>,
 }
 

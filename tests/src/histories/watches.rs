@@ -34,7 +34,7 @@ pub enum Shown {
 /// One watch, which may have ended at any time.
 #[derive(Debug, Clone)]
 pub struct WatchRun {
-    /// The name in messages.
+    /// The name of the watch in messages.
     pub name: String,
     /// The watch should show all events after this version.
     pub from: u64,

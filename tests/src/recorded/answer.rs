@@ -12,11 +12,12 @@ use std::sync::LazyLock;
 
 /// Headers that are compared in every answer.
 const HEADERS: &[&str] = &["www-authenticate", "retry-after", "connection", "x-content-type-options", "location"];
-/// Longer texts that are not JSON, such as metrics, were not recorded completely.
+/// The maximum number of bytes of a recorded text that is not JSON. Longer texts, such as metrics, were not recorded
+/// completely.
 const TEXT_MAX: usize = 4000;
 const LONG: &str = "<long>";
 
-/// Parts by name.
+/// The compared parts of an answer, by name.
 pub type Parts = BTreeMap<&'static str, Value>;
 
 /// Replaces values that differ between servers.

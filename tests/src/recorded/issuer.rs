@@ -18,7 +18,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 pub struct Issuer {
     own: RsaKeyPair,
-    /// A key that is not published.
+    /// A key that the issuer does not publish. Tokens that it signs must be rejected.
     other: RsaKeyPair,
 }
 

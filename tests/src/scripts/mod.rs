@@ -54,7 +54,7 @@ pub enum Phase {
     /// The script reads shared objects, before other scripts change them.
     First,
     Among,
-    /// The script changes shared objects.
+    /// The script changes shared objects, after all other scripts have read them.
     Last,
 }
 

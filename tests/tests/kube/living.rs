@@ -31,7 +31,7 @@ impl Living {
         let folder = Folder::new();
         let server = Server::start(&folder.join("data"), &["--controllers=*"]);
         let client = server.client().await;
-        // ServiceAccount admission needs the namespace's default account.
+        // Wait for the default account of the namespace, because ServiceAccount admission refuses pods without it.
         let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> = Api::default_namespaced(client.clone());
         eventually(PATIENCE, || accounts.get("default")).await;
         Living { pods: Api::default_namespaced(client.clone()), client, _server: server, _folder: folder }

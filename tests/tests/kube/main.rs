@@ -480,7 +480,7 @@ async fn eviction(cluster: Cluster) {
     let status = pods.evict("free", &EvictParams::default()).await.unwrap();
     assert!(status.is_success());
     refused(pods.evict("none", &EvictParams::default()).await, 404, "NotFound", "pods \"none\" not found");
-    // A budget that allows no disruption.
+    // The budget allows no disruption, so the eviction is refused.
     let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "kept"},
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}}});
     let budgets: Api<PodDisruptionBudget> = cluster.api();
@@ -525,7 +525,7 @@ async fn tokens(cluster: Cluster) {
         accounts.create_subresource("token", "robot", &PostParams::default(), &wanted).await.unwrap();
     assert_eq!(made.spec.expiration_seconds, Some(1200));
     let token = made.status.unwrap().token;
-    // The token names its account.
+    // The review of the token names the service account.
     let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
     let review = |body: &Value| {
         Request::post("/apis/authentication.k8s.io/v1/tokenreviews")
@@ -545,7 +545,7 @@ async fn tokens(cluster: Cluster) {
     let refusal: Result<TokenRequest, _> =
         accounts.create_subresource("token", "robot", &PostParams::default(), &short).await;
     refused(refusal, 422, "Invalid", "may not specify a duration less than 10 minutes");
-    // The token ends with the account.
+    // After the account was deleted, its token is no longer valid.
     accounts.delete("robot", &DeleteParams::default()).await.unwrap();
     let answer = cluster.raw(review(&body)).await.unwrap();
     assert_ne!(answer["status"]["authenticated"], true, "{answer}");

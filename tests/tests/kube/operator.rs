@@ -81,7 +81,7 @@ async fn reconcile(garden: Arc<Garden>, operator: Arc<Operator>) -> Result<Actio
         match event {
             Event::Apply(garden) => plant(&operator.client, &gardens, &garden).await,
             Event::Cleanup(garden) => {
-                // At the end of the test the receiver no longer exists.
+                // Sending fails at the end of the test, when the receiver no longer exists.
                 let _ = operator.weeded.send(garden.name_any());
                 Ok(Action::await_change())
             }
