@@ -169,7 +169,7 @@ pub struct Server {
     pub plugins_left_out: &'static [&'static str],
     /// The options with their values.
     pub flags: Vec<(String, String)>,
-    /// Whether the server publishes an identity Lease when no option asks for one.
+    /// Whether the server publishes an identity Lease when no option asks for an identity Lease.
     pub has_identity: bool,
     /// The etcd of `--etcd-servers`.
     pub connected: Option<Connected>,

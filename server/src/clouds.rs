@@ -89,7 +89,7 @@ impl ChosenCloud {
         Ok(ChosenCloud { provider, config })
     }
 
-    /// Checks a description in a file, so that a server does not start with an invalid one.
+    /// Checks a description in a file, so that a server does not start with an invalid description.
     pub fn check(&self) -> Result<()> {
         let (ProviderKind::Simulated, Some(Config::File(path))) = (self.provider, &self.config) else { return Ok(()) };
         let text = std::fs::read_to_string(path).map_err(|error| named(format!("{}: {error}", path.display())))?;

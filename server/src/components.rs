@@ -34,8 +34,8 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
-/// How many keys of one controller and one namespace are worked on at once. It is high because requests within the
-/// process do not wait for a network.
+/// How many keys of one controller and one namespace are worked on at once. The number is high, because requests within
+/// the process do not wait for a network.
 const WORKERS: usize = 64;
 
 /// Which components run.

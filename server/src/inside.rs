@@ -59,7 +59,7 @@ impl InsideFeed {
     /// Starts at a new snapshot, and returns news of all objects.
     fn begin(&mut self) -> Vec<News> {
         self.taps = self.engine.all().map(|engine| Tap::new(engine)).collect();
-        // The taps deliver again some changes that the snapshot already has; these are skipped by version.
+        // The taps deliver again some changes that the snapshot already has; such changes are skipped by version.
         let begin = self.engine.snapshot();
         let mut news = self.compare(&begin);
         let known: Vec<Resource> = self.shown.keys().cloned().collect();

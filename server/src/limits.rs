@@ -2,8 +2,8 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the limit of open files to the maximum: each connection needs one. Commands that run other programs must not
-/// call this, because those programs would inherit the limit.
+/// Raises the limit of open files to the maximum: each connection needs an open file. Commands that run other programs
+/// must not call this function, because those programs would inherit the limit.
 pub fn take_files() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum

@@ -1,5 +1,5 @@
-//! A kubelet without a node, for requests that the API server proxies. It speaks the protocols, and misbehaves if the
-//! path asks for it.
+//! A kubelet without a node, for requests that the API server proxies. The kubelet speaks the protocols of real
+//! kubelets, and misbehaves if the path of a request demands this.
 
 use crate::authority::Authority;
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! The whole server in this process: without sockets, and without a disk unless the log has one.
+//! The whole server in this process: without sockets, and without a disk unless the log is on a disk.
 
 use holdfast_core::authz::bootstrap::bootstrap_policy;
 use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_service};

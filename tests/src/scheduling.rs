@@ -182,7 +182,7 @@ impl Player {
         Some(outcome(&self.decided(&pod, Some(&condition(&before)), SHORT).await))
     }
 
-    /// The pod once it is bound, or refused with a message other than its previous one.
+    /// The pod once it is bound, or once its condition has another message than before.
     async fn decided(&mut self, pod: &ObjectId, before: Option<&Value>, patience: Duration) -> Value {
         let began = Instant::now();
         let (mut turn, mut gated_turns) = (0, 0);

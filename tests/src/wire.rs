@@ -121,7 +121,8 @@ impl HttpClient {
                 body.extend_from_slice(&data);
             }
         }
-        // Dropping the sender ends the connection, so that a server which is stopped next need not wait for it.
+        // Dropping the sender ends the connection, so that a server which is stopped next need not wait for the
+        // connection.
         drop(stream);
         let _ = connection.await;
         Ok(Answer { code: parts.status.as_u16(), version: parts.version, headers: parts.headers, body: body.into() })

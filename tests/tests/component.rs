@@ -417,7 +417,7 @@ async fn one_leads_and_the_next_follows() {
         assert_eq!(first.ended().await.code(), Some(0), "{form}");
         let (two, next) = leads(&one).await;
         assert_eq!(next, transitions + 1, "{form}");
-        // A killed leader is succeeded when its lease expires.
+        // When a leader is killed, another candidate leads once the lease has expired.
         drop(second);
         let third = cluster.scheduler(&format!("{form}-3"), &options);
         let (_, last) = leads(&two).await;

@@ -84,7 +84,7 @@ async fn a_webhook_converts_between_versions() {
     let v2 = "/apis/routes.example.com/v2/namespaces/default/routes";
     let route = |name: &str, joined: &str| json!({"metadata": {"name": name, "labels": {"set": "x"}}, "spec": {"hostPort": joined}});
 
-    // An object written in one version is stored in the other, and read in both.
+    // An object that is written as `v1` is stored as `v2`, and can be read in both versions.
     let made = admin.post(v1, &route("a", "a.example.com:80")).await.expect(201).json();
     assert_eq!(made["spec"], json!({"hostPort": "a.example.com:80", "weight": 1}));
     let stored = admin.get(&format!("{v2}/a")).await.expect(200).json();
@@ -327,7 +327,7 @@ async fn watches_outlive_a_change_of_the_definition() {
         .expect(200);
     let ended = tokio::time::timeout(PATIENCE, watch.body_mut().frame()).await.expect("in time");
     assert!(ended.is_none_or(|frame| frame.is_ok_and(|frame| frame.into_data().is_ok_and(|data| data.is_empty()))));
-    // An existing object shows the new default, and the next watch sends all later events.
+    // An existing object shows the new default without a new version, and the next watch sends all later events.
     let read = admin.get(&format!("{path}/one")).await.expect(200).json();
     assert_eq!(read["spec"], json!({"a": "1", "b": "new"}));
     assert_eq!(read["metadata"]["resourceVersion"], since.as_str());

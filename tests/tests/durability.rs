@@ -591,7 +591,7 @@ async fn log_tail_follows_a_running_server() {
     tail.wait().unwrap();
     server.stop();
 
-    // Without a running server the file may be read completely.
+    // While no server runs, `holdfast log tail` prints all events of the folder's log.
     let all = holdfast(["log".as_ref(), "tail".as_ref(), "--data-dir".as_ref(), folder.path().as_os_str()]);
     assert!(all.status.success(), "{all:?}");
     let text = String::from_utf8(all.stdout).unwrap();

@@ -134,7 +134,7 @@ async fn no_file_holds_a_secret_in_plain() {
         if answer.code == 201 { Ok(()) } else { Err(answer.text()) }
     })
     .await;
-    // The past is read, and a fork is made of it.
+    // A fork of the encrypted folder is made.
     let fork = place.folder.join("fork");
     succeeds(holdfast([
         "fork",
@@ -276,7 +276,8 @@ async fn a_plain_log_is_rewritten_by_an_import() {
     assert_eq!(files_with(&place.folder.join("new"), &in_secret(&needle)), Vec::<PathBuf>::new());
     assert_ne!(files_with(&place.data(), &in_secret(&needle)), Vec::<PathBuf>::new());
     succeeds(holdfast(["log", "verify", "--data-dir", &new, &option]));
-    // Everything is encrypted again with another key, without a plain file in between.
+    // The export and the import below encrypt all values again with another key. The export between them contains no
+    // plain value.
     let sealed = place.folder.join("sealed").display().to_string();
     succeeds(holdfast(["log", "export", "--data-dir", &new, "--output", &sealed]));
     assert!(!std::fs::read_to_string(&sealed).expect("an export").contains(&in_secret(&needle)));
@@ -285,7 +286,7 @@ async fn a_plain_log_is_rewritten_by_an_import() {
     succeeds(holdfast(["log", "import", &sealed, "--data-dir", &again.display().to_string(), &both]));
     let secrets: Vec<Record> = kept(&again).into_iter().filter(|record| record.resource == "secrets").collect();
     assert!(secrets.iter().all(|record| record.object.starts_with(b"k8s:enc:secretbox:v1:key2:")));
-    // Plain values are refused unless the configuration allows them.
+    // A server refuses a folder with plain values, unless its configuration allows plain values.
     let Refused { stderr, .. } = Server::try_start(&place.data(), &[&both]).err().expect("a refusal");
     assert!(stderr.contains("is not encrypted") && stderr.contains("identity: {}"), "{stderr}");
 }
@@ -391,7 +392,7 @@ async fn a_server_starts_without_its_plug_in_and_goes_on_when_it_comes() {
         ("secrets", &kms("v2", &place.socket())),
         ("configmaps", &format!("{}, {{identity: {{}}}}", kms("v1", &place.socket()))),
     ]);
-    // A start waits for the keys of values that it must read.
+    // A server that starts waits for the plug-in, because it must read values that the plug-in's keys encrypt.
     let socket = place.socket();
     let later = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(500));

@@ -1,4 +1,4 @@
-//! Servers on a real etcd: their options, their reports about it, and the values that they store in it.
+//! Servers on a real etcd: their options, their reports about etcd, and the values that they store in etcd.
 
 use holdfast_tests::authority::Authority;
 use holdfast_tests::etcd::{Cluster, TlsFiles, has};

@@ -201,7 +201,8 @@ async fn what_a_neighbour_has_taken_is_not_given_out() {
     // Once the neighbour has released the port, it can be reserved.
     neighbour.set_port(30050, false);
     eventually(PATIENCE, async || make(&wire, "a", &theirs).await).await;
-    // The neighbour reserves all ports but one. The server finds that port, and then no port is left.
+    // The neighbour reserves all node ports except one. The server finds the remaining port for one Service, and has
+    // none for the next Service.
     (PORTS.0..=PORTS.1)
         .filter(|port| *port != 30050 && *port != 30099)
         .for_each(|port| _ = neighbour.set_port(port, true));

@@ -201,7 +201,7 @@ async fn served(client: &kube::Client) -> BTreeMap<[String; 4], Value> {
             let of_resource = format!("{path}/{}", resource["name"].as_str().expect("a name"));
             let list = client.request::<Value>(get(&of_resource)).await.expect("a list");
             let items = list["items"].as_array().expect("items");
-            // Some recorded requests define a kind and create no object of it.
+            // Some recorded requests define a kind and create no object of the kind.
             if items.is_empty() && !path.contains(".example.com/") {
                 without.push(of_resource);
             }

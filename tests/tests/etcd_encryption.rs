@@ -569,7 +569,7 @@ async fn what_is_of_no_object_is_named_once_and_stays() {
 }
 
 /// `ignoreStoreReadErrorWithClusterBreakingPotential` deletes an object that cannot be read, if the feature gate is on
-/// and the user has the verb for it. It deletes no other objects.
+/// and the user has the verb for such deletions. The option deletes no other objects.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_read_is_deleted_unseen_where_that_is_allowed() {
     const IGNORE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential=true";
@@ -683,7 +683,7 @@ async fn what_cannot_be_read_is_deleted_unseen_where_that_is_allowed() {
         .await
         .expect(200);
     assert_eq!(place.raw(broken), b"{", "nothing of all this has deleted it");
-    // With the verb, the user can delete the object. It was stored only in etcd, and is gone from there.
+    // With the verb, the user can delete the object. The object was stored only in etcd, and is no longer in etcd.
     let wider = role(&["delete", "unsafe-delete-ignore-read-errors"]).to_string();
     admin.send(Method::PUT, &format!("{rbac}/roles/deleter"), &JSON, wider).await.expect(200);
     let answer = delete(&deleter, &path, "").await.expect(200).json();

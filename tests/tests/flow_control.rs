@@ -181,7 +181,8 @@ async fn who_floods_hurts_nobody_else() {
         if refused.load(Ordering::Relaxed) > 20 { Ok(()) } else { Err("nobody is refused") }
     })
     .await;
-    // A user with few requests gets them served, both writes and reads, and so does the administrator.
+    // During the flood, the reads and writes of a user with few requests are served, and so are the administrator's
+    // requests.
     for _ in 0..10 {
         cluster.joe.post(MAPS, &map()).await.expect(201);
         cluster.joe.get(&format!("{MAPS}?limit=1")).await.expect(200);
@@ -277,10 +278,10 @@ async fn watches_and_slow_readers_keep_no_seat() {
             held.push(cluster.jane.open(Method::GET, &path, &[], Bytes::new()).await.expect("a watch"));
         }
     }
-    // The client does not read the body of this list.
+    // The client does not read the body of this list either.
     held.push(cluster.jane.open(Method::GET, MAPS, &[], Bytes::new()).await.expect("a list"));
     assert!(held.iter().all(|answer| answer.status() == 200));
-    // Watches that sent initial objects have not been read either, and still release their seats.
+    // The watches and the list release their seats, although no client has read their bodies.
     cluster.settle(("0", "0")).await;
     cluster.jane.get(&format!("{MAPS}?limit=1")).await.expect(200);
     drop(held);

@@ -135,7 +135,7 @@ fn a_fork_is_what_the_log_was() {
         secrets.push(check(name.clone(), Fork::of_log(&log, &folders.join(&name)).expect("a copy"), at, 0));
     }
     assert_eq!(everything(&log), records);
-    // Forks of a log with forgotten history, down to its beginning.
+    // A log with forgotten history can be forked at every version from its oldest version on.
     log.forget(Offset(450)).expect("let go");
     for at in [450, 451, 600] {
         let name = format!("forgetful-{at}");

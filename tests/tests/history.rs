@@ -1,4 +1,4 @@
-//! History commands of the real binary: with a running server, and on the folder of a stopped one.
+//! History commands of the real binary: with a running server, and on the folder of a stopped server.
 
 use holdfast_core::object::yaml;
 use holdfast_core::visible;
@@ -26,7 +26,7 @@ async fn history_blame_and_diff() {
     bad_inputs(folder.path(), before);
 }
 
-/// Changes by several users; returns the version before all of them.
+/// Makes changes as several users. Returns the version before the first change.
 async fn made_changes(admin: &HttpClient) -> u64 {
     let marker = json!({"metadata": {"name": "marker"}});
     let before = version(&admin.post(MAPS, &marker).await.expect(201).json());

@@ -119,7 +119,7 @@ fn fill(server: &Server) {
         }
         assert!(Instant::now() < deadline, "{output:?}");
     }
-    // This write comes later than the namespace, and adds managed fields of another manager.
+    // The patch gives the Deployment a later version, and managed fields of another manager.
     let scaled = ["patch", "-n", "moved", "deployment", "web", "-p", "{\"spec\":{\"replicas\":3}}"];
     succeeds(kubectl(server, &scaled, ""));
 }

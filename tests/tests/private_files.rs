@@ -1,4 +1,4 @@
-//! Other users of the machine can neither read a cluster's files nor prepare any for it.
+//! Other users of the machine can neither read a cluster's files, nor put files or links where the cluster will write.
 
 use holdfast_tests::server::{binary, fails, holdfast, succeeds};
 use holdfast_tests::wire::HttpClient;

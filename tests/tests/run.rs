@@ -84,7 +84,7 @@ fn signals_reach_the_command() {
     let folder = Folder::new();
     for (signal, number, code) in [("TERM", 15, 33), ("INT", 2, 44), ("HUP", 1, 55), ("QUIT", 3, 66)] {
         if is_ignored(number) {
-            // The signal is ignored, for example under nohup, so the command does not get it either.
+            // The signal is ignored, for example under nohup, so the command ignores the signal, too.
             continue;
         }
         let script = "trap 'exit 33' TERM; trap 'exit 44' INT; trap 'exit 55' HUP; trap 'exit 66' QUIT; echo ready; \

@@ -329,7 +329,7 @@ async fn what_broken_clients_send_is_answered_or_ends_the_connection() {
     server.stop();
 }
 
-/// Request lines without a path, or with an unusual one, each with the expected status.
+/// Request lines without a path or with an unusual path, each with the expected status.
 const REQUEST_LINES: [(&str, u16); 22] = [
     ("CONNECT 127.0.0.1:22 HTTP/1.1", 405),
     ("CONNECT x HTTP/1.1", 405),

@@ -1,4 +1,4 @@
-//! Time travel commands of the real binary: with a running server, and on the folder of a stopped one.
+//! Time travel commands of the real binary: with a running server, and on the folder of a stopped server.
 
 use holdfast_core::object::yaml;
 use holdfast_tests::server::{binary, fails, holdfast, succeeds};
@@ -174,7 +174,8 @@ async fn objects_are_put_back() {
         fails(on(arguments), parts);
     }
 
-    // The same command on the folder is refused while the server runs, and has the same result after that.
+    // The same command on the folder is refused while the server runs. After the server has stopped, the command has
+    // the same result as with the server.
     let data = text_of(folder.path());
     fails(holdfast(["restore", "cm", "a", "--to", &one_text, "--data-dir", &data]), &["is in use by", "--kubeconfig"]);
     server.stop();

@@ -49,7 +49,7 @@ pub struct Begun {
     /// How long authentication took.
     pub authentication: Duration,
     pub deadline: Option<Deadline>,
-    /// Whether the request is a long-running one, such as a watch or a followed log.
+    /// Whether the request is long-running, such as a watch or a followed log.
     pub lasts: bool,
 }
 
@@ -81,7 +81,7 @@ pub struct Trail {
     event: Event,
     latencies: Latencies,
     deadline: Option<Deadline>,
-    /// Whether the request is a long-running one.
+    /// Whether the request is long-running.
     lasts: bool,
     /// Finds the name of the object if neither the path nor the reply contains it.
     name: Option<Box<dyn FnOnce() -> String + Send + Sync>>,
@@ -305,8 +305,8 @@ impl Trail {
         }
     }
 
-    /// Sets a function that finds the uid and the version in the client's object. It is called only if a stage is
-    /// recorded.
+    /// Sets a function that finds the uid and the version in the client's object. The function is called only if a
+    /// stage is recorded.
     pub fn refers_at_last(&mut self, reference: impl FnOnce() -> (String, String) + Send + Sync + 'static) {
         self.reference = Some(Box::new(reference));
     }

@@ -43,12 +43,12 @@ pub struct Anonymous {
     pub paths: Vec<String>,
 }
 
-/// The server's own settings. A configuration must be compatible with them.
+/// The server's own settings. A configuration must be compatible with these settings.
 #[derive(Debug, Clone, Default)]
 pub struct ServerAuthentication {
     /// The issuers of the server's own service account tokens. A configuration must not name them as issuers of JWTs.
     pub own_issuers: Vec<String>,
-    /// The dialers for issuers that name an egress; `None` if no issuer may name one.
+    /// The dialers for issuers that name an egress; `None` if no issuer may name an egress.
     pub egress: Option<Egress>,
 }
 

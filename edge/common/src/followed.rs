@@ -35,8 +35,8 @@ impl Followed {
         }
     }
 
-    /// The content of the file, if it differs from the last content. An unreadable file is reported once; after that,
-    /// any content counts as new.
+    /// The content of the file, if it differs from the last content. An unreadable file is reported once; after that
+    /// report, any content counts as new.
     fn compare(&mut self, read: io::Result<String>) -> Option<String> {
         match read {
             Ok(now) if self.text.as_ref() == Some(&now) => None,

@@ -1,5 +1,5 @@
-//! The encryption configuration of a process. It is read at the start, and read again while the process runs if that is
-//! configured.
+//! The encryption configuration of a process. The configuration is read at the start. If an option demands it, the
+//! configuration is read again while the process runs.
 
 use crate::configuration::Configuration;
 use crate::keyring::Keyring;

@@ -84,7 +84,7 @@ pub fn code_name(code: Code) -> &'static str {
     }
 }
 
-/// The deepest source of an error, which is the most specific one.
+/// The deepest source of an error, whose text is the most specific.
 fn innermost<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
     let mut deepest = error;
     while let Some(source) = deepest.source() {

@@ -21,7 +21,7 @@ const EXTRA: &str = "impersonate-extra-";
 pub struct Credentials {
     pub(crate) identity: Option<Arc<Identity>>,
     headers: HeaderMap,
-    /// The file with a token. It is read again for each call, because the token may be replaced.
+    /// The file with a token. The file is read again for each call, because the token may be replaced.
     token_file: Option<PathBuf>,
 }
 
@@ -91,8 +91,9 @@ impl Users {
     }
 
     /// The user for a server. The user named after the host with its port is tried first, then users whose name is a
-    /// pattern (`*.suffix`) that matches host and port. For port 443 the host without the port is tried next in the
-    /// same way. The user `*` is tried after these, and the user of the current context is tried last.
+    /// pattern (`*.suffix`) that matches host and port. For port 443, users that are named after the host without the
+    /// port, or whose pattern matches that host, are tried next. The user `*` is tried after these, and the user of the
+    /// current context is tried last.
     pub fn speaking_to(&self, host: &str, port: u16) -> Option<&Arc<Credentials>> {
         let port = port.to_string();
         let with_port = format!("{host}:{port}");

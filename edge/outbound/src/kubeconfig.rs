@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 /// The maximum number of attempts to send a request to a server that is temporarily unable to answer. Each wait is 1.5
-/// times as long as the previous one.
+/// times as long as the previous wait.
 const TRIES_MAX: u32 = 5;
 const WAIT_FACTOR: f64 = 1.5;
 const WAIT_JITTER: f64 = 0.2;

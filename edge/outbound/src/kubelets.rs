@@ -37,8 +37,8 @@ pub struct Settings {
     pub is_secure: bool,
     /// The time limit for a connection.
     pub timeout: Duration,
-    /// The file with the authorities that sign kubelets' certificates. It is read again when it changes. Without a file
-    /// any certificate is accepted.
+    /// The file with the authorities that sign kubelets' certificates. The file is read again when it changes. Without
+    /// a file, any certificate is accepted.
     pub authorities: Option<PathBuf>,
     /// This server's client certificate.
     pub identity: Option<Arc<Identity>>,

@@ -46,8 +46,8 @@ use trace::Calling;
 pub use trust::TlsTrust;
 pub use wire::client_config;
 
-/// The maximum size of an answer that is read into memory. It is larger than any object together with the additions of
-/// webhooks.
+/// The maximum size of an answer that is read into memory. The size is larger than any object together with the
+/// additions of webhooks.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 /// The maximum number of pooled clients; see [`Profile`].
 const CLIENTS_MAX: usize = 256;
@@ -71,7 +71,7 @@ pub enum ServerAddress {
         namespace: String,
         name: String,
         port: u16,
-        /// The path with its leading slash, and with the query if there is one.
+        /// The path with its leading slash, followed by the query if the URL has a query.
         path: String,
     },
 }
@@ -172,7 +172,7 @@ pub struct Outbound {
     egress: Egress,
 }
 
-/// The Services for which this process answers itself, by namespace and name. They need no Service objects.
+/// The Services for which this process answers itself, by namespace and name. These Services need no Service objects.
 pub type InProcessServices = HashMap<(String, String), Inside>;
 
 /// Finds the addresses of Services.

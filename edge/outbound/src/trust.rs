@@ -17,7 +17,7 @@ pub struct TlsTrust {
     pub authorities: Vec<u8>,
     /// Whether to accept any certificate.
     pub insecure: bool,
-    /// Whether to present this server's client certificate, if it has one.
+    /// Whether this server presents its client certificate, if it has a client certificate.
     pub identified: bool,
 }
 

@@ -1,4 +1,5 @@
-//! The TLS side of a server. It is made from certificates, keys and options, and is made again when a file changes.
+//! The TLS side of a server. The TLS side is made from certificates, keys and options, and is made again when a file
+//! changes.
 //!
 //! Changed files that cannot be used have no effect, because a file is often written in two steps.
 

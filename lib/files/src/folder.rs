@@ -11,12 +11,12 @@ use std::io::{ErrorKind, Result};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// All permissions for the owner, and none for others.
+/// All permissions for the owner, and no permissions for other users.
 pub const OWNER: u32 = 0o700;
 const OTHERS: u32 = 0o077;
 const GROUP_WRITES: u32 = 0o020;
 
-/// Makes a folder for secrets, or checks that the existing one can be trusted with them.
+/// Makes a folder for secrets, or checks that an existing folder can be trusted with secrets.
 ///
 /// A new or empty folder becomes private to its owner. A folder with content keeps its permissions, because it may
 /// contain files of other programs. To remove other users' permissions from a folder inside it that only this program
@@ -62,7 +62,8 @@ fn make(end: &PathEnd) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a folder with an entry of another user, who may have put it there when the folder was writable by others.
+/// Refuses a folder with an entry of another user, who may have put it there when other users could write to the
+/// folder.
 pub fn check_entries(folder: &Path) -> Result<()> {
     for entry in std::fs::read_dir(folder)? {
         match check(&entry?.path()) {
@@ -124,7 +125,7 @@ mod tests {
         make_private(&new).expect("made");
         assert_eq!([mode(&new).unwrap() & 0o777, mode(&around.path().join("a")).unwrap() & 0o777], [OWNER; 2]);
 
-        // An empty folder is treated like a new one, whatever its permissions were.
+        // An empty folder is treated like a new folder, whatever its permissions were.
         set(&new, 0o777);
         make_private(&new).expect("taken");
         assert_eq!(mode(&new).unwrap() & 0o777, OWNER);

@@ -7,7 +7,7 @@ use crate::reason::Reason;
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The size of a frame's head.
 pub const HEAD_BYTES: usize = 9;
-/// The largest payload that we accept. It is also the largest payload that every peer accepts.
+/// The largest payload that we accept. Every peer accepts payloads up to this size, too.
 pub const PAYLOAD_BYTES_MAX: usize = 16_384;
 /// The highest stream number and the largest window: both are numbers of 31 bits.
 pub const NUMBER_MAX: u32 = u32::MAX >> 1;

@@ -23,13 +23,13 @@ pub const IDLE_FRAMES_MAX: u32 = 10_000;
 /// connection. These updates do not count as idle.
 const UPDATES_A_DATA_FRAME: u32 = 2;
 /// The maximum number of CONTINUATION frames after one HEADERS frame. If each frame is full, the largest head needs a
-/// quarter of them.
+/// quarter of this number.
 pub const CONTINUATIONS_MAX: u32 = 64;
 /// The maximum number of errors on single streams in one period. A connection may serve many users for days, so it
 /// survives a few errors.
 const MISTAKES_MAX: u32 = 1_024;
-/// A client may cancel as many requests as it may have in progress, and as many as it let be answered. This is the
-/// maximum number of unanswered requests that it may cancel in addition.
+/// A client may cancel as many requests as it may have in progress, and as many as were answered to their end. In
+/// addition to these, a client may cancel at most this number of unanswered requests.
 const RESETS_MAX: u32 = 64;
 
 /// Counts of the frames from the client that do not advance a request, in the current period.

@@ -76,7 +76,7 @@ impl Output {
         let mut left = bytes.min(self.bytes);
         self.bytes -= left;
         if self.bytes == 0 {
-            // Most connections are idle most of the time, and should hold no memory then.
+            // Most connections are idle most of the time, and an idle connection should hold no memory.
             *self = Output::default();
             return;
         }
@@ -94,7 +94,7 @@ impl Output {
                 }
             }
         }
-        // Without this, the buffer would grow without bound if the client never reads all of it.
+        // Without this step, the buffer would grow without bound if the client never reads the whole buffer.
         if self.gone > GONE_BYTES_MAX && self.gone > self.small.len() / 2 {
             self.small.drain(..self.gone);
             self.large.iter_mut().for_each(|large| large.behind -= self.gone);

@@ -98,7 +98,7 @@ pub struct Streams {
     ids: Vec<StreamId>,
 }
 
-/// With more slots than this, the slots are freed when there is no stream.
+/// If there are more slots than this number, the slots are freed when there is no stream.
 const SLOTS_KEPT: usize = 8;
 
 impl Streams {

@@ -174,7 +174,7 @@ impl<T> Outbox<T> {
         &self.room
     }
 
-    /// A token that is cancelled when no outbox of the connection is left. No data is queued after that.
+    /// A token that is cancelled when no outbox of the connection is left. After that, no data is queued any more.
     pub fn unused(&self) -> CancellationToken {
         self.unused.clone()
     }

@@ -11,7 +11,7 @@ use serde_json::Error;
 use std::borrow::Cow;
 use std::fmt;
 
-/// Deserializes a type from a document. `T::deserialize(&value)` does so without consuming the document.
+/// Deserializes a type from a document. `T::deserialize(&value)` does not consume the document.
 pub fn from_value<T: DeserializeOwned>(value: Value) -> Result<T, Error> {
     T::deserialize(value)
 }

@@ -1,4 +1,4 @@
-//! Reads the arguments of a command and finds all faults in them.
+//! Reads the arguments of a command, and finds all faults in the arguments.
 //!
 //! The parser stops at the first fault; so the argument that it rejects is removed, and the rest is parsed again.
 //!

@@ -43,7 +43,7 @@ pub struct Cluster {
     peers: Vec<Proxy>,
     /// The ids with which the members name themselves to each other, by position.
     ids: Vec<String>,
-    // The folder is dropped after the members, which write to it.
+    // The folder is dropped after the members, because they write to the folder.
     folder: tempfile::TempDir,
 }
 
@@ -125,8 +125,8 @@ impl Cluster {
         &mut self.members[at]
     }
 
-    /// Cuts a member off from the others, including connections that the others opened. Clients still reach this
-    /// member.
+    /// Cuts a member off from the other members, including the connections that the other members opened. Clients still
+    /// reach this member.
     pub fn cut_off(&self, at: usize) {
         for (other, proxy) in self.peers.iter().enumerate() {
             if other == at { proxy.silence() } else { proxy.silence_member(&self.ids[at]) }

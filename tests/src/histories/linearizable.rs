@@ -119,7 +119,7 @@ impl CompletedOperations {
     }
 }
 
-/// A step of the search: the completed operations, and the candidates for the next one.
+/// A step of the search: the completed operations, and the candidates for the next operation.
 struct SearchStep {
     done: CompletedOperations,
     state: RegisterState,

@@ -269,7 +269,7 @@ fn mask_suffixes(text: &str, prefix: &str) -> String {
     out + rest
 }
 
-/// Replaces a word, unless it is part of a longer one.
+/// Replaces a word, unless it is part of a longer word.
 fn replace_whole(text: &str, word: &str, by: &str, inside: impl Fn(char) -> bool) -> String {
     let (mut out, mut done) = (String::new(), 0);
     for (at, _) in text.match_indices(word) {

@@ -235,7 +235,7 @@ async fn pods_from_their_beginning_to_their_end() {
     let item = listed.items[0].types.clone().unwrap();
     assert_eq!((item.api_version.as_str(), item.kind.as_str()), ("meta.k8s.io/v1", "PartialObjectMetadata"));
 
-    // Waits until the pod with this UID no longer exists.
+    // A deleted pod ends after a moment. The test waits until the pod with this UID no longer exists.
     let deleted = pods.delete("lives", &DeleteParams::default()).await.unwrap();
     assert_eq!(deleted.left().expect("it takes a moment to end").name_any(), "lives");
     let end = timeout(PATIENCE, await_condition(pods.clone(), "lives", is_deleted(&uid)));

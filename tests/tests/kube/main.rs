@@ -161,7 +161,7 @@ async fn create_read_update_delete(cluster: Cluster) {
     assert_eq!(replaced.data, changed.data);
     assert_eq!(replaced.metadata.uid, meta.uid);
     assert_ne!(replaced.metadata.resource_version, meta.resource_version);
-    // A write without changes makes no event.
+    // A write without changes makes no event, so the object keeps its version.
     let same = api.replace("one", &PostParams::default(), &replaced).await.unwrap();
     assert_eq!(same.metadata.resource_version, replaced.metadata.resource_version);
 
@@ -464,7 +464,7 @@ async fn eviction(cluster: Cluster) {
         pod.metadata.labels = Some(map(&[("app", name)]));
         pods.create(&PostParams::default(), &pod).await.unwrap();
     }
-    // The deletion's options are in the body.
+    // The options of the deletion are in the body of the Eviction.
     let evict = |name: &str, options: Value| {
         let body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name},
             "deleteOptions": options});

@@ -134,7 +134,7 @@ async fn upgrades_that_cannot_be_are_refused() {
     assert_eq!(status["message"], "Upgrade request required");
 }
 
-/// A kubelet may send any answer, even an endless one. The client gets an error, and other requests are answered.
+/// A kubelet may send any answer, even an endless answer. The client gets an error, and other requests are answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_kubelet_that_answers_rubbish_or_without_end_is_an_error() {
     let Some(cluster) = Cluster::start(&["web", "endless", "headers", "moved", "rubbish"]).await else { return };

@@ -34,7 +34,7 @@ pub struct Client {
 struct SharedConnection {
     access: Arc<Access>,
     sender: Mutex<SendRequest<Bytes>>,
-    /// This lock is held while one worker reconnects; other workers wait for it.
+    /// This lock is held while one worker reconnects; other workers wait for the lock.
     connecting: tokio::sync::Mutex<()>,
 }
 

@@ -55,7 +55,8 @@ pub async fn measure(bench: &Bench<'_>, name: &'static str, audience: Audience) 
     let limits = bench.limits();
     let write = |worker| Write { client: bench.pool.pick(worker), hall: hall.clone(), objects: watchers };
 
-    // The first measurement runs without watchers, for as long as the second, and gives the cost of the writes.
+    // The first measurement gives the cost of the writes. It runs without watchers, for as long as the measurement with
+    // watchers.
     let before = bench.processes.usage()?;
     let alone = load::drive(writers, limits, |worker| write(worker).not_awaited()).await;
     let alone_usage = bench.processes.since(before)?;

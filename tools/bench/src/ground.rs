@@ -1,4 +1,4 @@
-//! The namespace of a run. It is created before the run, and emptied and deleted after the run.
+//! The namespace of a run. The namespace is created before the run, and emptied and deleted after the run.
 
 use std::time::{Duration, Instant};
 

@@ -31,7 +31,7 @@ pub struct Tally {
     pub failures: BTreeMap<String, u64>,
     pub body_bytes: u64,
     pub elapsed: Duration,
-    /// Operations started, including failed ones.
+    /// The number of operations that were started, including operations that failed.
     pub tickets: u64,
 }
 

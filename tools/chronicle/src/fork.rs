@@ -1,8 +1,8 @@
 //! `holdfast fork`: a new, writable cluster that begins with the state of another cluster at some moment.
 //!
 //! The new data folder contains the log up to that moment, and the certificates and keys of the other cluster, so the
-//! same credentials are valid in both. The new log has another id, and does not accept continue tokens of the other
-//! log.
+//! same credentials are valid in both clusters. The new log has another id, and does not accept continue tokens of the
+//! other log.
 
 use crate::files::{Readers, WriteMode, keep_others_out};
 use crate::out;

@@ -334,7 +334,7 @@ fn made_schema(choices: &mut Choices, depth: usize) -> Value {
     schema
 }
 
-/// A value of the schema's type. It may violate the schema's limits.
+/// A value of the schema's type. The value may violate the schema's limits.
 fn fitting(choices: &mut Choices, schema: &Value) -> Value {
     match schema["type"].as_str() {
         Some("integer") => choices.pick(&NUMBERS).into(),

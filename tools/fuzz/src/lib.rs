@@ -3,7 +3,7 @@
 //! Each target is a function of bytes that panics if an invariant is violated. `cargo fuzz` runs the targets one by one
 //! (`fuzz_targets/`). A test in `core` runs all of them over the seeds in `corpus-seeds/` and over mutations of the
 //! seeds (`smoke.rs`). The targets of the crate `http2` are in `http2.rs`, for a test in that crate, because `core`
-//! does not depend on it. No target depends on how its input was made.
+//! does not depend on the crate `http2`. No target depends on how its input was made.
 
 mod edges;
 mod expressions;

@@ -190,7 +190,7 @@ fn rotate(path: &Path, rotation: Rotation) -> io::Result<fs::File> {
     }
     let fresh = open(path)?;
     let path = path.to_owned();
-    // Another thread compresses and removes old files, so that no request waits for this.
+    // Another thread compresses and removes old files, so that no request waits for this work.
     std::thread::spawn(move || {
         let tidied = compress(&aside, rotation).and_then(|()| forget(&path, rotation, Timestamp::now()));
         if let Err(error) = tidied {

@@ -41,7 +41,7 @@ pub trait Sink: Send + Sync + 'static {
     }
 }
 
-/// The maximum time for which an event is buffered if no response waits for it.
+/// The maximum time for which an event is buffered if no response waits for the event.
 const HELD: Duration = Duration::from_millis(5);
 
 /// The moment at which a request continues.
@@ -176,7 +176,7 @@ impl CountedSink {
         released
     }
 
-    /// Stores the buffered events if no request waits for them.
+    /// Stores the buffered events if no request waits for these events.
     fn release_all(&self, number: u64) {
         if let Err(why) = self.sink.release(number) {
             tracing::error!(

@@ -324,8 +324,8 @@ impl Values for Keyring {
     }
 }
 
-/// A keyring for rewriting a log offline, not for serving. It may block for a key, and it accepts plain values, because
-/// the rewrite encrypts them.
+/// A keyring for rewriting a log offline, not for serving. This keyring may block for a key, and accepts plain values,
+/// because the rewrite encrypts plain values.
 pub struct OfflineKeyring(pub Arc<Keyring>);
 
 impl Values for OfflineKeyring {

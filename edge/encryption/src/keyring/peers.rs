@@ -1,5 +1,5 @@
 //! The servers on one etcd publish proofs of their keys, so that each server finds out whether it can read the values
-//! of the others.
+//! that the other servers write.
 //!
 //! A key is published as its prefix, which the values in etcd also show, and a MAC of a random salt. Another server
 //! that has the key computes the same MAC. Without the key, the MAC reveals no more than a value does. The key of a KMS

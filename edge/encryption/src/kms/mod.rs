@@ -156,7 +156,7 @@ impl Kms {
         });
     }
 
-    /// The health of the plug-in, from a recent check if there is one.
+    /// The health of the plug-in. If there was a recent check, its result is used.
     pub async fn health(&self) -> Result<(), String> {
         if let Some(known) = self.last_check(CHECK_GOOD, CHECK_BAD) {
             return known;

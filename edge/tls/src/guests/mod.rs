@@ -23,7 +23,7 @@ pub struct Guests {
     count: Mutex<Count>,
 }
 
-/// One of the connections that are counted. It stops counting when this value is dropped.
+/// One of the connections that are counted. The connection no longer counts when this value is dropped.
 pub struct ConnectionSlot {
     guests: Arc<Guests>,
     address: IpAddr,
@@ -55,7 +55,7 @@ impl Guests {
         let from = if count.strangers_of(address) >= self.bounds.strangers_of_one_max {
             Some(address)
         } else if count.connections >= self.bounds.connections_max {
-            // The address with the most anonymous connections loses one.
+            // The address with the most anonymous connections loses its oldest connection.
             match count.largest() {
                 Some(largest) => Some(largest),
                 None => {

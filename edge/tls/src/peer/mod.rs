@@ -103,8 +103,8 @@ pub struct PeerVerifier {
     signatures: Signatures,
     /// Whether certificates contain the uids of users.
     uids: bool,
-    /// Trusted chains by their digests. They are cached because clients such as kubectl make a connection for each
-    /// command.
+    /// Trusted chains by their digests. These chains are cached, because clients such as kubectl make a connection for
+    /// each command.
     known: Mutex<BTreeMap<[u8; 32], TrustedChain>>,
 }
 
@@ -295,7 +295,7 @@ fn verifier(authorities: &[CertificateDer<'static>]) -> Result<Arc<dyn ClientCer
     verifier.build().map(|verifier| verifier as Arc<dyn ClientCertVerifier>).map_err(|error| error.to_string())
 }
 
-/// The subject attribute with the user's uid, if there is one.
+/// The uid in the subject of a certificate; empty if the subject has no uid.
 fn uid_of(certificate: &X509Certificate<'_>) -> Result<String, String> {
     let uids = certificate.subject().iter_attributes().filter(|attribute| *attribute.attr_type() == UID);
     let uids: Vec<Option<&str>> = uids.map(|attribute| attribute.as_str().ok()).collect();
@@ -484,7 +484,7 @@ mod tests {
     #[test]
     fn of_several_common_names_the_last_one_counts() {
         let mut params = params("first", 30);
-        // The subject has a second common name after the first.
+        // The subject has the common name "last" after the common name "first".
         params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 3]), "last");
         let certificate = params.self_signed(&KeyPair::generate().expect("a key")).expect("a certificate");
         assert_eq!(certificate_user(certificate.der(), false).expect("a user").name, "last");

@@ -1,4 +1,4 @@
-//! The state of one connection. This file handles incoming frames; `sending.rs` makes outgoing ones.
+//! The state of one connection. This file handles incoming frames; `sending.rs` makes outgoing frames.
 
 mod sending;
 #[cfg(test)]
@@ -151,7 +151,8 @@ impl Connection {
         self.frames
     }
 
-    /// The reason why no more input is read, if there is one; the remaining output reports it to the client.
+    /// The reason why no more input is read, which the remaining output reports to the client; `None` while input is
+    /// read.
     pub fn failed(&self) -> Option<(Reason, &'static str)> {
         self.failed
     }
@@ -207,7 +208,7 @@ impl Connection {
         self.output.write(|out| frame::write(out, kind, flags, stream, payload));
     }
 
-    /// Processes bytes from the client, and calls `tell` with each event in them.
+    /// Processes bytes from the client, and calls `tell` with each event that they complete.
     pub fn receive(&mut self, mut input: &[u8], tell: &mut impl FnMut(Event<'_>)) {
         if self.preface < PREFACE.len() {
             input = self.begin(input);
@@ -223,7 +224,7 @@ impl Connection {
         }
     }
 
-    /// Reads the preface. Returns the bytes after it.
+    /// Reads the preface. Returns the bytes after the preface.
     fn begin<'a>(&mut self, input: &'a [u8]) -> &'a [u8] {
         let expected = &PREFACE[self.preface..];
         let (begin, rest) = input.split_at(expected.len().min(input.len()));

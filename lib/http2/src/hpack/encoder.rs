@@ -29,7 +29,8 @@ pub struct Encoder {
     entries: VecDeque<TableEntry>,
     bytes: usize,
     bytes_max: usize,
-    /// The smallest table size since the last block. It is not yet reported to the peer.
+    /// The smallest table size since the last block, which the next block must report to the peer; `None` if the size
+    /// has not changed.
     resized: Option<usize>,
     seen: [u32; SEEN],
 }

@@ -23,7 +23,8 @@ const CLUSTER_FILES: [&str; 1] = ["certificate-authority"];
 const USER_FILES: [&str; 3] = ["client-certificate", "client-key", "tokenFile"];
 
 impl Context {
-    /// The context that the options name, or the current one. It is merged from several files, as kubectl merges them.
+    /// The context that the options name, or else the current context. If there are several files, they are merged as
+    /// by kubectl.
     pub fn find(server: &RemoteServer) -> Result<Context> {
         let mut files = Vec::new();
         for file in server.files()? {
@@ -94,7 +95,7 @@ impl Context {
     }
 }
 
-/// Makes a context the current one, in the file that sets the current context.
+/// Makes a context the current context, in the file that sets the current context.
 pub fn set_current(server: &RemoteServer, added_to: &Path, name: &str) -> Result<()> {
     for file in server.files()? {
         if let Ok(text) = std::fs::read_to_string(&file) {

@@ -185,7 +185,7 @@ impl<'l> LogView<'l> {
         }
     }
 
-    /// The offsets of an object's events that the log still has; at least one.
+    /// The offsets of an object's events that the log still has. Fails if the log has none.
     fn versions(&self, place: &StoredAt) -> Result<Vec<Offset>> {
         let versions = self.log.versions(&place.storage, &place.key)?;
         if !versions.is_empty() {
@@ -344,7 +344,7 @@ pub fn by(record: &Record) -> String {
     if actor.manager.is_empty() { user } else { format!("{user} ({})", visible::line(&actor.manager)) }
 }
 
-/// The text of a cell; a dash for an empty one.
+/// The text of a cell; a dash for an empty text.
 fn dash(text: &str) -> String {
     if text.is_empty() { "-".into() } else { visible::cell(text).into_owned() }
 }

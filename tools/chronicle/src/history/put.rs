@@ -1,8 +1,8 @@
 //! Writes an object in a given state through the API: the common part of `restore` and `undo`.
 //!
 //! Every write goes through the API: a PUT with the current version, or a POST if the object no longer exists. The
-//! status is written through the subresource if the kind has one. Fields that only the server sets are omitted, and so
-//! are references to owners that no longer exist.
+//! status is written through the subresource `status` if the kind has this subresource. Fields that only the server
+//! sets are omitted, and so are references to owners that no longer exist.
 
 use super::{LogView, Report, StoredAt, change_value};
 use crate::remote::client::{Client, RequestFailure, escaped};

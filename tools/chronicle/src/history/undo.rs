@@ -95,7 +95,7 @@ fn undo(view: &LogView, client: &Client, event: &Event, writing: WriteOptions) -
     Ok(put.refusal(now.as_ref(), goal, conflicts))
 }
 
-/// The object after the undo, and the later changes that conflict with it.
+/// The object after the undo, and the later changes that conflict with the undo.
 fn wanted(view: &LogView, put: &Put, event: &Event, now: Option<&Value>) -> Result<(Option<Value>, Vec<Conflict>)> {
     let Event { record, place, before, after, .. } = event;
     let uid = |document: &Value| document["metadata"]["uid"].clone();

@@ -54,7 +54,7 @@ pub struct Footer {
     pub events: u64,
     /// The last event's offset; 0 if there is none.
     pub last: u64,
-    /// The digest of all lines before this one, with their newlines.
+    /// The digest of all lines before the footer, with their newlines.
     pub digest: String,
 }
 

@@ -190,7 +190,7 @@ impl Fold {
         let replaced = replay(&mut self.state, record)
             .map_err(|unknown| anyhow!("{unknown}: verify it with the release that wrote it, or a newer one"))?;
         let newest = replaced.map_or(Offset::ZERO, |entry| entry.offset);
-        // If events after that version are missing, the replaced event may be one of them.
+        // If events after that version are missing, the replaced event may be one of the missing events.
         let explained = self.gaps.last().is_some_and(|(_, behind)| *behind > newest);
         if record.replaces != newest.0 && !explained {
             self.problems.push(format!(

@@ -30,7 +30,7 @@ pub struct RemoteLog {
     ahead: Mutex<Ahead>,
 }
 
-/// The next records to be read, in order. They are fetched in pages.
+/// The next records to be read, in order. The records are fetched in pages.
 #[derive(Default)]
 struct Ahead {
     order: Vec<Offset>,

@@ -121,7 +121,7 @@ impl Api {
 
 /// A log that grows while it is read.
 pub trait Followed: Readable {
-    /// Waits a while for an event after this one, and reads the new events.
+    /// Waits a while for an event after the event `after`, and reads the new events.
     fn follow(&self, after: Offset) -> Result<()>;
 }
 

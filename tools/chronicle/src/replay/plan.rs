@@ -138,8 +138,8 @@ impl EventReplay {
         self.document["metadata"]["namespace"].as_str()
     }
 
-    /// Whether the work must run alone, because later events depend on it. This holds for creations and deletions of
-    /// cluster-scoped objects (namespaces, definitions, roles) and of ServiceAccounts.
+    /// Whether the work must run alone, because later events depend on the work. The result is true for creations and
+    /// deletions of cluster-scoped objects (namespaces, definitions, roles) and of ServiceAccounts.
     pub fn stands_alone(&self) -> bool {
         let comes_or_goes = !matches!(self.deed, ReplayVerb::Change { .. });
         comes_or_goes && (self.namespace().is_none() || self.kind() == known::SERVICE_ACCOUNT.kind)

@@ -43,7 +43,7 @@ pub fn run(check: bool) -> anyhow::Result<()> {
     put(&root.join("core/schema/descriptions.txt"), &descriptions::write(current), check)
 }
 
-/// Writes a file, or compares it with the existing one.
+/// Writes a file, or, if `check` is true, fails unless the existing file has this text.
 fn put(path: &Path, text: &str, check: bool) -> anyhow::Result<()> {
     let shown = path.display();
     if !check {

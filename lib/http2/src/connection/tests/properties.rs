@@ -181,7 +181,7 @@ fn run(steps: &[ConnectionStep], limits: Limits) {
                 if server.streams.get_mut(stream).is_some_and(|stream| !stream.is_answered) {
                     server.answer(stream, &answer);
                 }
-                // A driver sends the next piece on a stream only after the previous one.
+                // A driver sends the next piece on a stream only after the previous piece was sent.
                 if server.streams.get_mut(stream).is_some_and(|stream| stream.queued_bytes == 0 && stream.end.is_none())
                 {
                     queued += bytes;
