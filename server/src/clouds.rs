@@ -21,7 +21,7 @@ const OTHERS: [&str; 11] =
     ["aws", "azure", "alicloud", "cloudstack", "fake", "gce", "mesos", "openstack", "ovirt", "photon", "vsphere"];
 /// The prefix of a value that names a ConfigMap instead of a file.
 const CONFIG_MAP: &str = "configmap:";
-/// The key within the ConfigMap.
+/// The key whose value in the ConfigMap is the description.
 const CONFIG_MAP_KEY: &str = "cloud.yaml";
 
 // The cloud of `holdfast up`.
@@ -58,7 +58,7 @@ enum Config {
 }
 
 impl ChosenCloud {
-    /// Parses both options.
+    /// Parses the values of `--cloud-provider` and `--cloud-config`.
     pub fn parse(provider: &str, config: &str) -> Result<ChosenCloud> {
         let provider = match provider {
             "" => bail!("--cloud-provider cannot be empty"),

@@ -151,7 +151,7 @@ impl Components {
         })
     }
 
-    /// Starts no components at all.
+    /// Makes a server without any component.
     pub fn none() -> Components {
         let controllers = Choice::parse(["-*"]).unwrap_or_else(|why| unreachable!("{why}"));
         let (settings, node_template) = (Settings::default(), Default::default());

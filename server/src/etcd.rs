@@ -176,7 +176,7 @@ impl Drop for Joined {
 
 /// The result of joining. The server leaves when this value is dropped.
 pub struct Membership {
-    /// Whether events must survive the process.
+    /// Whether events must survive the end of the process.
     pub fsync: bool,
     _connection: TcpStream,
 }

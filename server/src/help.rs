@@ -3,7 +3,7 @@
 
 use clap::{Arg, Command};
 
-/// Each command with an example call.
+/// An example call of each command.
 const EXAMPLES: &[(&str, &str)] = &[
     ("up", "holdfast up --data-dir ./holdfast-data --nodes 3"),
     (

@@ -1,4 +1,4 @@
-//! The machine's name.
+//! The name of the machine on which this process runs.
 
 use holdfast_core::presence;
 

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock, Weak};
 
-/// The largest response that is read.
+/// The maximum number of bytes of a response that is read.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
 /// All commits after a snapshot. Objects are shared with the state, and each is parsed once.
@@ -95,7 +95,7 @@ impl InsideFeed {
         news
     }
 
-    /// All objects of a resource.
+    /// News of all objects of a resource.
     fn all_of(&mut self, state: &State, resource: &Resource) -> Option<News> {
         let shown = self.shown.get_mut(resource)?;
         // The version is at least 1, because 0 means that the resource is not shown yet. The bootstrap has committed
@@ -304,7 +304,7 @@ fn named(json: &[u8]) -> ObjectName {
     serde_json::from_slice::<Object>(json).unwrap_or_default().metadata
 }
 
-/// The engine's clock.
+/// The clock of the engine, as components use it.
 pub struct InsideClock(pub Arc<Engine>);
 
 impl Clock for InsideClock {

@@ -1,4 +1,4 @@
-//! The system's limits of this process.
+//! The limits that the system sets to this process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -13,7 +13,7 @@ pub fn take_files() {
     }
 }
 
-/// The limit of open files.
+/// The number of files that this process may have open.
 pub fn files() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }

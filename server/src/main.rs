@@ -279,7 +279,7 @@ fn main() -> std::process::ExitCode {
 /// programs would inherit the setting.
 fn use_small_pages() {
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
-        // A failure costs only memory.
+        // If the system refuses, the server only uses more memory.
         tracing::debug!(%error, "huge pages stay");
     }
 }

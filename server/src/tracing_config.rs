@@ -6,7 +6,7 @@ use holdfast_core::object::decode;
 use holdfast_core::object::reader::{Faults, Reader};
 use std::path::Path;
 
-/// The usual address of a collector.
+/// The collector's address if the file names none.
 const ENDPOINT: &str = "localhost:4317";
 const MILLION: i64 = 1_000_000;
 const KIND: &str = "TracingConfiguration";

@@ -39,7 +39,7 @@ struct ServerState {
     connections: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// A received request.
+/// A request that the server has received.
 #[derive(Clone, Debug)]
 pub struct ReceivedRequest {
     pub method: Method,

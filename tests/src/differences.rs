@@ -17,7 +17,7 @@ struct Case {
     sometimes: bool,
 }
 
-/// The listed cases of one recording.
+/// The cases that the list of one recording names.
 #[derive(Debug)]
 pub struct Differences {
     file: String,

@@ -90,7 +90,7 @@ pub struct ControlPlane {
     pub server: Program,
     /// The authority that signs client certificates.
     clients: Authority,
-    /// An anonymous client.
+    /// A client without credentials.
     pub wire: HttpClient,
 }
 
@@ -178,7 +178,7 @@ async fn start_etcd(assets: &Path, port: u16, folder: &Path, fsync: bool) -> Pro
     etcd
 }
 
-/// The status of etcd's `/health`.
+/// The status code of etcd's `/health`.
 async fn health(port: u16) -> Option<u16> {
     use hyper_util::rt::TokioIo;
     let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok()?;

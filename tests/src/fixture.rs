@@ -8,7 +8,7 @@ use holdfast_engine::Log;
 use holdfast_storage_rocks::RocksLog;
 use std::path::{Path, PathBuf};
 
-/// The folder's path.
+/// The path of the folder `tests/data/log-format-1`.
 pub fn folder() -> PathBuf {
     crate::folder().join("data/log-format-1")
 }

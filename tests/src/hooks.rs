@@ -27,12 +27,12 @@ struct HooksState {
     /// The behaviour by path, with the number of calls.
     behaviour: BTreeMap<String, (Value, usize)>,
     calls: Vec<Value>,
-    /// Delayed calls in progress.
+    /// The number of delayed calls that are in progress.
     waiting: usize,
     most_waiting: usize,
 }
 
-/// Running webhooks. Dropping them stops them.
+/// Running webhooks, which stop when this value is dropped.
 pub struct Hooks {
     shared: Arc<Mutex<HooksState>>,
     /// The names in scenarios that stand for values of this run, each with its value.
@@ -166,7 +166,7 @@ fn response(code: u16, body: String) -> Response<Full<Bytes>> {
     response
 }
 
-/// The review to answer with.
+/// The review with which a webhook answers.
 fn reply(behaviour: &Value, review: &Value) -> Value {
     // A review of tokens, access or images is answered with the same document and a status, which may depend on the
     // user.

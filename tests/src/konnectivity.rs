@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 const HEAD: usize = 5;
 const CONNECTION: i64 = 1;
 
-/// The kinds of packets, by number.
+/// The numbers of the kinds of packets.
 const DIAL_RESPONSE: i32 = 1;
 const CLOSE_REQUEST: i32 = 2;
 const CLOSE_RESPONSE: i32 = 3;
@@ -82,7 +82,7 @@ struct CloseResponse {
     connection: i64,
 }
 
-/// Serves on a Unix socket.
+/// Starts a server that listens on a Unix socket.
 pub fn serve(path: &Path) -> SeenRequests {
     let (asked, listener) = (SeenRequests::default(), UnixListener::bind(path).expect("a socket"));
     let seen = asked.clone();

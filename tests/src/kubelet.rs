@@ -36,7 +36,7 @@ pub struct Kubelet {
 struct KubeletState {
     seen: Mutex<Vec<(String, HeaderMap)>>,
     connections: Mutex<Vec<JoinHandle<()>>>,
-    /// Stops the work on upgraded connections.
+    /// When this token is cancelled, the work on upgraded connections stops.
     upgraded: CancellationToken,
     /// The number of open connections.
     open: watch::Sender<usize>,

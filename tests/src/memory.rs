@@ -65,7 +65,7 @@ impl Memory {
         self.transport.service().engine().close();
     }
 
-    /// A client in the group system:masters.
+    /// A client whose user is in the group system:masters.
     pub fn admin(&self) -> kube::Client {
         self.client(User::new("kubernetes-admin", &[PRIVILEGED_GROUP, "system:authenticated"]))
     }

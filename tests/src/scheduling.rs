@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long to wait for a decision that may never come.
 const SHORT: Duration = Duration::from_secs(3);
 
-/// Kind, namespace and name.
+/// The kind, namespace and name of an object.
 type ObjectId = (String, String, String);
 
 fn path(place: &ObjectId) -> String {
@@ -97,7 +97,7 @@ impl Player {
         player
     }
 
-    /// Plays a scenario; returns the differences.
+    /// Plays a scenario, and returns the differences from the recorded outcomes.
     pub async fn play(&mut self, scenario: &Value) -> Vec<String> {
         let mut differences = Vec::new();
         for object in list(&scenario["objects"]) {
@@ -393,7 +393,7 @@ fn outcome(pod: &Value) -> PodOutcome {
     }
 }
 
-/// The differences of two outcomes.
+/// The differences between a recorded outcome and the outcome of a pod.
 fn compare(wanted: &Value, got: &PodOutcome) -> Vec<String> {
     let condition = &wanted["condition"];
     let message = if condition["status"] == "False" { &condition["message"] } else { &Value::Null };

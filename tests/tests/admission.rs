@@ -245,7 +245,7 @@ async fn a_proxy_leads_to_webhooks() {
     leads_to_webhooks("HTTPConnect", holdfast_tests::proxy::serve).await;
 }
 
-/// Like [`a_proxy_leads_to_webhooks`], through a konnectivity server.
+/// Like [`a_proxy_leads_to_webhooks`], but the connections go through a konnectivity server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tunnel_leads_to_webhooks() {
     leads_to_webhooks("GRPC", holdfast_tests::konnectivity::serve).await;

@@ -502,7 +502,7 @@ impl Cluster {
         .await
     }
 
-    /// The version in aggregated discovery.
+    /// The entry of the backend's version in the server's aggregated discovery.
     async fn discovered(&self) -> Value {
         let document = self.admin.get_as("/apis", AGGREGATED).await.expect(200).json();
         let group = document["items"].as_array().unwrap().iter().find(|item| item["metadata"]["name"] == GROUP);

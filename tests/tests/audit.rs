@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// `HOLDFAST_FACTS=all` prints the differences.
+/// With `HOLDFAST_FACTS=all` the test prints the differences.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_are_told_of_as_kubernetes_tells_of_them() {
     let mut lines = facts::lines::<Value>("audit").into_iter();
@@ -122,7 +122,7 @@ async fn send(server: &Server, step: &Value, id: Option<&str>) {
     wire.send(method, step["path"].as_str().expect("a path"), &headers, body).await;
 }
 
-/// The events of one request.
+/// The events of the request with this audit id.
 fn told(file: &Path, id: &str) -> Vec<Value> {
     let lines = BufReader::new(std::fs::File::open(file).expect("the audit log")).lines();
     let events = lines.map(|line| serde_json::from_str::<Value>(&line.expect("text")).expect("a line of JSON"));

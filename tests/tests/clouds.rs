@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const NODES: &str = "/api/v1/nodes";
-/// The timeout of any wait.
+/// How long the tests wait for any condition.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const CLOUD: &str = "

@@ -21,7 +21,7 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
 /// Enables `/flagz` and `/statusz`.
 const PAGES: &str = "--feature-gates=ComponentFlagz=true,ComponentStatusz=true";
-/// The timeout of any wait.
+/// How long the tests wait for any condition.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An API server with the user jane, who has no rights yet.
@@ -209,7 +209,7 @@ async fn a_scheduler_shows_what_it_has() {
     assert_eq!(scheduler.ended().await.code(), Some(0));
 }
 
-/// The whole response without TLS.
+/// Gets a path over HTTP without TLS. Returns the whole response.
 async fn plain(port: u16, path: &str) -> String {
     let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");

@@ -405,7 +405,7 @@ async fn a_full_disk_takes_deletes_and_has_room_again() {
     admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "another"}})).await.expect(201);
     admin.post("/api/v1/namespaces/another/configmaps", &config_map("small", "x")).await.expect(201);
 
-    // Reads and lease renewals still work.
+    // While the disk is full, reads and lease renewals still work.
     admin.get("/livez").await.expect(200);
     admin.get(&format!("{MAPS}/{}", maps[0])).await.expect(200);
     let merge = [("content-type", "application/merge-patch+json")];
@@ -487,7 +487,7 @@ async fn delete_quickly(bytes: usize, at_once: usize) {
     server.stop();
 }
 
-/// Uses all free room.
+/// Writes a file that uses all free room of the disk.
 fn fill(path: &Path) {
     use std::io::Write;
     let mut file = std::fs::File::create(path).unwrap();

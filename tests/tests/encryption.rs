@@ -26,7 +26,7 @@ fn key(nth: u8) -> String {
     base64::engine::general_purpose::STANDARD.encode([nth; 32])
 }
 
-/// A provider with keys by number.
+/// The YAML of a provider whose keys are made from these numbers.
 fn provider(name: &str, keys: &[u8]) -> String {
     let keys: Vec<String> = keys.iter().map(|nth| format!("{{name: key{nth}, secret: {}}}", key(*nth))).collect();
     format!("{{{name}: {{keys: [{}]}}}}", keys.join(", "))
@@ -70,7 +70,7 @@ impl Place {
     }
 }
 
-/// Incompressible text for a value.
+/// Incompressible text, which is searched for in files after it was written as a value.
 fn needle() -> String {
     (0..32).map(|_| char::from(rand::random_range(b'a'..=b'z'))).collect()
 }
@@ -90,7 +90,7 @@ fn in_secret(text: &str) -> String {
     secret("", text)["data"]["text"].as_str().expect("text").to_owned()
 }
 
-/// All stored events, not decrypted.
+/// All events of the folder's log, as they are stored.
 fn kept(data: &Path) -> Vec<Record> {
     LogReader::open(data).expect("a log").scan(None, Offset::ZERO, 100_000).expect("events")
 }

@@ -28,7 +28,7 @@ const OPTIONS: [&str; 2] = ["--service-cluster-ip-range=10.96.0.0/25", "--servic
 struct Neighbour {
     etcd: Client,
     keys: Keys,
-    /// The keys that encrypt its values.
+    /// The keys with which the neighbour encrypts its values.
     secrets: Arc<Live>,
 }
 

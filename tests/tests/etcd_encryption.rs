@@ -24,7 +24,7 @@ const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
 /// plug-in that wraps keys like [`Plugin`].
 const OF_KUBERNETES: &str = include_str!("../data/kube-encrypted.jsonl");
 
-/// A provider with keys by number.
+/// The YAML of a provider whose keys are made from these numbers.
 fn provider(name: &str, keys: &[u8]) -> String {
     let keys: Vec<String> =
         keys.iter().map(|nth| format!("{{name: key{nth}, secret: {}}}", base64(&[*nth; 32]))).collect();
@@ -99,7 +99,7 @@ impl Place {
     }
 }
 
-/// Incompressible text for a value.
+/// Incompressible text, which is searched for in files after it was written as a value.
 fn needle() -> String {
     (0..32).map(|_| char::from(rand::random_range(b'a'..=b'z'))).collect()
 }

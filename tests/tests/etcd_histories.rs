@@ -176,7 +176,7 @@ impl World {
         self.heal();
     }
 
-    /// Ends all cuts.
+    /// Ends all cuts between programs.
     fn heal(&self) {
         self.etcd.heal();
         self.ways.iter().flatten().for_each(Proxy::heal);
@@ -248,7 +248,7 @@ impl World {
         list.metadata.resource_version.and_then(|version| version.parse().ok()).expect("a version")
     }
 
-    /// All events in etcd.
+    /// All events that etcd has, on objects with this prefix.
     fn truth(&self, start: u64, prefix: &str) -> Vec<Event> {
         let below = format!("/registry/configmaps/default/{prefix}");
         let mut truth = Vec::new();

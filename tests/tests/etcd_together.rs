@@ -16,7 +16,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const LEASES: [&str; 3] = ["kube-controller-manager", "kube-scheduler", "holdfast-nodes"];
 
-/// `holdfast up` with an empty folder.
+/// The command `holdfast up` on this folder and etcd.
 fn up(etcd: &str, folder: &Path) -> Command {
     let mut command = Command::new(binary());
     command.args(["up", "--port=0", "--controllers=-*", "--etcd-servers", etcd, "--data-dir"]).arg(folder);
@@ -239,7 +239,7 @@ async fn three_servers_are_one_cluster_while_leaders_die_and_are_cut_off() {
     for lease in LEASES {
         leader(&places, lease).await;
     }
-    // A stopping server releases its leases.
+    // A leader that is stopped releases its leases, so that another server can lead at once.
     let stopped = places.remove(leader(&places, LEASES[0]).await);
     let Place { server, folder: _folder, proxy: _proxy, .. } = stopped;
     server.stop();

@@ -11,7 +11,7 @@ use std::process::Output;
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 
-/// `holdfast log ARGUMENTS --data-dir FOLDER`
+/// Runs `holdfast log ARGUMENTS --data-dir FOLDER`.
 fn log(folder: &Path, arguments: &[&str]) -> Output {
     holdfast(["log"].iter().chain(arguments).copied().chain(["--data-dir", folder.to_str().expect("UTF-8")]))
 }

@@ -78,7 +78,7 @@ fn service(name: &str, address: &str, port: u16) -> String {
     .to_string()
 }
 
-/// Objects of many forms.
+/// Creates objects of many kinds, including objects of a custom kind.
 fn fill(server: &Server) {
     let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "gadgets.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",

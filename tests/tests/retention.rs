@@ -24,7 +24,7 @@ fn verified(folder: &Path) -> Value {
     verdict
 }
 
-/// A metric of the server.
+/// The value of a metric of the server.
 async fn metric(admin: &HttpClient, name: &str) -> u64 {
     let text = admin.get("/metrics").await.expect(200).text();
     let line = text.lines().find(|line| line.starts_with(&format!("{name} ")));
@@ -190,7 +190,7 @@ fn a_closed_folder_is_compacted() {
     );
 }
 
-/// The size of the tables.
+/// The number of bytes of all files of the log on the disk.
 fn on_disk(folder: &Path) -> u64 {
     let files = std::fs::read_dir(folder.join("log")).expect("the log's files");
     files.map(|file| file.expect("a file").metadata().map_or(0, |metadata| metadata.len())).sum()

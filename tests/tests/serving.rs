@@ -649,7 +649,7 @@ async fn discovery_and_openapi() {
     server.stop();
 }
 
-/// Every `$ref` can be resolved.
+/// Checks that every `$ref` in a document can be resolved.
 fn resolves(document: &Value, part: &Value, path: &str) {
     match part {
         Value::Object(fields) => {

@@ -24,7 +24,7 @@ struct Cluster {
     _folder: Folder,
     _server: Server,
     api: HttpClient,
-    /// A client of the nodes' listener.
+    /// A client that connects to the listener of the nodes.
     node: HttpClient,
 }
 
@@ -60,7 +60,7 @@ impl Cluster {
         (answer.code, answer.text())
     }
 
-    /// A connection upgraded to SPDY.
+    /// Opens a connection to the node, and upgrades it to SPDY.
     async fn upgrade(&self, path: &str, protocol: &str) -> TokioIo<Upgraded> {
         let stream = self.node.connect().await.expect("a connection");
         let (mut sender, connection) =

@@ -236,7 +236,7 @@ fn list<T>(out: &mut Vec<u8>, items: &[T], write: impl Fn(&mut Vec<u8>, &T)) {
     out.push(b']');
 }
 
-/// A user in an event.
+/// Writes a user as a JSON object.
 fn write_user(out: &mut Vec<u8>, user: &User) {
     let mut fields = JsonFields::begin(out);
     fields.text_if_any(field!("username"), &user.name);

@@ -17,7 +17,7 @@ pub enum Spent {
     MutatingWebhooks,
     /// Validating webhooks are called concurrently, so the slowest one counts.
     ValidatingWebhooks,
-    /// The write, until it is durable.
+    /// The write itself, until the log has made it durable.
     Storage,
 }
 

@@ -66,7 +66,7 @@ pub struct RequestEnd {
     pub code: u16,
     /// The `Status` in the response, if there is one.
     pub status: Option<Value>,
-    /// The document in the response.
+    /// The document in the response; `None` if the response is not recorded.
     pub object: Option<Value>,
 }
 
@@ -187,7 +187,7 @@ impl Auditor {
         join_all(self.backends.iter().map(|backend| backend.close(patience))).await;
     }
 
-    /// The counters in Prometheus' text form.
+    /// The counts of audit events and requests, in Prometheus' text form.
     pub fn metrics(&self) -> String {
         let mut text = String::new();
         let mut counter = |name: &str, help: &str, values: &[(String, u64)]| {

@@ -90,7 +90,7 @@ impl Metrics {
     }
 }
 
-/// A token that is being verified.
+/// A token that a verifier is verifying. It counts as in flight until this value is dropped.
 pub(crate) struct Asking(Gauge);
 
 impl Drop for Asking {

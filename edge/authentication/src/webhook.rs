@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
-/// How long an answer may take.
+/// How long the webhook may take to answer a review.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// The maximum number of tokens under review at a time, because any client can send unknown tokens. Further tokens wait
 /// for at most the time limit of an answer.

@@ -172,7 +172,7 @@ fn shown(own: &Reader<'_>, field: &str) -> String {
     own.get(field).map(Value::to_string).unwrap_or_default()
 }
 
-/// A duration above zero.
+/// Reads a field that must be a duration above zero.
 fn time(own: &Reader<'_>, field: &str, default: Option<Duration>) -> Option<Duration> {
     if own.get(field).is_none() {
         if default.is_none() {

@@ -1,4 +1,4 @@
-//! Configurations, and their errors.
+//! Tests which configurations are accepted, and which errors the others give.
 
 use super::*;
 use holdfast_core::authz::chain::Way;

@@ -12,7 +12,7 @@ pub struct Followed {
     file: PathBuf,
     /// The text that was read last; `None` if the file could not be read.
     text: Option<String>,
-    /// The wait between two reads.
+    /// The time between two reads of the file.
     period: Duration,
     reloads: Reloads,
 }

@@ -28,7 +28,7 @@ pub struct Follow {
 }
 
 impl Live {
-    /// Encryption without a configuration.
+    /// The state of a process without an EncryptionConfiguration.
     pub fn none() -> Arc<Live> {
         Arc::new(Live::of(Keyring::none(), Arc::default(), false))
     }
@@ -44,7 +44,7 @@ impl Live {
         Ok((live, Follow { file: file.to_owned(), text, may_use_kms_v1 }))
     }
 
-    /// Like [`Live::read`], from a text.
+    /// Like [`Live::read`], but the configuration is given as text.
     pub fn of_text(text: &str, may_use_kms_v1: bool, follows: bool) -> Result<Arc<Live>, Vec<String>> {
         let metrics = Arc::<Metrics>::default();
         let keyring = keyring(text, may_use_kms_v1, &metrics)?;

@@ -87,7 +87,7 @@ pub struct Metrics {
     keys_at: Family<KeyIdLabels, Seconds>,
     told_at: Family<KeyLabels, Seconds>,
     invalid: Family<Invalid, Counter>,
-    /// Reloads of the configuration file.
+    /// Counts the reloads of the configuration file.
     pub reloads: Reloads,
 }
 

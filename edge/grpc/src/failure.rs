@@ -9,7 +9,7 @@ const OTHER_HTTP_STATUS: &str = "grpc-status header missing, mapped from HTTP st
 /// How the message of `tonic` begins for an answer that is too long.
 const TOO_LONG: &str = "Error, decoded message length too large: ";
 
-/// Why a call failed.
+/// Why a call over gRPC failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     pub code: Code,

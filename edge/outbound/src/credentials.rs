@@ -16,7 +16,7 @@ const PORT: &str = "443";
 /// The prefix of the headers for a user's extra attributes; the attribute's name follows.
 const EXTRA: &str = "impersonate-extra-";
 
-/// The credentials of one user.
+/// The credentials of one user in a kubeconfig.
 #[derive(Default)]
 pub struct Credentials {
     pub(crate) identity: Option<Arc<Identity>>,

@@ -26,7 +26,7 @@ struct CertificateFiles {
     stamps: Mutex<[Option<Stamp>; 2]>,
 }
 
-/// The certificate for the next connection.
+/// The certificate that the next connection presents.
 #[derive(Debug)]
 struct PresentedCertificate(RwLock<Arc<CertifiedKey>>);
 
@@ -52,7 +52,7 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// An identity that never changes.
+    /// Makes an identity that never changes.
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Identity, String> {
         Ok(Identity::new(certified(certificate, key)?, None))
     }

@@ -35,12 +35,12 @@ pub struct Settings {
     /// The port of a kubelet whose Node has none.
     pub port: u16,
     pub is_secure: bool,
-    /// The time limit for a connection.
+    /// The time limit for opening a connection to a kubelet.
     pub timeout: Duration,
     /// The file with the authorities that sign kubelets' certificates. The file is read again when it changes. Without
     /// a file, any certificate is accepted.
     pub authorities: Option<PathBuf>,
-    /// This server's client certificate.
+    /// The client certificate that this server presents to kubelets.
     pub identity: Option<Arc<Identity>>,
 }
 
@@ -105,10 +105,10 @@ pub enum Unreached {
     /// address.
     #[error("address not allowed")]
     NotAllowed,
-    /// The connection failed.
+    /// The connection to the kubelet could not be opened.
     #[error("{0}")]
     NotDialled(String),
-    /// There was no valid answer.
+    /// The kubelet sent no valid answer.
     #[error("{0}")]
     Unanswered(String),
 }
@@ -262,12 +262,12 @@ impl Kubelet<'_> {
         matches!(self.place, Locality::Inside)
     }
 
-    /// The host in the Node's address.
+    /// The kubelet's host, as the Node's address names it.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Host and port, as in URLs.
+    /// The kubelet's host and port, as in URLs.
     pub fn authority(&self) -> String {
         shown(&self.host, self.port)
     }

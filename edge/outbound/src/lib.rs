@@ -65,7 +65,7 @@ pub struct CallTarget {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerAddress {
-    /// `https://host:port/path`.
+    /// A URL of the form `https://host:port/path`.
     Url(Uri),
     Service {
         namespace: String,
@@ -81,10 +81,10 @@ pub enum OutboundError {
     /// The Service has no address.
     #[error("{0}")]
     Unresolved(String),
-    /// The trusted authorities cannot be read.
+    /// The trusted authorities of the call cannot be read.
     #[error("{0}")]
     Unusable(String),
-    /// There was no answer.
+    /// The server gave no usable answer.
     #[error("{0}")]
     Unanswered(String),
     /// The answer has an error status.
@@ -123,7 +123,7 @@ impl CallTarget {
         CallTarget { place: ServerAddress::Service { namespace, name, port, path }, trust }
     }
 
-    /// The same endpoint with a query.
+    /// The same target with a query in its URL or path.
     pub fn asking(self, query: &str) -> Result<CallTarget, String> {
         let place = match self.place {
             ServerAddress::Url(url) => {
@@ -138,7 +138,7 @@ impl CallTarget {
         Ok(CallTarget { place, ..self })
     }
 
-    /// The URL for messages.
+    /// The URL of the target, for messages.
     pub fn url(&self) -> String {
         match &self.place {
             ServerAddress::Url(url) => url.to_string(),
@@ -200,7 +200,7 @@ struct Profile {
     /// The Service whose address is looked up for each connection; without a Service, the host of the URL is dialled.
     service: Option<(String, String, u16)>,
     http2: bool,
-    /// The client certificate.
+    /// The client certificate that the call presents.
     identity: Option<Arc<Identity>>,
     /// The number of changes of the client certificate. A changed certificate needs new connections.
     generation: u64,

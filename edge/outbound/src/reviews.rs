@@ -8,7 +8,7 @@ use holdfast_value::{Value, json};
 use std::path::Path;
 use std::time::Duration;
 
-/// The first wait before a retry.
+/// The wait before the first retry of a review.
 const WAIT: Duration = Duration::from_millis(500);
 
 /// The version of a TokenReview or a SubjectAccessReview.

@@ -47,7 +47,7 @@ fn split(bytes: &[u8]) -> Option<(Element<'_>, &[u8])> {
     Some((Element { tag, content, whole: &bytes[..bytes.len() - rest.len()] }, rest))
 }
 
-/// An element with this content.
+/// Encodes an element with this tag. Its content is the parts, one after another.
 pub fn encode(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     let digits = length.to_be_bytes();

@@ -65,7 +65,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// One configuration for all addresses.
+    /// Makes a TLS side with one configuration for all addresses.
     pub fn of(config: Arc<ServerConfig>, verifier: Arc<PeerVerifier>) -> Tls {
         Tls { config, by_address: BTreeMap::new(), verifier }
     }
@@ -255,7 +255,7 @@ pub fn stamp(file: &Path) -> Option<Stamp> {
 }
 
 impl Pem {
-    /// The PEM text.
+    /// Reads the PEM text, from the file if it is in a file.
     pub fn read(&self) -> Result<Cow<'_, str>, String> {
         match self {
             Pem::Text(text) => Ok(text.into()),
@@ -358,7 +358,7 @@ struct Certificates {
 
 #[derive(Debug)]
 struct ServerNameCertificate {
-    /// `example.com`, `*.example.com`, or an address.
+    /// A name such as `example.com`, a wildcard such as `*.example.com`, or an IP address.
     pattern: String,
     /// Whether the pattern comes from the command line, and not from the certificate.
     explicit: bool,

@@ -3,16 +3,16 @@
 use crate::fault::Fault;
 use crate::reason::Reason;
 
-/// The connection preface of a client.
+/// The bytes with which a client begins a connection.
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// The size of a frame's head.
+/// The number of bytes of a frame's head.
 pub const HEAD_BYTES: usize = 9;
 /// The largest payload that we accept. Every peer accepts payloads up to this size, too.
 pub const PAYLOAD_BYTES_MAX: usize = 16_384;
 /// The highest stream number and the largest window: both are numbers of 31 bits.
 pub const NUMBER_MAX: u32 = u32::MAX >> 1;
 
-/// Frame types.
+/// The numbers of the frame types.
 pub mod kind {
     pub const DATA: u8 = 0;
     pub const HEADERS: u8 = 1;
@@ -66,7 +66,7 @@ impl Head {
         self.flags & flag != 0
     }
 
-    /// The payload without padding.
+    /// Returns the payload without its padding.
     pub fn unpadded(self, payload: &[u8]) -> Result<&[u8], Fault> {
         if !self.has(flag::PADDED) {
             return Ok(payload);
@@ -91,7 +91,7 @@ pub fn fragment(head: Head, payload: &[u8]) -> Result<&[u8], Fault> {
     payload.get(5..).ok_or(Fault::connection(Reason::FRAME_SIZE_ERROR, "the priority is cut off"))
 }
 
-/// A payload of a fixed size.
+/// Returns a payload that must have exactly this number of bytes.
 pub fn exactly<const N: usize>(payload: &[u8]) -> Result<[u8; N], Fault> {
     payload.try_into().map_err(|_| Fault::connection(Reason::FRAME_SIZE_ERROR, "a frame of the wrong size"))
 }

@@ -50,7 +50,7 @@ impl UselessFrames {
         }
     }
 
-    /// Begins a new period.
+    /// Begins a new period, in which the counts of idle frames and of errors start at zero.
     pub fn tick(&mut self) {
         (self.idle, self.mistakes) = (0, 0);
     }

@@ -31,7 +31,7 @@ impl Output {
         self.bytes
     }
 
-    /// Lets `append` append small frames.
+    /// Calls `append`, which appends small frames to the buffer.
     pub fn write<R>(&mut self, append: impl FnOnce(&mut Vec<u8>) -> R) -> R {
         let before = self.small.len();
         let result = append(&mut self.small);
@@ -39,7 +39,7 @@ impl Output {
         result
     }
 
-    /// Appends a payload.
+    /// Appends a payload to the bytes to send.
     pub fn push(&mut self, payload: Bytes) {
         self.bytes += payload.len();
         if payload.len() <= COPIED_BYTES_MAX {
@@ -71,7 +71,7 @@ impl Output {
         count.min(slices.len())
     }
 
-    /// Removes `bytes` that were sent.
+    /// Removes the first `bytes` bytes, because they were sent.
     pub fn advance(&mut self, bytes: usize) {
         let mut left = bytes.min(self.bytes);
         self.bytes -= left;

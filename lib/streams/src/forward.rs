@@ -24,7 +24,7 @@ const PAIRS_MAX: usize = 256;
 /// The maximum number of ports of one WebSocket: each has two channels, which are numbered by one byte.
 pub const PORTS_MAX: usize = 127;
 
-/// The connections that a client requests.
+/// The connections to ports that a client requests, one after another.
 pub struct Forwards {
     kind: ForwardProtocol,
     closed: CancellationToken,

@@ -55,7 +55,7 @@ pub use spdy::ConnectionLimits;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// An upgraded connection.
+/// A connection that was upgraded from HTTP, as a stream of bytes.
 pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Socket for S {}
 

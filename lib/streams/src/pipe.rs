@@ -216,7 +216,7 @@ impl<T> WeakOutbox<T> {
     }
 }
 
-/// Converts bytes to an item.
+/// Converts bytes to an item that the connection sends.
 type Wrap<T> = Box<dyn Fn(&[u8]) -> T + Send + Sync>;
 
 /// Writes to one stream. Written data is queued, and the connection sends it.

@@ -12,11 +12,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// The longest terminal size in JSON.
+/// The maximum number of bytes of a terminal size in JSON.
 const SIZE_BYTES_MAX: usize = 1024;
 
 const STREAM_TYPE: &str = "streamtype";
-/// Channels of a WebSocket.
+/// The channels of a WebSocket for a remote command.
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
@@ -88,7 +88,7 @@ impl CommandOutcome {
         CommandOutcome { text: Some(why.to_owned()), status: status.to_string() }
     }
 
-    /// The command could not be run.
+    /// The outcome of a command that could not be run.
     pub fn failed(why: &str) -> CommandOutcome {
         let status = serde_json::json!({
             "metadata": {}, "status": "Failure", "message": format!("Internal error occurred: {why}"),
@@ -245,7 +245,7 @@ impl Streams {
     }
 }
 
-/// The size of a terminal.
+/// The size of a terminal in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Size {
@@ -292,7 +292,7 @@ pub struct Remote {
     pub stdin: Option<Output>,
     pub stdout: Option<Input>,
     pub stderr: Option<Input>,
-    /// Accepts terminal sizes as JSON.
+    /// Accepts the sizes of the client's terminal, as JSON.
     pub resize: Option<Output>,
     /// The outcome of the command, when it has ended.
     pub error: Input,

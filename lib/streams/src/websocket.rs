@@ -49,7 +49,7 @@ pub enum MessageForm {
 }
 
 impl MessageForm {
-    /// The form of a subprotocol's name.
+    /// The form of messages that a subprotocol uses.
     pub fn of(protocol: &str) -> MessageForm {
         match protocol {
             "v5.channel.k8s.io" => MessageForm::BinaryWithEnds,
@@ -113,7 +113,7 @@ impl Channels {
         reader
     }
 
-    /// The writer of a channel.
+    /// The writer of a channel, whose messages are queued for sending.
     pub fn write(&mut self, channel: u8) -> StreamWriter<Message> {
         self.known.push(channel);
         let form = self.form;

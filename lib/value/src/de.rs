@@ -232,7 +232,7 @@ where
     }
 }
 
-/// The content of a variant.
+/// The content of an enum's variant; `None` for a variant without content.
 struct VariantContent<V>(Option<V>);
 
 impl<'de, V: Deserializer<'de, Error = Error>> VariantAccess<'de> for VariantContent<V> {

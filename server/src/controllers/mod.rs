@@ -170,7 +170,7 @@ impl ServiceArgs {
     }
 }
 
-/// Whole seconds, rounded up.
+/// The number of seconds in a duration, rounded up.
 fn seconds(duration: Duration) -> i64 {
     let part = u64::from(duration.subsec_nanos() > 0);
     i64::try_from(duration.as_secs().saturating_add(part)).unwrap_or(i64::MAX)
@@ -222,7 +222,7 @@ impl Args {
         Ok(settings)
     }
 
-    /// Makes the chosen controllers.
+    /// Makes the controllers that `--controllers` chooses.
     pub fn chosen(&self, gates: &Gates) -> Result<Chosen> {
         let settings = Settings {
             device_taints: gates.enabled(DEVICE_TAINTS),

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 const WAIT_MAX: f64 = 90.0;
 /// How long a namespace may stay busy.
 const BUSY_MAX: Duration = Duration::from_secs(25);
-/// How late Events may be written.
+/// How long after the other changes a server may write Events.
 const LATE_MAX: Duration = Duration::from_secs(20);
 
 /// Plays a scenario in a namespace of its own. Returns the results, or the step that failed.
@@ -43,7 +43,7 @@ struct Play<'a> {
     start: usize,
     variables: BTreeMap<String, String>,
     answers: Vec<Value>,
-    /// Objects created outside of the namespace.
+    /// The paths of objects that the scenario has created outside of its namespace.
     made: Vec<String>,
     nodes: Vec<String>,
     at: usize,

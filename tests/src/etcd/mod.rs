@@ -48,7 +48,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// One member of the newest release.
+    /// Starts a cluster with one member of the newest release.
     pub fn single() -> Cluster {
         Cluster::start(NEWEST, 1, &[])
     }
@@ -63,7 +63,7 @@ impl Cluster {
         Cluster::start_with(NEWEST, count, &[], None, true)
     }
 
-    /// One member with TLS.
+    /// Starts a cluster with one member, which uses TLS.
     pub fn secured(files: TlsFiles) -> Cluster {
         Cluster::start_with(NEWEST, 1, &[], Some(files), false)
     }
@@ -175,7 +175,7 @@ impl Cluster {
     /// Runs etcdctl against these URLs, such as the URL of a proxy, and returns its output.
     pub fn ctl_at(&self, urls: &str, arguments: &[&str]) -> String {
         let mut output = self.run_ctl(urls, arguments);
-        // Encrypted values are not text.
+        // Encrypted values are not UTF-8, so invalid bytes are replaced.
         output.stdout = String::from_utf8_lossy(&output.stdout).into_owned().into_bytes();
         crate::server::succeeds(output)
     }
@@ -242,7 +242,7 @@ pub struct Event {
     pub is_delete: bool,
     /// Whether the key did not exist before the write.
     pub is_create: bool,
-    /// For a deletion, the previous value.
+    /// The value that was written, or, for a deletion, the previous value.
     pub value: Vec<u8>,
 }
 

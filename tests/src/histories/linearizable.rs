@@ -63,10 +63,10 @@ struct RegisterObject {
     version: Option<u64>,
 }
 
-/// Operations that no order explains.
+/// Operations for which no order gives the observed answers.
 #[derive(Debug)]
 pub struct Violation {
-    /// The longest order that explains operations.
+    /// The longest order of operations that gives their answers.
     pub explained: Vec<RegisterOperation>,
     /// The operations that cannot come next in this order.
     pub stuck: Vec<RegisterOperation>,

@@ -11,7 +11,7 @@ use std::collections::btree_map::Entry;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     pub is: Is,
-    /// `namespace/name`.
+    /// The object's key, in the form `namespace/name`.
     pub key: String,
     pub version: u64,
     /// The value of the object, or its last one before deletion.

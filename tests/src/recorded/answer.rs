@@ -123,7 +123,7 @@ fn numberless(value: &Value) -> Value {
     }
 }
 
-/// Replaces parts of a public key.
+/// Replaces the parts of a public key, which differ between servers.
 fn key_masked(name: &str, value: &Value) -> Value {
     match (name, value) {
         ("kid" | "n", Value::String(_)) => "<key>".into(),

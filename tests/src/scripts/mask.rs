@@ -14,7 +14,7 @@ const BACKGROUND: [&str; 2] = ["kube-apiserver", "api-priority-and-fairness-conf
 const BACKGROUND_STATUS: [&str; 3] = ["APIService", "FlowSchema", "CustomResourceDefinition"];
 /// The maximum distance, in seconds, between now and a time that the server took from its clock.
 const NEAR: i64 = 200_000;
-/// The letters of generated name suffixes.
+/// The letters of which generated name suffixes consist.
 const GENERATED: &str = "bcdfghjklmnpqrstvwxz2456789";
 
 struct Patterns {
@@ -67,7 +67,7 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// The mask of the `number`-th script.
+    /// Makes the mask for the script with this number.
     pub fn new(number: usize) -> Mask {
         let word = format!("wzkv{number:04}");
         Mask {

@@ -69,7 +69,7 @@ async fn read(stream: impl tokio::io::AsyncRead) -> String {
     text
 }
 
-/// The next line.
+/// Reads the next line of a stream.
 async fn line(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
     let mut text = Vec::new();
     while text.last() != Some(&b'\n') {
@@ -201,7 +201,7 @@ async fn pods_from_their_beginning_to_their_end() {
     }
     assert_eq!(phases[0], "Pending");
 
-    // Ephemeral containers: replaced, patched, read.
+    // Ephemeral containers can be replaced, patched and read.
     let extra = |name: &str| json!({"name": name, "image": "busybox", "command": ["sh", "-c", "sleep 2"]});
     assert_eq!(pods.get_ephemeral_containers("lives").await.unwrap().spec.unwrap().ephemeral_containers, None);
     let one = from(json!({"metadata": {"name": "lives"}, "spec": {"ephemeralContainers": [extra("one")]}}));
@@ -223,7 +223,7 @@ async fn pods_from_their_beginning_to_their_end() {
         Patch::Strategic(json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}]}}));
     refused(pods.patch_resize("lives", &params, &more).await, 422, "Invalid", "Pod QOS Class may not change");
 
-    // Patches and lists only the metadata.
+    // A client can patch and list only the metadata of objects.
     let patch = Patch::Merge(json!({"metadata": {"labels": {"seen": "yes"}}}));
     let patched = pods.patch_metadata("lives", &params, &patch).await.unwrap();
     assert_eq!((patched.labels()["seen"].as_str(), patched.uid()), ("yes", Some(uid.clone())));
@@ -241,7 +241,7 @@ async fn pods_from_their_beginning_to_their_end() {
     let end = timeout(PATIENCE, await_condition(pods.clone(), "lives", is_deleted(&uid)));
     end.await.expect("in time").expect("watched");
 
-    // Applies a dynamic object.
+    // A client can apply an object without a Rust type.
     let kind = kube::core::ApiResource::erase::<Pod>(&());
     let any: Api<kube::core::DynamicObject> = Api::default_namespaced_with(living.client.clone(), &kind);
     let mut wanted = serde_json::to_value(pod("applied")).unwrap();

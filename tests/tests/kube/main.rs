@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use watching::{bookmarks_and_initial_events, controllers, watchers_and_reflectors, watching, watching_a_selection};
 
-/// The timeout of any wait.
+/// How long the tests wait for any condition.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A server with an empty namespace.
@@ -668,7 +668,7 @@ async fn refusals(cluster: Cluster) {
     );
     let causes = invalid.details.unwrap().causes;
     assert_eq!((causes[0].reason.as_str(), causes[0].field.as_str()), ("FieldValueInvalid", "metadata.name"));
-    // All faults are reported at once.
+    // The refusal of an invalid object reports all of its faults at once.
     let wrong = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "Bad_Name", "labels": {"bad key!": "x"}, "annotations": {"bad key!": "x"}}});
     let invalid = refused(api.create(&PostParams::default(), &from(wrong)).await, 422, "Invalid", "is invalid: [");

@@ -1,4 +1,4 @@
-//! Many connections at once.
+//! The server handles many connections to nodes at once.
 
 use crate::cluster::{Cluster, PATIENCE, PODS};
 use futures_util::{SinkExt, StreamExt};

@@ -60,7 +60,7 @@ async fn pages_of_allowed_origins_read_in_a_browser() {
     server.stop();
 }
 
-/// Answers every request with the page.
+/// Answers every request to the site with the page.
 fn serve_page(site: &TcpListener, page: &str) {
     for stream in site.incoming() {
         let Ok(mut stream) = stream else { continue };

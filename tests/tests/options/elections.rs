@@ -1,4 +1,4 @@
-//! Elections that the server coordinates.
+//! Leader elections that the API server coordinates.
 
 use super::start;
 use holdfast_tests::eventually;

@@ -234,7 +234,7 @@ impl Operation for Write {
     }
 }
 
-/// A write without watchers.
+/// A write that no watcher observes.
 struct WriteAlone(Write);
 
 impl Operation for WriteAlone {

@@ -26,7 +26,7 @@ pub struct LoadLimits {
 /// The results of all workers.
 #[derive(Debug)]
 pub struct Tally {
-    /// Latencies of the successes, in microseconds.
+    /// The latencies of successful operations, in microseconds.
     pub latencies: Histogram<u64>,
     pub failures: BTreeMap<String, u64>,
     pub body_bytes: u64,

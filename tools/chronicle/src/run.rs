@@ -70,7 +70,7 @@ pub trait Cluster {
     fn serve(self, data: &Path, keep: bool, work: impl AsyncFnOnce(Access) -> Result<u8>) -> Result<u8>;
 }
 
-/// How to reach a cluster.
+/// How clients reach a cluster: its URL and its kubeconfig.
 pub struct Access {
     pub url: String,
     pub kubeconfig: PathBuf,

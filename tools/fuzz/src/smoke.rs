@@ -40,15 +40,15 @@ fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
 /// A change of a seed's bytes.
 #[derive(Debug, Clone)]
 enum Mutation {
-    /// Replaces a byte.
+    /// Replaces the byte at a position.
     Set(usize, u8),
-    /// Removes a range.
+    /// Removes a range of bytes.
     Cut(usize, usize),
-    /// Repeats a range.
+    /// Repeats a range of bytes.
     Repeat(usize, usize),
     /// Inserts bytes that are special to some parser.
     Insert(usize, &'static [u8]),
-    /// Inserts a range of another seed.
+    /// Inserts a range of bytes from another seed.
     Splice(usize, usize, usize),
 }
 

@@ -115,7 +115,7 @@ pub fn websocket_messages(bytes: &[u8]) {
                 wire.extend_from_slice(&u16::try_from(content.len()).expect("short").to_be_bytes());
             }
         }
-        // A mask that changes nothing.
+        // The mask of the message is zero, which leaves the content unchanged.
         wire.extend_from_slice(&[0; 4]);
         wire.extend_from_slice(&content);
         rest = after;

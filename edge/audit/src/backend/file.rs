@@ -239,7 +239,7 @@ fn compress(path: &Path, rotation: Rotation) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         opened => opened?,
     };
-    // An incomplete compressed file is replaced.
+    // A compressed file that was not completed earlier is replaced.
     let _ = fs::remove_file(&packed);
     let out = open_private(&packed, true)?;
     let mut encoder = GzEncoder::new(out, Compression::default());

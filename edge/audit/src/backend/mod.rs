@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Stores events.
+/// A destination of audit events, such as a file or a webhook.
 pub trait Sink: Send + Sync + 'static {
-    /// The name in metrics.
+    /// The name of the sink in metrics.
     fn name(&self) -> &'static str;
 
     /// Stores all of the events, or none of them.

@@ -144,7 +144,7 @@ impl Keyring {
         Ok(Keyring { entries, is_configured: true, covered: RwLock::default(), metrics: metrics.clone() })
     }
 
-    /// The KMS plug-ins in order.
+    /// The KMS plug-ins, in the order in which the configuration names them.
     pub fn kms(&self) -> impl Iterator<Item = &Arc<Kms>> {
         let all = self.entries.iter().flat_map(|(_, providers)| providers);
         all.filter_map(|provider| match provider.as_ref() {
@@ -529,7 +529,7 @@ mod tests {
         assert!(both.is_outdated(&plain));
         assert_eq!(both.open(plain.clone()).expect("opened"), plain);
         assert!(keyring(&entry("secrets", &one)).open(record("pods", "a/b", 7)).is_ok(), "nothing covers it");
-        // This configuration writes plain values again.
+        // With this configuration, new values are written without encryption again.
         let back = keyring(&entry("secrets", &format!("{{identity: {{}}}}, {one}")));
         let sealed = both.seal(plain.clone()).expect("sealed");
         assert!(back.is_outdated(&sealed) && !back.is_outdated(&plain));

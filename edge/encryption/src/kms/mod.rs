@@ -346,7 +346,7 @@ impl Kms {
         answer
     }
 
-    /// Encrypts with the prepared key.
+    /// Encrypts a value with the key or seed that was prepared before.
     pub fn seal(&self, plain: &[u8], place: ValuePlace) -> Result<Vec<u8>, String> {
         let source = self.current.load_full().ok_or("there is no key of the KMS to encrypt with")?;
         let mut out = self.prefix.as_bytes().to_vec();

@@ -9,7 +9,7 @@ use std::task::Waker;
 
 #[derive(Default)]
 pub struct Count {
-    /// The number of all connections.
+    /// The number of all open connections.
     pub connections: usize,
     /// The number of connections whose users are identified.
     pub known: usize,

@@ -17,7 +17,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};
 
-/// The connections of a server.
+/// The open connections of a server, with the bounds on their number.
 pub struct Guests {
     pub bounds: Bounds,
     count: Mutex<Count>,
@@ -77,7 +77,7 @@ impl Guests {
         Some(ConnectionSlot { guests: self.clone(), address, number, user: OnceLock::new() })
     }
 
-    /// Metrics in Prometheus' text form.
+    /// The metrics about connections and handshakes, in Prometheus' text form.
     pub fn metrics(&self) -> String {
         let (count, bounds) = (self.lock(), &self.bounds);
         let mut text = String::new();

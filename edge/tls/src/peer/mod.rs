@@ -21,7 +21,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 pub const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// The user of requests without credentials.
+/// The name of the user of requests without credentials.
 pub const ANONYMOUS: &str = "system:anonymous";
 /// The extra field that identifies the credential.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
@@ -247,7 +247,7 @@ struct Authorities {
 }
 
 impl Authorities {
-    /// `None` without authorities.
+    /// Makes the authorities with their verifier; `None` if `certificates` is empty.
     fn new(certificates: Vec<CertificateDer<'static>>) -> Result<Option<Authorities>, String> {
         if certificates.is_empty() {
             return Ok(None);
@@ -417,7 +417,7 @@ mod tests {
         }
     }
 
-    /// The peer, `seconds` seconds after `BEGINNING`.
+    /// The name of the peer at `seconds` seconds after `BEGINNING`.
     fn at(presented: &Presented, seconds: i64) -> String {
         let now = UnixTime::since_unix_epoch(Duration::from_secs((BEGINNING + seconds).cast_unsigned()));
         shown(&presented.peer(now))

@@ -141,12 +141,12 @@ impl Connection {
         self.is_acknowledged
     }
 
-    /// The number of streams.
+    /// The number of streams that have not ended.
     pub fn streams(&self) -> usize {
         self.streams.len()
     }
 
-    /// The number of whole frames received.
+    /// The number of whole frames that were received.
     pub fn frames(&self) -> u64 {
         self.frames
     }
@@ -448,7 +448,7 @@ impl Connection {
     fn data(&mut self, head: frame::Head, payload: &[u8], tell: &mut impl FnMut(Event<'_>)) -> Result<(), Fault> {
         let number = head.stream;
         self.check_opened(number)?;
-        // Padding counts for flow control, too.
+        // The padding of a DATA frame counts for flow control, too.
         if !self.incoming.take(payload.len()) {
             return Err(Fault::connection(Reason::FLOW_CONTROL_ERROR, "more than the connection's window"));
         }

@@ -21,7 +21,7 @@ pub struct ResponseHead<'a> {
     /// The date that is sent if the headers contain none.
     pub date: Option<&'a HeaderValue>,
     pub length: Option<u64>,
-    /// Whether there is no body.
+    /// Whether the response has no body.
     pub is_end: bool,
 }
 
@@ -187,7 +187,7 @@ impl Connection {
         }
     }
 
-    /// Ends a response after its data.
+    /// Sends the end of a response, after its data.
     fn send_end(&mut self, id: StreamId) -> Sent {
         let Some(stream) = self.streams.get_mut(id) else { return Sent::Nothing };
         match stream.end.take() {
@@ -243,7 +243,7 @@ impl Connection {
 enum Sent {
     /// A part of its data was sent.
     More,
-    /// All of its data was sent.
+    /// All of the stream's data was sent.
     All,
     /// The stream has nothing to send, or its window is empty.
     Nothing,

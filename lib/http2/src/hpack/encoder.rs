@@ -40,7 +40,7 @@ pub struct Encoder {
 struct TableEntry {
     hash: u32,
     name_bytes: usize,
-    /// Name and value.
+    /// The field's name, followed by its value.
     text: Box<[u8]>,
 }
 
@@ -72,7 +72,7 @@ impl Encoder {
         self.shrink(bytes_max);
     }
 
-    /// Begins a block.
+    /// Begins a block: reports a changed table size to the peer.
     pub fn begin(&mut self, out: &mut Vec<u8>) {
         if let Some(smallest) = self.resized.take() {
             if smallest != self.bytes_max {

@@ -22,7 +22,7 @@ pub const FIELD_BYTES: usize = 32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Broken(pub &'static str);
 
-/// A name with its value.
+/// A field of a header block: a name with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
     pub name: Name,
@@ -41,14 +41,14 @@ pub enum Name {
     Malformed,
 }
 
-/// Pseudo-headers.
+/// The pseudo-headers of HTTP/2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pseudo {
     Method,
     Scheme,
     Authority,
     Path,
-    /// `:status`, which only responses have.
+    /// `:status`, which is valid only in responses.
     Status,
 }
 

@@ -32,14 +32,14 @@ const ASKED_MAX: usize = 16;
 /// The cost of a frame without data in the outbox.
 const FRAME_COST: usize = 64;
 
-/// The limits of a connection.
+/// The limits on the memory and the waits of a connection.
 #[derive(Debug, Clone)]
 pub struct ConnectionLimits {
     /// The maximum number of bytes of all streams that have arrived and are not read.
     pub arrived_bytes: u32,
     /// The maximum number of bytes of all streams that wait to be sent.
     pub outgoing_bytes: u32,
-    /// The maximum number of open streams.
+    /// The maximum number of streams that are open at once.
     pub streams: usize,
     /// How long the other side may take to reply to a stream that this side opens, or to open the agreed streams.
     pub reply: Duration,
@@ -539,7 +539,7 @@ struct FrameWriter<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Send + 'static> FrameWriter<S> {
-    /// Writes until all outboxes are dropped.
+    /// Writes queued frames until all outboxes are dropped.
     async fn run(&mut self) -> io::Result<()> {
         let mut output = BytesMut::new();
         let mut rooms = Vec::new();

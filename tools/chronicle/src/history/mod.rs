@@ -44,7 +44,7 @@ pub struct Common {
     show_managed_fields: bool,
 }
 
-/// The format of a report.
+/// The options for the format of a report.
 #[derive(clap::Args, Clone)]
 pub struct ReportFormat {
     /// Format of the output.
@@ -55,7 +55,7 @@ pub struct ReportFormat {
     color: When,
 }
 
-/// One object.
+/// The options that name one object.
 #[derive(clap::Args)]
 pub struct ObjectArgs {
     /// The object, as for kubectl: `deploy web` or `deploy/web`.
@@ -80,7 +80,7 @@ enum When {
     Never,
 }
 
-/// The result of a subcommand.
+/// The result of a subcommand, which can be written as text, JSON or YAML.
 pub trait Report {
     fn text(&self, paint: Paint) -> String;
     fn value(&self) -> Value;
@@ -326,7 +326,7 @@ pub fn shown_time(time_ms: i64) -> String {
         .unwrap_or_else(|_| time_ms.to_string())
 }
 
-/// A change in JSON and YAML.
+/// Converts a change of a field to the form that it has in JSON and YAML.
 pub fn change_value(change: &FieldChange) -> Value {
     let path = change.path.to_string();
     match &change.what {

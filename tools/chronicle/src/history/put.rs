@@ -15,7 +15,7 @@ use holdfast_core::visible;
 use holdfast_value::{Value, json};
 use http::Method;
 
-/// The options for writing.
+/// The options of `restore` and `undo` for writing.
 #[derive(Clone, Copy, clap::Args)]
 pub struct WriteOptions {
     /// Make a dry run on the server, show what would change, and write nothing.
@@ -44,14 +44,14 @@ pub struct Put<'a> {
 pub struct WriteOutcome {
     pub title: String,
     pub key: String,
-    /// `changed`, `created`, `deleted`, `recreated`, or `unchanged`.
+    /// What the write did: `changed`, `created`, `deleted`, `recreated`, or `unchanged`.
     pub event: &'static str,
-    /// The restored state, in words.
+    /// The state that the write restores, in words.
     pub goal: String,
     pub dry_run: bool,
-    /// The version before the write.
+    /// The object's version before the write.
     pub before: Option<u64>,
-    /// The version after the write.
+    /// The object's version after the write.
     pub after: Option<u64>,
     pub changes: Vec<FieldChange>,
     pub notes: Vec<String>,

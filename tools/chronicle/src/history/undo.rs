@@ -32,7 +32,7 @@ pub fn run(args: &Args) -> Result<()> {
     outcome.check()
 }
 
-/// An event and its change.
+/// The event to undo, with the object before and after the event.
 struct Event {
     record: Record,
     place: StoredAt,

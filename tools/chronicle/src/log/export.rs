@@ -324,7 +324,7 @@ mod tests {
     use holdfast_engine::Log;
     use holdfast_engine::memory::MemoryLog;
 
-    /// Events on three objects in turn.
+    /// A log of events on three objects, which change in turn.
     fn log() -> MemoryLog {
         let log = MemoryLog::default();
         let record = |offset: u64| Record {

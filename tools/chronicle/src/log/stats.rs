@@ -45,7 +45,7 @@ pub fn run(args: Args) -> Result<()> {
     }
 }
 
-/// The counts of a log.
+/// The numbers of events and bytes in a log, in total and by several properties.
 struct LogCounts {
     id: Option<String>,
     origin: Option<format::Forked>,

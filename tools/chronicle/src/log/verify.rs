@@ -37,7 +37,7 @@ pub struct Args {
 /// The maximum number of problems that are shown; other problems are only counted.
 const TOLD_MAX: usize = 20;
 
-/// The result of reading the log.
+/// The result of folding the whole log.
 struct Fold {
     state: State,
     events: u64,

@@ -37,7 +37,7 @@ pub struct Source {
     pub server: RemoteServer,
 }
 
-/// A running server.
+/// The options that name a running server.
 #[derive(clap::Args, Clone, Default)]
 pub struct RemoteServer {
     /// Kubeconfig of a running server [default: $KUBECONFIG, or ~/.kube/config].
@@ -104,7 +104,7 @@ impl Source {
     }
 }
 
-/// An API to write through.
+/// An API through which a command writes.
 pub enum Api {
     Server(Client),
     Local(Local),

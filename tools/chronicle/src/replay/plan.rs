@@ -13,7 +13,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// The user of a server's own writes. The other server makes its own writes.
 const SERVER: &str = "system:apiserver";
 
-/// The work to repeat one event.
+/// The requests that repeat one event, before they are sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventReplay {
     pub offset: u64,

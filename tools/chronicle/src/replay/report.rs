@@ -57,7 +57,7 @@ impl Times {
         self.0.saturating_record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// Percentiles in milliseconds.
+    /// Percentiles of the durations, in milliseconds.
     fn percentiles(&self) -> [(&'static str, f64); 4] {
         let at = |quantile: f64| self.0.value_at_quantile(quantile) as f64 / 1000.0;
         [("p50", at(0.5)), ("p90", at(0.9)), ("p99", at(0.99)), ("max", self.0.max() as f64 / 1000.0)]

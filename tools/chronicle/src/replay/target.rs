@@ -31,7 +31,7 @@ pub struct Target {
 #[derive(Default)]
 struct KnownKinds {
     kinds: HashMap<(String, String), KindPath>,
-    /// Groups with a replayed definition.
+    /// The API groups for which a definition was replayed.
     defined: HashSet<String>,
     /// Resources that refuse updates without a version.
     versioned: HashSet<String>,

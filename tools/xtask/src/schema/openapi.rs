@@ -52,7 +52,7 @@ pub fn read(folder: &Path) -> anyhow::Result<BTreeMap<String, Definition>> {
     Ok(definitions)
 }
 
-/// A JSON-like literal of the macro.
+/// A literal in the macro's argument, which has a syntax like JSON.
 #[derive(Debug)]
 enum Literal {
     Object(Vec<(String, Literal)>),

@@ -10,7 +10,7 @@ use super::{
     zero::{Facts, Zero},
 };
 
-/// Messages by OpenAPI name.
+/// The messages of the schema table, by their OpenAPI names.
 pub type SchemaTable = BTreeMap<String, Message>;
 
 #[derive(Debug, Clone)]
@@ -180,7 +180,7 @@ struct Builder<'a> {
     messages: &'a BTreeMap<String, protobuf::Message>,
     definitions: &'a Definitions<'a>,
     facts: &'a Facts,
-    /// OpenAPI names by k8s-pb's names.
+    /// The OpenAPI names of messages, by k8s-pb's names.
     names: BTreeMap<&'a str, String>,
     used: BTreeSet<&'a (String, String)>,
     /// The fields that JSON flattens, each with its type's name without package.
@@ -200,7 +200,7 @@ impl<'a> Builder<'a> {
                 }
             }
         }
-        // The envelope itself has no definition.
+        // The envelope of Protobuf bodies, `Unknown`, has no OpenAPI definition.
         self.inline.insert(("Unknown".to_string(), "type_meta".to_string()));
     }
 

@@ -56,7 +56,7 @@ fn window_update(stream: u32, by: u32) -> Vec<u8> {
     frame(kind::WINDOW_UPDATE, 0, stream, by.to_be_bytes())
 }
 
-/// A literal field.
+/// A field in HPACK with its name and value as text.
 fn field(name: &str, value: &str) -> Vec<u8> {
     let mut bytes = vec![0, name.len() as u8];
     bytes.extend_from_slice(name.as_bytes());
@@ -180,7 +180,7 @@ fn take(server: &mut Connection, most: usize) -> Vec<u8> {
     sent
 }
 
-/// Fields in one line.
+/// The fields of a block, in one line of text.
 struct Fields(String);
 
 impl Sink for Fields {
