@@ -19,7 +19,7 @@ pub struct Args {
     assets_dir: Option<PathBuf>,
 }
 
-/// The names of the links, and the commands that they stand for.
+/// The names of the links, each with the command that the program then runs.
 const NAMES: &[(&str, &str)] = &[("kube-apiserver", "apiserver"), ("etcd", "etcd")];
 const KUBECTL: &str = "kubectl";
 

@@ -52,7 +52,7 @@ impl Args {
         faults
     }
 
-    /// Options that contradict priority and fairness while it is on.
+    /// The faults of options that contradict priority and fairness while it is on.
     fn fairness_faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let (reading, mutating) = (self.limits.max_requests_inflight, self.limits.max_mutating_requests_inflight);

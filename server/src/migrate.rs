@@ -184,7 +184,7 @@ fn target(args: &Args, members: &[Address]) -> Result<ToEtcd> {
         news_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
     };
     let (etcd, prefix) = connected(members, &options)?;
-    // Each batch compares the migration's note in etcd in the same transaction.
+    // Each batch also compares the migration's note in etcd, in the same transaction as its writes.
     if Transactions::of(etcd.as_ref(), &prefix)? == Transactions::Plain {
         bail!("the store takes only Kubernetes' own transactions, and a migration needs comparisons of several keys");
     }

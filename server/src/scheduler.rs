@@ -198,7 +198,7 @@ fn work(
     }
 }
 
-/// Serves the metrics of pods' resource requests; empty unless this process leads.
+/// Serves the metrics of pods' resource requests; the text is empty unless this process leads.
 fn show_resources(component: &Component, resources: Arc<PodResources>, leads: watch::Receiver<bool>) {
     let page = move || {
         let text = if *leads.borrow() { resources.render() } else { String::new() };

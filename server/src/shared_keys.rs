@@ -31,7 +31,7 @@ struct SharedKey<'p> {
     private: Option<&'p Path>,
 }
 
-/// Compares the keys of one machine with the keys of its cluster.
+/// Compares the keys of one machine with the keys of the machine's cluster.
 pub struct SharedKeys<'e> {
     cluster: Cluster<'e>,
     pki: &'e Pki,

@@ -104,7 +104,7 @@ async fn serve(authority: &Authority, address: &str, shared: &Arc<Mutex<HooksSta
                 let Ok(stream) = acceptor.accept(stream).await else { return };
                 let service = service_fn(move |request| answer(request, shared.clone()));
                 let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-                // A broken connection is reported by the client.
+                // If the connection breaks, the client reports the error, so it is ignored here.
                 let _ = server.serve_connection(TokioIo::new(stream), service).await;
             });
         }

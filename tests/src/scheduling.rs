@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// Kinds, their paths, and whether they are namespaced.
+/// The kinds in scenarios, with the paths of their objects, and whether they are in namespaces.
 const KINDS: [(&str, &str, bool); 22] = [
     ("Node", "api/v1/nodes", false),
     ("Pod", "api/v1/pods", true),

@@ -368,7 +368,7 @@ fn kubectl_and_helm_know_custom_kinds() {
     let file = |name: &str| fixtures.join(name).display().to_string();
     let (crd, good) = (file("crds/seals.yaml"), file("crds/seals.good.yaml"));
     for kubectl in ["kubectl-1.37", "kubectl-1.20"] {
-        // Not every system has the oldest kubectl.
+        // The oldest kubectl is skipped on systems whose archive lacks it.
         if !clients().join(kubectl).exists() {
             continue;
         }

@@ -511,7 +511,7 @@ async fn certificates_and_tokens(cluster: &Cluster) {
     cluster.gone(&format!("{RANGES}/more")).await;
 }
 
-/// Owners of a custom kind, deleted with each of the three propagation policies.
+/// Owners of a custom kind are deleted with each of the three propagation policies.
 async fn owners(cluster: &Cluster) {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let spec = json!({"spec": {"group": "shop.example.com", "scope": "Namespaced",

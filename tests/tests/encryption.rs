@@ -134,7 +134,7 @@ async fn no_file_holds_a_secret_in_plain() {
         if answer.code == 201 { Ok(()) } else { Err(answer.text()) }
     })
     .await;
-    // A fork of the encrypted folder is made.
+    // Makes a fork of the encrypted folder while its server is running.
     let fork = place.folder.join("fork");
     succeeds(holdfast([
         "fork",

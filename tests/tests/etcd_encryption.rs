@@ -54,7 +54,7 @@ fn configuration(entries: &[(&str, String)]) -> String {
     format!("{head}\nresources: [{}]\n", entries.join(", "))
 }
 
-/// An etcd, and a folder for the files of its servers.
+/// An etcd, and a folder with the data folders and other files of the servers on this etcd.
 struct Place {
     etcd: Cluster,
     folder: Folder,
@@ -318,7 +318,7 @@ async fn servers_start_beside_those_whose_values_they_read_and_the_other_way_rou
     let published = published.expect("a range").found;
     let text = String::from_utf8_lossy(&published[0].value);
     assert!(published.len() == 1 && !text.contains(&base64(&[2; 32])), "{text}");
-    // If a running server reads its keys again and they differ, the other server logs that.
+    // If a running server reads its configuration again and then has other keys, the other server logs the difference.
     let file = place.folder.join("two.yaml");
     let [servers, option, address] = options("two", &[2, 3]);
     let automatic = "--encryption-provider-config-automatic-reload";
@@ -472,7 +472,8 @@ async fn what_cannot_be_read_fails_by_name_and_stays_as_it_is() {
     failed(admin.get(&format!("{}/changing", maps("c"))).await, "", &["changing"]);
     server.stop();
 
-    // After a restart, which reads only new events from etcd, and on an empty folder, all unreadable objects are known.
+    // A server on the old folder, which reads only new events from etcd, and a server on an empty folder both know all
+    // unreadable objects.
     for data in ["one", "two"] {
         let server = place.start(data, &[]);
         let admin = HttpClient::admin(&server);

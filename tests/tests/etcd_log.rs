@@ -228,7 +228,7 @@ fn a_restart_asks_for_what_came_since_and_without_the_folder_for_everything() {
     let log = open(&etcd, own.path());
     let receipts = commit(&log, &[config_map(1, "kept", "1", 0), config_map(2, "gone", "1", 0)]);
     drop(log);
-    // Another server writes at the same time.
+    // While this log is closed, another server changes objects in etcd.
     etcd.ctl(&["put", "/registry/configmaps/a/theirs", r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"theirs","namespace":"a","managedFields":[{"manager":"helm","time":"2026-01-02T03:04:05Z"}]}}"#]);
     etcd.ctl(&["del", "/registry/configmaps/a/gone"]);
     etcd.ctl(&["put", "/registry/configmaps/a/broken", "{"]);
@@ -268,7 +268,7 @@ fn a_restart_asks_for_what_came_since_and_without_the_folder_for_everything() {
         assert_eq!(fresh(&log).iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["a/late", "a/theirs"]);
         assert!(log.oldest().unwrap().0.to_string() >= revision, "{} and {revision}", log.oldest().unwrap());
     }
-    // The events of another cluster are not accepted.
+    // A folder with events of one etcd cluster is refused on another etcd cluster.
     let refusal = try_open(&Cluster::single(), own.path()).err().expect("another cluster");
     assert!(refusal.contains("the etcd cluster has the id"), "{refusal}");
 }

@@ -124,7 +124,8 @@ async fn events_are_in_an_etcd_of_their_own_for_all_servers() {
     let read = one.get("/apis/events.k8s.io/v1/namespaces/default/events/own-foreign").await.expect(200);
     assert_eq!(read.json()["reason"], "Patched");
 
-    // An unreadable value makes requests for it fail, and no requests for other kinds.
+    // A value in etcd that cannot be read makes requests for its kind fail, and does not affect requests for other
+    // kinds.
     etcds.events.ctl(&["put", "/registry/events/default/own-broken", "garbage"]);
     for path in [format!("{EVENTS}/own-broken"), EVENTS.to_owned()] {
         let told = one.get(&path).await.expect(500).text();
@@ -231,7 +232,7 @@ async fn namespaces_and_quotas_count_what_is_elsewhere() {
     assert!(refused["message"].as_str().is_some_and(|why| why.contains("exceeded quota: few")), "{refused}");
     assert_eq!(one.get(&format!("{quotas}/few")).await.json()["status"]["used"]["count/configmaps"], "3");
 
-    // Deletes a collection and a namespace, and creates a namespace with the same name.
+    // Delete a collection and a namespace, and create a namespace with the same name.
     let old = version(&one.get(events).await.expect(200));
     delete(&one, &format!("{events}?fieldSelector=metadata.name=own-c")).await.expect(200);
     assert_eq!(names(&other.get(events).await), ["own-a", "own-b"]);

@@ -51,7 +51,7 @@ fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
     all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-/// The output of a watch from a version within a second.
+/// The output of a watch that begins at a version and lasts one second.
 fn watched(server: &Server, version: u64) -> String {
     let path = format!("{MAPS}?watch=true&timeoutSeconds=1&resourceVersion={version}");
     let Output { stdout, stderr, .. } = kubectl(server, &["get", "--raw", &path]);

@@ -117,7 +117,7 @@ fn a_fork_is_what_the_log_was() {
                 assert_eq!(log.versions("pods", key).expect("versions"), of_key, "{name} {key}");
             }
         }
-        // The fork continues on its own, and the parent does not change.
+        // A write to the fork does not change the parent.
         let next = put(at + 1, "pods", "a/new", 0);
         log.append(std::slice::from_ref(&next)).expect("written");
         drop(log);

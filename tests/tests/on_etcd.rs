@@ -19,7 +19,7 @@ fn start(etcd: &Cluster, folder: &Path) -> Server {
     Server::start(folder, &["--etcd-servers", &etcd.urls()])
 }
 
-/// The status and the body of an answer.
+/// Sends a request. Returns the body of a successful answer, or the status code of another answer.
 async fn ask(client: &kube::Client, method: Method, path: &str, body: Option<Value>) -> Result<Value, u16> {
     let body = body.map_or_else(Vec::new, |body| body.to_string().into_bytes());
     let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
@@ -110,7 +110,8 @@ async fn objects_are_there_after_a_restart_with_the_folder_and_without() {
     assert_eq!(ask(&server.client().await, Method::GET, &path, None).await.expect("a read"), patched);
 }
 
-/// Uses `tests/data/etcd.jsonl.gz`: values that kube-apiserver stored, and its answers.
+/// A server on etcd serves values that kube-apiserver has stored as kube-apiserver served them. The values and answers
+/// are in `tests/data/etcd.jsonl.gz`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_of_kube_apiserver_is_served() {
     /// The number of cases served as recorded; it must not fall.

@@ -85,7 +85,7 @@ async fn tell(admin: &HttpClient) -> Told {
     Told { maps, text, ferry, role, last: version(&list) }
 }
 
-/// A get and a list, also in pages, at exact versions.
+/// A get, a list, and a list in pages can read an exact version.
 async fn exact_versions(admin: &HttpClient, told: &Told) {
     let exact = format!("resourceVersion={}&resourceVersionMatch=Exact", told.maps);
     for query in [exact.clone(), format!("at={}", told.maps)] {
@@ -129,7 +129,7 @@ async fn exact_versions(admin: &HttpClient, told: &Told) {
     assert!(protobuf.body.windows(3).any(|bytes| bytes == b"one") && protobuf.body.starts_with(b"k8s\0"));
 }
 
-/// The whole API at a version, with the kinds of that time.
+/// Reads through `/at/VERSION` show the whole API at the version, with the kinds that were defined at that version.
 async fn the_view(admin: &HttpClient, told: &Told) {
     let at = |path: &str| format!("/at/{}{path}", told.ferry);
     let star = admin.get(&at(&format!("{FERRIES}/star"))).await.expect(200).json();

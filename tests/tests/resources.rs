@@ -93,7 +93,7 @@ async fn events_expire() {
     assert_eq!(types, ["ADDED", "DELETED"]);
     admin.get(&format!("{EVENTS}/first")).await.refused(404, "NotFound");
     admin.get(&format!("{MAPS}/stays")).await.expect(200);
-    // An Event that is read at the path of the other API group is the same object, and expires.
+    // The Event is read at the path of the other API group: it is the same object there, and expires like other Events.
     admin.post(EVENTS, &event("second")).await.expect(201);
     let path = "/apis/events.k8s.io/v1/namespaces/default/events/second";
     admin.get(path).await.expect(200);

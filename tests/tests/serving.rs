@@ -288,7 +288,7 @@ async fn requests_over_the_limit_are_put_off() {
     // As in Kubernetes, the refusal is not a Status.
     assert_eq!(refused.text(), "Too many requests, please try again later.\n");
     assert!(refused.header("content-type").starts_with("text/plain"));
-    // Reads and watches have limits of their own.
+    // The limit of mutating requests does not apply to reads and watches, which have limits of their own.
     joe.get(MAPS).await.expect(200);
     let watch = joe.open(Method::GET, &format!("{MAPS}?watch=1"), &[], Default::default()).await.unwrap();
     assert_eq!(watch.status(), 200);

@@ -155,7 +155,7 @@ async fn strangers_are_refused_and_what_is_not_there_is_told() {
             assert!(String::from_utf8_lossy(&body).contains(text), "{ports}");
         }
     }
-    // A pod is served by its own node only.
+    // A simulated node serves only its own pods, and the pod `web` does not run on `node-1`.
     let other = cluster.node.send(Method::GET, "/containerLogs/default/web/c", &[("host", "node-1:10250")], "").await;
     assert_eq!(other.code, 404);
 }

@@ -203,7 +203,7 @@ async fn events_are_undone() {
     };
     let get = async |name: &str| admin.get(&format!("{MAPS}/{name}")).await;
 
-    // Undoing a change keeps later changes of other users.
+    // Undoing a change keeps the later changes of other users to other fields.
     let created = version(&admin.post(MAPS, &map("a", "one")).await.expect(201).json());
     let changed = patch(&admin, "a", &json!({"data": {"text": "two", "more": "x"}})).await;
     patch(&admin, "a", &json!({"data": {"later": "y"}})).await;
@@ -260,7 +260,7 @@ async fn events_are_undone() {
     fails(undo(9_999_999, &[]), &["is in the future"]);
     server.stop();
 
-    // Undoes changes on the folder, without a server.
+    // `holdfast undo` also works on a folder, without a server.
     let data = text_of(folder.path());
     let outcome = told(holdfast(["undo", &deleted.to_string(), "--data-dir", &data, "-o", "json"]));
     assert_eq!(outcome["event"], "created");

@@ -275,7 +275,8 @@ impl Event {
             self.write_request(&mut request);
             (request, rfc3339_micros(self.request_received_timestamp))
         });
-        // The opening brace of the shared part is left out.
+        // `request` begins with an opening brace, which is left out, because the fields of `request` become fields of
+        // the event.
         fields.comma();
         fields.out.extend_from_slice(&request[1..]);
         if let Some(object) = &self.object_ref {

@@ -30,7 +30,7 @@ pub struct Auditor {
 pub struct AuditCounts {
     events: AtomicU64,
     rejected: AtomicU64,
-    /// Requests by the level that the policy gave them.
+    /// The number of requests for each level that the policy gave them.
     levels: [AtomicU64; 4],
 }
 
@@ -380,7 +380,7 @@ impl Trail {
         }
     }
 
-    /// The event of a stage, for storing later; `None` if the stage is omitted.
+    /// Makes the event of a stage, which the caller stores later; `None` if the policy omits the stage.
     fn stage_event(&mut self, stage: Stage) -> Option<Event> {
         if !self.ruling.records(stage) {
             return None;

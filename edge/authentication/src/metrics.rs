@@ -20,7 +20,7 @@ struct TokenLabels {
     jwt_issuer_hash: String,
 }
 
-/// Counts of tokens. Clones share the same counters.
+/// The metrics about tokens that are verified outside the server. Clones share the same counters.
 #[derive(Clone)]
 pub struct Metrics {
     requests: Family<Status, Counter>,

@@ -52,7 +52,7 @@ impl Webhooks {
     }
 }
 
-/// The endpoint of a webhook, from its `clientConfig`.
+/// The target of the calls of a webhook, from its `clientConfig`.
 fn endpoint(config: &Value) -> Result<CallTarget, String> {
     let bundle = config["caBundle"].as_str().unwrap_or_default();
     let authorities = STANDARD.decode(bundle).map_err(|error| format!("the caBundle is not base64: {error}"))?;

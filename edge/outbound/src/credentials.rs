@@ -62,7 +62,7 @@ impl Credentials {
 /// The users of a kubeconfig, by the servers after which they are named.
 pub struct Users {
     named: HashMap<String, Arc<Credentials>>,
-    /// The user of the current context, for all other servers.
+    /// The user of the current context, for servers after which no user is named.
     current: Option<Arc<Credentials>>,
 }
 

@@ -248,7 +248,7 @@ mod tests {
     use std::path::{Path, PathBuf};
     use tokio::net::{UnixListener, UnixStream};
 
-    /// The number of bytes before a message. They state whether the message is compressed, and how long it is.
+    /// The number of bytes before each message, which state whether the message is compressed, and how long it is.
     const HEAD_BYTES: usize = 5;
 
     /// A konnectivity server that echoes all data; `target` selects the outcome of dialling.

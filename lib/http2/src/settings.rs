@@ -50,7 +50,7 @@ impl Settings {
                 MAX_FRAME_SIZE if !(PAYLOAD_BYTES_MAX as u32..0x100_0000).contains(&value) => {
                     return Err(Fault::connection(Reason::PROTOCOL_ERROR, "MAX_FRAME_SIZE is out of bounds"));
                 }
-                // Other settings are unknown, or have no meaning for a server.
+                // Settings with other numbers are unknown, or have no meaning for a server, and are ignored.
                 _ => {}
             }
         }

@@ -1,4 +1,4 @@
-//! Remote commands: exec and attach, in every version, over either protocol.
+//! Remote commands: exec and attach, in every version of their protocol, over SPDY or a WebSocket.
 //!
 //! [`Session`] is the side that runs the command. [`Remote`] is the side that requests it, over SPDY.
 
@@ -63,9 +63,9 @@ impl ProtocolVersion {
 /// The outcome of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandOutcome {
-    /// The text of the error, for versions before 4; `None` for a success.
+    /// The text of the error, for versions of the protocol before 4; `None` for a success.
     text: Option<String>,
-    /// For version 4 and later: a Status.
+    /// The outcome as a Status in JSON, for version 4 of the protocol and later versions.
     status: String,
 }
 

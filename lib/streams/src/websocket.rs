@@ -90,7 +90,7 @@ impl MessageForm {
     }
 }
 
-/// The message is malformed, which ends the connection.
+/// The error for a malformed message. It ends the connection.
 #[derive(Debug)]
 struct MalformedMessage;
 
@@ -338,7 +338,7 @@ pub async fn send_all<S: Socket>(
     }
 }
 
-/// The byte stream in a WebSocket's binary messages, whose boundaries have no meaning.
+/// A stream of bytes in the binary messages of a WebSocket. The boundaries of the messages have no meaning.
 pub struct Tunnel<S> {
     socket: WebSocketStream<Deaf<S>>,
     arrived: Bytes,

@@ -213,7 +213,8 @@ async fn sizes_of_a_closed_terminal_are_dropped() {
         let mut socket = client(near).await;
         let mut session = accepting.await.expect("no panic").expect("a session");
         session.resize = None;
-        // These messages exceed the memory for data that nobody reads.
+        // The client sends more sizes than the memory for unread data can contain. Nobody reads the sizes, so they are
+        // dropped.
         for _ in 0..20_000 {
             socket.send(Message::Binary(Bytes::from_static(SIZE))).await.expect("sent");
         }

@@ -84,7 +84,7 @@ fn of_number(arg: &Arg, value: &str) -> Option<String> {
     Some(format!("strconv.{parser}: parsing {value:?}: {why}"))
 }
 
-/// The possible values, if there is a fixed set.
+/// The possible values of an option; `None` if the option has no fixed set of values.
 fn one_of(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::Strings(values)) = error.get(ContextKind::ValidValue) else { return None };
     Some(format!("must be one of {}", values.join(", "))).filter(|_| !values.is_empty())

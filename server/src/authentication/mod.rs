@@ -211,7 +211,7 @@ pub fn api_audiences(args: &Args) -> Vec<String> {
     }
 }
 
-/// The limits that this server sets to the configuration of other issuers.
+/// The settings of this server with which the configuration of issuers must be compatible.
 fn this_server(args: &Args) -> ServerAuthentication {
     let is_on = args.api_gates().is_ok_and(|gates| gates.egress_of_issuers);
     let egress = aggregation::egress(args).unwrap_or_default();

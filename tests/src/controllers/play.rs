@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 /// The default timeout of a step, in seconds.
 const WAIT_MAX: f64 = 90.0;
-/// How long a namespace may stay busy.
+/// How long objects of a scenario's namespace may keep changing before the results are compared nevertheless.
 const BUSY_MAX: Duration = Duration::from_secs(25);
 /// How long after the other changes a server may write Events.
 const LATE_MAX: Duration = Duration::from_secs(20);
@@ -335,7 +335,7 @@ impl Play<'_> {
             let number = step["base"].as_u64().unwrap_or(1) + place as u64;
             body = running(object, &ip.replace("%d", &number.to_string()), step["unready"] != true, &time);
             if step["unready"] == true {
-                // The pod's containers have started, and are not ready.
+                // The kubelet reports that the pod's containers have started, and that they are not ready.
                 for status in body["status"]["containerStatuses"].as_array_mut().into_iter().flatten() {
                     status["ready"] = false.into();
                 }

@@ -182,7 +182,7 @@ impl Cluster {
 
     /// The events below a prefix from a revision to now.
     pub fn events(&self, prefix: &str, from_revision: u64) -> Vec<Event> {
-        // The watch does not end by itself; it is complete when it shows this event.
+        // The watch does not end by itself; it has shown all earlier events when it shows the write of the key `end`.
         let end = format!("{prefix}~end");
         self.ctl(&["put", &end, "end"]);
         let mut command = self.etcdctl(&self.urls());

@@ -39,7 +39,7 @@ pub struct ExpectedCall {
     pub body: Option<String>,
     /// Sends the body of the n-th answer.
     pub body_from: Option<usize>,
-    /// How many events of a watch to read.
+    /// The number of events of a watch that are read.
     pub events: Option<usize>,
     /// JSON pointers to the compared parts of the answer.
     pub pick: Option<Vec<String>>,

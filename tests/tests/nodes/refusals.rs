@@ -38,14 +38,14 @@ async fn what_must_not_be_reached_is_not() {
     cluster.node("itself", &address, own).await;
     cluster.pod("itself", "itself").await;
     admin.get(&format!("{PODS}/itself/log")).await.expect(400);
-    // This kubelet has a certificate of another authority.
+    // A kubelet whose certificate another authority has signed is refused.
     let other = Kubelet::start(cluster.kubelet.address.ip(), &Authority::new("others"), &address).await;
     cluster.node("other", &address, other.address.port()).await;
     cluster.pod("other", "other").await;
     let message =
         admin.get(&format!("{PODS}/other/log")).await.expect(500).json()["message"].as_str().unwrap().to_owned();
     assert!(message.contains("x509"), "{message}");
-    // This kubelet has a certificate for another name.
+    // A kubelet whose certificate is valid for another name is refused.
     let named = Kubelet::start(cluster.kubelet.address.ip(), &cluster.authority, "elsewhere.example.com").await;
     cluster.node("named", &address, named.address.port()).await;
     cluster.pod("named", "named").await;

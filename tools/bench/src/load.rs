@@ -73,7 +73,7 @@ impl Tally {
         self.failures.values().sum()
     }
 
-    /// `12 × HTTP 429 TooManyRequests; 1 × …`, most frequent first.
+    /// The failures as text, such as `12 × HTTP 429 TooManyRequests; 1 × …`, with the most frequent failure first.
     pub fn errors_text(&self) -> String {
         let mut failures: Vec<_> = self.failures.iter().collect();
         failures.sort_by_key(|(_, count)| std::cmp::Reverse(**count));

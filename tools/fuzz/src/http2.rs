@@ -1,6 +1,6 @@
 //! Targets for an HTTP/2 server: connections as bytes, and as frames that are mostly well formed.
 
-// Each target is a program that compiles the whole file and uses one function.
+// Each fuzz target is a program that compiles this whole file and uses one of its functions.
 #![allow(dead_code)]
 
 use bytes::Bytes;

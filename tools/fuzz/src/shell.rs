@@ -1,6 +1,6 @@
 //! The target for the scripts that users run in containers.
 
-// Each target is a program that compiles the whole file and uses one function.
+// Each fuzz target is a program that compiles this whole file and uses one of its functions.
 #![allow(dead_code)]
 
 use holdfast_shell::{Machine, OutputStream, RunResult, Setup};

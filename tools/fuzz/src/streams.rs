@@ -1,7 +1,7 @@
 //! Targets for a SPDY connection, as bytes and as mostly well-formed frames with compressed headers, and for a
 //! WebSocket that carries the streams of a command.
 
-// Each target is a program that compiles the whole file and uses one function.
+// Each fuzz target is a program that compiles this whole file and uses one of its functions.
 #![allow(dead_code)]
 
 use base64::Engine as _;
@@ -158,7 +158,7 @@ fn input_of(protocol: &str, wire: Vec<u8>) -> Vec<u8> {
     })
 }
 
-/// The frames, with adjacent data joined, and how decoding ended.
+/// The decoded frames, with adjacent data joined, and the flaw that ended decoding, if there was one.
 fn read(bytes: &[u8], piece: usize) -> (Vec<String>, Option<Flaw>) {
     let (mut decoder, mut input) = (Decoder::new(), BytesMut::new());
     let (mut frames, mut data): (Vec<String>, Vec<u8>) = (Vec::new(), Vec::new());

@@ -55,7 +55,7 @@ struct BufferedLines {
     taken: usize,
 }
 
-/// The maximum number of bytes that are buffered while the disk accepts none.
+/// The maximum number of bytes that are buffered while the disk accepts no bytes.
 const HELD_BYTES_MAX: usize = 1 << 20;
 
 enum LogSink {

@@ -135,7 +135,7 @@ impl Backend {
         let (sink, awaited) = (self.sink.clone(), self.awaited.clone());
         tokio::spawn(async move {
             tokio::time::sleep(HELD).await;
-            // After this swap, a call that buffers an event must store it itself.
+            // After this swap, a call that buffers an event must store the event itself.
             awaited.swap(false, Ordering::AcqRel);
             sink.release_all(number);
         });

@@ -33,13 +33,13 @@ pub fn audiences(claims: &Json) -> Vec<String> {
     }
 }
 
-/// A claimed time in seconds since 1970.
+/// The time in a claim, in seconds since 1970.
 pub fn seconds(claims: &Json, claim: &str) -> Option<i64> {
     let time = &claims[claim];
     time.as_i64().or_else(|| time.as_f64().map(|time| time as i64))
 }
 
-/// An expression over `claims` or over `user`.
+/// An expression that reads either the variable `claims` or the variable `user`.
 #[derive(Debug)]
 pub struct Expression {
     program: Program,

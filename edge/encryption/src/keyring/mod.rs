@@ -102,7 +102,7 @@ impl Provider {
         }
     }
 
-    /// Returns `None` if the prefix belongs to another provider.
+    /// Decrypts a value with this prefix. Returns `None` if the prefix belongs to another provider.
     fn open(&self, prefix: &str, sealed: &[u8], place: ValuePlace) -> Option<Result<Vec<u8>, Closed>> {
         match self {
             Provider::Identity => None,
@@ -204,7 +204,7 @@ impl Keyring {
         }
     }
 
-    /// The work that must be awaited before an event of the resource is written, if there is any.
+    /// The work that must be awaited before an event of the resource is written; `None` if nothing must be awaited.
     pub fn prepare(&self, storage: &str) -> Option<Prepared> {
         if !self.is_configured {
             return None;
@@ -271,7 +271,7 @@ impl Keyring {
         Err(why)
     }
 
-    /// Returns `None` if the value is not encrypted and the configuration accepts that.
+    /// Decrypts a value. Returns `None` if the value is not encrypted and the configuration accepts plain values.
     fn opened(&self, storage: &str, value: &[u8], place: ValuePlace) -> Result<Option<Vec<u8>>, Locked> {
         if !value.starts_with(MARK) {
             return match !self.is_configured || self.covered(storage).reads_plain {
@@ -289,7 +289,7 @@ impl Keyring {
         opened.map(Some)
     }
 
-    /// Returns `None` if the value is stored without encryption.
+    /// Encrypts a value. Returns `None` if the value is stored without encryption.
     fn sealed(&self, covered: &Covered, plain: &[u8], place: ValuePlace) -> Result<Option<Vec<u8>>, Locked> {
         let Some(writer) = covered.writer.as_deref().filter(|writer| !matches!(writer, Provider::Identity)) else {
             return Ok(None);

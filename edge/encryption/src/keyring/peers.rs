@@ -46,7 +46,7 @@ struct KeyName {
 }
 
 impl Keyring {
-    /// The keys as other servers read them, with a new salt.
+    /// The description of this server's keys that other servers read, with a new salt.
     pub fn published(&self) -> Result<Value, String> {
         let salt = random::<SALT_BYTES>().map_err(|error| error.to_string())?;
         let name = |key: &KeyName| json!({"prefix": key.prefix, "mac": key.mac});

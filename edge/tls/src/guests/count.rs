@@ -18,9 +18,9 @@ pub struct Count {
     /// closed to make room for other connections.
     users_by_size: BTreeSet<(usize, Arc<str>)>,
     addresses: HashMap<IpAddr, AddressCount>,
-    /// The addresses by their number of anonymous connections.
+    /// The addresses, sorted by their number of anonymous connections.
     sizes: BTreeSet<(usize, IpAddr)>,
-    /// The number of the next connection, or of the next entry in the rotation.
+    /// A counter that numbers the connections and the entries in the rotation.
     next: u64,
     pub shaking: usize,
     pub waiting: usize,
@@ -79,7 +79,7 @@ impl Count {
         self.users_by_size.last().cloned()
     }
 
-    /// Removes a user's newest connection. Returns the function that ends it.
+    /// Removes a user's newest connection. Returns the function that ends the connection.
     pub fn take_newest(&mut self, user: &Arc<str>) -> Option<GiveWay> {
         let newest = *self.users.get(user)?.all.last_key_value()?.0;
         let give_way = self.remove_known(user, newest)?;
@@ -99,7 +99,7 @@ impl Count {
         number
     }
 
-    /// Removes the oldest anonymous connection of the address. Returns the function that ends it.
+    /// Removes the oldest anonymous connection of the address. Returns the function that ends the connection.
     pub fn take_oldest(&mut self, address: IpAddr) -> Option<GiveWay> {
         let oldest = *self.addresses.get(&address)?.strangers.first_key_value()?.0;
         let stranger = self.remove(address, oldest)?;

@@ -146,7 +146,7 @@ impl ConnectionSlot {
         }
     }
 
-    /// Ready once this connection may do one step of its handshake.
+    /// Returns `Ready` once this connection may do one step of its handshake.
     pub fn poll_turn(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut count = self.guests.lock();
         count.ask(self.address, self.number, context.waker());

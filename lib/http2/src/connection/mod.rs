@@ -35,7 +35,7 @@ pub enum Event<'a> {
     Request { stream: StreamId, head: Request<()>, is_end: bool },
     /// A part of a body, or its end.
     Data { stream: StreamId, data: &'a [u8], is_end: bool },
-    /// The stream has ended, and all data still to be sent on it is dropped.
+    /// The stream has ended, and all data that was still to be sent on the stream is dropped.
     Reset { stream: StreamId, reason: Reason },
 }
 
@@ -323,8 +323,8 @@ impl Connection {
                 Err(Fault::connection(Reason::FRAME_SIZE_ERROR, "a GOAWAY that is cut off"))
             }
             kind::PUSH_PROMISE => Err(Fault::connection(Reason::PROTOCOL_ERROR, "a client promises nothing")),
-            // Frames of unknown types and PRIORITY frames are ignored. After a client's GOAWAY its remaining streams
-            // are served.
+            // Frames of unknown types and PRIORITY frames are ignored. After a client's GOAWAY frame, the client's
+            // remaining streams are still served.
             _ => self.counts.idle(),
         }
     }

@@ -29,7 +29,7 @@ impl Decoder {
         Decoder { table: Dynamic::new(bytes_max), bytes_max, text: Vec::new() }
     }
 
-    /// The number of bytes in the table.
+    /// The number of bytes in the table of fields.
     #[cfg(test)]
     pub fn table_bytes(&self) -> usize {
         self.table.bytes()

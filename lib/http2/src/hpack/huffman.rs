@@ -107,7 +107,8 @@ pub fn decode(code: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
     Ok(())
 }
 
-/// The symbol of the long code at the beginning of `bits`, and the code's length; 0 if there is none.
+/// The symbol of the long code at the beginning of `bits`, and the code's length; the length is 0 if there is no such
+/// code.
 fn long(bits: u64) -> (u8, usize) {
     for length in SHORT_BITS + 1..=LENGTH_MAX {
         let code = (bits >> (64 - length)) as u32;

@@ -57,7 +57,7 @@ pub enum Value {
     /// The value of a pseudo-header, as bytes.
     Plain(Bytes),
     Header(HeaderValue),
-    /// The value is no valid header value.
+    /// The field's value is no valid header value.
     Malformed,
 }
 

@@ -1,4 +1,4 @@
-//! The examples of RFC 7541, appendix C, and properties of all fields.
+//! Tests with the examples of RFC 7541, appendix C, and with random fields.
 
 use super::*;
 use http::{HeaderMap, StatusCode};

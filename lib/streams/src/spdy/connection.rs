@@ -29,7 +29,7 @@ const BUFFER_BYTES: usize = 16 << 10;
 /// The maximum number of streams that the other side has opened and that are not accepted yet. Reading pauses while
 /// there are more.
 const ASKED_MAX: usize = 16;
-/// The cost of a frame without data in the outbox.
+/// The cost of a frame without data in the outbox, in bytes.
 const FRAME_COST: usize = 64;
 
 /// The limits on the memory and the waits of a connection.

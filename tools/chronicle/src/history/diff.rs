@@ -73,7 +73,7 @@ impl Filters {
     }
 }
 
-/// The versions of events, after `from` up to `to`, on matching objects by matching users.
+/// The versions of the events after `from` and up to `to` that match the filters, including the filter by user.
 pub fn versions(view: &LogView, from: Offset, to: Offset, filters: &Filters) -> Result<Vec<Offset>> {
     let mut versions = Vec::new();
     filters.events(view, from, to, &mut |record| {

@@ -242,7 +242,7 @@ impl<W: Write> Export<W> {
     }
 }
 
-/// The partial file of an interrupted export.
+/// The file that an interrupted export has left.
 struct PartialFile {
     header: Header,
     digest: Sha256,

@@ -184,9 +184,9 @@ pub struct Lines {
     input: BufReader<Box<dyn Read + Send>>,
     digest: Sha256,
     pub number: u64,
-    /// The number of bytes read so far.
+    /// The number of bytes of the input that were read so far.
     pub read: u64,
-    /// The number of bytes of the input, if it is known.
+    /// The number of bytes of the input; `None` if it is not known, as for standard input.
     size: Option<u64>,
 }
 

@@ -25,7 +25,7 @@ pub struct Args {
 #[derive(Default, Clone, Copy)]
 struct Count {
     events: u64,
-    /// The bytes of whole records before compression.
+    /// The number of bytes of whole records, before compression.
     bytes: u64,
 }
 

@@ -218,7 +218,7 @@ mod tests {
                 "Delete { grace_seconds: Some(0), propagation: None }",
             ]
         );
-        // Nothing is known of the object before the first event.
+        // Before its first event the object is unknown, so all its parts count as changed.
         assert_eq!(told(&[(7, put(&running))]), ["Change { main: true, status: true, bind: false }"]);
         let foreground = pod(
             json!({"name": "a", "deletionTimestamp": "t", "finalizers": ["foregroundDeletion"]}),

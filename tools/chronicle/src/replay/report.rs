@@ -42,7 +42,7 @@ struct Refusals {
     examples: Vec<(u64, String, String)>,
 }
 
-/// Durations in microseconds, with a precision of three digits.
+/// The distribution of durations, in microseconds, with a precision of three digits.
 struct Times(Histogram<u64>);
 
 impl Default for Times {

@@ -35,7 +35,7 @@ struct KnownKinds {
     defined: HashSet<String>,
     /// Resources that refuse updates without a version.
     versioned: HashSet<String>,
-    /// The uid of the object on the target, by the recorded uid; `None` while it is being created.
+    /// The uid of each replayed object on the target, by the recorded uid; `None` while the object is being created.
     uids: HashMap<String, Option<String>>,
 }
 

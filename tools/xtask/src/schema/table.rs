@@ -311,7 +311,7 @@ impl<'a> Builder<'a> {
             protobuf::Type::Message(key) => key.as_str(),
         };
         let name = self.names.get(key).with_context(|| format!("no message {key}"))?.clone();
-        // Structs that wrap a plain list of strings have this marker on the type.
+        // Structs that wrap a plain list of strings have the marker `protobuf.nullable` on the type.
         let wrapper = markers(&self.messages[key].comment).contains_key("protobuf.nullable");
         let special = SPECIAL.iter().find(|(pattern, _)| match pattern.split_once('*') {
             Some(("", "")) => wrapper,
