@@ -73,7 +73,7 @@ pub struct Components {
     /// The listener of the simulated nodes. The server that starts first uses it; its forks have none.
     listening: Arc<Mutex<Option<Listening>>>,
     /// The cluster's cloud. The server that starts first uses it. Its forks are separate clusters, and would delete
-    /// resources in the cloud that they do not know.
+    /// those resources in the cloud that the forks do not know.
     cloud: Arc<Mutex<Option<ChosenCloud>>>,
     /// How many bytes a second the components may write in one namespace.
     bytes_a_second: u64,

@@ -22,7 +22,7 @@ use std::sync::{Arc, LazyLock, Weak};
 /// The maximum number of bytes of a response that is read.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// All commits after a snapshot. Objects are shared with the state, and each is parsed once.
+/// All commits after a snapshot. The objects are shared with the state, and each object is parsed once.
 pub struct InsideFeed {
     engine: Arc<Engine>,
     /// Resources that are watched by name, in the version named.

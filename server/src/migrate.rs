@@ -238,7 +238,8 @@ fn conclusion(args: &Args, summary: &Summary) -> String {
 const ON_A_TERMINAL: Duration = Duration::from_millis(200);
 const IN_A_FILE: Duration = Duration::from_secs(10);
 
-/// Progress on standard error: on a terminal a line that is overwritten, elsewhere a line from time to time.
+/// Shows the progress on standard error: on a terminal as a line that is overwritten, elsewhere as a new line from time
+/// to time.
 struct Shown {
     is_terminal: bool,
     began: Instant,

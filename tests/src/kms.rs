@@ -1,4 +1,5 @@
-//! A KMS plug-in on a Unix socket, in both versions. Its key can be changed, and it stops when dropped.
+//! A KMS plug-in on a Unix socket, in both versions. The plug-in's key can be changed. The plug-in stops when its value
+//! is dropped.
 
 use bytes::{Bytes, BytesMut};
 use h2::RecvStream;

@@ -357,7 +357,7 @@ async fn a_create_is_told_of_by_the_name_of_its_object() {
 }
 
 /// A request that times out keeps the audit id given by its client, and its event has the status of the timeout. A
-/// webhook has no more time than the request; if it is too late, nothing is written.
+/// webhook has no more time than the request; if the webhook answers later, nothing is written.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_whose_time_is_over() {
     let hooks = Hooks::start().await;

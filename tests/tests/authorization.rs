@@ -213,7 +213,8 @@ async fn the_configuration_is_followed() {
         })
         .await;
     };
-    // Modes with an index or a file of their own can be neither added nor removed.
+    // Authorization modes that need an index or a file of their own can be neither added nor removed while the server
+    // runs.
     replace(json!([{"type": "RBAC", "name": "rbac"}, {"type": "Node", "name": "node"}]));
     reloads("failure", 1).await;
     jane.get(MAPS).await.expect(200);

@@ -145,7 +145,8 @@ async fn whom_the_api_server_lets_is_let_in() {
     assert_eq!(configz["componentconfig"]["kind"], "KubeSchedulerConfiguration");
     jane.get("/flagz").await.refused(403, "Forbidden");
 
-    // The administrator's certificate is accepted as well: the component gets the authority from the API server.
+    // The administrator's certificate is accepted as well: the component reads the authority of client certificates
+    // from the API server.
     let identity = HttpClient::admin(&cluster.server).identity;
     let admin = HttpClient { identity, http2: false, ..anonymous };
     assert!(admin.get("/flagz").await.expect(200).text().contains("\nbind-address=127.0.0.1\n"));

@@ -172,7 +172,7 @@ async fn a_webhook_converts_between_versions() {
     let failed = admin.get(&format!("{v1}/a")).await.expect(500).json();
     assert!(failed["message"].as_str().unwrap().contains("connect: connection refused"), "{failed}");
 
-    // A Service without an address cannot be reached.
+    // A webhook behind a Service without an address cannot be reached.
     let service = json!({"spec": {"conversion": {"webhook": {"clientConfig": {"url": null,
         "service": {"namespace": "default", "name": "none", "path": "/convert"}}}}}});
     admin.send(Method::PATCH, &definition, &[MERGE], service.to_string()).await.expect(200);

@@ -70,7 +70,7 @@ async fn a_suite_lives_as_with_kubernetes() {
     let refused = robot.get(&maps).await.refused(403, "Forbidden");
     assert!(refused["message"].as_str().is_some_and(|text| text.contains("system:serviceaccount:default:robot")));
 
-    // Past versions can be read from a log in memory as from any other.
+    // Past versions can be read from a log in memory, as from a log on a disk.
     let version = admin.get(&maps).await.json()["metadata"]["resourceVersion"].as_str().expect("one").to_owned();
     admin.send(Method::DELETE, &format!("{maps}/a"), &[], "").await.expect(200);
     let past = format!("{maps}?resourceVersion={version}&resourceVersionMatch=Exact");
@@ -209,7 +209,7 @@ fn a_folder_for_assets_is_made_or_refused() {
         std::fs::remove_file(made.join("etcd")).expect("removed");
         std::os::unix::fs::symlink("/nowhere", made.join("etcd")).expect("a link");
     }
-    // Files of Kubernetes in the folder are not overwritten.
+    // A file `kube-apiserver` that is no link, such as Kubernetes' own program, is not overwritten.
     let theirs = folder.join("theirs");
     std::fs::create_dir(&theirs).expect("made");
     std::fs::write(theirs.join("kube-apiserver"), "theirs").expect("written");

@@ -618,7 +618,7 @@ async fn what_cannot_be_read_is_deleted_unseen_where_that_is_allowed() {
         assert_eq!((&cause["reason"], &cause["field"]), (&json!("UnexpectedServerResponse"), &json!(broken)));
         assert!(cause["message"].as_str().is_some_and(|text| text.contains("object not decodable revision=")), "{why}");
     }
-    // The option cannot be combined with other options, nor used for many objects.
+    // The option cannot be combined with other options of a deletion, nor used to delete a collection.
     let path = format!("{MAPS}/broken");
     for other in ["dryRun=All", "propagationPolicy=Background", "orphanDependents=true", "gracePeriodSeconds=0"] {
         let why = delete(&admin, &path, &format!("&{other}")).await.refused(422, "Invalid");
@@ -634,7 +634,7 @@ async fn what_cannot_be_read_is_deleted_unseen_where_that_is_allowed() {
     assert!(why["message"].as_str().is_some_and(|why| why.ends_with("together with .preconditions")), "{why}");
     let why = delete(&admin, MAPS, "").await.refused(422, "Invalid");
     assert!(why["message"].as_str().is_some_and(|why| why.contains("is not allowed with DELETECOLLECTION")), "{why}");
-    // The option applies neither to readable nor to absent objects.
+    // The option does not delete an object that can be read, and fails if there is no object.
     for name in ["fine", "none"] {
         let why = delete(&admin, &format!("{MAPS}/{name}"), "").await.refused(422, "Invalid");
         let expected = format!(

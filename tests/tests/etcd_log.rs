@@ -350,7 +350,7 @@ mod suite {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tempfile::TempDir;
 
-    /// Two servers on a prefix of the etcd of all tests.
+    /// Two servers that share one prefix of the etcd of all tests.
     struct Servers {
         prefix: String,
         folders: [TempDir; 2],

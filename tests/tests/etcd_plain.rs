@@ -287,7 +287,7 @@ async fn servers_share_a_kine() {
     assert!(blamed[0].contains("maker") && blamed[0].contains("another API server"), "{}", blamed[0]);
 }
 
-/// Most users of kine use SQLite. Data in it outlives kine and the server.
+/// Most users of kine use SQLite. The data in SQLite is still there after kine and the server have ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_works_on_a_kine_with_sqlite() {
     let folder = Folder::new();

@@ -31,7 +31,7 @@ fn intact(folder: &Path) -> Value {
     verify(folder, &[])
 }
 
-/// The report with the digest after every event.
+/// The report of `holdfast log verify`, with the digest of the state after every event.
 #[track_caller]
 fn verified(folder: &Path) -> Value {
     verify(folder, &["--every", "1"])

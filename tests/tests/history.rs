@@ -19,7 +19,7 @@ async fn history_blame_and_diff() {
     let server = Server::start(folder.path(), &[]);
     let admin = HttpClient::admin(&server);
     let before = made_changes(&admin).await;
-    // Checks the commands while the server runs, and again after it has stopped.
+    // The commands are checked while the server runs, and again after it has stopped.
     check(folder.path(), before);
     server.stop();
     check(folder.path(), before);

@@ -466,7 +466,7 @@ async fn whatever_a_connection_begins_with_is_answered_and_nothing_panics() {
     server.stop();
 }
 
-/// The answer to these bytes, after which the client sends nothing more.
+/// Sends these bytes and nothing more, and returns the server's answer.
 async fn answer_to(wire: &HttpClient, bytes: &[u8], sent: &mut usize) -> Vec<u8> {
     let mut connection = wire.connect().await.expect("a connection");
     *sent += bytes.len();
@@ -757,7 +757,7 @@ fn wrong_options_are_refused_by_name() {
     assert!(String::from_utf8_lossy(&version.stdout).contains("Kubernetes v1.35"));
 }
 
-/// No code refers to the allocator: it is linked only for `malloc`.
+/// No code refers to the allocator mimalloc, which is linked as `malloc`. So this test checks that it is really used.
 #[test]
 fn a_process_has_the_allocator_that_it_was_built_with() {
     let version = Command::new(binary()).arg("version").env("MIMALLOC_SHOW_STATS", "1").output().expect("run holdfast");

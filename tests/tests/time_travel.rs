@@ -158,7 +158,7 @@ async fn objects_are_put_back() {
     assert_eq!(json(&["restore", "cm", "fixed", "--to", &first, "--force"])["event"], "recreated");
     assert_eq!(admin.get(&format!("{MAPS}/fixed")).await.expect(200).json()["data"]["text"], "one");
 
-    // An object that is being deleted cannot be restored.
+    // Restoring an object that is being deleted fails.
     let mut held = map("held", "one");
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
     let held = version(&admin.post(MAPS, &held).await.expect(201).json()).to_string();

@@ -44,7 +44,7 @@ fn written(folder: &Path, records: &[Record]) {
     RocksLog::open(folder).expect("a log").append(records).expect("written");
 }
 
-/// Changes the store in a way that no release does.
+/// Changes the RocksDB store of a log in a way in which no release changes it.
 fn tamper(folder: &Path, work: impl FnOnce(&DB)) {
     let options = Options::default();
     let names = DB::list_cf(&options, folder.join("log")).expect("families");

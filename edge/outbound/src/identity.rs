@@ -85,7 +85,8 @@ impl Identity {
         self.shown.clone()
     }
 
-    /// Reads the files if they have changed. If they cannot be read, the old certificate stays.
+    /// Reads the certificate and key files if they have changed. If they cannot be read, the old certificate stays in
+    /// use.
     pub fn reload_if_changed(&self) {
         let Some(files) = &self.files else { return };
         let mut stamps = files.stamps.lock().unwrap_or_else(PoisonError::into_inner);

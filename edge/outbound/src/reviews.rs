@@ -19,7 +19,7 @@ pub enum ReviewVersion {
 }
 
 impl ReviewVersion {
-    /// `webhook` names the webhook in the error.
+    /// Parses the version of a review. `webhook` names the webhook in the error.
     pub fn parse(webhook: &str, text: &str) -> Result<ReviewVersion, String> {
         match text {
             "v1" => Ok(ReviewVersion::V1),

@@ -47,7 +47,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// Parses a frame's head; `None` while it is incomplete.
+    /// Parses a frame's head; `None` while the bytes of the head are incomplete.
     pub fn parse(bytes: &[u8]) -> Option<Head> {
         let bytes: &[u8; HEAD_BYTES] = bytes.first_chunk()?;
         let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = *bytes;

@@ -29,7 +29,7 @@ pub struct Head {
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "it is taken apart where it is made")]
 pub enum BlockOutcome {
-    /// A request, and the length of its body if that is announced.
+    /// A request, and the length of the request's body if the client announced it.
     Request(Request<()>, Option<u64>),
     /// A CONNECT request for a tunnel.
     Connect,

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The feature gate of taints of devices.
+/// The name of the feature gate for taints of devices.
 pub const DEVICE_TAINTS: &str = "DRADeviceTaints";
 
 /// The options of `holdfast controller-manager` in addition to the options that every component has.

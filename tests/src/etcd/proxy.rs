@@ -18,7 +18,7 @@ struct ProxyState {
     target: u16,
     /// No bytes pass, and connections stay open, as with an unplugged cable.
     is_silent: AtomicBool,
-    /// All connections are closed, and new ones are closed as soon as they are opened.
+    /// All connections are closed, and new connections are closed as soon as they are opened.
     is_closed: AtomicBool,
     has_ended: AtomicBool,
     delay_ms: AtomicU64,
@@ -65,7 +65,7 @@ impl Proxy {
         self.way.cut_off.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned());
     }
 
-    /// Closes all connections, and from now on new ones as soon as they are opened.
+    /// Closes all connections, and from now on closes new connections as soon as they are opened.
     pub fn close(&self) {
         self.way.is_closed.store(true, Ordering::SeqCst);
         self.way.close_all();

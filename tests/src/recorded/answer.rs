@@ -277,7 +277,7 @@ impl Difference {
     }
 }
 
-/// The header and the claims of a token in an answer; times are relative to its issue.
+/// The header and the claims of a token in an answer; times are relative to the time at which the token was issued.
 pub fn issued(answer: &Received) -> Value {
     let document: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     let token = document["status"]["token"].as_str().unwrap_or_default();

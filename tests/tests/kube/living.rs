@@ -188,7 +188,7 @@ async fn pods_from_their_beginning_to_their_end() {
     let version = pods.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
     let made = living.running("lives", "sleep infinity", json!({})).await;
     let uid = made.uid().unwrap();
-    // A watch from a version before the pod's creation shows the pod's whole life.
+    // A watch from a version before the pod's creation shows all phases of the pod.
     let mut events = pin!(pods.watch(&from_now, &version).await.unwrap());
     let mut phases = Vec::new();
     while phases.last().is_none_or(|phase| phase != "Running") {

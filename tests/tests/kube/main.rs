@@ -587,7 +587,7 @@ async fn access_reviews(cluster: Cluster) {
         let answer = reviews.create(&PostParams::default(), &review).await.unwrap().status.unwrap();
         assert_eq!(answer.allowed, allowed, "{verb} {resource}: {answer:?}");
     }
-    // The review agrees with the actual rights.
+    // The result of the review agrees with what the service account can really do.
     Api::<ConfigMap>::namespaced(robot.clone(), "default").list(&ListParams::default()).await.unwrap();
     let denied = Api::<Secret>::namespaced(robot, "default").list(&ListParams::default()).await;
     let message = "secrets is forbidden: User \"system:serviceaccount:default:robot\" cannot list resource \"secrets\" \

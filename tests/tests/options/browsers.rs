@@ -1,4 +1,4 @@
-//! Which pages a browser may show the API to.
+//! Tests which pages a browser allows to read the API's answers.
 
 use super::{MAPS, start};
 use holdfast_tests::Folder;

@@ -132,7 +132,7 @@ impl Operation for Make {
         let body = object(ObjectKind::ConfigMap, &object_name(ticket));
         match self.0.send(Method::POST, ObjectKind::ConfigMap.collection(), json(body)).await {
             Ok(answer) => Ok(answer.body_bytes),
-            // An earlier watch mode has already created the object.
+            // The object exists already, because an earlier watch mode has created it.
             Err(OperationFailure::Refused { code: 409, .. }) => Ok(0),
             Err(failure) => Err(failure),
         }
@@ -280,7 +280,8 @@ async fn listen(mut stream: RecvStream, framing: Framing, hall: Arc<Hall>) {
 }
 
 impl Framing {
-    /// The start and end of the first event, and the start of the next one; `None` if the event is incomplete.
+    /// The start and end of the first event, and the start of the event after it; `None` if the first event is
+    /// incomplete.
     fn first(self, bytes: &[u8]) -> Option<(usize, usize, usize)> {
         match self {
             Framing::Lines => bytes.iter().position(|byte| *byte == b'\n').map(|end| (0, end, end + 1)),

@@ -109,7 +109,7 @@ fn copy_certificates(from: &Path, to: &Path) -> Result<()> {
     copied.with_context(|| format!("copy the certificates and keys in {}", from.display()))
 }
 
-/// Forks the log of a server that runs in this process.
+/// Forks the log of a server that runs in this process, for requests to this server.
 pub struct ForkHere {
     pub log: Arc<RocksLog>,
     pub data_dir: PathBuf,

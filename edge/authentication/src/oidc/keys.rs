@@ -14,7 +14,7 @@ pub struct PublicKey {
     id: Option<String>,
     /// The only algorithm for which the key may be used; `None` if the key names no algorithm.
     algorithm: Option<String>,
-    /// The algorithm of a key on a curve; `None` for an RSA key, which has several.
+    /// The algorithm of a key on a curve; `None` for an RSA key, which several algorithms can use.
     curve: Option<Algorithm>,
     key: DecodingKey,
 }

@@ -116,7 +116,7 @@ impl Keyring {
     }
 }
 
-/// The keys of a provider; `None` if it does not encrypt.
+/// The keys of a provider; `None` if the provider does not encrypt.
 fn names(provider: &Provider, salt: &[u8]) -> Option<Vec<KeyName>> {
     match provider {
         Provider::Identity => None,

@@ -388,7 +388,7 @@ impl Kms {
                     answer.map(|answer: v1::DecryptResponse| answer.plain)
                 })?;
                 let opened = Cipher::AesGcm.open(&secret, sealed, place);
-                // kube-apiserver used AES-CBC here up to release 1.24.
+                // kube-apiserver up to release 1.24 encrypted values of version 1 with AES-CBC.
                 let older = || match place {
                     ValuePlace::Key(_) => Cipher::AesCbc.open(&secret, sealed, place),
                     ValuePlace::Event(_) => None,

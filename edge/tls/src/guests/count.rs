@@ -46,7 +46,7 @@ struct AddressCount {
     shaking: usize,
     /// The connections that wait for a turn, by number.
     line: BTreeSet<u64>,
-    /// The number of the address in the rotation.
+    /// The number of the address in the rotation; `None` if the address is not in the rotation.
     entered: Option<u64>,
 }
 

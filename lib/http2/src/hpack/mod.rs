@@ -76,7 +76,7 @@ impl Name {
 }
 
 impl Value {
-    /// The value of a field with this name.
+    /// Checks the value of a field with this name.
     fn read(name: &Name, bytes: Bytes) -> Value {
         let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
         match name {

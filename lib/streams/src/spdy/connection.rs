@@ -375,7 +375,7 @@ async fn run<S: AsyncRead + AsyncWrite + Send + 'static>(
             read = &mut read => (read, false),
             written = writing.run() => match written {
                 Ok(()) => (Ok(()), true),
-                // The other side has stopped reading. Data that it sent before it stopped is still delivered.
+                // The other side has stopped reading. The data that the other side sent before is still delivered.
                 Err(error) => {
                     shared.closed.cancel();
                     outgoing.close();

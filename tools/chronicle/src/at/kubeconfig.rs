@@ -122,7 +122,7 @@ fn parse(text: &str, file: &Path) -> Result<Value> {
     }
 }
 
-/// The value of a named entry, from the first file that has it, and that file.
+/// Finds an entry by its name. Returns the field `field` of the entry, and the first file that has the entry.
 fn entry<'f>(files: &'f [(Value, PathBuf)], list: &str, name: &str, field: &str) -> Result<(Value, &'f PathBuf)> {
     let mut known = Vec::new();
     for (document, file) in files {

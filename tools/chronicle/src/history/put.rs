@@ -67,7 +67,7 @@ pub struct ExplainedConflict {
 }
 
 impl<'a> Put<'a> {
-    /// `api_version` is the version of the documents.
+    /// `api_version` is the API version in which the documents are read and written.
     pub fn new(
         client: &'a Client,
         view: &'a LogView<'a>,
@@ -95,7 +95,8 @@ impl<'a> Put<'a> {
         self.kind.subresource(self.version, "status").is_some()
     }
 
-    /// The object on the server. Fails if it is being deleted, because then it cannot be restored.
+    /// The object as the server has it. Fails if the object is being deleted, because then the object cannot be
+    /// restored.
     pub fn now(&self) -> Result<Option<Value>> {
         let now = match self.get() {
             Ok(now) => now,

@@ -91,7 +91,7 @@ fn open(args: &Args) -> Result<Box<dyn Followed>> {
     source.open_kept()
 }
 
-/// A file that is written under a temporary name.
+/// The output file of an export, which has a temporary name until the export is complete.
 struct Output<'a> {
     file: &'a Path,
     part: PathBuf,

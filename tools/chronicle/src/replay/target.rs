@@ -24,7 +24,7 @@ pub struct Target {
     client: kube::Client,
     pub server: String,
     known: Mutex<KnownKinds>,
-    /// The notification that the work on an object is finished.
+    /// Notifies waiting work when the work on an object is finished.
     finished: Notify,
 }
 

@@ -19,7 +19,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-/// The version of the built-in API, which both crates describe.
+/// The version of the built-in API that the table describes. Both crates have this version.
 const CURRENT: &str = "v1_35";
 /// Versions in which names that 1.35 lacks are looked up. The current version has precedence, then later versions.
 const VERSIONS: [&str; 5] = ["v1_33", "v1_34", "v1_35", "v1_36", "v1_37"];

@@ -1,4 +1,4 @@
-//! Responses are sent within windows, in turn, and to their end.
+//! Tests that responses are sent within the windows, in turn, and to their end.
 
 use super::*;
 use crate::frame::PAYLOAD_BYTES_MAX;
