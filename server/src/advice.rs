@@ -97,7 +97,7 @@ mod tests {
             let told = fault.to_string();
             check(&told, fault.into(), expected);
         }
-        // An open log returns this fault without a `FolderFault` around it. The advice does not depend on this.
+        // An open log returns this fault without a `FolderFault` around it. The advice is the same in either case.
         let store = FolderDamage::Store { folder: "/data".into(), after: Offset(7), what: "x".into() };
         check("of a log", Fault::from(store).into(), Some("backup"));
     }

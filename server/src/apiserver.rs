@@ -153,12 +153,12 @@ fn store(args: &mut Args) -> Result<(Option<Membership>, Lasting)> {
     Ok((Some(membership), lasting))
 }
 
-/// A server before it starts.
+/// A server that is configured and not started yet.
 pub struct Server {
     pub args: Args,
     pub bind: IpAddr,
     pub tls: Arc<LiveTls>,
-    /// The authorization mode without `--authorization-mode`.
+    /// The authorization mode if `--authorization-mode` is not given.
     pub default_mode: Mode,
     /// The limit of forks in memory without `--forks-max`.
     pub default_forks_max: u32,
@@ -167,11 +167,11 @@ pub struct Server {
     pub components: Components,
     /// Admission plug-ins that are on by default and off in this server.
     pub plugins_left_out: &'static [&'static str],
-    /// The options with their values.
+    /// The options with their values, as `/flagz` shows them.
     pub flags: Vec<(String, String)>,
-    /// Whether the server publishes an identity Lease when no option asks for one.
+    /// Whether the server publishes an identity Lease when no option asks for an identity Lease.
     pub has_identity: bool,
-    /// The etcd of `--etcd-servers`.
+    /// The etcd of `--etcd-servers`, to which the server has connected.
     pub connected: Option<Connected>,
 }
 
@@ -237,7 +237,7 @@ impl Server {
                 .map_err(|faults| anyhow!(joined(&faults)))?
                 .without(&gates.plugins_off)
                 .with_gates_off(&gates.fields_off),
-            // In etcd, leases make Events expire.
+            // If the objects are in etcd, etcd's leases make Events expire.
             event_ttl: Some(args.objects.event_ttl).filter(|ttl| !ttl.is_zero() && etcd.is_none()),
             namespace_grace: args.objects.namespace_grace_period.unwrap_or_default(),
             api_audiences: authentication::api_audiences(&args),
@@ -590,7 +590,7 @@ fn features(gates: &ApiGates) -> Features {
     }
 }
 
-/// Filters the text of `/metrics`.
+/// The filter that `/metrics` applies to its text, by the options about metrics.
 fn shown_metrics(args: &Args) -> Result<Option<ShownMetrics>> {
     let shown = args.metrics.shown().map_err(|faults| anyhow!(joined(&faults)))?;
     let counts = args.storage.etcd.counts_objects();
@@ -638,7 +638,7 @@ fn advertised(args: &Args, bound: IpAddr) -> IpAddr {
     }
 }
 
-/// The address from which this machine would send to other hosts. Sends nothing.
+/// The address from which this machine would send to other hosts. The function sends no packet.
 fn own_address() -> Option<IpAddr> {
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;

@@ -29,7 +29,7 @@ const DELEGATED_TIME: Duration = Duration::from_secs(10);
 const ALLOWED_TIME: Duration = Duration::from_secs(300);
 /// How long all other answers of the webhook are cached by default.
 const OTHER_TIME: Duration = Duration::from_secs(30);
-/// The path of delegated authorization requests.
+/// The path to which delegated authorization requests are posted.
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 /// Paths that need no authorization by default when another server authorizes.
 const OPEN_PATHS: [&str; 3] = ["/healthz", "/readyz", "/livez"];

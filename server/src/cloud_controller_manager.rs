@@ -33,7 +33,7 @@ const KIND: ComponentKind = ComponentKind {
     tolerates_lookup_failure: false,
 };
 const INSECURE_PORT: u16 = 10253;
-/// How many nodes with silent kubelets are looked up in the cloud at once.
+/// How many nodes whose kubelets no longer report are looked up in the cloud at once.
 const LIFECYCLE_WORKERS: usize = 10;
 
 #[derive(clap::Args, Debug)]

@@ -21,7 +21,7 @@ const OTHERS: [&str; 11] =
     ["aws", "azure", "alicloud", "cloudstack", "fake", "gce", "mesos", "openstack", "ovirt", "photon", "vsphere"];
 /// The prefix of a value that names a ConfigMap instead of a file.
 const CONFIG_MAP: &str = "configmap:";
-/// The key within the ConfigMap.
+/// The key whose value in the ConfigMap is the description.
 const CONFIG_MAP_KEY: &str = "cloud.yaml";
 
 // The cloud of `holdfast up`.
@@ -58,7 +58,7 @@ enum Config {
 }
 
 impl ChosenCloud {
-    /// Parses both options.
+    /// Parses the values of `--cloud-provider` and `--cloud-config`.
     pub fn parse(provider: &str, config: &str) -> Result<ChosenCloud> {
         let provider = match provider {
             "" => bail!("--cloud-provider cannot be empty"),
@@ -89,7 +89,7 @@ impl ChosenCloud {
         Ok(ChosenCloud { provider, config })
     }
 
-    /// Checks a description in a file, so that a server does not start with an invalid one.
+    /// Checks a description in a file, so that a server does not start with an invalid description.
     pub fn check(&self) -> Result<()> {
         let (ProviderKind::Simulated, Some(Config::File(path))) = (self.provider, &self.config) else { return Ok(()) };
         let text = std::fs::read_to_string(path).map_err(|error| named(format!("{}: {error}", path.display())))?;
@@ -223,7 +223,7 @@ mod tests {
         assert!(named.check().is_err_and(|why| why.to_string().contains("adresses")));
         std::fs::write(&file, "addresses: [192.0.2.0/24]").expect("written");
         named.check().expect("a description");
-        // A provider may answer later, and a ConfigMap may be created later.
+        // `check` finds no fault here, because the ConfigMap may be created after the server's start.
         ChosenCloud::parse("simulated", "configmap:a/b").and_then(|named| named.check()).expect("nothing to read yet");
     }
 

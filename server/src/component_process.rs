@@ -70,7 +70,7 @@ impl Connect for RemoteServer {
     }
 }
 
-/// One client for all controllers: every request has the same credentials.
+/// Gives all controllers the same client, so every request has the same credentials.
 pub struct OneClient(pub Client);
 
 #[async_trait]

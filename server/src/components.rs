@@ -34,8 +34,8 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
-/// How many keys of one controller and one namespace are worked on at once. It is high because requests within the
-/// process do not wait for a network.
+/// How many keys of one controller and one namespace are worked on at once. The number is high, because requests within
+/// the process do not wait for a network.
 const WORKERS: usize = 64;
 
 /// Which components run.
@@ -73,7 +73,7 @@ pub struct Components {
     /// The listener of the simulated nodes. The server that starts first uses it; its forks have none.
     listening: Arc<Mutex<Option<Listening>>>,
     /// The cluster's cloud. The server that starts first uses it. Its forks are separate clusters, and would delete
-    /// resources in the cloud that they do not know.
+    /// those resources in the cloud that the forks do not know.
     cloud: Arc<Mutex<Option<ChosenCloud>>>,
     /// How many bytes a second the components may write in one namespace.
     bytes_a_second: u64,
@@ -151,7 +151,7 @@ impl Components {
         })
     }
 
-    /// Starts no components at all.
+    /// Makes a server without any component.
     pub fn none() -> Components {
         let controllers = Choice::parse(["-*"]).unwrap_or_else(|why| unreachable!("{why}"));
         let (settings, node_template) = (Settings::default(), Default::default());

@@ -63,14 +63,14 @@ impl Args {
     }
 }
 
-/// This server as a candidate.
+/// This server as a candidate in the leader elections of its components.
 #[derive(Clone)]
 pub struct Elections {
     asked: Option<bool>,
     terms: Terms,
     identity: String,
     metrics: Arc<Metrics>,
-    /// Whether the server ends. Each running election has a receiver.
+    /// Whether the server is about to end. Each running election has a receiver.
     ends: Arc<watch::Sender<bool>>,
 }
 
@@ -81,8 +81,8 @@ impl Elections {
         Elections { asked: args.leader_elect, terms: args.terms(), identity: identity(), metrics, ends }
     }
 
-    /// Whether the components of a server, or of a fork, run only while it is the elected leader. Without the option,
-    /// they do if other servers write to its log.
+    /// Whether the components of a server, or of a fork, run only while it is the elected leader. Without
+    /// `--leader-elect`, this is the case if other servers write to the server's log.
     pub fn are_held(&self, transport: &Arc<Transport>) -> bool {
         self.asked.unwrap_or_else(|| transport.service().engine().is_shared())
     }

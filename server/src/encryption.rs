@@ -60,7 +60,7 @@ pub fn open_patiently<T>(open: impl Fn() -> Result<T, Fault>) -> Result<T, Fault
     }
 }
 
-/// The health check of one KMS plug-in, or of all.
+/// The health check of one KMS plug-in, or of all KMS plug-ins together.
 struct Check {
     live: Arc<Live>,
     name: String,

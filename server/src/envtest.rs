@@ -19,11 +19,11 @@ pub struct Args {
     assets_dir: Option<PathBuf>,
 }
 
-/// The names of the links, and the commands that they stand for.
+/// The names of the links, each with the command that the program then runs.
 const NAMES: &[(&str, &str)] = &[("kube-apiserver", "apiserver"), ("etcd", "etcd")];
 const KUBECTL: &str = "kubectl";
 
-/// Replaces a link's name by the program and its command.
+/// If the program was called by a link's name, replaces this name by the program and the link's command.
 pub fn called(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.collect();
     let name = arguments.first().and_then(|path| Path::new(path).file_name());

@@ -176,7 +176,7 @@ impl Drop for Joined {
 
 /// The result of joining. The server leaves when this value is dropped.
 pub struct Membership {
-    /// Whether events must survive the process.
+    /// Whether events must survive the end of the process.
     pub fsync: bool,
     _connection: TcpStream,
 }
@@ -184,7 +184,7 @@ pub struct Membership {
 /// How long a server waits for this program to start, or for the end of the previous server to be noticed.
 const JOIN_MAX: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(20);
-/// The longest head of an answer that is accepted.
+/// The maximum number of bytes of an answer's head.
 const HEAD_MAX: usize = 8192;
 
 /// Joins the program at `url`. Returns `None` if another program answers there, such as a real etcd.

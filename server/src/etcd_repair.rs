@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A difference that lasts longer than this is not a write in progress.
+/// A difference between the records and the Services that lasts longer than this pause is not caused by a write in
+/// progress.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Repairs once per interval, while `is_first` is true.
@@ -52,7 +53,7 @@ async fn find(service: &Arc<Service>, claims: &Arc<Allocations>) -> Result<Wrong
 }
 
 fn mend(claims: &Allocations, wrong: &Wrong, due: &BTreeSet<u16>) -> Result<(), Fault> {
-    // If there is no bitmap yet, this call creates it.
+    // If etcd has no bitmap of node ports yet, this call creates the bitmap.
     claims.mend_ports(&wrong.unrecorded_ports.keys().copied().collect(), due)?;
     if !due.is_empty() {
         tracing::info!("node ports {due:?} are free: no Service has them");

@@ -82,7 +82,7 @@ impl Upkeep {
         Ok(Upkeep { alike: Some(Arc::new(alike)), ..self })
     }
 
-    /// Withdraws this server's options.
+    /// Removes this server's options from etcd, because the server ends.
     pub async fn withdraw(&self) {
         let Some(alike) = self.alike.clone() else { return };
         let withdrawn = tokio::task::spawn_blocking(move || alike.withdraw()).await;
@@ -139,7 +139,7 @@ impl Upkeep {
         Arc::new(Announced { servers, began: self.began, is_first: self.is_first.clone() })
     }
 
-    /// Starts the periodic tasks.
+    /// Starts the periodic tasks on etcd.
     pub fn start(&self, service: &Arc<Service>, tasks: &mut JoinSet<()>) {
         if let Some(claims) = &self.claims {
             let interval = self.options.repair_interval();
@@ -178,7 +178,7 @@ impl Upkeep {
     }
 }
 
-/// Runs blocking work once per interval, first after one interval.
+/// Runs blocking work once per interval, for the first time after one interval.
 async fn each(interval: Duration, work: impl Fn() + Send + Sync + 'static) {
     let work = Arc::new(work);
     loop {

@@ -52,7 +52,7 @@ impl Args {
         faults
     }
 
-    /// Options that contradict priority and fairness while it is on.
+    /// The faults of options that contradict priority and fairness while it is on.
     fn fairness_faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let (reading, mutating) = (self.limits.max_requests_inflight, self.limits.max_mutating_requests_inflight);
@@ -65,7 +65,7 @@ impl Args {
         }
         let asked = self.offered.offer().map(|(offer, _)| offer.asked).unwrap_or_default();
         let names = ["flowcontrol.apiserver.k8s.io/v1", "api/ga", "api/all"];
-        // The more specific name wins.
+        // The more specific name takes precedence.
         if let Some((name, false)) = names.iter().find_map(|name| Some((*name, *asked.get(*name)?))) {
             faults.push(format!("--runtime-config={name}=false conflicts with --enable-priority-and-fairness=true"));
         }

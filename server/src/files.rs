@@ -1,4 +1,4 @@
-//! Files that options name.
+//! Reads and checks files that options name.
 
 use anyhow::{Context, Result, anyhow};
 use holdfast_outbound::Dialer;

@@ -3,7 +3,7 @@
 
 use clap::{Arg, Command};
 
-/// Each command with an example call.
+/// An example call of each command.
 const EXAMPLES: &[(&str, &str)] = &[
     ("up", "holdfast up --data-dir ./holdfast-data --nodes 3"),
     (
@@ -151,7 +151,7 @@ const COMMON: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Groups of options by the prefixes of their names. The first match wins.
+/// Groups of options by the prefixes of their names. An option is in the first group with a matching prefix.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Log and history", &["history-", "disk-reserve", "etcd-", "forks-max"]),
     ("Audit", &["audit-"]),

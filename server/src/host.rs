@@ -1,4 +1,4 @@
-//! The machine's name.
+//! The name of the machine on which this process runs.
 
 use holdfast_core::presence;
 
@@ -7,7 +7,7 @@ pub fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
-/// The server's id in metrics.
+/// The hash of the server's id, which metrics show as a label.
 pub fn server_id_hash() -> String {
     presence::server_id_hash(&host_name())
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The timeout of a request.
+/// The timeout of a request to the webhook.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 pub struct Webhook {

@@ -19,10 +19,10 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock, Weak};
 
-/// The largest response that is read.
+/// The maximum number of bytes of a response that is read.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// All commits after a snapshot. Objects are shared with the state, and each is parsed once.
+/// All commits after a snapshot. The objects are shared with the state, and each object is parsed once.
 pub struct InsideFeed {
     engine: Arc<Engine>,
     /// Resources that are watched by name, in the version named.
@@ -31,7 +31,8 @@ pub struct InsideFeed {
     extra_kinds: ExtraKinds,
     /// Whether `shown` was computed after the last change of `extra_kinds`.
     is_shown: bool,
-    /// One tap of each engine; the main engine's tap comes first. There are no taps before the first call.
+    /// One tap for each engine, which receives the engine's commits; the main engine's tap comes first. The list is
+    /// empty until the news is first read.
     taps: Vec<Tap>,
     shown: BTreeMap<Resource, Shown>,
     by_kind: HashMap<KindId, Resource>,
@@ -58,7 +59,7 @@ impl InsideFeed {
     /// Starts at a new snapshot, and returns news of all objects.
     fn begin(&mut self) -> Vec<News> {
         self.taps = self.engine.all().map(|engine| Tap::new(engine)).collect();
-        // The taps deliver again some changes that the snapshot already has; these are skipped by version.
+        // The taps deliver again some changes that the snapshot already has; such changes are skipped by version.
         let begin = self.engine.snapshot();
         let mut news = self.compare(&begin);
         let known: Vec<Resource> = self.shown.keys().cloned().collect();
@@ -94,7 +95,7 @@ impl InsideFeed {
         news
     }
 
-    /// All objects of a resource.
+    /// News of all objects of a resource.
     fn all_of(&mut self, state: &State, resource: &Resource) -> Option<News> {
         let shown = self.shown.get_mut(resource)?;
         // The version is at least 1, because 0 means that the resource is not shown yet. The bootstrap has committed
@@ -282,7 +283,7 @@ impl Act for InsideAct {
     }
 }
 
-/// SubjectAccessReviews.
+/// The resource of SubjectAccessReviews.
 static REVIEWS: LazyLock<Resource> =
     LazyLock::new(|| Resource::new("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", false));
 
@@ -303,7 +304,7 @@ fn named(json: &[u8]) -> ObjectName {
     serde_json::from_slice::<Object>(json).unwrap_or_default().metadata
 }
 
-/// The engine's clock.
+/// The clock of the engine, as components use it.
 pub struct InsideClock(pub Arc<Engine>);
 
 impl Clock for InsideClock {

@@ -19,7 +19,7 @@ const ANY: &str = "*";
 /// A configuration, as far as it concerns this manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Migration {
-    /// The name of the second lease.
+    /// The name of the second lease, under which the moving controllers run.
     pub leader: String,
     /// The resource type of the second lease's lock.
     pub lock: String,

@@ -1,9 +1,9 @@
-//! The system's limits of this process.
+//! The limits that the system sets to this process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the limit of open files to the maximum: each connection needs one. Commands that run other programs must not
-/// call this, because those programs would inherit the limit.
+/// Raises the limit of open files to the maximum: each connection needs an open file. Commands that run other programs
+/// must not call this function, because those programs would inherit the limit.
 pub fn take_files() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum
@@ -13,7 +13,7 @@ pub fn take_files() {
     }
 }
 
-/// The limit of open files.
+/// The number of files that this process may have open.
 pub fn files() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }

@@ -275,11 +275,11 @@ fn main() -> std::process::ExitCode {
 }
 
 /// Turns off transparent huge pages: with them, a server that has just started uses a third more memory than it needs,
-/// without measurable gain in speed. Commands that run other programs must not call this, because those programs would
-/// inherit the setting.
+/// without measurable gain in speed. Commands that run other programs must not call this function, because those
+/// programs would inherit the setting.
 fn use_small_pages() {
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
-        // A failure costs only memory.
+        // If the system refuses, the server only uses more memory.
         tracing::debug!(%error, "huge pages stay");
     }
 }

@@ -72,7 +72,7 @@ pub struct Args {
     encryption: EncryptionArgs,
 }
 
-/// A store of objects.
+/// A store of objects, which is the source or the target of a migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Store {
     Folder(PathBuf),
@@ -184,7 +184,7 @@ fn target(args: &Args, members: &[Address]) -> Result<ToEtcd> {
         news_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
     };
     let (etcd, prefix) = connected(members, &options)?;
-    // Each batch compares the migration's note in etcd in the same transaction.
+    // Each batch also compares the migration's note in etcd, in the same transaction as its writes.
     if Transactions::of(etcd.as_ref(), &prefix)? == Transactions::Plain {
         bail!("the store takes only Kubernetes' own transactions, and a migration needs comparisons of several keys");
     }
@@ -238,7 +238,8 @@ fn conclusion(args: &Args, summary: &Summary) -> String {
 const ON_A_TERMINAL: Duration = Duration::from_millis(200);
 const IN_A_FILE: Duration = Duration::from_secs(10);
 
-/// Progress on standard error: on a terminal a line that is overwritten, elsewhere a line from time to time.
+/// Shows the progress on standard error: on a terminal as a line that is overwritten, elsewhere as a new line from time
+/// to time.
 struct Shown {
     is_terminal: bool,
     began: Instant,

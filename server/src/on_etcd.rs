@@ -36,7 +36,7 @@ pub struct Connected {
     overrides: Vec<(Override, Abilities)>,
 }
 
-/// The logs on etcd, and the server's other work on it.
+/// The logs on etcd, and the server's other work on etcd.
 pub struct OnEtcd {
     pub log: Arc<EtcdLog>,
     /// Logs of kinds whose objects are in an etcd of their own.
@@ -185,7 +185,8 @@ fn versions(etcd: &dyn Etcd) -> Result<Answered> {
 }
 
 /// Whether the progress notifications of all members can be trusted. Members with a bug that no precaution helps
-/// against are refused. A member that does not answer may have such a bug, so progress is not trusted then.
+/// against are refused. A member that does not answer may have such a bug, so progress notifications are not trusted
+/// while a member does not answer.
 pub fn judged(etcd: &dyn Etcd) -> Result<bool> {
     verdict(&versions(etcd)?, Transactions::Full)
 }

@@ -85,7 +85,7 @@ async fn export(connection: &mut Option<SendRequest<Full<Bytes>>>, endpoint: &st
     Ok(())
 }
 
-/// Encodes an ExportTraceServiceRequest.
+/// Encodes spans as an ExportTraceServiceRequest.
 fn request(batch: &[Span]) -> Vec<u8> {
     let mut resource = Message::default();
     resource.message(1, attribute("service.name", "apiserver"));

@@ -53,7 +53,7 @@ pub fn describe_process(service: &Service, gates: &Gates, version: Option<String
     });
 }
 
-/// Counts the runtime's tasks.
+/// Counts the tasks of the tokio runtime.
 #[derive(Debug)]
 struct Tasks(tokio::runtime::RuntimeMetrics);
 

@@ -33,8 +33,8 @@ pub struct Pki {
     pub admin_certificate: PathBuf,
     pub admin_key: PathBuf,
     pub service_account_key: PathBuf,
-    /// The authority of front proxies. It is not the authority of users, because a user's certificate must not allow
-    /// acting as another user.
+    /// The authority of front proxies. This authority differs from the authority of users, because a user's certificate
+    /// must not allow acting as another user.
     pub front_proxy_authority: PathBuf,
     pub front_proxy_authority_key: PathBuf,
     pub front_proxy_certificate: PathBuf,
@@ -123,8 +123,8 @@ pub fn account_key(data: &Path) -> Result<PathBuf> {
     Ok(key)
 }
 
-/// The folder of keys and certificates. No other user may own anything in it: a user who could replace the authority
-/// would be administrator.
+/// The folder of keys and certificates. No other user may own anything in the folder: a user who could replace the
+/// authority would be administrator.
 fn keys_folder(data: &Path) -> Result<PathBuf> {
     let folder = certificates(data);
     make_private(data)?;
@@ -183,7 +183,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Looks at the first certificate of a file.
+/// Parses the first certificate in a file, and passes the certificate to `look`.
 fn with_certificate<T>(file: &Path, look: impl FnOnce(&X509Certificate<'_>) -> T) -> Result<T> {
     let text = std::fs::read(file).with_context(|| format!("read {}", file.display()))?;
     let pem = Pem::iter_from_buffer(&text).next().and_then(Result::ok);

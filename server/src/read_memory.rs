@@ -12,7 +12,7 @@ pub fn fault(bytes: u64) -> Option<String> {
     })
 }
 
-/// The default for this machine.
+/// The default limit on this machine, in bytes.
 pub fn of_machine() -> u64 {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     part_of(&read("/proc/meminfo"), &read("/sys/fs/cgroup/memory.max"))

@@ -30,7 +30,7 @@ fn try_run(args: Args, flags: Vec<(String, String)>) -> Result<u8> {
     run::run(run, up.server.storage.data_dir.take(), OnThisMachine { up, cluster, flags })
 }
 
-/// A whole cluster in this process.
+/// The cluster that `holdfast run` starts in this process.
 struct OnThisMachine {
     up: up::Args,
     cluster: bool,

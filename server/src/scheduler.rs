@@ -35,8 +35,8 @@ const AGENT: &str = "/scheduler";
 /// The key under which a ConfigMap contains a Policy.
 const POLICY_KEY: &str = "policy.cfg";
 const INSECURE_PORT: u16 = 10251;
-/// The gate of coordinated leader election, in which the API server, not the candidates, chooses the leader. It must
-/// stay off.
+/// The gate of coordinated leader election, in which the API server, not the candidates, chooses the leader. The gate
+/// must stay off.
 const COORDINATED: &str = "CoordinatedLeaderElection";
 
 const KIND: ComponentKind =
@@ -198,7 +198,7 @@ fn work(
     }
 }
 
-/// Serves the metrics of pods' resource requests; empty unless this process leads.
+/// Serves the metrics of pods' resource requests; the text is empty unless this process leads.
 fn show_resources(component: &Component, resources: Arc<PodResources>, leads: watch::Receiver<bool>) {
     let page = move || {
         let text = if *leads.borrow() { resources.render() } else { String::new() };

@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-/// The scheduler of a server.
+/// The scheduler that runs in the API server's process.
 pub struct InProcess {
     configuration: Arc<Configuration>,
     transport: Weak<Transport>,
@@ -27,7 +27,7 @@ impl InProcess {
         InProcess { configuration: Arc::new(configuration), transport: Arc::downgrade(transport), rates, metrics }
     }
 
-    /// Schedules pods until it is dropped.
+    /// Returns a future that schedules pods until it is dropped.
     pub fn run(&self) -> impl Future<Output = ()> + Send + use<> {
         let InProcess { configuration, transport, rates, metrics } = self;
         let (configuration, rates, metrics) = (configuration.clone(), rates.clone(), metrics.clone());

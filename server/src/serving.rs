@@ -117,7 +117,7 @@ impl ServingArgs {
         })
     }
 
-    /// How the server starts and stops.
+    /// The settings with which the server starts and stops.
     pub fn lifecycle(&self) -> LifecycleSettings {
         LifecycleSettings {
             livez_grace: self.livez_grace_period,
@@ -156,7 +156,7 @@ impl ServingArgs {
         Duration::from_secs(u64::try_from(self.min_request_timeout).unwrap_or_default())
     }
 
-    /// Listens for clients.
+    /// Opens the socket on which the server listens for clients.
     pub fn listen(&self, address: IpAddr, port: u16) -> Result<TcpListener> {
         let listen = || {
             let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };

@@ -12,7 +12,7 @@ use holdfast_core::kinds::offered::{NEWEST, OLDEST};
 use std::marker::PhantomData;
 use std::net::IpAddr;
 
-/// The settled options of one command, as clap arguments.
+/// The settled options of one command, which clap parses, and the options among them that were given.
 #[derive(Debug, Clone)]
 pub struct Settled<T> {
     given: Vec<&'static Row>,
@@ -36,7 +36,7 @@ impl<T> Settled<T> {
     }
 }
 
-/// A command's settled options.
+/// The list of the settled options of a command.
 pub trait Options: Send + Sync + 'static {
     const OPTIONS: &'static [Row];
 }
@@ -47,7 +47,7 @@ pub struct Row {
     form: Form,
     /// Accepts a value, or returns why the server cannot do what the value demands.
     takes: fn(&str) -> Result<(), String>,
-    /// Why nothing depends on the option.
+    /// Why the option changes nothing, as the help shows it.
     because: &'static str,
     /// Kubernetes has removed the feature, so the option should no longer be given.
     gone: bool,
@@ -279,7 +279,7 @@ impl Options for Component {
     ];
 }
 
-/// Accepts `1.35` and `kube=1.35`.
+/// Accepts only the newest release, as `1.35` or `kube=1.35`.
 fn newest(text: &str) -> Result<(), String> {
     match read_minor(&[text.to_owned()])? {
         None | Some(NEWEST) => Ok(()),

@@ -1,8 +1,9 @@
 //! The keys that `holdfast up` must share between all machines of a cluster on etcd: the authorities, whose
 //! certificates all servers trust, and the key that signs service account tokens.
 //!
-//! The first server creates them and writes fingerprints of their public keys to etcd. The operator copies the files to
-//! the other machines. Private keys are never in etcd, because its backups may be readable for others.
+//! The first server creates these keys, and writes the fingerprints of their public keys to etcd. The operator copies
+//! the files to the other machines. Private keys are never in etcd, because other users may be able to read etcd's
+//! backups.
 
 use crate::pki::{self, Pki};
 use anyhow::{Context, Result, bail};
@@ -30,7 +31,7 @@ struct SharedKey<'p> {
     private: Option<&'p Path>,
 }
 
-/// Compares the keys of one machine with the keys of its cluster.
+/// Compares the keys of one machine with the keys of the machine's cluster.
 pub struct SharedKeys<'e> {
     cluster: Cluster<'e>,
     pki: &'e Pki,
@@ -52,7 +53,8 @@ impl<'e> SharedKeys<'e> {
         }
     }
 
-    /// Makes this machine's keys the keys of the cluster. If the cluster already has keys, they must be the same.
+    /// Makes this machine's keys the keys of the cluster. If the cluster already has keys, this machine's keys must
+    /// equal them.
     pub fn agree(&self) -> Result<()> {
         let folder = self.pki.folder.canonicalize().unwrap_or_else(|_| self.pki.folder.clone());
         let keys =

@@ -16,7 +16,8 @@ use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-/// The server in this process, under the name of its Service.
+/// The simulated metrics server, which this process reaches without the network, by the namespace and name of its
+/// Service.
 pub fn inside(template: Template) -> InProcessServices {
     let template = Arc::new(template);
     let serve: Inside = Arc::new(move |engine, stream| {

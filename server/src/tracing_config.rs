@@ -6,14 +6,14 @@ use holdfast_core::object::decode;
 use holdfast_core::object::reader::{Faults, Reader};
 use std::path::Path;
 
-/// The usual address of a collector.
+/// The collector's address if the file names none.
 const ENDPOINT: &str = "localhost:4317";
 const MILLION: i64 = 1_000_000;
 const KIND: &str = "TracingConfiguration";
 const VERSIONS: [&str; 3] =
     ["apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1", "apiserver.config.k8s.io/v1alpha1"];
 
-/// The content of the file.
+/// The content of the file of `--tracing-config-file`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TracingConfig {
     /// `HOST:PORT` of a collector that serves OTLP over gRPC without TLS.

@@ -113,7 +113,7 @@ pub fn prepare(
     let cloud = args.cloud()?;
     let Args { mut server, components, port, kubeconfig } = args;
     server.network.secure_port = port.or(server.network.secure_port);
-    // Network plug-ins and the like run in this cluster, so privileged pods are allowed.
+    // Programs such as network plug-ins run in this cluster and need privileged pods, so privileged pods are allowed.
     server.objects.allow_privileged.get_or_insert(true);
     check(&server)?;
     let faults = components.election.faults();
@@ -168,7 +168,7 @@ pub fn prepare(
     Ok((server, Admin { kubeconfig, bind, pki, writing }))
 }
 
-/// Makes this server the front proxy that other servers trust, unless options name another.
+/// Makes this server the front proxy that other servers trust, unless options name another front proxy.
 fn trust_front_proxy(options: &mut flags::FrontProxyArgs, pki: &Pki, knows_uids: bool) {
     if options.proxy_client_cert_file.is_none() {
         options.proxy_client_cert_file = Some(pki.front_proxy_certificate.clone());

@@ -1,4 +1,4 @@
-//! Values of options.
+//! Parses the values of options.
 
 use holdfast_core::schema::quantity;
 

@@ -39,7 +39,7 @@ impl Authority {
         &self.pem
     }
 
-    /// The private key in PEM.
+    /// The private key of the authority, in PEM.
     pub fn key(&self) -> String {
         self.issuer.key().serialize_pem()
     }
@@ -113,7 +113,7 @@ fn client(name: &str, groups: &[&str]) -> CertificateParams {
 }
 
 impl Pair {
-    /// Writes `NAME.crt` and `NAME.key`.
+    /// Writes the pair to `NAME.crt` and `NAME.key` in the folder.
     pub fn write(&self, folder: &Path, name: &str) -> (PathBuf, PathBuf) {
         let (certificate, key) = (folder.join(format!("{name}.crt")), folder.join(format!("{name}.key")));
         std::fs::write(&certificate, &self.certificate).expect("write a certificate");

@@ -39,7 +39,7 @@ struct ServerState {
     connections: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// A received request.
+/// A request that the server has received.
 #[derive(Clone, Debug)]
 pub struct ReceivedRequest {
     pub method: Method,
@@ -191,7 +191,8 @@ fn json_answer(code: u16, document: &Value, form: &str) -> Response<ResponseBody
     response
 }
 
-/// A watch: it sends one event at once, and further events when [`ThingsServer::tell`] is called. It does not end.
+/// A watch: it sends one event at once, and further events when [`ThingsServer::tell`] is called. The watch does not
+/// end.
 fn events(shared: &ServerState) -> Response<ResponseBody> {
     let first = json!({"type": "ADDED", "object": thing("one")});
     let queue = shared.events.subscribe();

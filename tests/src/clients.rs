@@ -1,4 +1,4 @@
-//! Real clients, which are downloaded once, and Go for programs that are written in it.
+//! Real clients, which are downloaded once, and the Go command, which compiles clients that are written in Go.
 
 use std::env::{join_paths, split_paths, var_os};
 use std::path::{Path, PathBuf};

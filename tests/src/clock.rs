@@ -1,4 +1,4 @@
-//! Processes whose wall clock is wrong.
+//! Starts processes whose wall clock is wrong.
 
 use std::path::PathBuf;
 use std::process::Command;

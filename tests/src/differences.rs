@@ -13,11 +13,11 @@ pub type Parts = BTreeMap<String, BTreeSet<String>>;
 #[derive(Debug, PartialEq)]
 struct Case {
     parts: BTreeSet<String>,
-    /// The case agrees in some runs.
+    /// Whether the case agrees in some runs.
     sometimes: bool,
 }
 
-/// The listed cases of one recording.
+/// The cases that the list of one recording names.
 #[derive(Debug)]
 pub struct Differences {
     file: String,
@@ -35,7 +35,7 @@ impl Differences {
         parse(&path.display().to_string(), &read(&path), &rows.collect()).unwrap_or_else(|fault| panic!("{fault}"))
     }
 
-    /// Whether the list has the case, and all parts that differ. A case that agrees needs no explanation.
+    /// Whether the list has the case with all parts that differ. A case without differing parts needs no explanation.
     pub fn explains(&self, case: &str, parts: &BTreeSet<String>) -> bool {
         parts.is_empty() || self.cases.get(case).is_some_and(|known| parts.is_subset(&known.parts))
     }

@@ -88,16 +88,16 @@ pub struct ControlPlane {
     pub etcd_port: u16,
     pub etcd: Program,
     pub server: Program,
-    /// Signs client certificates.
+    /// The authority that signs client certificates.
     clients: Authority,
-    /// An anonymous client.
+    /// A client without credentials.
     pub wire: HttpClient,
 }
 
-/// A suite's settings.
+/// The settings of a suite, as far as suites differ.
 #[derive(Default)]
 pub struct SuiteSettings<'a> {
-    /// More options of kube-apiserver.
+    /// Options of kube-apiserver in addition to the options that envtest passes.
     pub options: &'a [&'a str],
     /// Whether writes are flushed to the disk, so that events outlive the process. envtest turns this off if etcd's
     /// help lists `--unsafe-no-fsync`.
@@ -178,7 +178,7 @@ async fn start_etcd(assets: &Path, port: u16, folder: &Path, fsync: bool) -> Pro
     etcd
 }
 
-/// The status of etcd's `/health`.
+/// The status code of etcd's `/health`.
 async fn health(port: u16) -> Option<u16> {
     use hyper_util::rt::TokioIo;
     let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok()?;

@@ -8,7 +8,7 @@ use holdfast_engine::Log;
 use holdfast_storage_rocks::RocksLog;
 use std::path::{Path, PathBuf};
 
-/// The folder's path.
+/// The path of the folder `tests/data/log-format-1`.
 pub fn folder() -> PathBuf {
     crate::folder().join("data/log-format-1")
 }
@@ -33,7 +33,8 @@ pub fn records() -> Vec<Record> {
     ]
 }
 
-/// Writes the folder. This function is for the next format of the log, whose folder will be beside this one.
+/// Writes the folder. This function is for the next format of the log, whose folder will be beside the folder of format
+/// 1.
 pub fn write(folder: &Path) {
     let records = records();
     let (first, second) = records.split_at(3);

@@ -27,15 +27,15 @@ struct HooksState {
     /// The behaviour by path, with the number of calls.
     behaviour: BTreeMap<String, (Value, usize)>,
     calls: Vec<Value>,
-    /// Delayed calls in progress.
+    /// The number of delayed calls that are in progress.
     waiting: usize,
     most_waiting: usize,
 }
 
-/// Running webhooks. Dropping them stops them.
+/// Running webhooks, which stop when this value is dropped.
 pub struct Hooks {
     shared: Arc<Mutex<HooksState>>,
-    /// Names in scenarios, and the actual values.
+    /// The names in scenarios that stand for values of this run, each with its value.
     pub names: Vec<(&'static str, String)>,
     /// The authority of the webhooks' certificates, in PEM.
     pub authority: String,
@@ -48,7 +48,8 @@ impl Hooks {
         let (ours, others) = (Authority::new("hooks"), Authority::new("others"));
         let mut tasks = JoinSet::new();
         let port = serve(&ours, "127.0.0.1:0", &shared, &mut tasks).await;
-        // The certificate is not valid for this address.
+        // The certificate is not valid for the address 127.0.0.2, so that scenarios can call a webhook whose
+        // certificate clients reject.
         serve(&ours, &format!("127.0.0.2:{port}"), &shared, &mut tasks).await;
         let other = serve(&others, "127.0.0.1:0", &shared, &mut tasks).await;
         let closed = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address").port();
@@ -103,7 +104,7 @@ async fn serve(authority: &Authority, address: &str, shared: &Arc<Mutex<HooksSta
                 let Ok(stream) = acceptor.accept(stream).await else { return };
                 let service = service_fn(move |request| answer(request, shared.clone()));
                 let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-                // A broken connection is reported by the client.
+                // If the connection breaks, the client reports the error, so it is ignored here.
                 let _ = server.serve_connection(TokioIo::new(stream), service).await;
             });
         }
@@ -165,7 +166,7 @@ fn response(code: u16, body: String) -> Response<Full<Bytes>> {
     response
 }
 
-/// The review to answer with.
+/// The review with which a webhook answers.
 fn reply(behaviour: &Value, review: &Value) -> Value {
     // A review of tokens, access or images is answered with the same document and a status, which may depend on the
     // user.

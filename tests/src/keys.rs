@@ -5,7 +5,7 @@ use rcgen::KeyPair;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// The files in `pki/` that an operator copies from one machine to the others.
+/// The files in `pki/` that an operator copies from one machine of a cluster to the other machines.
 pub const SHARED: [&str; 5] = ["ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "sa.key"];
 
 /// Puts the same keys into each data folder without keys.

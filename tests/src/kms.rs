@@ -1,4 +1,5 @@
-//! A KMS plug-in on a Unix socket, in both versions. Its key can be changed, and it stops when dropped.
+//! A KMS plug-in on a Unix socket, in both versions. The plug-in's key can be changed. The plug-in stops when its value
+//! is dropped.
 
 use bytes::{Bytes, BytesMut};
 use h2::RecvStream;
@@ -24,12 +25,12 @@ pub struct Plugin {
 struct PluginState {
     key: u8,
     healthz: String,
-    /// The methods that were called.
+    /// The names of the methods that were called, in order.
     calls: Vec<String>,
 }
 
 impl Plugin {
-    /// Listens on a new socket.
+    /// Starts a plug-in that listens on a new socket.
     pub fn start(socket: &Path) -> Plugin {
         let state = PluginState { key: 1, healthz: "ok".into(), calls: Vec::new() };
         let state = Arc::new(Mutex::new(state));
@@ -48,7 +49,7 @@ impl Plugin {
         self.state.lock().expect("the state").key += 1;
     }
 
-    /// Sets the reported health.
+    /// Sets the health that the plug-in reports.
     pub fn say(&self, healthz: &str) {
         self.state.lock().expect("the state").healthz = healthz.into();
     }

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 const HEAD: usize = 5;
 const CONNECTION: i64 = 1;
 
-/// The kinds of packets, by number.
+/// The numbers of the kinds of packets.
 const DIAL_RESPONSE: i32 = 1;
 const CLOSE_REQUEST: i32 = 2;
 const CLOSE_RESPONSE: i32 = 3;
@@ -82,7 +82,7 @@ struct CloseResponse {
     connection: i64,
 }
 
-/// Serves on a Unix socket.
+/// Starts a server that listens on a Unix socket.
 pub fn serve(path: &Path) -> SeenRequests {
     let (asked, listener) = (SeenRequests::default(), UnixListener::bind(path).expect("a socket"));
     let seen = asked.clone();
@@ -94,8 +94,8 @@ pub fn serve(path: &Path) -> SeenRequests {
     asked
 }
 
-/// Serves on a port of this machine, over TLS: the certificate is for `127.0.0.1`, and clients must have one of the
-/// same authority. As Go's servers of gRPC do, it demands that `h2` is agreed on.
+/// Serves on a port of this machine, over TLS: the certificate is for `127.0.0.1`, and clients must have a certificate
+/// of `authority`. Like Go's gRPC servers, this server demands that the handshake agrees on `h2`.
 pub async fn serve_tls(authority: &Authority) -> (SocketAddr, SeenRequests) {
     let (asked, listener) = (SeenRequests::default(), TcpListener::bind("127.0.0.1:0").await.expect("a port"));
     let (seen, address) = (asked.clone(), listener.local_addr().expect("an address"));

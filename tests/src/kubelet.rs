@@ -1,5 +1,5 @@
-//! A kubelet without a node, for requests that the API server proxies. It speaks the protocols, and misbehaves if the
-//! path asks for it.
+//! A kubelet without a node, for requests that the API server proxies. The kubelet speaks the protocols of real
+//! kubelets, and misbehaves if the path of a request demands this.
 
 use crate::authority::Authority;
 use bytes::Bytes;
@@ -36,7 +36,7 @@ pub struct Kubelet {
 struct KubeletState {
     seen: Mutex<Vec<(String, HeaderMap)>>,
     connections: Mutex<Vec<JoinHandle<()>>>,
-    /// Stops the work on upgraded connections.
+    /// When this token is cancelled, the work on upgraded connections stops.
     upgraded: CancellationToken,
     /// The number of open connections.
     open: watch::Sender<usize>,
@@ -114,7 +114,7 @@ impl Kubelet {
         Kubelet { address, shared, task }
     }
 
-    /// The requests so far: paths with queries, and headers.
+    /// The requests that the kubelet has received so far, each with its path, query and headers.
     pub fn seen(&self) -> Vec<(String, HeaderMap)> {
         self.shared.seen.lock().unwrap().clone()
     }
@@ -231,7 +231,7 @@ fn refused(refusal: upgrade::Refusal) -> Response<ResponseBody> {
     refusal.into_response().map(|text| Full::new(Bytes::from(text)).boxed_unsync())
 }
 
-/// Accepts the upgrade, and then sends malformed frames.
+/// Accepts the upgrade of a connection, and then sends malformed frames on it.
 fn rubbish(shared: &KubeletState, request: &mut Request<Incoming>) -> Response<ResponseBody> {
     let answer = match upgrade::remote_command(request.headers()) {
         Ok((answer, _)) => answer,
@@ -319,7 +319,7 @@ fn command(shared: &Arc<KubeletState>, request: &mut Request<Incoming>, query: &
     switched(answer)
 }
 
-/// Port 7 echoes in upper case; nothing listens on other ports.
+/// Serves a port forwarding: port 7 echoes its input in upper case, and nothing listens on other ports.
 fn forward(shared: &KubeletState, request: &mut Request<Incoming>) -> Response<ResponseBody> {
     let ports = request.uri().query().and_then(|query| query.strip_prefix("port=")).unwrap_or_default();
     let ports: Vec<u16> = ports.split("%2C").filter_map(|port| port.parse().ok()).collect();

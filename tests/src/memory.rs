@@ -1,4 +1,4 @@
-//! The whole server in this process: without sockets, and without a disk unless the log has one.
+//! The whole server in this process: without sockets, and without a disk unless the log is on a disk.
 
 use holdfast_core::authz::bootstrap::bootstrap_policy;
 use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_service};
@@ -65,7 +65,7 @@ impl Memory {
         self.transport.service().engine().close();
     }
 
-    /// A client in the group system:masters.
+    /// A client whose user is in the group system:masters.
     pub fn admin(&self) -> kube::Client {
         self.client(User::new("kubernetes-admin", &[PRIVILEGED_GROUP, "system:authenticated"]))
     }

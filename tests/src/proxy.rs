@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 
 pub type SeenRequests = Arc<Mutex<Vec<String>>>;
 
-/// Serves on a Unix socket.
+/// Starts a proxy that listens on a Unix socket.
 pub fn serve(path: &Path) -> SeenRequests {
     let (asked, listener) = (SeenRequests::default(), UnixListener::bind(path).expect("a socket"));
     let seen = asked.clone();

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// Kinds, their paths, and whether they are namespaced.
+/// The kinds in scenarios, with the paths of their objects, and whether they are in namespaces.
 const KINDS: [(&str, &str, bool); 22] = [
     ("Node", "api/v1/nodes", false),
     ("Pod", "api/v1/pods", true),
@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long to wait for a decision that may never come.
 const SHORT: Duration = Duration::from_secs(3);
 
-/// Kind, namespace and name.
+/// The kind, namespace and name of an object.
 type ObjectId = (String, String, String);
 
 fn path(place: &ObjectId) -> String {
@@ -70,7 +70,7 @@ pub struct Player {
     made: Vec<ObjectId>,
 }
 
-/// The compared outcome of a pod.
+/// The parts of a pod's outcome that are compared.
 #[derive(Debug, Default)]
 struct PodOutcome {
     node: Value,
@@ -97,7 +97,7 @@ impl Player {
         player
     }
 
-    /// Plays a scenario; returns the differences.
+    /// Plays a scenario, and returns the differences from the recorded outcomes.
     pub async fn play(&mut self, scenario: &Value) -> Vec<String> {
         let mut differences = Vec::new();
         for object in list(&scenario["objects"]) {
@@ -182,7 +182,7 @@ impl Player {
         Some(outcome(&self.decided(&pod, Some(&condition(&before)), SHORT).await))
     }
 
-    /// The pod once it is bound, or refused with a message other than its previous one.
+    /// The pod once it is bound, or once its condition has another message than before.
     async fn decided(&mut self, pod: &ObjectId, before: Option<&Value>, patience: Duration) -> Value {
         let began = Instant::now();
         let (mut turn, mut gated_turns) = (0, 0);
@@ -393,7 +393,7 @@ fn outcome(pod: &Value) -> PodOutcome {
     }
 }
 
-/// The differences of two outcomes.
+/// The differences between a recorded outcome and the outcome of a pod.
 fn compare(wanted: &Value, got: &PodOutcome) -> Vec<String> {
     let condition = &wanted["condition"];
     let message = if condition["status"] == "False" { &condition["message"] } else { &Value::Null };

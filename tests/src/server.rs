@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
-/// How long a start may take.
+/// How long a server may take to become ready.
 const READY_MAX: Duration = Duration::from_secs(60);
 /// How long a server may take to stop.
 const STOP_MAX: Duration = Duration::from_secs(20);
@@ -117,7 +117,7 @@ impl Server {
         Err(Refused { status, stderr: server.stderr() })
     }
 
-    /// `https://127.0.0.1:PORT`
+    /// The server's URL, `https://127.0.0.1:PORT`.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -193,7 +193,7 @@ impl Drop for Server {
     }
 }
 
-/// Runs the binary to its end.
+/// Runs the binary with these arguments, and waits until it ends.
 pub fn holdfast<I: AsRef<OsStr>>(arguments: impl IntoIterator<Item = I>) -> Output {
     Command::new(binary()).args(arguments).stdin(Stdio::null()).output().expect("run holdfast")
 }
@@ -245,7 +245,7 @@ pub fn target() -> PathBuf {
     own.ancestors().nth(3).expect("a target folder").to_owned()
 }
 
-/// `ready https://127.0.0.1:6443 kubeconfig /path`
+/// Parses the line `ready https://127.0.0.1:6443 kubeconfig /path`.
 fn ready_line(line: &str) -> Option<(String, PathBuf)> {
     let (url, kubeconfig) = line.strip_prefix("ready ")?.split_once(" kubeconfig ")?;
     Some((url.to_owned(), kubeconfig.into()))

@@ -80,7 +80,7 @@ impl Site {
         format!("https://localhost:{}", self.port)
     }
 
-    /// The number of requests.
+    /// The number of requests that the server has received.
     pub fn calls(&self) -> usize {
         self.calls.load(Ordering::Relaxed)
     }
@@ -108,7 +108,7 @@ impl Webhook {
         format!("{}/convert", self.0.url())
     }
 
-    /// The number of requests.
+    /// The number of requests that the webhook has received.
     pub fn calls(&self) -> usize {
         self.0.calls()
     }

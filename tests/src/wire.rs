@@ -22,7 +22,7 @@ use tokio_rustls::client::TlsStream;
 /// A server's address, and the client's credentials.
 #[derive(Clone)]
 pub struct HttpClient {
-    /// Host and port.
+    /// The host and port to which the client connects.
     pub address: String,
     /// The authority of the server's certificate, in PEM.
     pub authority: String,
@@ -82,7 +82,7 @@ impl HttpClient {
         self.send(Method::GET, path, &[], "").await
     }
 
-    /// A request with an `Accept` header.
+    /// Gets a path with an `Accept` header.
     pub async fn get_as(&self, path: &str, accept: &str) -> Answer {
         self.send(Method::GET, path, &[("accept", accept)], "").await
     }
@@ -121,7 +121,8 @@ impl HttpClient {
                 body.extend_from_slice(&data);
             }
         }
-        // Dropping the sender ends the connection, so that a server which is stopped next need not wait for it.
+        // Dropping the sender ends the connection, so that a server which is stopped next need not wait for the
+        // connection.
         drop(stream);
         let _ = connection.await;
         Ok(Answer { code: parts.status.as_u16(), version: parts.version, headers: parts.headers, body: body.into() })
@@ -171,7 +172,7 @@ impl HttpClient {
         }
     }
 
-    /// A connection after the TLS handshake.
+    /// Opens a connection, and completes its TLS handshake.
     pub async fn connect(&self) -> Result<TlsStream<TcpStream>, SendFailure> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(self.authority.as_bytes()) {

@@ -57,7 +57,7 @@ async fn rights_on_paths_do_not_show_the_log() {
     let jane = &cluster.jane;
     jane.get("/metrics").await.expect(200);
     let log = "/holdfast/v1/log";
-    // A path with a double slash does not exist.
+    // `//holdfast/v1/log` is not a path of the server, so it gives no access to the log.
     jane.get(&format!("/{log}")).await.expect(404);
     for path in [log.to_owned(), format!("{log}/records"), format!("{log}/current"), format!("{log}/")] {
         let denied = jane.get(&path).await.refused(403, "Forbidden");

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 const CLIENTS: usize = 24;
 const WRITES_OF_ONE: usize = 4;
-/// How many more objects the quota allows; the clients send more requests than that.
+/// The number of objects that the quota still allows. The clients send more requests than this number.
 const ROOM: usize = 40;
 
 async fn put(wire: &HttpClient, path: &str, body: &Value) {
@@ -245,7 +245,7 @@ async fn a_proxy_leads_to_webhooks() {
     leads_to_webhooks("HTTPConnect", holdfast_tests::proxy::serve).await;
 }
 
-/// Like [`a_proxy_leads_to_webhooks`], through a konnectivity server.
+/// Like [`a_proxy_leads_to_webhooks`], but the connections go through a konnectivity server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tunnel_leads_to_webhooks() {
     leads_to_webhooks("GRPC", holdfast_tests::konnectivity::serve).await;

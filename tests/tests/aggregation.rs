@@ -19,7 +19,8 @@ const THINGS: &str = "/apis/things.example.com/v1/namespaces/default/things";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const PATIENCE: Duration = Duration::from_secs(20);
 
-// Running kubectl blocks a thread, and the backend is in this process.
+// The test needs two threads: running kubectl blocks one thread, and the backend answers kubectl's requests on the
+// other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_another_server_serves_is_found_and_reached() {
     let cluster = Cluster::start(&[]).await;
@@ -77,7 +78,7 @@ async fn what_another_server_serves_is_found_and_reached() {
     }
     drop(watch);
 
-    // Not every system has the oldest kubectl.
+    // The oldest kubectl is skipped on systems whose archive lacks it.
     for kubectl in ["kubectl-1.37", "kubectl-1.20"].map(|name| clients().join(name)).iter().filter(|file| file.exists())
     {
         let mut command = Command::new(kubectl);
@@ -108,7 +109,7 @@ async fn the_other_server_learns_who_asks() {
     let cluster = Cluster::start(&["--token-auth-file", file.to_str().unwrap()]).await;
     let backend = cluster.backend(false).await;
     cluster.register(&backend, cluster.authority.pem()).await;
-    // Without aggregated discovery the legacy list is used.
+    // The backend serves no aggregated discovery, so the server reads the backend's resources from the legacy list.
     assert_eq!(cluster.discovered().await["resources"][0]["resource"], "things");
 
     let root = HttpClient::anonymous(&cluster.server).with_token("secret");
@@ -191,11 +192,11 @@ async fn a_server_that_cannot_be_used_is_told_of() {
     admin.get(THINGS).await.expect(200);
     let port = backend.port;
     drop(backend);
-    // The outage has not been noticed yet.
+    // The server has not noticed yet that the backend has stopped, so it tries to connect to the backend.
     let answer = admin.get(THINGS).await.expect(503).text();
     let refused = format!("error trying to reach service: dial tcp [::1]:{port}: connect: connection refused\n");
     assert!([refused.replace("[::1]", "127.0.0.1"), refused].contains(&answer), "{answer}");
-    // A change of the Service triggers a check of the server.
+    // A change of the Service makes the server check the backend at once, and find that it has stopped.
     let service = "/api/v1/namespaces/default/services/backend";
     let mut changed = admin.get(service).await.expect(200).json();
     changed["metadata"]["labels"] = json!({"changed": "yes"});
@@ -257,7 +258,7 @@ async fn requests_go_to_endpoints_when_they_are_to() {
     cluster.condition("Passed").await;
     cluster.admin.get(THINGS).await.expect(200);
     assert_eq!(backend.seen(THINGS)[0].headers["x-forwarded-host"], format!("{own}:{}", backend.port));
-    // An endpoint that is not ready is not used.
+    // Once the only endpoint is not ready, the server no longer connects to it.
     slice["endpoints"][0]["conditions"]["ready"] = false.into();
     let json = [("content-type", "application/json")];
     let path = format!("{slices}/backend");
@@ -293,7 +294,7 @@ async fn a_server_that_nobody_vouches_for_is_not_talked_to() {
     cluster.server.stop();
 }
 
-// The connections of this process must continue while it waits for the server to stop.
+// The test needs two threads: one waits for the server to stop, and the other serves the test's own connections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_goes_on_as_something_else() {
     let cluster = Cluster::start(&[]).await;
@@ -413,7 +414,7 @@ async fn a_proxy_in_front_names_the_user() {
     let answer = HttpClient::admin(&server).send(Method::POST, path, &named, review).await.expect(201).json();
     assert_eq!(answer["status"]["userInfo"]["username"], "kubernetes-admin");
 
-    // The ConfigMap for other servers is kept.
+    // The server writes the ConfigMap for aggregated servers again after it was deleted.
     let admin = HttpClient::admin(&server);
     let map = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
     let told = admin.get(map).await.expect(200).json()["data"].clone();
@@ -501,7 +502,7 @@ impl Cluster {
         .await
     }
 
-    /// The version in aggregated discovery.
+    /// The entry of the backend's version in the server's aggregated discovery.
     async fn discovered(&self) -> Value {
         let document = self.admin.get_as("/apis", AGGREGATED).await.expect(200).json();
         let group = document["items"].as_array().unwrap().iter().find(|item| item["metadata"]["name"] == GROUP);

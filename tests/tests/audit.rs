@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// `HOLDFAST_FACTS=all` prints the differences.
+/// With `HOLDFAST_FACTS=all` the test prints the differences.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_are_told_of_as_kubernetes_tells_of_them() {
     let mut lines = facts::lines::<Value>("audit").into_iter();
@@ -122,7 +122,7 @@ async fn send(server: &Server, step: &Value, id: Option<&str>) {
     wire.send(method, step["path"].as_str().expect("a path"), &headers, body).await;
 }
 
-/// The events of one request.
+/// The events of the request with this audit id.
 fn told(file: &Path, id: &str) -> Vec<Value> {
     let lines = BufReader::new(std::fs::File::open(file).expect("the audit log")).lines();
     let events = lines.map(|line| serde_json::from_str::<Value>(&line.expect("text")).expect("a line of JSON"));
@@ -141,7 +141,7 @@ fn normalised(value: &Value, uids: &mut HashMap<String, String>) -> Value {
                         "<time>".into()
                     }
                     ("lastTransitionTime", Some(_)) => "<time>".into(),
-                    // The age of an object may be zero or one second.
+                    // The age of an object is zero or one second, depending on the run, so ages are masked.
                     ("cells", _) => array(value)
                         .iter()
                         .map(|cell| if is_age(cell) { "<age>".into() } else { cell.clone() })
@@ -295,7 +295,7 @@ fn receiver(mut failures: usize) -> (u16, Lists) {
 async fn a_trail_that_must_be_whole_refuses_what_it_cannot_tell_of() {
     let folder = Folder::new();
     std::fs::write(folder.join("policy.yaml"), EVERYTHING.replace("[RequestReceived]", "[]")).expect("write");
-    // Writes to this path fail.
+    // Writes to `/dev/full` fail, so no audit event can be stored.
     let options = [
         format!("--audit-policy-file={}", folder.join("policy.yaml").display()),
         "--audit-log-path=/dev/full".to_owned(),
@@ -357,7 +357,7 @@ async fn a_create_is_told_of_by_the_name_of_its_object() {
 }
 
 /// A request that times out keeps the audit id given by its client, and its event has the status of the timeout. A
-/// webhook has no more time than the request; if it is too late, nothing is written.
+/// webhook has no more time than the request; if the webhook answers later, nothing is written.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_whose_time_is_over() {
     let hooks = Hooks::start().await;

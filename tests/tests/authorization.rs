@@ -213,7 +213,8 @@ async fn the_configuration_is_followed() {
         })
         .await;
     };
-    // Modes with an index or a file of their own can be neither added nor removed.
+    // Authorization modes that need an index or a file of their own can be neither added nor removed while the server
+    // runs.
     replace(json!([{"type": "RBAC", "name": "rbac"}, {"type": "Node", "name": "node"}]));
     reloads("failure", 1).await;
     jane.get(MAPS).await.expect(200);
@@ -267,7 +268,7 @@ fn what_contradicts_itself_does_not_start() {
             "authorizers[0].name: Invalid value: \"x\": must be \"rbac\" when type=RBAC, authorizers[1].type: Unsupported value: \"Y\"",
         ),
         (vec!["--authorization-mode=RBAC,RBAC".into()], "has mode specified more than once"),
-        // Repeated options add up.
+        // The modes of repeated options are added up, as if one option listed them.
         (
             vec!["--authorization-mode=ABAC".into(), "--authorization-mode=RBAC".into()],
             "authorization-mode ABAC's authorization policy file not passed",

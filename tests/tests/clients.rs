@@ -156,7 +156,7 @@ fn living_script(name: &str, client: Option<&str>) {
     run(name, client, &["--controllers=*"]);
 }
 
-/// Runs a script with a client as its argument; its output is printed if it fails.
+/// Runs a script with a client as its argument; the script's output is printed if the script fails.
 fn run(name: &str, client: Option<&str>, options: &[&str]) {
     let clients = clients();
     if let Some(client) = client

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const NODES: &str = "/api/v1/nodes";
-/// The timeout of any wait.
+/// How long the tests wait for any condition.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const CLOUD: &str = "
@@ -165,7 +165,7 @@ async fn a_manager_beside_an_api_server_does_what_its_options_say() {
         if has_route && node["spec"]["providerID"] == "simulated://i-one" { Ok(node) } else { Err(node.to_string()) }
     })
     .await;
-    // Each controller has a field manager of its own.
+    // The node's managed fields show that each controller wrote under its own name.
     let managers = found["metadata"]["managedFields"].to_string();
     for name in ["cloud-node-controller", "node-route-controller"] {
         assert!(managers.contains(name), "{name} in {managers}");
@@ -183,7 +183,7 @@ async fn a_manager_beside_an_api_server_does_what_its_options_say() {
         metrics.contains("cloudprovider_api_request_duration_seconds_count{request=\"EnsureBalancer\"} 1"),
         "{metrics}"
     );
-    // The balancer checks its backend, and finds it shut down.
+    // The balancer of the simulated cloud checks its backend, and finds that the backend's instance is shut down.
     let backends = async |health: &str| {
         let line = format!("simulated_cloud_backends{{service=\"default/web\",health=\"{health}\"}} 1");
         eventually(PATIENCE, || async {
@@ -506,7 +506,7 @@ async fn a_provider_in_python_is_asked_killed_and_asked_again() {
     told(&wire, "SyncLoadBalancerFailed\" \"Error syncing load balancer: failed to ensure load balancer").await;
     told(&wire, "Error asking cloud provider example for its instance").await;
     wire.get(&format!("{NODES}/one")).await.expect(200);
-    // A provider with another name is not called.
+    // If a provider with another name answers at the socket, the manager sends no calls to it.
     let provider = python(&folder, &socket, &["--name", "stranger"]);
     until_ready(&provider).await;
     told(&wire, "provider stranger answers where example did").await;
@@ -515,7 +515,7 @@ async fn a_provider_in_python_is_asked_killed_and_asked_again() {
     std::fs::remove_file(&socket).ok();
     let provider = python(&folder, &socket, &["--node", "two"]);
     until_ready(&provider).await;
-    // The original provider is trusted again, and reports that the instance no longer exists.
+    // A provider with the first provider's name is called again. It reports that the node's instance does not exist.
     told(&wire, "does not exist in the cloud provider").await;
     assert!(address(&wire, "late").await.starts_with("192.0.2."), "{}", running.log());
 }

@@ -21,7 +21,7 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
 /// Enables `/flagz` and `/statusz`.
 const PAGES: &str = "--feature-gates=ComponentFlagz=true,ComponentStatusz=true";
-/// The timeout of any wait.
+/// How long the tests wait for any condition.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An API server with the user jane, who has no rights yet.
@@ -145,7 +145,8 @@ async fn whom_the_api_server_lets_is_let_in() {
     assert_eq!(configz["componentconfig"]["kind"], "KubeSchedulerConfiguration");
     jane.get("/flagz").await.refused(403, "Forbidden");
 
-    // The administrator's certificate is accepted as well: the component gets the authority from the API server.
+    // The administrator's certificate is accepted as well: the component reads the authority of client certificates
+    // from the API server.
     let identity = HttpClient::admin(&cluster.server).identity;
     let admin = HttpClient { identity, http2: false, ..anonymous };
     assert!(admin.get("/flagz").await.expect(200).text().contains("\nbind-address=127.0.0.1\n"));
@@ -209,7 +210,7 @@ async fn a_scheduler_shows_what_it_has() {
     assert_eq!(scheduler.ended().await.code(), Some(0));
 }
 
-/// The whole response without TLS.
+/// Gets a path over HTTP without TLS. Returns the whole response.
 async fn plain(port: u16, path: &str) -> String {
     let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
@@ -332,7 +333,8 @@ async fn what_is_logged_is_as_the_options_say() {
         let wire = scheduler.anonymous(&cluster).await;
         let old = HttpClient { tls: ONLY_OLD, ..wire.clone() };
         assert!(old.connect().await.is_err(), "it speaks TLS 1.3 alone");
-        // A scheduler that ends during its first lists logs that they failed.
+        // A scheduler that ends while it lists objects for the first time logs that the lists failed, so the test waits
+        // until the scheduler is ready.
         until("it has listed everything", async || (wire.get("/readyz").await.code == 200).then_some(())).await;
         scheduler.signal("TERM");
         let file = cluster.folder.join(&format!("{name}.log"));
@@ -416,7 +418,7 @@ async fn one_leads_and_the_next_follows() {
         assert_eq!(first.ended().await.code(), Some(0), "{form}");
         let (two, next) = leads(&one).await;
         assert_eq!(next, transitions + 1, "{form}");
-        // A killed leader is succeeded when its lease expires.
+        // When a leader is killed, another candidate leads once the lease has expired.
         drop(second);
         let third = cluster.scheduler(&format!("{form}-3"), &options);
         let (_, last) = leads(&two).await;

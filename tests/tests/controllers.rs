@@ -1,4 +1,4 @@
-//! Controllers with the real binary: in the server's process, in forks of it, and as a process of their own.
+//! Controllers with the real binary: in the server's process, in forks of the server, and as a process of their own.
 
 use holdfast_tests::server::{binary, fails, holdfast};
 use holdfast_tests::wire::HttpClient;
@@ -114,7 +114,8 @@ async fn without_controllers_nothing_happens_by_itself() {
     cluster.await_count(MAPS, "owned", 1).await;
 }
 
-/// Objects that no controller can handle, with the reason of the Event about each, if there is one.
+/// Objects that no controller can handle, each with the reason of the Event about the object, if a controller writes an
+/// Event.
 fn nonsense() -> Vec<(&'static str, Value, Option<&'static str>)> {
     let pod = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
     let cron = |name: &str, schedule: &str| {
@@ -158,7 +159,8 @@ async fn what_makes_no_sense_is_told_and_stops_nobody() {
     let admin = &cluster.admin;
     let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"pods": "6"}}});
     admin.post("/api/v1/namespaces/default/resourcequotas", &quota).await.expect(201);
-    // Waits for the definition of Stages, and for the namespace's default service account.
+    // Wait for the definition of Stages and for the namespace's default service account, because the objects below need
+    // both.
     cluster.await_count("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "stages.", 1).await;
     cluster.await_count("/api/v1/namespaces/default/serviceaccounts", "default", 1).await;
     for (path, object, _) in nonsense() {
@@ -199,7 +201,7 @@ async fn what_makes_no_sense_is_told_and_stops_nobody() {
         })
         .await;
     }
-    // Other objects are handled as usual.
+    // Objects in another namespace are handled as usual, although the controllers cannot handle the objects above.
     admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "quiet"}})).await.expect(201);
     cluster.await_count("/api/v1/namespaces/quiet/serviceaccounts", "default", 1).await;
     let sets = "/apis/apps/v1/namespaces/quiet/replicasets";
@@ -340,7 +342,8 @@ async fn a_controller_manager_works_from_elsewhere() {
     let accounts = "/api/v1/namespaces/kube-system/serviceaccounts";
     cluster.await_count(accounts, "replicaset-controller", 1).await;
 
-    // A definition created while the garbage collector runs: dependents of its objects are deleted with them.
+    // The garbage collector learns of a kind that is defined while it runs: it deletes the dependents of the kind's
+    // objects together with the objects.
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let version = json!({"name": "v1", "served": true, "storage": true, "schema": schema});
     let names = json!({"plural": "widgets", "kind": "Widget"});

@@ -84,7 +84,7 @@ async fn a_webhook_converts_between_versions() {
     let v2 = "/apis/routes.example.com/v2/namespaces/default/routes";
     let route = |name: &str, joined: &str| json!({"metadata": {"name": name, "labels": {"set": "x"}}, "spec": {"hostPort": joined}});
 
-    // An object written in one version is stored in the other, and read in both.
+    // An object that is written as `v1` is stored as `v2`, and can be read in both versions.
     let made = admin.post(v1, &route("a", "a.example.com:80")).await.expect(201).json();
     assert_eq!(made["spec"], json!({"hostPort": "a.example.com:80", "weight": 1}));
     let stored = admin.get(&format!("{v2}/a")).await.expect(200).json();
@@ -172,7 +172,7 @@ async fn a_webhook_converts_between_versions() {
     let failed = admin.get(&format!("{v1}/a")).await.expect(500).json();
     assert!(failed["message"].as_str().unwrap().contains("connect: connection refused"), "{failed}");
 
-    // A Service without an address cannot be reached.
+    // A webhook behind a Service without an address cannot be reached.
     let service = json!({"spec": {"conversion": {"webhook": {"clientConfig": {"url": null,
         "service": {"namespace": "default", "name": "none", "path": "/convert"}}}}}});
     admin.send(Method::PATCH, &definition, &[MERGE], service.to_string()).await.expect(200);
@@ -204,7 +204,7 @@ async fn deletions_ask_for_what_is_stored() {
         let route = json!({"metadata": metadata, "spec": {"host": "a.example.com", "port": "80"}});
         admin.post(v2, &route).await.expect(201);
     }
-    // The list makes the server cache the converted objects.
+    // This list makes the server cache the converted objects.
     admin.get(v1).await.expect(200);
     let told =
         |version: &str| format!("conversion webhook for routes.example.com/{version}, Kind=Route failed: it is down");
@@ -327,7 +327,7 @@ async fn watches_outlive_a_change_of_the_definition() {
         .expect(200);
     let ended = tokio::time::timeout(PATIENCE, watch.body_mut().frame()).await.expect("in time");
     assert!(ended.is_none_or(|frame| frame.is_ok_and(|frame| frame.into_data().is_ok_and(|data| data.is_empty()))));
-    // An existing object shows the new default, and the next watch sends all later events.
+    // An existing object shows the new default without a new version, and the next watch sends all later events.
     let read = admin.get(&format!("{path}/one")).await.expect(200).json();
     assert_eq!(read["spec"], json!({"a": "1", "b": "new"}));
     assert_eq!(read["metadata"]["resourceVersion"], since.as_str());
@@ -368,7 +368,7 @@ fn kubectl_and_helm_know_custom_kinds() {
     let file = |name: &str| fixtures.join(name).display().to_string();
     let (crd, good) = (file("crds/seals.yaml"), file("crds/seals.good.yaml"));
     for kubectl in ["kubectl-1.37", "kubectl-1.20"] {
-        // Not every system has the oldest kubectl.
+        // The oldest kubectl is skipped on systems whose archive lacks it.
         if !clients().join(kubectl).exists() {
             continue;
         }

@@ -146,7 +146,8 @@ fn a_second_server_on_the_folder_is_refused() {
     let repair = holdfast(["log".as_ref(), "repair".as_ref(), "--data-dir".as_ref(), folder.path().as_os_str()]);
     assert_ne!(repair.status.code(), Some(0), "repair must not touch a folder that is in use");
     assert!(String::from_utf8_lossy(&repair.stderr).contains(&holder), "{repair:?}");
-    // The first server is not disturbed.
+    // The first server still works after the refused server and the refused repair: it stops cleanly, and another
+    // server can start on its folder.
     server.stop();
     Server::start(folder.path(), &[]).stop();
 }
@@ -223,7 +224,7 @@ async fn a_damaged_file_is_named_and_can_be_repaired() {
     let folder = Folder::new();
     let (_, second) = two_versions(&folder).await;
     {
-        // Moves everything from the write-ahead log into tables.
+        // The flush moves everything from the write-ahead log into tables, because the test damages a table.
         let db = open(&folder);
         for family in ["events", "current", "history", "by_resource", "meta"] {
             db.flush_cf(db.cf_handle(family).unwrap()).unwrap();
@@ -404,7 +405,7 @@ async fn a_full_disk_takes_deletes_and_has_room_again() {
     admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "another"}})).await.expect(201);
     admin.post("/api/v1/namespaces/another/configmaps", &config_map("small", "x")).await.expect(201);
 
-    // Reads and lease renewals still work.
+    // While the disk is full, reads and lease renewals still work.
     admin.get("/livez").await.expect(200);
     admin.get(&format!("{MAPS}/{}", maps[0])).await.expect(200);
     let merge = [("content-type", "application/merge-patch+json")];
@@ -486,7 +487,7 @@ async fn delete_quickly(bytes: usize, at_once: usize) {
     server.stop();
 }
 
-/// Uses all free room.
+/// Writes a file that uses all free room of the disk.
 fn fill(path: &Path) {
     use std::io::Write;
     let mut file = std::fs::File::create(path).unwrap();
@@ -509,7 +510,7 @@ async fn same(admin: &HttpClient, acknowledged: &BTreeMap<String, Value>) {
     assert_eq!(&found, acknowledged);
 }
 
-// Waiting for the server blocks a thread, and connections must be closed during the wait.
+// The test needs two threads: one waits for the server to stop, and the other closes the test's connections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_signal_ends_watches_and_the_server() {
     let folder = Folder::new();
@@ -590,7 +591,7 @@ async fn log_tail_follows_a_running_server() {
     tail.wait().unwrap();
     server.stop();
 
-    // Without a running server the file may be read completely.
+    // While no server runs, `holdfast log tail` prints all events of the folder's log.
     let all = holdfast(["log".as_ref(), "tail".as_ref(), "--data-dir".as_ref(), folder.path().as_os_str()]);
     assert!(all.status.success(), "{all:?}");
     let text = String::from_utf8(all.stdout).unwrap();

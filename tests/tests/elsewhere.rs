@@ -28,7 +28,7 @@ reading,reading,reading
 const POLICY: &str = "{apiVersion: audit.k8s.io/v1, kind: Policy, omitStages: [RequestReceived, ResponseStarted],
   rules: [{level: Metadata}]}";
 
-/// The nodes' template: a controller attaches volumes to them.
+/// The template of the nodes. Its annotation means that a controller attaches volumes to the nodes.
 const NODES: &str = "annotations: {volumes.kubernetes.io/controller-managed-attach-detach: 'true'}";
 
 struct Cluster {
@@ -240,7 +240,8 @@ async fn without_rights_they_say_so_and_wait() {
         })
         .await
     };
-    // A slow machine only makes pauses longer.
+    // Each pause must be at least this long, in seconds. The pauses have no maximum, because a slow machine makes them
+    // longer.
     let pauses = [
         ("waiting", "/apis/coordination.k8s.io/", [1.9, 1.9]),
         ("working", "/apis/apps/v1/deployments", [0.8, 1.6]),
@@ -371,7 +372,7 @@ async fn workloads(cluster: &Cluster) {
     cluster.until(&format!("{CORE}/replicationcontrollers/old"), |old| old["status"]["readyReplicas"] == 1).await;
     cluster.until(&format!("{BATCH}/jobs/once"), |once| once["status"]["succeeded"] == 1).await;
     cluster.gone(&format!("{BATCH}/jobs/passing")).await;
-    // The CronJob has started Jobs, and the oldest of these Jobs have been deleted.
+    // Wait until the CronJob has started Jobs, and until the oldest of these Jobs have been deleted.
     let fired = |often: &Value| often["status"]["lastSuccessfulTime"].is_string();
     cluster.until(&format!("{BATCH}/cronjobs/often"), fired).await;
     let deleted = "/api/v1/namespaces/shop/events?fieldSelector=reason=SuccessfulDelete,involvedObject.name=often";
@@ -419,7 +420,7 @@ async fn storage(cluster: &Cluster) {
     cluster.until(&format!("{CORE}/pods/storing"), |pod| pod["status"]["phase"] == "Running").await;
     let bound = cluster.until(&format!("{claims}/data"), |claim| claim["status"]["phase"] == "Bound").await;
     cluster.patch(&format!("{claims}/data"), json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}})).await;
-    // A claim in use is deleted together with its pod, and the volume together with the claim.
+    // The deletion of a claim in use waits for the deletion of its pod. The volume is deleted together with the claim.
     cluster.delete(&format!("{claims}/data"), json!({})).await;
     cluster.until(&format!("{claims}/data"), |claim| claim["metadata"]["deletionTimestamp"].is_string()).await;
     cluster.delete(&format!("{CORE}/pods/storing"), json!({})).await;
@@ -510,7 +511,7 @@ async fn certificates_and_tokens(cluster: &Cluster) {
     cluster.gone(&format!("{RANGES}/more")).await;
 }
 
-/// Owners of a custom kind, deleted with each of the three propagation policies.
+/// Owners of a custom kind are deleted with each of the three propagation policies.
 async fn owners(cluster: &Cluster) {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let spec = json!({"spec": {"group": "shop.example.com", "scope": "Namespaced",

@@ -26,7 +26,7 @@ fn key(nth: u8) -> String {
     base64::engine::general_purpose::STANDARD.encode([nth; 32])
 }
 
-/// A provider with keys by number.
+/// The YAML of a provider whose keys are made from these numbers.
 fn provider(name: &str, keys: &[u8]) -> String {
     let keys: Vec<String> = keys.iter().map(|nth| format!("{{name: key{nth}, secret: {}}}", key(*nth))).collect();
     format!("{{{name}: {{keys: [{}]}}}}", keys.join(", "))
@@ -70,7 +70,7 @@ impl Place {
     }
 }
 
-/// Incompressible text for a value.
+/// Incompressible text, which is searched for in files after it was written as a value.
 fn needle() -> String {
     (0..32).map(|_| char::from(rand::random_range(b'a'..=b'z'))).collect()
 }
@@ -90,7 +90,7 @@ fn in_secret(text: &str) -> String {
     secret("", text)["data"]["text"].as_str().expect("text").to_owned()
 }
 
-/// All stored events, not decrypted.
+/// All events of the folder's log, as they are stored.
 fn kept(data: &Path) -> Vec<Record> {
     LogReader::open(data).expect("a log").scan(None, Offset::ZERO, 100_000).expect("events")
 }
@@ -134,7 +134,7 @@ async fn no_file_holds_a_secret_in_plain() {
         if answer.code == 201 { Ok(()) } else { Err(answer.text()) }
     })
     .await;
-    // The past is read, and a fork is made of it.
+    // Makes a fork of the encrypted folder while its server is running.
     let fork = place.folder.join("fork");
     succeeds(holdfast([
         "fork",
@@ -276,7 +276,8 @@ async fn a_plain_log_is_rewritten_by_an_import() {
     assert_eq!(files_with(&place.folder.join("new"), &in_secret(&needle)), Vec::<PathBuf>::new());
     assert_ne!(files_with(&place.data(), &in_secret(&needle)), Vec::<PathBuf>::new());
     succeeds(holdfast(["log", "verify", "--data-dir", &new, &option]));
-    // Everything is encrypted again with another key, without a plain file in between.
+    // The export and the import below encrypt all values again with another key. The export between them contains no
+    // plain value.
     let sealed = place.folder.join("sealed").display().to_string();
     succeeds(holdfast(["log", "export", "--data-dir", &new, "--output", &sealed]));
     assert!(!std::fs::read_to_string(&sealed).expect("an export").contains(&in_secret(&needle)));
@@ -285,7 +286,7 @@ async fn a_plain_log_is_rewritten_by_an_import() {
     succeeds(holdfast(["log", "import", &sealed, "--data-dir", &again.display().to_string(), &both]));
     let secrets: Vec<Record> = kept(&again).into_iter().filter(|record| record.resource == "secrets").collect();
     assert!(secrets.iter().all(|record| record.object.starts_with(b"k8s:enc:secretbox:v1:key2:")));
-    // Plain values are refused unless the configuration allows them.
+    // A server refuses a folder with plain values, unless its configuration allows plain values.
     let Refused { stderr, .. } = Server::try_start(&place.data(), &[&both]).err().expect("a refusal");
     assert!(stderr.contains("is not encrypted") && stderr.contains("identity: {}"), "{stderr}");
 }
@@ -391,7 +392,7 @@ async fn a_server_starts_without_its_plug_in_and_goes_on_when_it_comes() {
         ("secrets", &kms("v2", &place.socket())),
         ("configmaps", &format!("{}, {{identity: {{}}}}", kms("v1", &place.socket()))),
     ]);
-    // A start waits for the keys of values that it must read.
+    // A server that starts waits for the plug-in, because it must read values that the plug-in's keys encrypt.
     let socket = place.socket();
     let later = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(500));

@@ -62,7 +62,7 @@ async fn a_suite_lives_as_with_kubernetes() {
     jane.get(&maps).await.expect(200);
     plane.wire.get(&maps).await.refused(403, "Forbidden");
 
-    // Tokens are signed with the key, and verified with its certificate.
+    // Service account tokens are signed with the key that envtest writes, and verified with the key's certificate.
     let accounts = format!("{NAMESPACES}/default/serviceaccounts");
     admin.post(&accounts, &json!({"metadata": {"name": "robot"}})).await.expect(201);
     let token = admin.post(&format!("{accounts}/robot/token"), &json!({"spec": {}})).await.expect(201).json();
@@ -70,7 +70,7 @@ async fn a_suite_lives_as_with_kubernetes() {
     let refused = robot.get(&maps).await.refused(403, "Forbidden");
     assert!(refused["message"].as_str().is_some_and(|text| text.contains("system:serviceaccount:default:robot")));
 
-    // Past versions can be read from a log in memory as from any other.
+    // Past versions can be read from a log in memory, as from a log on a disk.
     let version = admin.get(&maps).await.json()["metadata"]["resourceVersion"].as_str().expect("one").to_owned();
     admin.send(Method::DELETE, &format!("{maps}/a"), &[], "").await.expect(200);
     let past = format!("{maps}?resourceVersion={version}&resourceVersionMatch=Exact");
@@ -209,13 +209,13 @@ fn a_folder_for_assets_is_made_or_refused() {
         std::fs::remove_file(made.join("etcd")).expect("removed");
         std::os::unix::fs::symlink("/nowhere", made.join("etcd")).expect("a link");
     }
-    // Files of Kubernetes in the folder are not overwritten.
+    // A file `kube-apiserver` that is no link, such as Kubernetes' own program, is not overwritten.
     let theirs = folder.join("theirs");
     std::fs::create_dir(&theirs).expect("made");
     std::fs::write(theirs.join("kube-apiserver"), "theirs").expect("written");
     fails(envtest(&theirs), &["kube-apiserver is there and no link", "--assets-dir"]);
     assert_eq!(std::fs::read_to_string(theirs.join("kube-apiserver")).expect("text"), "theirs");
-    // The path has a file where a folder should be.
+    // The folder cannot be made, because its parent `kube-apiserver` is a file.
     fails(envtest(&theirs.join("kube-apiserver/assets")), &["make the folder of assets", "kube-apiserver/assets"]);
     let nowhere = Command::new(binary()).arg("envtest").env_remove("HOME").env_remove("XDG_CACHE_HOME").output();
     fails(nowhere.expect("run holdfast"), &["--assets-dir"]);
@@ -235,7 +235,7 @@ async fn what_cannot_be_is_refused_by_name() {
     eventually(PATIENCE, is_there).await;
     let server = |cert_dir: &Path, port: u16, etcd_port: u16, options: &[&str]| {
         let arguments = arguments(cert_dir, port, etcd_port, options);
-        // If it is not refused it would run forever.
+        // `timeout` ends a server that is not refused, because such a server would run for ever.
         let mut command = Command::new("timeout");
         command.arg("60").arg(assets.join("kube-apiserver")).args(arguments).output().expect("run kube-apiserver")
     };

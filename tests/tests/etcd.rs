@@ -1,4 +1,4 @@
-//! Servers on a real etcd: their options, their reports about it, and the values that they store in it.
+//! Servers on a real etcd: their options, their reports about etcd, and the values that they store in etcd.
 
 use holdfast_tests::authority::Authority;
 use holdfast_tests::etcd::{Cluster, TlsFiles, has};
@@ -55,7 +55,7 @@ async fn servers_share_a_prefix_and_say_how_etcd_is() {
     assert!(stored.starts_with(r#"{"kind":"ConfigMap""#) || stored.starts_with(r#"{"apiVersion":"v1""#), "{stored}");
     assert_eq!(etcd.ctl(&["get", "/registry", "--prefix", "--keys-only"]).trim(), "");
 
-    // Both servers are endpoints of the Service, and a stopped server is removed.
+    // The Service `kubernetes` has both servers as endpoints, and loses the endpoint of a server that stops.
     let addresses = async |server: &Server| {
         let endpoints = HttpClient::admin(server).get("/api/v1/namespaces/default/endpoints/kubernetes").await.json();
         let mut found: Vec<String> = endpoints["subsets"][0]["addresses"]
@@ -79,7 +79,7 @@ async fn servers_share_a_prefix_and_say_how_etcd_is() {
     other.stop();
     become_(&server, &["10.1.1.1"]).await;
 
-    // Metrics have Kubernetes' names.
+    // Metrics about etcd have the same names as in Kubernetes.
     let wire = HttpClient::admin(&server);
     let metrics = async || wire.get("/metrics").await.expect(200).text();
     let line = "etcd_requests_total{operation=\"create\",group=\"\",resource=\"configmaps\"} ";

@@ -28,7 +28,7 @@ const OPTIONS: [&str; 2] = ["--service-cluster-ip-range=10.96.0.0/25", "--servic
 struct Neighbour {
     etcd: Client,
     keys: Keys,
-    /// The keys that encrypt its values.
+    /// The keys with which the neighbour encrypts its values.
     secrets: Arc<Live>,
 }
 
@@ -163,7 +163,7 @@ async fn what_a_service_has_is_recorded_for_other_servers_before_it_comes_and_un
     assert!(revision < own, "the address was taken before");
     let shown = wire.get(&format!("/apis/networking.k8s.io/v1/ipaddresses/{address}")).await.expect(200).json();
     assert_eq!(shown["spec"]["parentRef"], json!({"resource": "services", "namespace": "default", "name": "own"}));
-    // A Service that changes its type releases the ports that it no longer has.
+    // A Service that changes its type to ClusterIP releases its node ports, and keeps its address.
     let patch = json!({"spec": {"type": "ClusterIP", "externalTrafficPolicy": null}});
     let merge = [("content-type", "application/merge-patch+json")];
     wire.send(Method::PATCH, &format!("{SERVICES}/own"), &merge, patch.to_string()).await.expect(200);
@@ -173,7 +173,7 @@ async fn what_a_service_has_is_recorded_for_other_servers_before_it_comes_and_un
     // Another Service can have the released address and port at once.
     let again = json!({"clusterIP": address, "ports": [{"port": 80, "nodePort": ports[0]}]});
     make(&wire, "other", &again).await.expect("created");
-    // A Service that is not created leaves no reservation.
+    // A create that fails, and a create as a dry run, leave no reservation.
     let (before, taken) = (neighbour.addresses(), neighbour.taken_ports());
     make(&wire, "other", &json!({})).await.expect_err("there is one");
     wire.post(&format!("{SERVICES}?dryRun=All"), &service("dry", &json!({}))).await.expect(201);
@@ -201,7 +201,8 @@ async fn what_a_neighbour_has_taken_is_not_given_out() {
     // Once the neighbour has released the port, it can be reserved.
     neighbour.set_port(30050, false);
     eventually(PATIENCE, async || make(&wire, "a", &theirs).await).await;
-    // The neighbour reserves all ports but one. The server finds that port, and then no port is left.
+    // The neighbour reserves all node ports except one. The server finds the remaining port for one Service, and has
+    // none for the next Service.
     (PORTS.0..=PORTS.1)
         .filter(|port| *port != 30050 && *port != 30099)
         .for_each(|port| _ = neighbour.set_port(port, true));
@@ -381,7 +382,7 @@ async fn what_a_killed_server_did_not_free_is_freed_by_another_one() {
         found => Err(format!("{found:?}")),
     })
     .await;
-    // An existing Service keeps its address and port, and the freed ones are available.
+    // Another Service can have the address and the node port that the second server has freed.
     let again = json!({"clusterIP": address, "ports": [{"port": 80, "nodePort": 30070}]});
     make(&HttpClient::admin(&other), "again", &again).await.expect("created");
     let told = other.stderr();

@@ -46,7 +46,7 @@ async fn every_kind_is_stored_as_kubernetes_stores_it() {
             wrong.push(format!("{key}: {}", decoded["failure"]));
             continue;
         };
-        // The stored object has no version: its version is the key's revision.
+        // A stored object contains no version, because its version is the revision of its key.
         metadata.insert("resourceVersion".into(), stored["mod_revision"].to_string().into());
         if decoded["form"] == "protobuf" && decoded["same"] != true {
             wrong.push(format!("{key}: Kubernetes would store other bytes: {object}"));
@@ -54,7 +54,8 @@ async fn every_kind_is_stored_as_kubernetes_stores_it() {
         same += usize::from(decoded["same"] == true);
         let Some(expected) = served.get(&place(&object)).filter(|expected| version(expected) == version(&object))
         else {
-            // The server itself has changed the object between the two reads.
+            // The server itself has written the object after the test had read it from the API, so the two versions are
+            // not compared.
             continue;
         };
         compared += 1;
@@ -200,7 +201,7 @@ async fn served(client: &kube::Client) -> BTreeMap<[String; 4], Value> {
             let of_resource = format!("{path}/{}", resource["name"].as_str().expect("a name"));
             let list = client.request::<Value>(get(&of_resource)).await.expect("a list");
             let items = list["items"].as_array().expect("items");
-            // Some recorded requests define a kind and create no object of it.
+            // Some recorded requests define a kind and create no object of the kind.
             if items.is_empty() && !path.contains(".example.com/") {
                 without.push(of_resource);
             }

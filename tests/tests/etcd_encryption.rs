@@ -24,7 +24,7 @@ const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
 /// plug-in that wraps keys like [`Plugin`].
 const OF_KUBERNETES: &str = include_str!("../data/kube-encrypted.jsonl");
 
-/// A provider with keys by number.
+/// The YAML of a provider whose keys are made from these numbers.
 fn provider(name: &str, keys: &[u8]) -> String {
     let keys: Vec<String> =
         keys.iter().map(|nth| format!("{{name: key{nth}, secret: {}}}", base64(&[*nth; 32]))).collect();
@@ -54,7 +54,7 @@ fn configuration(entries: &[(&str, String)]) -> String {
     format!("{head}\nresources: [{}]\n", entries.join(", "))
 }
 
-/// An etcd, and a folder for the files of its servers.
+/// An etcd, and a folder with the data folders and other files of the servers on this etcd.
 struct Place {
     etcd: Cluster,
     folder: Folder,
@@ -99,7 +99,7 @@ impl Place {
     }
 }
 
-/// Incompressible text for a value.
+/// Incompressible text, which is searched for in files after it was written as a value.
 fn needle() -> String {
     (0..32).map(|_| char::from(rand::random_range(b'a'..=b'z'))).collect()
 }
@@ -246,7 +246,8 @@ async fn neither_etcd_nor_the_own_disk_has_a_covered_value_in_plain() {
     for text in [&text, &base64(text.as_bytes())] {
         assert_eq!(files_with(place.folder.path(), text), Vec::<PathBuf>::new());
     }
-    // The plug-in is back: a restart reads the own disk, and a new server reads everything from etcd.
+    // The plug-in runs again. A server on the old folder then reads its own disk, and a server on a new folder reads
+    // everything from etcd.
     let _plugin = Plugin::start(&socket);
     for data in ["one", "two"] {
         let server = place.start(data, &options);
@@ -317,7 +318,7 @@ async fn servers_start_beside_those_whose_values_they_read_and_the_other_way_rou
     let published = published.expect("a range").found;
     let text = String::from_utf8_lossy(&published[0].value);
     assert!(published.len() == 1 && !text.contains(&base64(&[2; 32])), "{text}");
-    // If a running server reads its keys again and they differ, the other server logs that.
+    // If a running server reads its configuration again and then has other keys, the other server logs the difference.
     let file = place.folder.join("two.yaml");
     let [servers, option, address] = options("two", &[2, 3]);
     let automatic = "--encryption-provider-config-automatic-reload";
@@ -358,7 +359,7 @@ async fn a_key_that_comes_later_opens_what_was_not_readable() {
     assert_eq!(answer.code, 500);
     let told = answer.json()["message"].as_str().expect("a message").to_owned();
     assert!(told.starts_with("Internal error occurred: ") && told.contains("k8s:enc:aesgcm:v1:key1:"), "{told}");
-    // The other server reads what this one writes.
+    // The first server can read what the second server writes.
     HttpClient::admin(&second).post(SECRETS, &secret("other")).await.expect(201);
     HttpClient::admin(&first).get(&format!("{SECRETS}/other")).await.expect(200);
     let before = place.raw("/registry/secrets/default/own");
@@ -373,7 +374,7 @@ async fn a_key_that_comes_later_opens_what_was_not_readable() {
     })
     .await;
     assert_eq!(place.raw("/registry/secrets/default/own"), before, "nobody has changed it");
-    // Both servers have the object with one version, and it can be written.
+    // Both servers show the object with the same version, and the second server can now write it.
     let version_of = async |server: &Server| {
         let found = HttpClient::admin(server).get(&format!("{SECRETS}/own")).await.expect(200).json();
         version(&found)
@@ -429,7 +430,7 @@ async fn what_cannot_be_read_fails_by_name_and_stays_as_it_is() {
     for key in ["configmaps/a/broken", "configmaps/b/sealed", "secrets/stray", "minions/a/b"] {
         assert!(log.contains(&format!("the value stored under {} cannot be read: ", at(key))), "{key}: {log}");
     }
-    // The broken object is not overwritten.
+    // A create, an update, a patch and an apply of the broken object fail, and do not overwrite it.
     let broken = format!("{}/broken", maps("a"));
     let exists = admin.post(&maps("a"), &map("broken", "x")).await.refused(409, "AlreadyExists");
     assert!(exists["message"].as_str().expect("a message").contains("configmaps \"broken\" already exists"));
@@ -471,7 +472,8 @@ async fn what_cannot_be_read_fails_by_name_and_stays_as_it_is() {
     failed(admin.get(&format!("{}/changing", maps("c"))).await, "", &["changing"]);
     server.stop();
 
-    // After a restart, which reads only new events from etcd, and on an empty folder, all unreadable objects are known.
+    // A server on the old folder, which reads only new events from etcd, and a server on an empty folder both know all
+    // unreadable objects.
     for data in ["one", "two"] {
         let server = place.start(data, &[]);
         let admin = HttpClient::admin(&server);
@@ -549,7 +551,8 @@ async fn what_is_of_no_object_is_named_once_and_stays() {
     for count in ["{cause=\"depth\"} 4\n", "{cause=\"kind\"} 6\n"] {
         assert!(metrics.contains(&format!("holdfast_etcd_left_out_values_total{count}")), "{metrics}");
     }
-    // Deleting all objects of the kind, and the kind itself, does not delete such values.
+    // Deleting all objects of the kind, and then the kind itself, does not delete the values that the server has left
+    // out.
     admin.send(Method::DELETE, widgets, &[], "").await.expect(200);
     admin
         .send(Method::DELETE, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com", &[], "")
@@ -567,7 +570,7 @@ async fn what_is_of_no_object_is_named_once_and_stays() {
 }
 
 /// `ignoreStoreReadErrorWithClusterBreakingPotential` deletes an object that cannot be read, if the feature gate is on
-/// and the user has the verb for it. It deletes no other objects.
+/// and the user has the verb for such deletions. The option deletes no other objects.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_read_is_deleted_unseen_where_that_is_allowed() {
     const IGNORE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential=true";
@@ -615,7 +618,7 @@ async fn what_cannot_be_read_is_deleted_unseen_where_that_is_allowed() {
         assert_eq!((&cause["reason"], &cause["field"]), (&json!("UnexpectedServerResponse"), &json!(broken)));
         assert!(cause["message"].as_str().is_some_and(|text| text.contains("object not decodable revision=")), "{why}");
     }
-    // The option cannot be combined with other options, nor used for many objects.
+    // The option cannot be combined with other options of a deletion, nor used to delete a collection.
     let path = format!("{MAPS}/broken");
     for other in ["dryRun=All", "propagationPolicy=Background", "orphanDependents=true", "gracePeriodSeconds=0"] {
         let why = delete(&admin, &path, &format!("&{other}")).await.refused(422, "Invalid");
@@ -631,7 +634,7 @@ async fn what_cannot_be_read_is_deleted_unseen_where_that_is_allowed() {
     assert!(why["message"].as_str().is_some_and(|why| why.ends_with("together with .preconditions")), "{why}");
     let why = delete(&admin, MAPS, "").await.refused(422, "Invalid");
     assert!(why["message"].as_str().is_some_and(|why| why.contains("is not allowed with DELETECOLLECTION")), "{why}");
-    // The option applies neither to readable nor to absent objects.
+    // The option does not delete an object that can be read, and fails if there is no object.
     for name in ["fine", "none"] {
         let why = delete(&admin, &format!("{MAPS}/{name}"), "").await.refused(422, "Invalid");
         let expected = format!(
@@ -681,7 +684,7 @@ async fn what_cannot_be_read_is_deleted_unseen_where_that_is_allowed() {
         .await
         .expect(200);
     assert_eq!(place.raw(broken), b"{", "nothing of all this has deleted it");
-    // With the verb, the user can delete the object. It was stored only in etcd, and is gone from there.
+    // With the verb, the user can delete the object. The object was stored only in etcd, and is no longer in etcd.
     let wider = role(&["delete", "unsafe-delete-ignore-read-errors"]).to_string();
     admin.send(Method::PUT, &format!("{rbac}/roles/deleter"), &JSON, wider).await.expect(200);
     let answer = delete(&deleter, &path, "").await.expect(200).json();

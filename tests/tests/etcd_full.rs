@@ -41,7 +41,7 @@ struct Full {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// The write happens.
+    /// The write happens, and the answer says that there is no space.
     Written,
     /// The write happens, and another write replaces it before it is read back.
     WrittenOver,

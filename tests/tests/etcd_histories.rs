@@ -55,7 +55,7 @@ struct World {
     values: Arc<AtomicU64>,
 }
 
-/// The history of one round.
+/// The requests, answers and watches of one round.
 #[derive(Default)]
 struct History {
     /// The operations on each object, by its name.
@@ -176,7 +176,7 @@ impl World {
         self.heal();
     }
 
-    /// Ends all cuts.
+    /// Ends all cuts between programs.
     fn heal(&self) {
         self.etcd.heal();
         self.ways.iter().flatten().for_each(Proxy::heal);
@@ -202,7 +202,7 @@ impl World {
             let api = self.api(at).await.expect("a server that runs");
             for key in 0..KEYS {
                 let name = format!("{prefix}{key}");
-                // An etcd that has just elected a leader may refuse a read.
+                // The first read may fail, because an etcd that has just elected a leader may refuse a read.
                 let (called, told) = holdfast_tests::eventually(RECOVERY_MAX, async || {
                     let called = began.elapsed().as_nanos() as u64;
                     let answer = api.get(&name).await;
@@ -248,7 +248,7 @@ impl World {
         list.metadata.resource_version.and_then(|version| version.parse().ok()).expect("a version")
     }
 
-    /// All events in etcd.
+    /// All events that etcd has, on objects with this prefix.
     fn truth(&self, start: u64, prefix: &str) -> Vec<Event> {
         let below = format!("/registry/configmaps/default/{prefix}");
         let mut truth = Vec::new();

@@ -133,7 +133,8 @@ fn decisions_are_transactions_and_every_server_has_their_events() {
     let updates = logs.each_ref().map(|log| commit(log, &[config_map(900, "c1", "2", first)]));
     assert_eq!(updates.iter().filter(|receipts| matches!(receipts[0], Receipt::At(_))).count(), 1, "{updates:?}");
     assert_eq!(updates.iter().filter(|receipts| matches!(receipts[0], Receipt::Overtaken)).count(), 1, "{updates:?}");
-    // The decision relies on version 7 of a namespace that does not have this version.
+    // The decision relies on version 7 of a namespace. No namespace has this version, so the decision is refused as
+    // overtaken.
     let expected = Expected { resource: "namespaces".into(), key: "a".into(), version: Some(Offset(7)) };
     let counts = || vec![Decision { expects: vec![expected.clone()], ..decision(0..1) }];
     let refused = logs[0].commit(&Proposal::new(&[config_map(901, "new", "1", 0)], &counts)).unwrap();
@@ -227,7 +228,7 @@ fn a_restart_asks_for_what_came_since_and_without_the_folder_for_everything() {
     let log = open(&etcd, own.path());
     let receipts = commit(&log, &[config_map(1, "kept", "1", 0), config_map(2, "gone", "1", 0)]);
     drop(log);
-    // Another server writes at the same time.
+    // While this log is closed, another server changes objects in etcd.
     etcd.ctl(&["put", "/registry/configmaps/a/theirs", r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"theirs","namespace":"a","managedFields":[{"manager":"helm","time":"2026-01-02T03:04:05Z"}]}}"#]);
     etcd.ctl(&["del", "/registry/configmaps/a/gone"]);
     etcd.ctl(&["put", "/registry/configmaps/a/broken", "{"]);
@@ -267,7 +268,7 @@ fn a_restart_asks_for_what_came_since_and_without_the_folder_for_everything() {
         assert_eq!(fresh(&log).iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["a/late", "a/theirs"]);
         assert!(log.oldest().unwrap().0.to_string() >= revision, "{} and {revision}", log.oldest().unwrap());
     }
-    // The events of another cluster are not accepted.
+    // A folder with events of one etcd cluster is refused on another etcd cluster.
     let refusal = try_open(&Cluster::single(), own.path()).err().expect("another cluster");
     assert!(refusal.contains("the etcd cluster has the id"), "{refusal}");
 }
@@ -293,7 +294,7 @@ fn events_of_one_revision_come_one_after_the_other() {
     let mut gone: Vec<&str> = found[5..].iter().map(|record| record.key.as_str()).collect();
     gone.sort_unstable();
     assert_eq!(gone, ["a/e0", "a/e1", "a/e2", "a/e3", "a/e4"]);
-    // Writes still work.
+    // After the lease was revoked, which deleted the Events, the log still accepts writes.
     let written = at(&commit(&log, &[config_map(1, "after", "1", 0)]), 0);
     assert!(log.last().unwrap() >= Offset(written));
 }
@@ -349,7 +350,7 @@ mod suite {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tempfile::TempDir;
 
-    /// Two servers on a prefix of the etcd of all tests.
+    /// Two servers that share one prefix of the etcd of all tests.
     struct Servers {
         prefix: String,
         folders: [TempDir; 2],

@@ -124,7 +124,8 @@ async fn events_are_in_an_etcd_of_their_own_for_all_servers() {
     let read = one.get("/apis/events.k8s.io/v1/namespaces/default/events/own-foreign").await.expect(200);
     assert_eq!(read.json()["reason"], "Patched");
 
-    // An unreadable value makes requests for it fail, and no requests for other kinds.
+    // A value in etcd that cannot be read makes requests for its kind fail, and does not affect requests for other
+    // kinds.
     etcds.events.ctl(&["put", "/registry/events/default/own-broken", "garbage"]);
     for path in [format!("{EVENTS}/own-broken"), EVENTS.to_owned()] {
         let told = one.get(&path).await.expect(500).text();
@@ -174,7 +175,7 @@ async fn events_are_in_an_etcd_of_their_own_for_all_servers() {
     let told = succeeds(holdfast(["history", "configmap/own-map", "--kubeconfig", &kubeconfig]));
     assert!(told.contains("created"), "{told}");
 
-    // After a restart everything still works, with the folder and without it.
+    // After a restart, a server on the old folder and a server on an empty folder show the same objects and versions.
     let before = names(&one.get(EVENTS).await.expect(200));
     let [server, other_server] = servers;
     server.stop();
@@ -208,7 +209,7 @@ async fn namespaces_and_quotas_count_what_is_elsewhere() {
     one.post(events, &event("own", "own-a")).await.refused(404, "NotFound");
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "own"}});
     one.post("/api/v1/namespaces", &namespace).await.expect(201);
-    // The other server has not yet read anything in this namespace.
+    // The second server writes to the new namespace before it has read anything in this namespace.
     other.post(events, &event("own", "own-a")).await.expect(201);
     let maps = "/api/v1/namespaces/own/configmaps";
     other.post(maps, &map("own-a")).await.expect(201);
@@ -231,7 +232,7 @@ async fn namespaces_and_quotas_count_what_is_elsewhere() {
     assert!(refused["message"].as_str().is_some_and(|why| why.contains("exceeded quota: few")), "{refused}");
     assert_eq!(one.get(&format!("{quotas}/few")).await.json()["status"]["used"]["count/configmaps"], "3");
 
-    // Deletes a collection and a namespace, and creates a namespace with the same name.
+    // Delete a collection and a namespace, and create a namespace with the same name.
     let old = version(&one.get(events).await.expect(200));
     delete(&one, &format!("{events}?fieldSelector=metadata.name=own-c")).await.expect(200);
     assert_eq!(names(&other.get(events).await), ["own-a", "own-b"]);
@@ -301,7 +302,7 @@ async fn each_etcd_is_looked_after_by_itself() {
         })
         .await;
     }
-    // Without the etcd of Events all other kinds can be used.
+    // While the etcd of Events does not answer, all other kinds can be used.
     wire.post(EVENTS, &event("default", "own-a")).await.expect(201);
     etcds.events.member(0).pause();
     eventually(PATIENCE, async || match wire.get("/readyz/etcd-override-0").await {
@@ -345,7 +346,7 @@ async fn a_folder_goes_on_with_other_overrides() {
     }
 }
 
-/// The configuration covers a resource in whichever etcd it is.
+/// The encryption configuration covers a resource, whichever etcd stores the resource.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_in_an_etcd_of_its_own_is_encrypted_there() {
     let (etcds, folder) = (Etcds::start(), Folder::new());

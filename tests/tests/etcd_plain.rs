@@ -111,7 +111,8 @@ fn nothing_is_migrated_into_a_store_that_takes_plain_transactions() {
     let (from, to) = (data.path().to_str().expect("text"), kine.url());
     let migrated = holdfast(["migrate", "--from", from, "--to", &to]);
     fails(migrated, &["--to=", "takes only Kubernetes' own transactions"]);
-    // `/registry/health` is a key of kine.
+    // The refused migration has left no note. The search for a note leaves out `/registry/health`, which is a key of
+    // kine itself.
     let note = KeyRange::between("/registry.", "/registry/");
     assert!(client(&kine.url()).range(&Range::of(note)).expect("keys").found.is_empty(), "no note is left");
 }
@@ -142,7 +143,7 @@ fn logs_share_a_kine_and_each_knows_who_made_its_own_writes() {
     let expected = Expected { resource: "namespaces".into(), key: "a".into(), version: Some(Offset(7)) };
     let counts = || vec![Decision { expects: vec![expected.clone()], ..decision(0) }];
     at(&commit_all(&logs[1], &[record(901, "new", "1", 0)], &counts), 0);
-    // Both servers receive a deletion.
+    // Both logs receive the deletion, and only the log that made the deletion knows its user.
     let second = at(&receipts, 1);
     let gone = Record { operation: Operation::Delete as i32, ..record(902, "c2", "1", second) };
     let offset = at(&commit(&logs[1], &[gone]), 0);
@@ -151,7 +152,7 @@ fn logs_share_a_kine_and_each_knows_who_made_its_own_writes() {
         let event = log.read(Offset(offset)).unwrap().expect("the event");
         assert_eq!((event.is_delete(), event.actor.user.as_str()), (true, user));
     }
-    // Only objects and the cluster's secret are written.
+    // Besides the objects, the logs have written only the cluster's secret. The key `/registry/health` belongs to kine.
     let keys = kine.ctl(&["get", "/registry", "--prefix", "--keys-only"]);
     let besides: Vec<&str> =
         keys.lines().filter(|key| !key.is_empty() && !key.starts_with("/registry/configmaps/a/")).collect();
@@ -255,7 +256,7 @@ async fn servers_share_a_kine() {
         let data = api.get("own").await.expect("the map").data.expect("data");
         assert_eq!(data.len(), 20, "{data:?}");
     }
-    // Objects with a lease expire.
+    // The servers write Events with a lease of 3 seconds, after which kine deletes the Events.
     let news = json!({"metadata": {"name": "news"}, "involvedObject": {"namespace": "default"}, "reason": "x"});
     let events: Api<Event> = Api::default_namespaced(servers[0].client().await);
     events.create(&PostParams::default(), &serde_json::from_value(news).expect("news")).await.expect("created");
@@ -286,7 +287,7 @@ async fn servers_share_a_kine() {
     assert!(blamed[0].contains("maker") && blamed[0].contains("another API server"), "{}", blamed[0]);
 }
 
-/// Most users of kine use SQLite. Data in it outlives kine and the server.
+/// Most users of kine use SQLite. The data in SQLite is still there after kine and the server have ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_works_on_a_kine_with_sqlite() {
     let folder = Folder::new();

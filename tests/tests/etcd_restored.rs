@@ -51,7 +51,7 @@ fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
     all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-/// The output of a watch from a version within a second.
+/// The output of a watch that begins at a version and lasts one second.
 fn watched(server: &Server, version: u64) -> String {
     let path = format!("{MAPS}?watch=true&timeoutSeconds=1&resourceVersion={version}");
     let Output { stdout, stderr, .. } = kubectl(server, &["get", "--raw", &path]);
@@ -88,12 +88,12 @@ fn check(options: &[&str], refusal: &str) {
     let (all, now) = maps(&server);
     assert_eq!(all, restored);
     assert!(now > before, "the version went back from {before} to {now}");
-    // No watch resumes at a version of the former epoch.
+    // Clients cannot resume watches at versions from before the restore.
     for version in [before - 20, before] {
         assert!(watched(&server, version).contains("too old resource version"), "{version}");
     }
     assert!(!watched(&server, now).contains("too old"), "the newest version can be watched from");
-    // Objects have etcd's versions, so updates succeed.
+    // After the restore, objects can be updated and deleted, because the server knows their versions in etcd.
     change(&server, "c-both", "later");
     change(&server, "c-same", "2");
     does(&server, &["delete", "configmap", "c-changed"]);
@@ -101,11 +101,12 @@ fn check(options: &[&str], refusal: &str) {
     let newest = pairs(&[("c-both", "later"), ("c-gone", "1"), ("c-new", "1"), ("c-same", "2")]);
     assert_eq!(maps(&server).0, newest);
     server.stop();
-    // The next start needs no option.
+    // Once a server has accepted the restored etcd, its next start needs no option.
     let server = start(&etcd, &first, &[]);
     assert_eq!(maps(&server).0, newest);
 
-    // The other server's folder has the former epoch; the server joins the new one.
+    // The second server's folder still has the events from before the restore, so this server, too, starts only with
+    // the option.
     let refused = try_start(&etcd, &second, &[]).err().expect("it is in another epoch");
     assert!(refused.contains(ACCEPT), "{refused}");
     let other = start(&etcd, &second, &[ACCEPT]);
@@ -212,7 +213,7 @@ fn a_restored_etcd_is_accepted_together_with_other_overrides() {
     change(&server, "c-a", "3");
     server.stop();
 
-    // Now it is the override's etcd that is restored.
+    // Here the etcd of Events is restored, and not the main etcd.
     events.save(&snapshot);
     let server = start(&main, &data, &[&overrides]);
     event(&server, "e-b");

@@ -21,7 +21,8 @@ fn a_cluster_goes_on_without_one_of_three_members() {
     let mut cluster = Cluster::start("3.6", 3, &[]);
     cluster.ctl(&["put", "a", "1"]);
     cluster.member(0).kill();
-    // Requests in progress at a lost leader may be lost, so wait for the next one.
+    // The member above may have been the leader, and requests in progress at a lost leader may be lost, so wait for the
+    // next leader.
     cluster.await_ready(1);
     cluster.ctl(&["put", "a", "2"]);
     cluster.member(0).restart();
@@ -48,7 +49,7 @@ fn a_member_that_is_cut_off_knows_nothing_new_and_catches_up() {
         cluster.ctl(&["put", "a", &before]);
         cluster.await_ready(at);
         cluster.cut_off(at);
-        // The two other members elect a leader if the member that was cut off was the leader.
+        // The two other members elect a leader if the member that was cut off had been the leader.
         cluster.await_ready(other);
         let url = cluster.member(other).url();
         cluster.ctl_at(&url, &["put", "a", &after]);

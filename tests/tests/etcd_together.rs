@@ -16,7 +16,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const LEASES: [&str; 3] = ["kube-controller-manager", "kube-scheduler", "holdfast-nodes"];
 
-/// `holdfast up` with an empty folder.
+/// The command `holdfast up` on this folder and etcd.
 fn up(etcd: &str, folder: &Path) -> Command {
     let mut command = Command::new(binary());
     command.args(["up", "--port=0", "--controllers=-*", "--etcd-servers", etcd, "--data-dir"]).arg(folder);
@@ -59,7 +59,8 @@ async fn a_server_joins_with_the_keys_of_the_first_one_and_not_without() {
     std::fs::copy(first.join("pki/sa.key"), second.join("pki/sa.key")).expect("copied");
     let told = refused(Server::spawn(up(&etcd.urls(), &second)));
     assert!(told.contains("ca.key is not the private key of"), "{told}");
-    // Certificates of an earlier cluster in the folder are replaced.
+    // The second folder has certificates of an earlier cluster, which the server replaces by certificates of this
+    // cluster's authorities.
     std::fs::remove_dir_all(second.join("pki")).expect("removed");
     std::fs::rename(own.join("pki"), second.join("pki")).expect("moved");
     copy_keys(&first, &second);
@@ -238,7 +239,7 @@ async fn three_servers_are_one_cluster_while_leaders_die_and_are_cut_off() {
     for lease in LEASES {
         leader(&places, lease).await;
     }
-    // A stopping server releases its leases.
+    // A leader that is stopped releases its leases, so that another server can lead at once.
     let stopped = places.remove(leader(&places, LEASES[0]).await);
     let Place { server, folder: _folder, proxy: _proxy, .. } = stopped;
     server.stop();

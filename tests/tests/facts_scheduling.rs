@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const SERVERS: usize = 4;
-/// One in this many scenarios is played.
+/// By default, one of this number of scenarios is played.
 const ONE_OF: usize = 9;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -181,7 +181,8 @@ async fn who_floods_hurts_nobody_else() {
         if refused.load(Ordering::Relaxed) > 20 { Ok(()) } else { Err("nobody is refused") }
     })
     .await;
-    // A user with few requests gets them served, both writes and reads, and so does the administrator.
+    // During the flood, the reads and writes of a user with few requests are served, and so are the administrator's
+    // requests.
     for _ in 0..10 {
         cluster.joe.post(MAPS, &map()).await.expect(201);
         cluster.joe.get(&format!("{MAPS}?limit=1")).await.expect(200);
@@ -192,7 +193,7 @@ async fn who_floods_hurts_nobody_else() {
         done.expect("the flood is answered");
     }
     assert!(answered.load(Ordering::Relaxed) > 0);
-    // All seats are free again.
+    // After the flood has ended, all seats are free again.
     let level = cluster.settle(("0", "0")).await;
     assert_eq!((&*level["IsIdle"], &*level["ActiveQueues"]), ("true", "0"));
     let metrics = cluster.admin.get("/metrics").await.expect(200).text();
@@ -257,7 +258,7 @@ async fn who_goes_away_gives_back_what_it_had() {
     let [begun, cancelled, rejected] = ["DispatchedRequests", "CancelledRequests", "RejectedRequests"]
         .map(|name| number(&level, name) - number(&before, name));
     assert_eq!((begun + cancelled, cancelled), (1 + QUEUE_LENGTH, rejected));
-    // A seat is free again.
+    // After the connection broke, a seat is free for the next request of the user.
     cluster.jane.post(MAPS, &map()).await.expect(201);
     cluster.server.stop();
 }
@@ -277,10 +278,10 @@ async fn watches_and_slow_readers_keep_no_seat() {
             held.push(cluster.jane.open(Method::GET, &path, &[], Bytes::new()).await.expect("a watch"));
         }
     }
-    // The client does not read the body of this list.
+    // The client does not read the body of this list either.
     held.push(cluster.jane.open(Method::GET, MAPS, &[], Bytes::new()).await.expect("a list"));
     assert!(held.iter().all(|answer| answer.status() == 200));
-    // Watches that sent initial objects have not been read either, and still release their seats.
+    // The watches and the list release their seats, although no client has read their bodies.
     cluster.settle(("0", "0")).await;
     cluster.jane.get(&format!("{MAPS}?limit=1")).await.expect(200);
     drop(held);

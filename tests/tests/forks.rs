@@ -31,7 +31,7 @@ fn intact(folder: &Path) -> Value {
     verify(folder, &[])
 }
 
-/// The report with the digest after every event.
+/// The report of `holdfast log verify`, with the digest of the state after every event.
 #[track_caller]
 fn verified(folder: &Path) -> Value {
     verify(folder, &["--every", "1"])
@@ -117,7 +117,7 @@ fn a_fork_is_what_the_log_was() {
                 assert_eq!(log.versions("pods", key).expect("versions"), of_key, "{name} {key}");
             }
         }
-        // The fork continues on its own, and the parent does not change.
+        // A write to the fork does not change the parent.
         let next = put(at + 1, "pods", "a/new", 0);
         log.append(std::slice::from_ref(&next)).expect("written");
         drop(log);
@@ -135,7 +135,7 @@ fn a_fork_is_what_the_log_was() {
         secrets.push(check(name.clone(), Fork::of_log(&log, &folders.join(&name)).expect("a copy"), at, 0));
     }
     assert_eq!(everything(&log), records);
-    // Forks of a log with forgotten history, down to its beginning.
+    // A log with forgotten history can be forked at every version from its oldest version on.
     log.forget(Offset(450)).expect("let go");
     for at in [450, 451, 600] {
         let name = format!("forgetful-{at}");
@@ -341,7 +341,7 @@ fn what_cannot_be_forked_is_named_and_nothing_is_left() {
     let both = ["fork", "--from", source.to_str().unwrap(), "--server", "--data-dir", path];
     fails(holdfast(both), &["cannot be used with"]);
 
-    // An unfinished fork is not a log.
+    // A folder in which a fork was not finished is refused by a server, by another fork, and by `holdfast log verify`.
     let half = folders.join("half");
     succeeds(fork(&source, &half, &[]));
     std::fs::write(half.join("fork-in-progress"), "").unwrap();
@@ -350,7 +350,7 @@ fn what_cannot_be_forked_is_named_and_nothing_is_left() {
     fails(fork(&half, &target, &[]), &["half was interrupted"]);
     fails(holdfast(["log", "verify", "--data-dir", half.to_str().unwrap()]), &["was interrupted"]);
 
-    // A newer release has written this log.
+    // A log that a newer release has written is refused.
     let newer = folders.join("newer");
     succeeds(fork(&source, &newer, &[]));
     {

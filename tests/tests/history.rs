@@ -1,4 +1,4 @@
-//! History commands of the real binary: with a running server, and on the folder of a stopped one.
+//! History commands of the real binary: with a running server, and on the folder of a stopped server.
 
 use holdfast_core::object::yaml;
 use holdfast_core::visible;
@@ -19,14 +19,14 @@ async fn history_blame_and_diff() {
     let server = Server::start(folder.path(), &[]);
     let admin = HttpClient::admin(&server);
     let before = made_changes(&admin).await;
-    // Checks the commands while the server runs, and again after it has stopped.
+    // The commands are checked while the server runs, and again after it has stopped.
     check(folder.path(), before);
     server.stop();
     check(folder.path(), before);
     bad_inputs(folder.path(), before);
 }
 
-/// Changes by several users; returns the version before all of them.
+/// Makes changes as several users. Returns the version before the first change.
 async fn made_changes(admin: &HttpClient) -> u64 {
     let marker = json!({"metadata": {"name": "marker"}});
     let before = version(&admin.post(MAPS, &marker).await.expect(201).json());
@@ -230,7 +230,7 @@ async fn nothing_that_a_tenant_wrote_is_obeyed_by_a_terminal() {
     let of_folder = ["--data-dir", data];
     let of_server = ["--kubeconfig", &kubeconfig];
     let written = format!("cm/{POISON}");
-    // Each command, its source, and whether it prints a report, which has several formats.
+    // Each command, its source (a folder or a server), and whether it prints a report. A report has several formats.
     let commands: [(&[&str], &[&str], bool); 21] = [
         (&["log", "tail"], &of_folder, false),
         (&["log", "tail"], &of_server, false),

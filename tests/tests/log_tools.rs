@@ -11,7 +11,7 @@ use std::process::Output;
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 
-/// `holdfast log ARGUMENTS --data-dir FOLDER`
+/// Runs `holdfast log ARGUMENTS --data-dir FOLDER`.
 fn log(folder: &Path, arguments: &[&str]) -> Output {
     holdfast(["log"].iter().chain(arguments).copied().chain(["--data-dir", folder.to_str().expect("UTF-8")]))
 }
@@ -66,7 +66,7 @@ async fn an_export_makes_the_same_cluster_elsewhere() {
     let server = Server::start(folder.path(), &[]);
     let admin = HttpClient::admin(&server);
     fill(&admin).await;
-    // The server is still running.
+    // `holdfast log verify` also works while the server is running.
     let beside = verified(folder.path());
     assert!(beside["checkpoints"].as_array().is_some_and(|all| !all.is_empty()), "{beside}");
     let stats: Value = serde_json::from_str(&succeeds(log(folder.path(), &["stats", "--json"]))).expect("JSON");
@@ -163,7 +163,7 @@ fn bad_exports_are_refused_by_line() {
         log(target, &[&["import", file.to_str().unwrap()][..], more].concat())
     };
 
-    // If the first line is invalid, nothing is written.
+    // If the first line of an export is invalid, the import writes nothing.
     let ranged = succeeds(log(&folder, &["export", "--from", "5", "--to", "7"]));
     assert_eq!(ranged.lines().count(), 5);
     let untouched = files.join("untouched");
@@ -212,7 +212,7 @@ fn bad_exports_are_refused_by_line() {
         fails(import(&good, &target, &[]), &["is not finished", "--resume"]);
     }
 
-    // Two swapped lines, and the footer of another export.
+    // An export with two swapped lines, and an export with the footer of another export, are refused.
     let mut swapped = lines.clone();
     swapped.swap(7, 8);
     fails(import(&swapped.concat(), &files.join("swapped"), &[]), &["line 8: event 8 comes after event 6"]);

@@ -159,7 +159,7 @@ async fn forks_are_bounded_and_end() {
     cluster.fork(&below, &json!({})).await;
     admin.post(FORKS, &json!({})).await.refused(429, "TooManyRequests");
     cluster.jane.post(FORKS, &json!({})).await.expect(201);
-    // Ending a fork ends the forks made of it.
+    // Ending a fork also ends the forks that were made of this fork.
     admin.send(Method::DELETE, &format!("{FORKS}/{}", name_of(&first)), &[], "").await.expect(200);
     for gone in [&first, &below] {
         admin.get(&format!("{gone}/api")).await.expect(404);

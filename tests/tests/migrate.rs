@@ -78,7 +78,7 @@ fn service(name: &str, address: &str, port: u16) -> String {
     .to_string()
 }
 
-/// Objects of many forms.
+/// Creates objects of many kinds, including objects of a custom kind.
 fn fill(server: &Server) {
     let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "gadgets.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
@@ -119,7 +119,7 @@ fn fill(server: &Server) {
         }
         assert!(Instant::now() < deadline, "{output:?}");
     }
-    // This write comes later than the namespace, and adds managed fields of another manager.
+    // The patch gives the Deployment a later version, and managed fields of another manager.
     let scaled = ["patch", "-n", "moved", "deployment", "web", "-p", "{\"spec\":{\"replicas\":3}}"];
     succeeds(kubectl(server, &scaled, ""));
 }
@@ -141,7 +141,7 @@ fn a_cluster_moves_to_etcd_and_back() {
     fill(&server);
     let (before, _) = objects(&server);
     let last = newest(&server);
-    // A running server holds the folder's lock.
+    // The migration is refused, because a running server holds the lock of the source folder.
     fails(migrate(text(&data), &urls, &[]), &["--from=", "is in use by process ", "only one server may write to it"]);
     server.stop();
 
@@ -166,7 +166,7 @@ fn a_cluster_moves_to_etcd_and_back() {
     succeeds(kubectl(&server, &["patch", "-n", "moved", "cm", "c7", "-p", "{\"data\":{\"x\":\"2\"}}"], ""));
     let (before, versions) = objects(&server);
     let last = newest(&server);
-    // A running server has announced itself in etcd.
+    // The migration is refused, because a running server has announced itself in the source etcd.
     let back = folder.join("back");
     fails(migrate(&urls, text(&back), &[]), &["a server is running on the source", "/registry/masterleases/"]);
     server.stop();
@@ -188,7 +188,7 @@ fn a_cluster_moves_to_etcd_and_back() {
     succeeds(kubectl(&server, &["get", "--raw", &watch], ""));
     server.stop();
     succeeds(holdfast(["log", "verify", "--data-dir", text(&back)]));
-    // The etcd is lost: a server's local copy has all objects.
+    // If the etcd is lost, a server's data folder can be migrated in its place, because its local copy has all objects.
     drop(etcd);
     let rescued = folder.join("rescued");
     succeeds(migrate(text(&folder.join("copy")), text(&rescued), &[]));
@@ -349,7 +349,7 @@ fn etcd_to_etcd_keeps_every_byte_and_another_prefix_is_another_place() {
         &["/registry/secrets/a/locked is encrypted and bound"],
     );
     to.ctl(&["del", "", "--prefix"]);
-    // The unfinished migration under another prefix was removed.
+    // The line above removed what the failed migration had left under the prefix /b, so the etcd is empty again.
     succeeds(migrate(&from.urls(), &to.urls(), &[]));
     let all = |etcd: &Cluster, prefix: &str| {
         let told = etcd.ctl(&["get", prefix, "--prefix", "-w", "json"]);
@@ -387,7 +387,7 @@ fn a_folder_is_opened_and_closed_with_its_keys() {
     server.stop();
     fails(migrate(text(&data), &urls, &["--dry-run"]), &["secrets/moved/s", "encrypted"]);
     fails(migrate(text(&data), &urls, &[]), &["secrets/moved/s", "--encryption-provider-config FILE"]);
-    // With the keys, the migration continues.
+    // Once the migration has the keys, it continues.
     succeeds(migrate(text(&data), &urls, &[&keys]));
     let server = Server::start(&folder.join("copy"), &["--etcd-servers", &urls, &keys]);
     assert_eq!(objects(&server).0, before);

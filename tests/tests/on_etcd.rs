@@ -19,7 +19,7 @@ fn start(etcd: &Cluster, folder: &Path) -> Server {
     Server::start(folder, &["--etcd-servers", &etcd.urls()])
 }
 
-/// The status and the body of an answer.
+/// Sends a request. Returns the body of a successful answer, or the status code of another answer.
 async fn ask(client: &kube::Client, method: Method, path: &str, body: Option<Value>) -> Result<Value, u16> {
     let body = body.map_or_else(Vec::new, |body| body.to_string().into_bytes());
     let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
@@ -100,7 +100,7 @@ async fn objects_are_there_after_a_restart_with_the_folder_and_without() {
     let server = start(&etcd, folder.path());
     assert_eq!(ask(&server.client().await, Method::GET, &path, None).await.expect("a read"), patched);
     server.stop();
-    // The folder keeps the history, with the user who wrote each version.
+    // The data folder of a server on etcd keeps the history, with the version of each write.
     let data = folder.path().to_str().expect("a path");
     let told = succeeds(holdfast(["history", "configmaps", "kept", "-n", "default", "--data-dir", data]));
     let version = |object: &Value| object["metadata"]["resourceVersion"].as_str().expect("a version").to_owned();
@@ -110,7 +110,8 @@ async fn objects_are_there_after_a_restart_with_the_folder_and_without() {
     assert_eq!(ask(&server.client().await, Method::GET, &path, None).await.expect("a read"), patched);
 }
 
-/// Uses `tests/data/etcd.jsonl.gz`: values that kube-apiserver stored, and its answers.
+/// A server on etcd serves values that kube-apiserver has stored as kube-apiserver served them. The values and answers
+/// are in `tests/data/etcd.jsonl.gz`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_of_kube_apiserver_is_served() {
     /// The number of cases served as recorded; it must not fall.
@@ -192,7 +193,7 @@ async fn what_was_acknowledged_is_there_when_etcd_was_killed_again_and_again() {
     for name in &acknowledged {
         assert!(found.contains(name), "{name} was acknowledged");
     }
-    // The server shows exactly what etcd has.
+    // The server shows neither more nor fewer objects than etcd has.
     let stored = etcd.ctl(&["get", "/registry/configmaps/default/", "--prefix", "--keys-only"]);
     let stored = stored.lines().filter(|line| line.contains("/r")).count();
     assert_eq!(found.len(), stored);
@@ -215,7 +216,7 @@ async fn a_full_etcd_takes_no_writes_says_so_and_goes_on_when_there_is_room() {
     assert_eq!(full, Some(507));
     assert!(!names(&client).await.is_empty(), "reads go on");
     ask(&client, Method::DELETE, &format!("{MAPS}/c0"), None).await.expect("what is deleted makes room");
-    // Deletions free room only after a compaction; then the alarm can be disarmed.
+    // Deletions free room only after a compaction; after that, etcd's alarm about missing space can be disarmed.
     etcd.ctl(&["del", "/registry/configmaps/default/c", "--prefix"]);
     let now = etcd.ctl(&["get", "/x", "-w", "json"]);
     let now = now.split("\"revision\":").nth(1).expect("a revision").split([',', '}']).next().expect("one").to_owned();

@@ -41,7 +41,7 @@ fn suites_of_operators() {
 fn suites_of_controller_runtime() {
     let folder = Folder::new();
     let mut download = go(&operators());
-    // The version to which the operators here are pinned.
+    // The command downloads the version of controller-runtime to which the operators here are pinned.
     download.args(["mod", "download", "-json", "sigs.k8s.io/controller-runtime"]);
     let module: Value = serde_json::from_str(&succeeds(download)).expect("what go says of the module");
     // Downloaded modules are read-only, but suites write into their module's folder, and run scripts in it.
@@ -115,7 +115,7 @@ fn nodes_of_kube_apiserver() {
         &format!("--kubelet-client-certificate={own_certificate}"),
         &format!("--kubelet-client-key={own_key}"),
         "--kubelet-preferred-address-types=InternalIP",
-        // Pods may be created before the accounts of their namespaces.
+        // The plug-in is off, because these tests may create a pod before its namespace has its default account.
         "--disable-admission-plugins=ServiceAccount",
     ]);
     let mut api = Process::run(api);

@@ -98,7 +98,8 @@ async fn faults_are_told_in_the_words_of_gos_client() {
     let strangers = TlsTrust { authorities: Authority::new("strangers").pem().into(), ..trusting.clone() };
     let machine = TlsTrust::default();
     let insecure = TlsTrust { insecure: true, ..TlsTrust::default() };
-    // A server that never answers, a port without a server, and a server that speaks another protocol.
+    // Calls must fail at a server that never answers, at a port without a server, and at a server that speaks another
+    // protocol.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent_port = silent.local_addr().unwrap().port();
     let gone_port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();

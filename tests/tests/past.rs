@@ -17,7 +17,8 @@ async fn every_past_version_can_be_read() {
     let server = Server::start(folder.path(), &[]);
     let admin = HttpClient::admin(&server);
     let told = tell(&admin).await;
-    // Snapshots kept for lists in progress must make no difference.
+    // Reads of past versions must give the same answers now, while the server keeps snapshots for lists in progress,
+    // and after the restart below.
     exact_versions(&admin, &told).await;
     the_view(&admin, &told).await;
     nothing_is_written(&admin, &told).await;
@@ -84,7 +85,7 @@ async fn tell(admin: &HttpClient) -> Told {
     Told { maps, text, ferry, role, last: version(&list) }
 }
 
-/// A get and a list, also in pages, at exact versions.
+/// A get, a list, and a list in pages can read an exact version.
 async fn exact_versions(admin: &HttpClient, told: &Told) {
     let exact = format!("resourceVersion={}&resourceVersionMatch=Exact", told.maps);
     for query in [exact.clone(), format!("at={}", told.maps)] {
@@ -97,7 +98,7 @@ async fn exact_versions(admin: &HttpClient, told: &Told) {
         assert_eq!(list["items"][0]["data"], told.text["data"], "{query}");
         let chosen = admin.get(&format!("{MAPS}?{query}&labelSelector=name%20in%20(b,e)")).await.expect(200).json();
         assert_eq!(names(&chosen), ["b"], "{query}");
-        // Pages of one version while other clients write.
+        // The pages of one list have the same version, although each turn writes between two pages.
         let (mut found, mut token) = (Vec::new(), String::new());
         loop {
             let query = if token.is_empty() { query.clone() } else { format!("continue={token}") };
@@ -128,7 +129,7 @@ async fn exact_versions(admin: &HttpClient, told: &Told) {
     assert!(protobuf.body.windows(3).any(|bytes| bytes == b"one") && protobuf.body.starts_with(b"k8s\0"));
 }
 
-/// The whole API at a version, with the kinds of that time.
+/// Reads through `/at/VERSION` show the whole API at the version, with the kinds that were defined at that version.
 async fn the_view(admin: &HttpClient, told: &Told) {
     let at = |path: &str| format!("/at/{}{path}", told.ferry);
     let star = admin.get(&at(&format!("{FERRIES}/star"))).await.expect(200).json();

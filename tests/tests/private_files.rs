@@ -1,4 +1,4 @@
-//! Other users of the machine can neither read a cluster's files nor prepare any for it.
+//! Other users of the machine can neither read a cluster's files, nor put files or links where the cluster will write.
 
 use holdfast_tests::server::{binary, fails, holdfast, succeeds};
 use holdfast_tests::wire::HttpClient;
@@ -11,7 +11,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// `holdfast` as started by a shell with umask 0.
+/// `holdfast`, started by a shell with umask 0, which denies other users no permission.
 fn careless() -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", "umask 0; exec \"$0\" \"$@\""]).arg(binary()).env_remove("KUBECONFIG");
@@ -71,7 +71,7 @@ fn a_data_folder_is_its_owners_alone() {
         assert_eq!((mode(data), mode(&data.join("pki/ca.key"))), (0o700, 0o600));
     }
 
-    // An older release, or an administrator, has made the files readable.
+    // The files become readable for all users, as an older release or an administrator may have left them.
     walk(&new, &mut |path| set_mode(path, if path.is_dir() { 0o755 } else { 0o644 }));
     careless_server(&new, &[]).stop();
     assert_eq!(mode(&new), 0o755, "other things may be in it");
@@ -86,7 +86,8 @@ fn a_data_folder_is_its_owners_alone() {
     }
     assert_eq!(mode(&new.join("admin.kubeconfig")), 0o600);
 
-    // A user with write access could replace the log.
+    // A data folder to which the group can write is warned of, and one to which all users can write is refused, because
+    // other users could replace the log.
     set_mode(&new, 0o775);
     let server = careless_server(&new, &[]);
     assert!(server.stderr().contains("chmod g-w"), "{}", server.stderr());

@@ -40,7 +40,8 @@ async fn a_watch_over_a_websocket() {
     admin.send(Method::DELETE, &format!("{MAPS}/a"), &[], "").await.expect(200);
     assert_eq!(seen(&mut socket).await, ("DELETED".into(), "a".into()));
 
-    // The legacy watch paths, and events in Protobuf: each message has one event, without its length.
+    // The legacy watch paths also send events in Protobuf. Each WebSocket message is one event, without the length that
+    // precedes events in a stream.
     let path = "/api/v1/watch/namespaces/default/configmaps/b";
     let mut binary = open(&admin, path, &[("accept", PROTOBUF)]).await.unwrap();
     let Message::Binary(event) = next(&mut binary).await else { panic!("no binary message") };
@@ -92,7 +93,7 @@ async fn events_expire() {
     assert_eq!(types, ["ADDED", "DELETED"]);
     admin.get(&format!("{EVENTS}/first")).await.refused(404, "NotFound");
     admin.get(&format!("{MAPS}/stays")).await.expect(200);
-    // An Event that is read at the path of the other API group is the same object, and expires.
+    // The Event is read at the path of the other API group: it is the same object there, and expires like other Events.
     admin.post(EVENTS, &event("second")).await.expect(201);
     let path = "/apis/events.k8s.io/v1/namespaces/default/events/second";
     admin.get(path).await.expect(200);

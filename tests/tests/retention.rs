@@ -24,7 +24,7 @@ fn verified(folder: &Path) -> Value {
     verdict
 }
 
-/// A metric of the server.
+/// The value of a metric of the server.
 async fn metric(admin: &HttpClient, name: &str) -> u64 {
     let text = admin.get("/metrics").await.expect(200).text();
     let line = text.lines().find(|line| line.starts_with(&format!("{name} ")));
@@ -81,7 +81,7 @@ async fn versions_that_are_too_old_go_beside_traffic() {
     let verdict = verified(folder.path());
     assert!(verdict["oldest"].as_u64() >= Some(oldest), "{verdict}");
 
-    // A log with forgotten history works in a server, an import and a fork.
+    // A log with forgotten history can be exported and imported, forked, and served.
     let files = Folder::new();
     let (export, copy, fork) = (files.join("export"), files.join("copy"), files.join("fork"));
     let [path, export, copy_name, fork_name] =
@@ -109,7 +109,7 @@ async fn a_log_that_takes_too_much_gives_room_back() {
     let server = Server::start(folder.path(), &["--history-max-bytes", "6Mi"]);
     let admin = HttpClient::admin(&server);
     let begin = fill(&admin, 4).await;
-    // Writes many times the log's size limit.
+    // The writes take many times the log's size limit.
     for round in 0..60 {
         for nth in 0..4 {
             patch(&admin, &format!("m{nth}"), &format!("{round}{}", "x".repeat(100_000))).await;
@@ -190,7 +190,7 @@ fn a_closed_folder_is_compacted() {
     );
 }
 
-/// The size of the tables.
+/// The number of bytes of all files of the log on the disk.
 fn on_disk(folder: &Path) -> u64 {
     let files = std::fs::read_dir(folder.join("log")).expect("the log's files");
     files.map(|file| file.expect("a file").metadata().map_or(0, |metadata| metadata.len())).sum()

@@ -84,13 +84,13 @@ fn signals_reach_the_command() {
     let folder = Folder::new();
     for (signal, number, code) in [("TERM", 15, 33), ("INT", 2, 44), ("HUP", 1, 55), ("QUIT", 3, 66)] {
         if is_ignored(number) {
-            // The signal is ignored, for example under nohup, so the command does not get it either.
+            // The signal is ignored, for example under nohup, so the command ignores the signal, too.
             continue;
         }
         let script = "trap 'exit 33' TERM; trap 'exit 44' INT; trap 'exit 55' HUP; trap 'exit 66' QUIT; echo ready; \
                       while :; do sleep 0.05; done";
         let mut child = command(folder.path(), &["--", "bash", "-c", script]);
-        // A process group of its own, independent of the tests' terminal.
+        // The child gets a process group of its own, so that signals from the tests' terminal do not reach it.
         let mut child = child.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
@@ -145,7 +145,7 @@ async fn a_command_begins_where_another_cluster_was() {
     let made = admin.post(maps, &map("first")).await.expect(201).json();
     let version = made["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     admin.post(maps, &map("second")).await.expect(201);
-    // The log shows the objects, without a client.
+    // The command reads the objects from the log of its own cluster, without sending a request.
     let names =
         "log() { \"$0\" log tail --data-dir $HOLDFAST_DATA_DIR; }; log | grep -o 'created configmaps/default/.[^ ]*'";
     let program = binary().to_str().unwrap();
@@ -166,7 +166,7 @@ async fn a_command_begins_where_another_cluster_was() {
 #[test]
 fn many_run_side_by_side() {
     let folder = Folder::new();
-    // Each command waits until all are running.
+    // Each command waits until all six commands are running.
     let barrier = "touch $0/$1; while [ $(ls $0 | grep -c '^n') -lt 6 ]; do sleep 0.02; done; echo $HOLDFAST_URL";
     let meeting = folder.join("meeting");
     let temporary = folder.join("temporary");

@@ -164,7 +164,7 @@ async fn static_tokens() {
 async fn anonymous_requests() {
     let (_folder, server) = start(&[]);
     let anonymous = HttpClient::anonymous(&server);
-    // These paths are open to all users.
+    // Anonymous clients may read these paths.
     for path in ["/version", "/healthz", "/livez", "/readyz"] {
         anonymous.get(path).await.expect(200);
     }
@@ -271,7 +271,8 @@ async fn requests_over_the_limit_are_put_off() {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "joe"}]});
     admin.post(root, &binding).await.expect(201);
-    // Concurrent writes share one write to the disk, and the limit is one mutating request at a time.
+    // The limit is one mutating request at a time. Sixteen concurrent writes exceed it, unless each ends before the
+    // next begins, so the test tries until one is refused.
     let refused = holdfast_tests::eventually(Duration::from_secs(20), || async {
         let together = (0..16).map(|_| {
             let map = json!({"metadata": {"generateName": "map-"}});
@@ -287,7 +288,7 @@ async fn requests_over_the_limit_are_put_off() {
     // As in Kubernetes, the refusal is not a Status.
     assert_eq!(refused.text(), "Too many requests, please try again later.\n");
     assert!(refused.header("content-type").starts_with("text/plain"));
-    // Reads and watches have limits of their own.
+    // The limit of mutating requests does not apply to reads and watches, which have limits of their own.
     joe.get(MAPS).await.expect(200);
     let watch = joe.open(Method::GET, &format!("{MAPS}?watch=1"), &[], Default::default()).await.unwrap();
     assert_eq!(watch.status(), 200);
@@ -328,7 +329,7 @@ async fn what_broken_clients_send_is_answered_or_ends_the_connection() {
     server.stop();
 }
 
-/// Request lines without a path, or with an unusual one, each with the expected status.
+/// Request lines without a path or with an unusual path, each with the expected status.
 const REQUEST_LINES: [(&str, u16); 22] = [
     ("CONNECT 127.0.0.1:22 HTTP/1.1", 405),
     ("CONNECT x HTTP/1.1", 405),
@@ -465,7 +466,7 @@ async fn whatever_a_connection_begins_with_is_answered_and_nothing_panics() {
     server.stop();
 }
 
-/// The answer to these bytes, after which the client sends nothing more.
+/// Sends these bytes and nothing more, and returns the server's answer.
 async fn answer_to(wire: &HttpClient, bytes: &[u8], sent: &mut usize) -> Vec<u8> {
     let mut connection = wire.connect().await.expect("a connection");
     *sent += bytes.len();
@@ -529,7 +530,7 @@ async fn a_user_has_so_many_connections() {
     let (mut third, answer) = ask().await;
     assert_eq!(answer, "HTTP/1.1 429");
     let mut rest = String::new();
-    // The server closes the connection.
+    // The server closes a connection that exceeds the user's limit, so reading to the end succeeds.
     third.read_to_string(&mut rest).await.expect("the rest");
     assert!(rest.contains("larger --connections-per-user-max") && rest.contains("retry-after: 1"), "{rest}");
     // Other users, and anonymous clients, have limits of their own.
@@ -648,7 +649,7 @@ async fn discovery_and_openapi() {
     server.stop();
 }
 
-/// Every `$ref` can be resolved.
+/// Checks that every `$ref` in a document can be resolved.
 fn resolves(document: &Value, part: &Value, path: &str) {
     match part {
         Value::Object(fields) => {
@@ -749,14 +750,14 @@ fn wrong_options_are_refused_by_name() {
         assert!(!refused.status.success(), "{options:?}");
         assert!(refused.stderr.contains(name), "{options:?}: {}", refused.stderr);
     }
-    // Underscores in names, as Go's flags accept.
+    // As with Go's flags, underscores in an option's name stand for dashes.
     Server::start(folder.path(), &["--max_requests_inflight=7"]).stop();
     let version = holdfast(["version"]);
     assert!(version.status.success());
     assert!(String::from_utf8_lossy(&version.stdout).contains("Kubernetes v1.35"));
 }
 
-/// No code refers to the allocator: it is linked only for `malloc`.
+/// No code refers to the allocator mimalloc, which is linked as `malloc`. So this test checks that it is really used.
 #[test]
 fn a_process_has_the_allocator_that_it_was_built_with() {
     let version = Command::new(binary()).arg("version").env("MIMALLOC_SHOW_STATS", "1").output().expect("run holdfast");

@@ -24,7 +24,7 @@ struct Cluster {
     _folder: Folder,
     _server: Server,
     api: HttpClient,
-    /// A client of the nodes' listener.
+    /// A client that connects to the listener of the nodes.
     node: HttpClient,
 }
 
@@ -60,7 +60,7 @@ impl Cluster {
         (answer.code, answer.text())
     }
 
-    /// A connection upgraded to SPDY.
+    /// Opens a connection to the node, and upgrades it to SPDY.
     async fn upgrade(&self, path: &str, protocol: &str) -> TokioIo<Upgraded> {
         let stream = self.node.connect().await.expect("a connection");
         let (mut sender, connection) =
@@ -133,7 +133,7 @@ async fn strangers_are_refused_and_what_is_not_there_is_told() {
         let (found, said) = cluster.ask(&cluster.node, method.clone(), path).await;
         assert!(found == code && said.contains(text), "{method} {path}: {found} {said}");
     }
-    // Each connection to a port has two of a WebSocket's 256 channels.
+    // A WebSocket has 256 channels, and each forwarded port needs two, so 128 ports are too many and 127 ports are not.
     let many = |count: u16| (1..=count).map(|port| port.to_string()).collect::<Vec<_>>().join(",");
     for (ports, code, text) in [
         (String::new(), 400, "query parameter \"port\" is required"),
@@ -155,7 +155,7 @@ async fn strangers_are_refused_and_what_is_not_there_is_told() {
             assert!(String::from_utf8_lossy(&body).contains(text), "{ports}");
         }
     }
-    // A pod is served by its own node only.
+    // A simulated node serves only its own pods, and the pod `web` does not run on `node-1`.
     let other = cluster.node.send(Method::GET, "/containerLogs/default/web/c", &[("host", "node-1:10250")], "").await;
     assert_eq!(other.code, 404);
 }
@@ -187,7 +187,7 @@ async fn a_client_that_goes_leaves_no_command_behind() {
     cluster.run("web", shell("sleep infinity")).await;
     let wanted = CommandStreams { stdin: false, stdout: true, stderr: false, tty: false };
     for _ in 0..40 {
-        // Starts more processes than a container may have.
+        // The 40 turns start more processes than a container may have at once.
         let socket =
             cluster.upgrade("/exec/default/web/c?command=sleep&command=infinity&output=1", "v4.channel.k8s.io");
         let remote = Remote::open(socket.await, ProtocolVersion::V4, wanted, ConnectionLimits::default())

@@ -31,7 +31,7 @@ async fn a_server_starts_on_a_folder_of_format_1() {
     let kept = admin.get("/api/v1/namespaces/old/configmaps/kept").await.expect(200).json();
     assert_eq!(kept, serde_json::from_slice::<serde_json::Value>(&fixture::records()[3].object).unwrap());
     admin.get("/api/v1/namespaces/old/configmaps/gone").await.refused(404, "NotFound");
-    // The log continues after its last event.
+    // A watch from version 1 shows all later events of the old log.
     let path = "/api/v1/namespaces/old/configmaps?watch=1&resourceVersion=1&timeoutSeconds=1";
     let events = admin.get(path).await.expect(200).text();
     let types: Vec<String> = events

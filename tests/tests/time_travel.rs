@@ -1,4 +1,4 @@
-//! Time travel commands of the real binary: with a running server, and on the folder of a stopped one.
+//! Time travel commands of the real binary: with a running server, and on the folder of a stopped server.
 
 use holdfast_core::object::yaml;
 use holdfast_tests::server::{binary, fails, holdfast, succeeds};
@@ -24,7 +24,7 @@ async fn a_running_server_tells_what_its_folder_tells() {
     let admin = HttpClient::admin(&server);
     let before = version(&admin.get(&format!("{MAPS}?limit=1")).await.expect(200).json());
     admin.post(MAPS, &map("a", "0")).await.expect(201);
-    // These are more events than are fetched at a time.
+    // The changes below are more events than a command fetches at a time.
     for turn in 1..150 {
         patch(&admin, "a", &json!({"data": {"text": turn.to_string()}})).await;
         if turn % 50 == 0 {
@@ -52,7 +52,7 @@ async fn a_running_server_tells_what_its_folder_tells() {
     let history = as_json(&["history", "cm", "a", "--kubeconfig", &kubeconfig]);
     assert_eq!(history["versions"].as_array().map(Vec::len), Some(150));
 
-    // Error messages for bad input.
+    // Commands with wrong arguments or a wrong kubeconfig fail with messages that name the fault.
     let jane = folder.join("jane.kubeconfig");
     let mut config: Value = yaml::read(&std::fs::read_to_string(&kubeconfig).expect("a kubeconfig")).expect("YAML");
     config["users"][0]["user"] = json!({"token": "secret"});
@@ -158,7 +158,7 @@ async fn objects_are_put_back() {
     assert_eq!(json(&["restore", "cm", "fixed", "--to", &first, "--force"])["event"], "recreated");
     assert_eq!(admin.get(&format!("{MAPS}/fixed")).await.expect(200).json()["data"]["text"], "one");
 
-    // An object that is being deleted cannot be restored.
+    // Restoring an object that is being deleted fails.
     let mut held = map("held", "one");
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
     let held = version(&admin.post(MAPS, &held).await.expect(201).json()).to_string();
@@ -174,7 +174,8 @@ async fn objects_are_put_back() {
         fails(on(arguments), parts);
     }
 
-    // The same command on the folder is refused while the server runs, and has the same result after that.
+    // The same command on the folder is refused while the server runs. After the server has stopped, the command has
+    // the same result as with the server.
     let data = text_of(folder.path());
     fails(holdfast(["restore", "cm", "a", "--to", &one_text, "--data-dir", &data]), &["is in use by", "--kubeconfig"]);
     server.stop();
@@ -202,7 +203,7 @@ async fn events_are_undone() {
     };
     let get = async |name: &str| admin.get(&format!("{MAPS}/{name}")).await;
 
-    // Undoing a change keeps later changes of other users.
+    // Undoing a change keeps the later changes of other users to other fields.
     let created = version(&admin.post(MAPS, &map("a", "one")).await.expect(201).json());
     let changed = patch(&admin, "a", &json!({"data": {"text": "two", "more": "x"}})).await;
     patch(&admin, "a", &json!({"data": {"later": "y"}})).await;
@@ -259,7 +260,7 @@ async fn events_are_undone() {
     fails(undo(9_999_999, &[]), &["is in the future"]);
     server.stop();
 
-    // Undoes changes on the folder, without a server.
+    // `holdfast undo` also works on a folder, without a server.
     let data = text_of(folder.path());
     let outcome = told(holdfast(["undo", &deleted.to_string(), "--data-dir", &data, "-o", "json"]));
     assert_eq!(outcome["event"], "created");
@@ -329,7 +330,8 @@ async fn any_client_sees_the_past_and_bisect_searches_it() {
         assert_eq!((&event["version"], &event["object"]), (&middle.into(), &"configmaps/default/a".into()));
         assert_eq!(event["changes"][0]["new"], "7");
     }
-    // Without a result for the previous version, either of the two versions may be the first bad one.
+    // The version before the first bad version cannot be tested, so each of the two versions may be the first bad
+    // version.
     let skipped = format!("[ $HOLDFAST_VERSION -eq {} ] && exit 125; [ $HOLDFAST_VERSION -lt {middle} ]", middle - 1);
     let found = told(bisect(&[], &skipped));
     assert_eq!((&found["isCertain"], found["events"].as_array().map(Vec::len)), (&false.into(), Some(2)));
@@ -386,7 +388,7 @@ async fn a_log_is_replayed_into_another_server() {
     // Replays again over existing objects, from the running server and from its folder, at a limited speed.
     let data = text_of(&folder.join("one"));
     for log in [&one, &data] {
-        // A bound pod cannot be unbound.
+        // The pod is deleted first, because a replay would have to unbind it, which is not possible.
         let at_once = json!({"gracePeriodSeconds": 0}).to_string();
         there.send(Method::DELETE, "/api/v1/namespaces/shop/pods/p", &JSON, at_once).await.expect(200);
         let summary = told(holdfast(["replay", log, "--against", &two, "-o", "json", "--speed", "1000"]));
@@ -486,7 +488,7 @@ async fn a_day(admin: &HttpClient) {
     admin.post(&format!("{PODS}/p/binding"), &binding).await.expect(201);
     let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}});
     admin.post("/api/v1/namespaces/shop/services", &service).await.expect(201);
-    // A namespace that is deleted with its content, and created again.
+    // A namespace is deleted with its content, and created again under the same name.
     admin.post(NAMESPACES, &namespace("twice")).await.expect(201);
     admin.post("/api/v1/namespaces/twice/configmaps", &map("held", "x")).await.expect(201);
     admin.send(Method::DELETE, &format!("{NAMESPACES}/twice"), &[], "").await.expect(200);

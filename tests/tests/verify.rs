@@ -44,7 +44,7 @@ fn written(folder: &Path, records: &[Record]) {
     RocksLog::open(folder).expect("a log").append(records).expect("written");
 }
 
-/// Changes the store in a way that no release does.
+/// Changes the RocksDB store of a log in a way in which no release changes it.
 fn tamper(folder: &Path, work: impl FnOnce(&DB)) {
     let options = Options::default();
     let names = DB::list_cf(&options, folder.join("log")).expect("families");
@@ -136,7 +136,7 @@ fn damaged_records_are_found() {
         db.put_cf(events, 6u64.to_be_bytes(), bytes).unwrap();
     });
     finds(folder.path(), "the record has format 9, which a newer release wrote");
-    // Unreadable events must not be dropped by any command.
+    // No command may drop an event of a newer format, so each command fails.
     for command in [&["log", "repair"][..], &["log", "export"], &["up", "--port", "0"]] {
         let output = holdfast([command, &["--data-dir", folder.path().to_str().unwrap()]].concat());
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();

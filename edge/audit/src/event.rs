@@ -13,7 +13,7 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
-/// The amount of recorded data of a request.
+/// How much of a request is recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub enum Level {
     None,
@@ -22,7 +22,7 @@ pub enum Level {
     RequestResponse,
 }
 
-/// The stage of a request.
+/// The stage of a request at which an event is recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub enum Stage {
     RequestReceived,
@@ -63,7 +63,7 @@ macro_rules! field {
     };
 }
 
-/// The usual size of a line without objects.
+/// The usual number of bytes of a line without objects, for which the buffer of a line is made.
 const LINE_BYTES: usize = 1 << 10;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -94,7 +94,7 @@ pub struct Event {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct RequestFields(OnceLock<(Vec<u8>, String)>);
 
-/// The end of a request.
+/// The status of the response to a request, as events show it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResponseStatus {
     pub code: u16,
@@ -125,7 +125,7 @@ impl ResponseStatus {
     }
 }
 
-/// The verb that allowed the impersonation.
+/// The verb that allowed a constrained impersonation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Impersonation {
     pub constraint: &'static str,
@@ -236,7 +236,7 @@ fn list<T>(out: &mut Vec<u8>, items: &[T], write: impl Fn(&mut Vec<u8>, &T)) {
     out.push(b']');
 }
 
-/// A user in an event.
+/// Writes a user as a JSON object.
 fn write_user(out: &mut Vec<u8>, user: &User) {
     let mut fields = JsonFields::begin(out);
     fields.text_if_any(field!("username"), &user.name);
@@ -275,7 +275,8 @@ impl Event {
             self.write_request(&mut request);
             (request, rfc3339_micros(self.request_received_timestamp))
         });
-        // The opening brace of the shared part is left out.
+        // `request` begins with an opening brace, which is left out, because the fields of `request` become fields of
+        // the event.
         fields.comma();
         fields.out.extend_from_slice(&request[1..]);
         if let Some(object) = &self.object_ref {

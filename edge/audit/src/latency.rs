@@ -3,7 +3,7 @@
 use holdfast_core::object::duration;
 use std::time::Duration;
 
-/// Requests slower than this are annotated.
+/// Requests that take longer than this time are annotated.
 pub(crate) const SLOW: Duration = Duration::from_millis(500);
 
 /// A step of a request whose time is measured.
@@ -17,7 +17,7 @@ pub enum Spent {
     MutatingWebhooks,
     /// Validating webhooks are called concurrently, so the slowest one counts.
     ValidatingWebhooks,
-    /// The write, until it is durable.
+    /// The write itself, until the log has made it durable.
     Storage,
 }
 

@@ -1,4 +1,5 @@
-//! The audit policy. The first rule that matches a request decides whether the request is recorded, and how much of it.
+//! The audit policy. The first rule that matches a request decides whether the request is recorded, and how much of the
+//! request.
 
 use crate::{Level, Stage};
 use holdfast_core::authz::User;

@@ -25,12 +25,12 @@ pub struct Auditor {
     counts: AuditCounts,
 }
 
-/// Counts of events and requests.
+/// Counts of audit events and of requests, which the metrics show.
 #[derive(Debug, Default)]
 pub struct AuditCounts {
     events: AtomicU64,
     rejected: AtomicU64,
-    /// Requests by the level that the policy gave them.
+    /// The number of requests for each level that the policy gave them.
     levels: [AtomicU64; 4],
 }
 
@@ -49,7 +49,7 @@ pub struct Begun {
     /// How long authentication took.
     pub authentication: Duration,
     pub deadline: Option<Deadline>,
-    /// Whether the request is a long-running one, such as a watch or a followed log.
+    /// Whether the request is long-running, such as a watch or a followed log.
     pub lasts: bool,
 }
 
@@ -60,13 +60,13 @@ pub struct Deadline {
     pub ended: fn() -> RequestEnd,
 }
 
-/// The end of a request.
+/// How a request ended: its status code, and the documents in the response.
 #[derive(Debug, Clone, Default)]
 pub struct RequestEnd {
     pub code: u16,
     /// The `Status` in the response, if there is one.
     pub status: Option<Value>,
-    /// The document in the response.
+    /// The document in the response; `None` if the response is not recorded.
     pub object: Option<Value>,
 }
 
@@ -81,7 +81,7 @@ pub struct Trail {
     event: Event,
     latencies: Latencies,
     deadline: Option<Deadline>,
-    /// Whether the request is a long-running one.
+    /// Whether the request is long-running.
     lasts: bool,
     /// Finds the name of the object if neither the path nor the reply contains it.
     name: Option<Box<dyn FnOnce() -> String + Send + Sync>>,
@@ -187,7 +187,7 @@ impl Auditor {
         join_all(self.backends.iter().map(|backend| backend.close(patience))).await;
     }
 
-    /// The counters in Prometheus' text form.
+    /// The counts of audit events and requests, in Prometheus' text form.
     pub fn metrics(&self) -> String {
         let mut text = String::new();
         let mut counter = |name: &str, help: &str, values: &[(String, u64)]| {
@@ -261,7 +261,7 @@ impl Trail {
         self.event.annotations.entry(key.to_owned()).or_insert_with(|| value.to_owned());
     }
 
-    /// Adds all annotations that this level allows.
+    /// Adds all annotations that the request's audit level allows.
     pub fn annotate_all(&mut self, annotations: &Annotations) {
         for (key, annotation) in annotations.iter() {
             if !annotation.shows_object || self.wants_request() {
@@ -270,7 +270,7 @@ impl Trail {
         }
     }
 
-    /// Adds time that the request spent in this step.
+    /// Adds time that the request spent in the step `on`.
     pub fn spent(&mut self, on: Spent, time: Duration) {
         self.latencies.add(on, time);
     }
@@ -305,8 +305,8 @@ impl Trail {
         }
     }
 
-    /// Sets a function that finds the uid and the version in the client's object. It is called only if a stage is
-    /// recorded.
+    /// Sets a function that finds the uid and the version in the client's object. The function is called only if a
+    /// stage is recorded.
     pub fn refers_at_last(&mut self, reference: impl FnOnce() -> (String, String) + Send + Sync + 'static) {
         self.reference = Some(Box::new(reference));
     }
@@ -380,7 +380,7 @@ impl Trail {
         }
     }
 
-    /// The event of a stage, for storing later; `None` if the stage is omitted.
+    /// Makes the event of a stage, which the caller stores later; `None` if the policy omits the stage.
     fn stage_event(&mut self, stage: Stage) -> Option<Event> {
         if !self.ruling.records(stage) {
             return None;

@@ -39,16 +39,16 @@ pub struct Configuration {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Anonymous {
     pub enabled: bool,
-    /// The paths on which such requests are accepted; empty for all paths.
+    /// The paths on which requests without credentials are accepted; empty for all paths.
     pub paths: Vec<String>,
 }
 
-/// The server's own settings. A configuration must be compatible with them.
+/// The server's own settings. A configuration must be compatible with these settings.
 #[derive(Debug, Clone, Default)]
 pub struct ServerAuthentication {
     /// The issuers of the server's own service account tokens. A configuration must not name them as issuers of JWTs.
     pub own_issuers: Vec<String>,
-    /// The dialers for issuers that name an egress; `None` if no issuer may name one.
+    /// The dialers for issuers that name an egress; `None` if no issuer may name an egress.
     pub egress: Option<Egress>,
 }
 
@@ -383,7 +383,7 @@ fn rules(one: &Reader<'_>) -> (Rules, bool) {
     (rules, checks_email)
 }
 
-/// The issuers of a server.
+/// The issuers whose tokens a server accepts, which change with the configuration file.
 pub struct Issuers {
     all: ArcSwap<Vec<Arc<Issuer>>>,
     metrics: Metrics,

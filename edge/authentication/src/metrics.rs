@@ -20,7 +20,7 @@ struct TokenLabels {
     jwt_issuer_hash: String,
 }
 
-/// Counts of tokens. Clones share the same counters.
+/// The metrics about tokens that are verified outside the server. Clones share the same counters.
 #[derive(Clone)]
 pub struct Metrics {
     requests: Family<Status, Counter>,
@@ -90,7 +90,7 @@ impl Metrics {
     }
 }
 
-/// A token that is being verified.
+/// A token that a verifier is verifying. It counts as in flight until this value is dropped.
 pub(crate) struct Asking(Gauge);
 
 impl Drop for Asking {

@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
-/// How long an answer may take.
+/// How long the webhook may take to answer a review.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// The maximum number of tokens under review at a time, because any client can send unknown tokens. Further tokens wait
 /// for at most the time limit of an answer.
 const ASKED_MAX: usize = 256;
 
-/// The time for which an answer of an API server is cached.
+/// The time for which a review's result from another API server is cached.
 const DELEGATED: Duration = Duration::from_secs(10);
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 

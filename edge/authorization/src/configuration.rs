@@ -19,7 +19,7 @@ const CONDITIONS_MAX: usize = 64;
 const TIMEOUT_MAX: Duration = Duration::from_secs(30);
 const ALLOWED_TIME: Duration = Duration::from_secs(300);
 const OTHER_TIME: Duration = Duration::from_secs(30);
-/// The types in error messages.
+/// The types of authorizers, as the error about an unknown type lists them.
 const TYPES: [&str; 6] = ["ABAC", "AlwaysAllow", "AlwaysDeny", "Node", "RBAC", "Webhook"];
 
 /// A parsed AuthorizationConfiguration.
@@ -172,7 +172,7 @@ fn shown(own: &Reader<'_>, field: &str) -> String {
     own.get(field).map(Value::to_string).unwrap_or_default()
 }
 
-/// A duration above zero.
+/// Reads a field that must be a duration above zero.
 fn time(own: &Reader<'_>, field: &str, default: Option<Duration>) -> Option<Duration> {
     if own.get(field).is_none() {
         if default.is_none() {

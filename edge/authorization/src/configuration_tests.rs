@@ -1,4 +1,4 @@
-//! Configurations, and their errors.
+//! Tests which configurations are accepted, and which errors the others give.
 
 use super::*;
 use holdfast_core::authz::chain::Way;
@@ -49,7 +49,7 @@ fn a_file_names_authorizers_in_their_order() {
         own["matchConditions"] = json!([{"expression": "has(request.resourceAttributes)"}]);
     }));
     assert_eq!(told, Ok(vec!["a.example.com V1Beta1 2s 60s 0ns NoOpinion 1".into()]));
-    // A chain without webhook authorizers has no webhooks to call.
+    // If the configuration has no webhook authorizers, the chain has no webhooks to call.
     let (chain, webhooks) = crate::chain(vec![Authorizer::Of(Mode::Rbac)], None, &Dialer::Direct).expect("a chain");
     assert!(chain.has(Mode::Rbac) && webhooks.is_empty());
     assert!(crate::chain(vec![Authorizer::Of(Mode::Abac)], None, &Dialer::Direct).is_err());

@@ -18,7 +18,7 @@ const PERIOD: Duration = Duration::from_secs(2);
 /// The file that configures the chain, and the parts that change with its content.
 pub struct ChainFile {
     pub file: PathBuf,
-    /// The text that is in effect.
+    /// The text of the file that is in effect.
     pub text: String,
     /// The policies of the ABAC file, which is read only at the start.
     pub policies: Option<Arc<Policies>>,

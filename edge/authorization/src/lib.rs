@@ -23,7 +23,7 @@ use std::sync::Arc;
 pub enum ChainFault {
     #[error("authorization-mode ABAC's authorization policy file not passed")]
     NoPolicies,
-    /// A webhook cannot be called.
+    /// A webhook cannot be called, for example because its kubeconfig is invalid.
     #[error("{0}")]
     Webhook(String),
 }

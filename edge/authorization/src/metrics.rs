@@ -8,7 +8,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use std::time::Duration;
 
-/// The result of a call.
+/// The result of a call to a webhook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallResult {
     Success,

@@ -36,7 +36,7 @@ pub struct Connection {
     pub on_failure: OnFailure,
 }
 
-/// One webhook.
+/// One authorization webhook, with its cached answers.
 pub struct Webhook {
     name: String,
     reviewer: Reviewer,
@@ -96,7 +96,7 @@ impl Webhook {
         }
     }
 
-    /// The spec in the webhook's version.
+    /// Converts the spec of a SubjectAccessReview to the webhook's version.
     fn spec(&self, spec: &str) -> Result<Value, String> {
         let mut spec: Value = serde_json::from_str(spec).map_err(|error| error.to_string())?;
         if self.reviewer.version() == ReviewVersion::V1Beta1

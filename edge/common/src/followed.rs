@@ -12,7 +12,7 @@ pub struct Followed {
     file: PathBuf,
     /// The text that was read last; `None` if the file could not be read.
     text: Option<String>,
-    /// The wait between two reads.
+    /// The time between two reads of the file.
     period: Duration,
     reloads: Reloads,
 }
@@ -35,8 +35,8 @@ impl Followed {
         }
     }
 
-    /// The content of the file, if it differs from the last content. An unreadable file is reported once; after that,
-    /// any content counts as new.
+    /// The content of the file, if it differs from the last content. An unreadable file is reported once; after that
+    /// report, any content counts as new.
     fn compare(&mut self, read: io::Result<String>) -> Option<String> {
         match read {
             Ok(now) if self.text.as_ref() == Some(&now) => None,

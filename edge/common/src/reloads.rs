@@ -46,7 +46,7 @@ impl Reloads {
         file.register("last_config_info", help, self.last_configuration.clone());
     }
 
-    /// Counts a reload.
+    /// Counts a reload of the file, with its outcome.
     pub fn reloaded(&self, outcome: &Result<(), String>) {
         self.trouble.note(outcome);
         let labels = Reload { status: if outcome.is_ok() { "success" } else { "failure" } };

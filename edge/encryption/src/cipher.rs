@@ -19,7 +19,7 @@ const CBC_IV: usize = 16;
 const SECRETBOX_NONCE: usize = 24;
 const MAC: usize = 32;
 
-/// Valid lengths of AES keys.
+/// The valid lengths of AES keys, in bytes.
 pub const AES_KEYS: &[usize] = &[16, 24, 32];
 pub const SECRETBOX_KEYS: &[usize] = &[32];
 
@@ -61,7 +61,7 @@ impl Cipher {
         }
     }
 
-    /// Encrypts a value for its place.
+    /// Encrypts a value, and binds it to its place.
     pub fn seal(self, key: &[u8], plain: &[u8], place: ValuePlace) -> Result<Vec<u8>, Unsealed> {
         let wrong = || Unsealed(format!("a key of {} bytes", key.len()));
         match self {
@@ -235,7 +235,7 @@ mod tests {
         }
     }
 
-    /// RFC 5869, the first test case.
+    /// The first test case of RFC 5869 gives the same key.
     #[test]
     fn keys_are_derived_as_hkdf_says() {
         let hex = |text: &str| -> Vec<u8> {

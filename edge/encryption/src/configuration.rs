@@ -36,10 +36,10 @@ pub(crate) enum Provider {
     Kms(Settings),
 }
 
-/// The resources of an entry.
+/// A resource or a set of resources that an entry of the configuration covers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Pattern {
-    /// `*.*`
+    /// `*.*`, which covers all resources.
     Everything,
     /// `*.apps`, and `*.` for the core group.
     Group(String),
@@ -110,7 +110,7 @@ fn read(reader: &Reader<'_>, may_use_kms_v1: bool) -> Vec<ResourceEntry> {
     if !KINDS.contains(&(version, kind)) {
         reader.fault("", format!("no kind {kind:?} is registered for version {version:?}"));
     }
-    // Metadata is allowed and ignored.
+    // The field `metadata` is allowed and ignored.
     let _ = reader.get("metadata");
     let list = reader.list("resources").unwrap_or_default();
     if list.is_empty() {

@@ -1,5 +1,5 @@
-//! The encryption configuration of a process. It is read at the start, and read again while the process runs if that is
-//! configured.
+//! The encryption configuration of a process. The configuration is read at the start. If an option demands it, the
+//! configuration is read again while the process runs.
 
 use crate::configuration::Configuration;
 use crate::keyring::Keyring;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// How often the file is read again.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The current keyring.
+/// The keyring that is in effect, which changes when the configuration file is read again.
 pub struct Live {
     keyring: ArcSwap<Keyring>,
     metrics: Arc<Metrics>,
@@ -28,7 +28,7 @@ pub struct Follow {
 }
 
 impl Live {
-    /// Encryption without a configuration.
+    /// The state of a process without an EncryptionConfiguration.
     pub fn none() -> Arc<Live> {
         Arc::new(Live::of(Keyring::none(), Arc::default(), false))
     }
@@ -44,7 +44,7 @@ impl Live {
         Ok((live, Follow { file: file.to_owned(), text, may_use_kms_v1 }))
     }
 
-    /// Like [`Live::read`], from a text.
+    /// Like [`Live::read`], but the configuration is given as text.
     pub fn of_text(text: &str, may_use_kms_v1: bool, follows: bool) -> Result<Arc<Live>, Vec<String>> {
         let metrics = Arc::<Metrics>::default();
         let keyring = keyring(text, may_use_kms_v1, &metrics)?;

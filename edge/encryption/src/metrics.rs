@@ -10,7 +10,7 @@ use prometheus_client::registry::{Registry, Unit};
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The direction of a transformation.
+/// Whether a value is encrypted for storage, or decrypted from storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     ToStorage,
@@ -87,7 +87,7 @@ pub struct Metrics {
     keys_at: Family<KeyIdLabels, Seconds>,
     told_at: Family<KeyLabels, Seconds>,
     invalid: Family<Invalid, Counter>,
-    /// Reloads of the configuration file.
+    /// Counts the reloads of the configuration file.
     pub reloads: Reloads,
 }
 

@@ -20,7 +20,7 @@ impl<L: ?Sized> SealedLog<L> {
         SealedLog { live, log }
     }
 
-    /// The log below, with encrypted values.
+    /// The wrapped log, which stores the encrypted values.
     pub fn inner(&self) -> &Arc<L> {
         &self.log
     }

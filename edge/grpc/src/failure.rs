@@ -9,7 +9,7 @@ const OTHER_HTTP_STATUS: &str = "grpc-status header missing, mapped from HTTP st
 /// How the message of `tonic` begins for an answer that is too long.
 const TOO_LONG: &str = "Error, decoded message length too large: ";
 
-/// Why a call failed.
+/// Why a call over gRPC failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     pub code: Code,
@@ -84,7 +84,7 @@ pub fn code_name(code: Code) -> &'static str {
     }
 }
 
-/// The deepest source of an error, which is the most specific one.
+/// The deepest source of an error, whose text is the most specific.
 fn innermost<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
     let mut deepest = error;
     while let Some(source) = deepest.source() {

@@ -29,7 +29,7 @@ pub fn local() -> Endpoint {
     Endpoint::from_static("http://localhost")
 }
 
-/// A channel whose connections `connect` opens. It must be made within a runtime of tokio.
+/// A channel whose connections `connect` opens. The channel must be made within a runtime of tokio.
 pub fn channel<S, E, F>(endpoint: &Endpoint, connect: impl Fn() -> F + Send + 'static) -> Channel
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,

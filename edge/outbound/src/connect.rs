@@ -60,7 +60,7 @@ impl Connector {
         Ok(Connector { tls, http2: true, dialer: Dialer::Direct, service: None, resolver: None, inside: None })
     }
 
-    /// The same connector through a proxy, if `dialer` has one.
+    /// The same connector, whose connections go through the proxy of `dialer` if `dialer` has a proxy.
     pub fn through(self, dialer: &Dialer) -> Connector {
         Connector { dialer: dialer.clone(), ..self }
     }

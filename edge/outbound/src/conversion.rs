@@ -52,7 +52,7 @@ impl Webhooks {
     }
 }
 
-/// The endpoint of a webhook, from its `clientConfig`.
+/// The target of the calls of a webhook, from its `clientConfig`.
 fn endpoint(config: &Value) -> Result<CallTarget, String> {
     let bundle = config["caBundle"].as_str().unwrap_or_default();
     let authorities = STANDARD.decode(bundle).map_err(|error| format!("the caBundle is not base64: {error}"))?;
@@ -100,7 +100,8 @@ impl Webhooks {
         answer.map(|body| body.to_vec()).map_err(|error| error.to_string())
     }
 
-    /// Converts the objects, in the same order. `webhook` is the definition's `spec.conversion.webhook`.
+    /// Converts the objects, and returns them in the same order. `webhook` is the definition's
+    /// `spec.conversion.webhook`.
     pub async fn convert(
         &self,
         kind: &Kind,

@@ -16,12 +16,12 @@ const PORT: &str = "443";
 /// The prefix of the headers for a user's extra attributes; the attribute's name follows.
 const EXTRA: &str = "impersonate-extra-";
 
-/// The credentials of one user.
+/// The credentials of one user in a kubeconfig.
 #[derive(Default)]
 pub struct Credentials {
     pub(crate) identity: Option<Arc<Identity>>,
     headers: HeaderMap,
-    /// The file with a token. It is read again for each call, because the token may be replaced.
+    /// The file with a token. The file is read again for each call, because the token may be replaced.
     token_file: Option<PathBuf>,
 }
 
@@ -62,7 +62,7 @@ impl Credentials {
 /// The users of a kubeconfig, by the servers after which they are named.
 pub struct Users {
     named: HashMap<String, Arc<Credentials>>,
-    /// The user of the current context, for all other servers.
+    /// The user of the current context, for servers after which no user is named.
     current: Option<Arc<Credentials>>,
 }
 
@@ -91,8 +91,9 @@ impl Users {
     }
 
     /// The user for a server. The user named after the host with its port is tried first, then users whose name is a
-    /// pattern (`*.suffix`) that matches host and port. For port 443 the host without the port is tried next in the
-    /// same way. The user `*` is tried after these, and the user of the current context is tried last.
+    /// pattern (`*.suffix`) that matches host and port. For port 443, users that are named after the host without the
+    /// port, or whose pattern matches that host, are tried next. The user `*` is tried after these, and the user of the
+    /// current context is tried last.
     pub fn speaking_to(&self, host: &str, port: u16) -> Option<&Arc<Credentials>> {
         let port = port.to_string();
         let with_port = format!("{host}:{port}");

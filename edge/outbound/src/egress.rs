@@ -30,14 +30,14 @@ pub enum Dialer {
     #[default]
     Direct,
     Proxy(Arc<Proxy>),
-    /// Connections through a konnectivity server.
+    /// Connections go through a konnectivity server.
     Tunnel(Arc<Proxy>),
 }
 
 /// A proxy that connects to any target, with HTTP's method CONNECT or as a konnectivity server.
 #[derive(Debug)]
 pub struct Proxy {
-    /// The proxy's name in messages.
+    /// The proxy's address, which names the proxy in messages.
     address: String,
     transport: Transport,
 }
@@ -69,7 +69,7 @@ impl Proxy {
         Ok(wire)
     }
 
-    /// A connection to the proxy itself.
+    /// Opens a connection to the proxy itself.
     async fn open(&self) -> Result<Wire, DialError> {
         match &self.transport {
             Transport::Unix(path) => {

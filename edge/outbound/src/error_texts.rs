@@ -166,7 +166,7 @@ fn of_text(text: String) -> String {
 /// The maximum number of bytes of a text body in an error.
 const TEXT_BYTES_MAX: usize = 2048;
 
-/// The body of a successful answer.
+/// Returns the body of an answer with a success code, or the error that another answer means.
 pub fn of_answer(parts: &Parts, body: Bytes) -> Result<Bytes, OutboundError> {
     let form = parts.headers.get(CONTENT_TYPE).map(|form| String::from_utf8_lossy(form.as_bytes()));
     let (code, form) = (parts.status, form.as_deref().unwrap_or(""));

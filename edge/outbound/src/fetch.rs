@@ -10,7 +10,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use std::time::Duration;
 
-/// The largest document in bytes.
+/// The maximum size of a fetched document, in bytes.
 const BYTES_MAX: usize = 4 << 20;
 
 /// Gets the document at an `https` URL, with any status code. `token` is sent as a bearer token.

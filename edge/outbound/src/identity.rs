@@ -26,7 +26,7 @@ struct CertificateFiles {
     stamps: Mutex<[Option<Stamp>; 2]>,
 }
 
-/// The certificate for the next connection.
+/// The certificate that the next connection presents.
 #[derive(Debug)]
 struct PresentedCertificate(RwLock<Arc<CertifiedKey>>);
 
@@ -52,7 +52,7 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// An identity that never changes.
+    /// Makes an identity that never changes.
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Identity, String> {
         Ok(Identity::new(certified(certificate, key)?, None))
     }
@@ -85,7 +85,8 @@ impl Identity {
         self.shown.clone()
     }
 
-    /// Reads the files if they have changed. If they cannot be read, the old certificate stays.
+    /// Reads the certificate and key files if they have changed. If they cannot be read, the old certificate stays in
+    /// use.
     pub fn reload_if_changed(&self) {
         let Some(files) = &self.files else { return };
         let mut stamps = files.stamps.lock().unwrap_or_else(PoisonError::into_inner);

@@ -21,14 +21,14 @@ const METHOD: &str = "/ProxyService/Proxy";
 const WAITING_BYTES: u32 = 64 << 10;
 /// The payload bytes of one DATA message.
 const PIECE_BYTES: usize = 32 << 10;
-/// The largest message, as in gRPC.
+/// The maximum size of a message in bytes, which is the default of gRPC.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// How long the proxy may take to confirm that the other end is closed.
 const CLOSE_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Clone, PartialEq, Message)]
 struct Packet {
-    /// The type of the payload.
+    /// The type of the packet's payload.
     #[prost(int32, tag = "1")]
     kind: i32,
     #[prost(oneof = "Payload", tags = "2, 3, 4, 5, 6, 7")]
@@ -248,7 +248,7 @@ mod tests {
     use std::path::{Path, PathBuf};
     use tokio::net::{UnixListener, UnixStream};
 
-    /// The number of bytes before a message. They state whether the message is compressed, and how long it is.
+    /// The number of bytes before each message, which state whether the message is compressed, and how long it is.
     const HEAD_BYTES: usize = 5;
 
     /// A konnectivity server that echoes all data; `target` selects the outcome of dialling.
@@ -316,7 +316,7 @@ mod tests {
         bytes.extend_from_slice(&packet);
         while !bytes.is_empty() {
             stream.reserve_capacity(bytes.len());
-            // The client may have disconnected.
+            // The client may have disconnected, in which case the stream has no capacity.
             let Some(Ok(room)) = std::future::poll_fn(|context| stream.poll_capacity(context)).await else { return };
             let _ = stream.send_data(bytes.split_to(room.min(bytes.len())).freeze(), false);
         }

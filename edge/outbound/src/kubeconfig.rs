@@ -18,14 +18,14 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 /// The maximum number of attempts to send a request to a server that is temporarily unable to answer. Each wait is 1.5
-/// times as long as the previous one.
+/// times as long as the previous wait.
 const TRIES_MAX: u32 = 5;
 const WAIT_FACTOR: f64 = 1.5;
 const WAIT_JITTER: f64 = 0.2;
 /// The maximum number of concurrent calls to one server. Further calls wait for at most the time limit of an answer.
 const CALLS_MAX: usize = 256;
 
-/// Posts JSON to one server.
+/// A server of a kubeconfig to which JSON documents are posted.
 pub struct Posting {
     url: Uri,
     client: Client<Connector, OutBody>,
@@ -43,7 +43,7 @@ pub struct PostFault {
 }
 
 impl PostFault {
-    /// Whether a retry may succeed.
+    /// Whether the failure may be temporary, so that a retry may succeed.
     fn may_pass(&self) -> bool {
         match &self.error {
             OutboundError::Refused { code, .. } => {

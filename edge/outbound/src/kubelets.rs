@@ -21,7 +21,7 @@ use tokio::io::DuplexStream;
 
 /// How long a kubelet may take to begin its answer.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
-/// The protocol of every connection.
+/// The only protocol of connections to kubelets, by its name in ALPN.
 const HTTP1: &[u8] = b"http/1.1";
 /// The default port of a kubelet whose Node has none.
 const PORT: u16 = 10250;
@@ -35,12 +35,12 @@ pub struct Settings {
     /// The port of a kubelet whose Node has none.
     pub port: u16,
     pub is_secure: bool,
-    /// The time limit for a connection.
+    /// The time limit for opening a connection to a kubelet.
     pub timeout: Duration,
-    /// The file with the authorities that sign kubelets' certificates. It is read again when it changes. Without a file
-    /// any certificate is accepted.
+    /// The file with the authorities that sign kubelets' certificates. The file is read again when it changes. Without
+    /// a file, any certificate is accepted.
     pub authorities: Option<PathBuf>,
-    /// This server's client certificate.
+    /// The client certificate that this server presents to kubelets.
     pub identity: Option<Arc<Identity>>,
 }
 
@@ -57,7 +57,7 @@ impl Default for Settings {
     }
 }
 
-/// Connects to kubelets.
+/// Connects this server to the kubelets of nodes.
 pub struct Kubelets {
     settings: Settings,
     dialer: Dialer,
@@ -105,15 +105,15 @@ pub enum Unreached {
     /// address.
     #[error("address not allowed")]
     NotAllowed,
-    /// The connection failed.
+    /// The connection to the kubelet could not be opened.
     #[error("{0}")]
     NotDialled(String),
-    /// There was no valid answer.
+    /// The kubelet sent no valid answer.
     #[error("{0}")]
     Unanswered(String),
 }
 
-/// A reachable kubelet.
+/// A kubelet with the address at which this server connects to it.
 pub struct Kubelet<'a> {
     kubelets: &'a Kubelets,
     place: Locality,
@@ -142,7 +142,7 @@ impl Kubelets {
         &self.simulated
     }
 
-    /// The kubelet of a node, or another server on the node at the kubelet's port.
+    /// The kubelet of a node, at the port that `machine` names, or else at the configured port.
     pub fn find(&self, machine: &Machine) -> Result<Kubelet<'_>, Unreached> {
         let port = machine.port.unwrap_or(self.settings.port);
         if machine.is_simulated && self.simulated.0.get().is_some_and(|server| server.port == port) {
@@ -262,12 +262,12 @@ impl Kubelet<'_> {
         matches!(self.place, Locality::Inside)
     }
 
-    /// The host in the Node's address.
+    /// The kubelet's host, as the Node's address names it.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Host and port, as in URLs.
+    /// The kubelet's host and port, as in URLs.
     pub fn authority(&self) -> String {
         shown(&self.host, self.port)
     }

@@ -46,8 +46,8 @@ use trace::Calling;
 pub use trust::TlsTrust;
 pub use wire::client_config;
 
-/// The maximum size of an answer that is read into memory. It is larger than any object together with the additions of
-/// webhooks.
+/// The maximum size of an answer that is read into memory. The size is larger than any object together with the
+/// additions of webhooks.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 /// The maximum number of pooled clients; see [`Profile`].
 const CLIENTS_MAX: usize = 256;
@@ -65,13 +65,13 @@ pub struct CallTarget {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerAddress {
-    /// `https://host:port/path`.
+    /// A URL of the form `https://host:port/path`.
     Url(Uri),
     Service {
         namespace: String,
         name: String,
         port: u16,
-        /// The path with its leading slash, and with the query if there is one.
+        /// The path with its leading slash, followed by the query if the URL has a query.
         path: String,
     },
 }
@@ -81,10 +81,10 @@ pub enum OutboundError {
     /// The Service has no address.
     #[error("{0}")]
     Unresolved(String),
-    /// The trusted authorities cannot be read.
+    /// The trusted authorities of the call cannot be read.
     #[error("{0}")]
     Unusable(String),
-    /// There was no answer.
+    /// The server gave no usable answer.
     #[error("{0}")]
     Unanswered(String),
     /// The answer has an error status.
@@ -123,7 +123,7 @@ impl CallTarget {
         CallTarget { place: ServerAddress::Service { namespace, name, port, path }, trust }
     }
 
-    /// The same endpoint with a query.
+    /// The same target with a query in its URL or path.
     pub fn asking(self, query: &str) -> Result<CallTarget, String> {
         let place = match self.place {
             ServerAddress::Url(url) => {
@@ -138,7 +138,7 @@ impl CallTarget {
         Ok(CallTarget { place, ..self })
     }
 
-    /// The URL for messages.
+    /// The URL of the target, for messages.
     pub fn url(&self) -> String {
         match &self.place {
             ServerAddress::Url(url) => url.to_string(),
@@ -172,7 +172,7 @@ pub struct Outbound {
     egress: Egress,
 }
 
-/// The Services for which this process answers itself, by namespace and name. They need no Service objects.
+/// The Services for which this process answers itself, by namespace and name. These Services need no Service objects.
 pub type InProcessServices = HashMap<(String, String), Inside>;
 
 /// Finds the addresses of Services.
@@ -200,14 +200,14 @@ struct Profile {
     /// The Service whose address is looked up for each connection; without a Service, the host of the URL is dialled.
     service: Option<(String, String, u16)>,
     http2: bool,
-    /// The client certificate.
+    /// The client certificate that the call presents.
     identity: Option<Arc<Identity>>,
     /// The number of changes of the client certificate. A changed certificate needs new connections.
     generation: u64,
 }
 
 impl Outbound {
-    /// `slices` is updated by the watcher of EndpointSlices.
+    /// `slices` are the EndpointSlices of Services, which a watcher keeps up to date.
     pub fn new(
         engine: Arc<Engine>,
         slices: Arc<RwLock<Slices>>,

@@ -8,7 +8,7 @@ use holdfast_value::{Value, json};
 use std::path::Path;
 use std::time::Duration;
 
-/// The first wait before a retry.
+/// The wait before the first retry of a review.
 const WAIT: Duration = Duration::from_millis(500);
 
 /// The version of a TokenReview or a SubjectAccessReview.
@@ -19,7 +19,7 @@ pub enum ReviewVersion {
 }
 
 impl ReviewVersion {
-    /// `webhook` names the webhook in the error.
+    /// Parses the version of a review. `webhook` names the webhook in the error.
     pub fn parse(webhook: &str, text: &str) -> Result<ReviewVersion, String> {
         match text {
             "v1" => Ok(ReviewVersion::V1),

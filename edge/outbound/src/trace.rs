@@ -43,10 +43,10 @@ impl Span {
     }
 }
 
-/// Receives ended spans. It must not block.
+/// A function that receives each span after its end. The function must not block.
 pub type Take = Arc<dyn Fn(Span) + Send + Sync>;
 
-/// The span that is the parent of the calls.
+/// The span of the current request, which is the parent of the spans of the request's calls.
 #[derive(Clone)]
 pub struct Context {
     pub trace: u128,

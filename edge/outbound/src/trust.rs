@@ -10,21 +10,21 @@ use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
 use std::sync::{Arc, LazyLock};
 use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
-/// The trusted authorities.
+/// Which servers are trusted, and whether this server identifies itself to them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct TlsTrust {
     /// The authorities in PEM. If empty, the authorities that this machine trusts are used.
     pub authorities: Vec<u8>,
-    /// Whether to accept any certificate.
+    /// Whether any certificate of a server is accepted.
     pub insecure: bool,
-    /// Whether to present this server's client certificate, if it has one.
+    /// Whether this server presents its client certificate, if it has a client certificate.
     pub identified: bool,
 }
 
 /// Verifies servers' certificates like Go: a certificate that is itself trusted needs no issuer.
 #[derive(Debug)]
 pub struct ServerVerifier {
-    /// `None` if any certificate is accepted.
+    /// Verifies a server's chain of certificates; `None` if any certificate is accepted.
     chain: Option<Arc<WebPkiServerVerifier>>,
     trusted: Vec<CertificateDer<'static>>,
     signatures: Signatures,

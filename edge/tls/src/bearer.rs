@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderValue, header};
 
-/// The content of the header.
+/// What an `Authorization` header contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bearer<'a> {
     Token(&'a str),

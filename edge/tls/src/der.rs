@@ -5,7 +5,7 @@ pub const OCTET_STRING: u8 = 0x04;
 pub const OBJECT_IDENTIFIER: u8 = 0x06;
 pub const BIT_STRING: u8 = 0x03;
 pub const SEQUENCE: u8 = 0x30;
-/// The tag of the first context-specific element.
+/// The tag of the context-specific element with the number 0.
 pub const CONTEXT_0: u8 = 0xa0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Element<'a> {
     pub whole: &'a [u8],
 }
 
-/// The elements one after another, up to the first malformed element.
+/// Returns the elements in the bytes one after another, up to the first malformed element.
 pub fn elements(mut rest: &[u8]) -> impl Iterator<Item = Element<'_>> {
     std::iter::from_fn(move || {
         let (element, behind) = split(rest)?;
@@ -47,7 +47,7 @@ fn split(bytes: &[u8]) -> Option<(Element<'_>, &[u8])> {
     Some((Element { tag, content, whole: &bytes[..bytes.len() - rest.len()] }, rest))
 }
 
-/// An element with this content.
+/// Encodes an element with this tag. Its content is the parts, one after another.
 pub fn encode(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     let digits = length.to_be_bytes();

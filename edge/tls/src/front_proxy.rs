@@ -28,7 +28,7 @@ impl RequestHeaders {
         said.iter().for_each(|name| drop(headers.remove(name)));
     }
 
-    /// The user that a proxy names, if it names one.
+    /// The user whom a proxy names in the headers; `None` if the proxy names no user.
     pub fn user(&self, headers: &HeaderMap) -> Option<User> {
         let values = |names: &[String]| {
             let all = names.iter().flat_map(|name| headers.get_all(name.as_str()));

@@ -1,4 +1,4 @@
-//! Makes certificates.
+//! Makes the keys and certificates that Holdfast creates for itself.
 
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, Error, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, SanType,
@@ -15,7 +15,7 @@ pub struct GeneratedPair {
     pub key: String,
 }
 
-/// A self-signed server certificate.
+/// Makes a self-signed server certificate.
 pub fn self_signed(name: &str, names: &[String], addresses: &[IpAddr]) -> Result<GeneratedPair, Error> {
     let key = KeyPair::generate()?;
     let mut params = params(name, CERTIFICATE_DAYS);

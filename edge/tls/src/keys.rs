@@ -81,7 +81,7 @@ pub fn public_info(kind: KeyKind, key: &[u8]) -> Vec<u8> {
         KeyKind::P384 => (ELLIPTIC, der::encode(OBJECT_IDENTIFIER, &[P384])),
     };
     let algorithm = der::encode(SEQUENCE, &[&der::encode(OBJECT_IDENTIFIER, &[algorithm]), &parameters]);
-    // The zero byte means that all bits of the last byte are used.
+    // The zero byte of a bit string means that all bits of its last byte are used.
     der::encode(SEQUENCE, &[&algorithm, &der::encode(BIT_STRING, &[&[0], key])])
 }
 

@@ -1,4 +1,5 @@
-//! The TLS side of a server. It is made from certificates, keys and options, and is made again when a file changes.
+//! The TLS side of a server. The TLS side is made from certificates, keys and options, and is made again when a file
+//! changes.
 //!
 //! Changed files that cannot be used have no effect, because a file is often written in two steps.
 
@@ -64,7 +65,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// One configuration for all addresses.
+    /// Makes a TLS side with one configuration for all addresses.
     pub fn of(config: Arc<ServerConfig>, verifier: Arc<PeerVerifier>) -> Tls {
         Tls { config, by_address: BTreeMap::new(), verifier }
     }
@@ -151,11 +152,12 @@ pub struct LiveTls {
     failures: AtomicU64,
 }
 
-/// Distinguishes one content of a file from another.
+/// The modification time of a file in seconds and nanoseconds, its size and its inode. If one of them changes, the
+/// content may have changed.
 pub type Stamp = (i64, i64, u64, u64);
 
 impl From<Tls> for LiveTls {
-    /// A TLS side that never changes.
+    /// Makes a TLS side that never changes.
     fn from(tls: Tls) -> LiveTls {
         LiveTls::made_of(tls, None)
     }
@@ -253,7 +255,7 @@ pub fn stamp(file: &Path) -> Option<Stamp> {
 }
 
 impl Pem {
-    /// The PEM text.
+    /// Reads the PEM text, from the file if it is in a file.
     pub fn read(&self) -> Result<Cow<'_, str>, String> {
         match self {
             Pem::Text(text) => Ok(text.into()),
@@ -356,7 +358,7 @@ struct Certificates {
 
 #[derive(Debug)]
 struct ServerNameCertificate {
-    /// `example.com`, `*.example.com`, or an address.
+    /// A name such as `example.com`, a wildcard such as `*.example.com`, or an IP address.
     pattern: String,
     /// Whether the pattern comes from the command line, and not from the certificate.
     explicit: bool,

@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, SignatureVerificationAlgorithm, SubjectP
 use rustls::{CertificateError, DigitallySignedStruct, Error, PeerMisbehaved, SignatureScheme};
 use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
 
-/// The algorithms of accepted signatures.
+/// The signature algorithms that are accepted.
 #[derive(Debug, Clone, Copy)]
 pub struct Signatures(WebPkiSupportedAlgorithms);
 

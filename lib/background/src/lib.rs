@@ -10,8 +10,8 @@ use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};
 use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
 
-/// The niceness that is added to a thread. Such a thread gets about a third of the time of an ordinary thread on the
-/// same processor.
+/// The number by which the niceness of a thread is increased. Such a thread gets about a third of the time of an
+/// ordinary thread on the same processor.
 const NICER: i32 = 5;
 
 /// Runs work that may take long. Other tasks of this thread meanwhile move to another thread.
@@ -23,7 +23,7 @@ pub fn heavy<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Like [`heavy`], on a thread of lower priority.
+/// Runs work that may take long, as [`heavy`] does, but on a thread of lower priority.
 pub fn run_low_priority<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(|| on_another_thread(work)),
@@ -58,9 +58,10 @@ fn on_another_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 /// Lowers the priority of this thread and of the threads that it starts later. A thread whose priority is already lower
 /// stays unchanged.
 fn give_way() {
-    // The niceness of the first thread of the process. It never changes, so repeated calls do not add up.
+    // The niceness of the first thread of the process. The first thread's niceness never changes, so repeated calls do
+    // not add up.
     let niceness = rustix::process::getpriority_process(Some(rustix::process::getpid())).unwrap_or(0);
-    // If the system does not allow it, the thread keeps its priority.
+    // If the system does not allow the change, the thread keeps its priority.
     let _ = rustix::process::setpriority_process(None, niceness + NICER);
 }
 
@@ -104,7 +105,8 @@ mod tests {
         assert_eq!((run_low_priority(niceness), niceness()), (nicer, before));
     }
 
-    /// A thread inherits the niceness of the thread that starts it.
+    /// A thread inherits the niceness of the thread that starts it, and a second call must not lower its priority
+    /// further.
     #[test]
     fn threads_of_threads_that_give_way_are_no_nicer() {
         let niceness = || rustix::process::getpriority_process(None).expect("it can be asked");

@@ -19,7 +19,7 @@ pub enum Readers {
     Everybody,
 }
 
-/// How files are written.
+/// Whether files are synced to the disk after they are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteMode {
     /// Files are synced, so that they survive a power cut.
@@ -149,7 +149,8 @@ mod tests {
         WriteMode::Unsynced.file(&secret, "shown", Readers::Everybody).expect("written");
         assert_eq!(mode(&secret), 0o644);
 
-        // Links are not followed: at the path of the file, and at the temporary path of earlier releases.
+        // A write follows no link, neither at the path of the file nor at the temporary path that earlier releases
+        // used.
         let prepared = secret.with_extension("new");
         std::fs::remove_file(&secret).expect("removed");
         symlink(&elsewhere, &secret).expect("a link");

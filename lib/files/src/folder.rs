@@ -11,16 +11,17 @@ use std::io::{ErrorKind, Result};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// All permissions for the owner, and none for others.
+/// All permissions for the owner, and no permissions for other users.
 pub const OWNER: u32 = 0o700;
 const OTHERS: u32 = 0o077;
 const GROUP_WRITES: u32 = 0o020;
 
-/// Makes a folder for secrets, or checks that the existing one can be trusted with them.
+/// Makes a folder for secrets, or checks that an existing folder can be trusted with secrets.
 ///
 /// A new or empty folder becomes private to its owner. A folder with content keeps its permissions, because it may
-/// contain files of other programs; use [`close`] for this program's own part. A folder is refused if another user owns
-/// it or may write to it, or if the path goes through another user's link.
+/// contain files of other programs. To remove other users' permissions from a folder inside it that only this program
+/// uses, call [`close`]. A folder is refused if another user owns it or may write to it, or if the path goes through
+/// another user's link.
 pub fn make_private(folder: &Path) -> Result<()> {
     let mut end = find(folder)?;
     if end.found.is_none() {
@@ -61,7 +62,8 @@ fn make(end: &PathEnd) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a folder with an entry of another user, who may have put it there when the folder was writable by others.
+/// Refuses a folder with an entry of another user, who may have put it there when other users could write to the
+/// folder.
 pub fn check_entries(folder: &Path) -> Result<()> {
     for entry in std::fs::read_dir(folder)? {
         match check(&entry?.path()) {
@@ -74,15 +76,15 @@ pub fn check_entries(folder: &Path) -> Result<()> {
 }
 
 /// Removes other users' permissions from a folder. Not every file system has permissions: [`warning`] reports a folder
-/// where some remain.
+/// where other users keep permissions.
 pub fn close(folder: &Path) {
     if mode(folder).is_ok_and(|mode| mode & OTHERS != 0) {
         let _ = std::fs::set_permissions(folder, Permissions::from_mode(OWNER));
     }
 }
 
-/// A warning about the access that other users have to a folder that is used nevertheless. `inner` is a folder in it
-/// with secrets.
+/// A warning about the access that other users have to `folder`, which the server uses nevertheless. `inner` is the
+/// name of a folder with secrets inside `folder`.
 pub fn warning(folder: &Path, inner: &str) -> Option<String> {
     let shown = folder.display();
     let rights = mode(folder).ok()?;
@@ -123,7 +125,7 @@ mod tests {
         make_private(&new).expect("made");
         assert_eq!([mode(&new).unwrap() & 0o777, mode(&around.path().join("a")).unwrap() & 0o777], [OWNER; 2]);
 
-        // An empty folder is treated like a new one, whatever its permissions were.
+        // An empty folder is treated like a new folder, whatever its permissions were.
         set(&new, 0o777);
         make_private(&new).expect("taken");
         assert_eq!(mode(&new).unwrap() & 0o777, OWNER);

@@ -14,32 +14,32 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-/// The same maximum number of links as in the kernel.
+/// The maximum number of links that are followed for one path. The kernel has the same maximum.
 const LINKS_MAX: usize = 40;
 const PROC: u64 = 0x9fa0;
 const ALL_WRITE: u32 = 0o002;
 const GROUP_WRITES: u32 = 0o020;
 const STICKY: u32 = 0o1000;
-/// The owner that a user namespace shows for files of users outside it.
+/// The owner that a user namespace shows for files of users outside the namespace.
 const UNKNOWN_USER: u32 = 65534;
 
-/// The end of a path.
+/// The file or folder to which a path leads. If it does not exist, the first name of the path that does not exist.
 #[derive(Debug)]
 pub struct PathEnd {
-    /// The folder that contains the end.
+    /// The folder that contains the file or folder at the end of the path.
     pub folder: OwnedFd,
     pub folder_path: PathBuf,
     pub name: OsString,
-    /// The existing file; `None` if there is none.
+    /// The metadata of the file or folder; `None` if it does not exist.
     pub found: Option<Stat>,
-    /// Whether the end is a link of the kernel to an open file. Such a link must be followed.
+    /// Whether the path ends at a link of the kernel to an open file. Such a link must be followed.
     pub is_open_file: bool,
-    /// The names after the first missing one.
+    /// The names that follow the first name that does not exist.
     pub missing: Vec<OsString>,
 }
 
 impl PathEnd {
-    /// The path without links.
+    /// The path of the file or folder, without links.
     pub fn path(&self) -> PathBuf {
         if self.name == "." { self.folder_path.clone() } else { self.folder_path.join(&self.name) }
     }
@@ -94,7 +94,7 @@ pub fn find(path: &Path) -> Result<PathEnd> {
 }
 
 /// Refuses a file, folder or socket if another user owns it, may write to it, could replace it, or has made a link in
-/// its path. A missing file is accepted if no other user could make it.
+/// the path. A missing file is accepted if no other user could make it.
 pub fn check(path: &Path) -> Result<()> {
     let end = find(path)?;
     if end.is_open_file {
@@ -244,7 +244,7 @@ fn is_own_group(group: u32) -> bool {
     group == getegid().as_raw() || getgroups().is_ok_and(|groups| groups.iter().any(|own| own.as_raw() == group))
 }
 
-/// A user with its name in the system.
+/// The user's number, and the user's name if `/etc/passwd` has it, as error messages show them.
 fn user(number: u32) -> String {
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let text = number.to_string();

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Clones share the same error.
+/// The error of a file, if its current content is not used. Clones share the same error.
 #[derive(Debug, Clone, Default)]
 pub struct Trouble(Arc<Mutex<Option<String>>>);
 

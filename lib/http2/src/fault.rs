@@ -1,4 +1,4 @@
-//! Errors of a client.
+//! Errors that a client makes, each with the part of the connection that cannot continue.
 
 use crate::reason::Reason;
 

@@ -2,14 +2,15 @@
 
 use crate::frame::NUMBER_MAX;
 
-/// The initial size of windows, until settings change it.
+/// The initial size of every window in bytes, unless SETTINGS frames change the size.
 pub const WINDOW_BYTES: u32 = 65_535;
 
-/// The window in which we may send. The peer's settings can make it negative.
+/// The number of bytes that this side may still send on a stream or a connection. The peer's settings can make the
+/// number negative.
 #[derive(Debug, Clone, Copy)]
 pub struct Outgoing(i64);
 
-/// The window would be larger than RFC 9113 allows.
+/// The error for a change that would make a window larger than RFC 9113 allows.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Overflow;
 
@@ -18,7 +19,7 @@ impl Outgoing {
         Outgoing(i64::from(bytes))
     }
 
-    /// The bytes that may be sent.
+    /// The number of bytes that this side may send now, which is never negative.
     pub fn room(self) -> usize {
         usize::try_from(self.0).unwrap_or(0)
     }

@@ -3,16 +3,16 @@
 use crate::fault::Fault;
 use crate::reason::Reason;
 
-/// The connection preface of a client.
+/// The bytes with which a client begins a connection.
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// The size of a frame's head.
+/// The number of bytes of a frame's head.
 pub const HEAD_BYTES: usize = 9;
-/// The largest payload that we accept. It is also the largest payload that every peer accepts.
+/// The largest payload that we accept. Every peer accepts payloads up to this size, too.
 pub const PAYLOAD_BYTES_MAX: usize = 16_384;
-/// Stream numbers have 31 bits.
+/// The highest stream number and the largest window: both are numbers of 31 bits.
 pub const NUMBER_MAX: u32 = u32::MAX >> 1;
 
-/// Frame types.
+/// The numbers of the frame types.
 pub mod kind {
     pub const DATA: u8 = 0;
     pub const HEADERS: u8 = 1;
@@ -35,7 +35,7 @@ pub mod flag {
     pub const PRIORITY: u8 = 0x20;
 }
 
-/// The head of a frame.
+/// The head of a frame: the nine bytes before the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     /// The length of the payload.
@@ -47,7 +47,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// Parses a frame's head; `None` while it is incomplete.
+    /// Parses a frame's head; `None` while the bytes of the head are incomplete.
     pub fn parse(bytes: &[u8]) -> Option<Head> {
         let bytes: &[u8; HEAD_BYTES] = bytes.first_chunk()?;
         let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = *bytes;
@@ -66,7 +66,7 @@ impl Head {
         self.flags & flag != 0
     }
 
-    /// The payload without padding.
+    /// Returns the payload without its padding.
     pub fn unpadded(self, payload: &[u8]) -> Result<&[u8], Fault> {
         if !self.has(flag::PADDED) {
             return Ok(payload);
@@ -91,7 +91,7 @@ pub fn fragment(head: Head, payload: &[u8]) -> Result<&[u8], Fault> {
     payload.get(5..).ok_or(Fault::connection(Reason::FRAME_SIZE_ERROR, "the priority is cut off"))
 }
 
-/// A payload of a fixed size.
+/// Returns a payload that must have exactly this number of bytes.
 pub fn exactly<const N: usize>(payload: &[u8]) -> Result<[u8; N], Fault> {
     payload.try_into().map_err(|_| Fault::connection(Reason::FRAME_SIZE_ERROR, "a frame of the wrong size"))
 }

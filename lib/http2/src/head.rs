@@ -15,7 +15,7 @@ pub struct Head {
     authority: Option<Authority>,
     path: Option<PathAndQuery>,
     headers: HeaderMap,
-    /// The announced length of the body.
+    /// The length of the body, if the client announced it.
     announced: Option<u64>,
     /// The number of bytes by which the head may still grow; `None` once it is too large.
     room: Option<usize>,
@@ -25,15 +25,15 @@ pub struct Head {
     flaw: Option<&'static str>,
 }
 
-/// The result of a block's fields.
+/// The result of decoding all fields of one header block.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "it is taken apart where it is made")]
 pub enum BlockOutcome {
-    /// A request, and the length of its body if that is announced.
+    /// A request, and the length of the request's body if the client announced it.
     Request(Request<()>, Option<u64>),
     /// A CONNECT request for a tunnel.
     Connect,
-    /// The head is larger than allowed.
+    /// The head is larger than the driver's limit.
     TooLarge,
     /// The head is no valid request; the text says why.
     Malformed(&'static str),

@@ -3,7 +3,7 @@
 use crate::fault::Fault;
 use crate::reason::Reason;
 
-/// Limits that the driver sets.
+/// Limits that the driver of a connection sets.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// The maximum number of requests in progress.
@@ -12,7 +12,8 @@ pub struct Limits {
     pub head_bytes_max: usize,
     /// The bytes of one request's body that a client may send before any of them is read.
     pub stream_window: u32,
-    /// The same limit for all requests of a connection together.
+    /// The bytes of the bodies of all requests of a connection together that a client may send before any of them is
+    /// read.
     pub connection_window: u32,
 }
 
@@ -22,16 +23,16 @@ pub const IDLE_FRAMES_MAX: u32 = 10_000;
 /// connection. These updates do not count as idle.
 const UPDATES_A_DATA_FRAME: u32 = 2;
 /// The maximum number of CONTINUATION frames after one HEADERS frame. If each frame is full, the largest head needs a
-/// quarter of them.
+/// quarter of this number.
 pub const CONTINUATIONS_MAX: u32 = 64;
 /// The maximum number of errors on single streams in one period. A connection may serve many users for days, so it
 /// survives a few errors.
 const MISTAKES_MAX: u32 = 1_024;
-/// A client may cancel as many requests as it may have in progress, and as many as it let be answered. This is the
-/// maximum number of unanswered requests that it may cancel in addition.
+/// A client may cancel as many requests as it may have in progress, and as many as were answered to their end. In
+/// addition to these, a client may cancel at most this number of unanswered requests.
 const RESETS_MAX: u32 = 64;
 
-/// Counts of useless frames from the client.
+/// Counts of the frames from the client that do not advance a request, in the current period.
 #[derive(Debug, Default)]
 pub struct UselessFrames {
     idle: u32,
@@ -49,7 +50,7 @@ impl UselessFrames {
         }
     }
 
-    /// Begins a new period.
+    /// Begins a new period, in which the counts of idle frames and of errors start at zero.
     pub fn tick(&mut self) {
         (self.idle, self.mistakes) = (0, 0);
     }

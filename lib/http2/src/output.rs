@@ -4,7 +4,7 @@ use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-/// A payload up to this size is copied, which costs less than a slice of its own.
+/// A payload up to this size is copied, because copying costs less than sending the payload as a separate slice.
 const COPIED_BYTES_MAX: usize = 4 << 10;
 /// How many sent bytes may stay in front of the buffer before the rest is moved to its beginning.
 const GONE_BYTES_MAX: usize = 16 << 10;
@@ -31,7 +31,7 @@ impl Output {
         self.bytes
     }
 
-    /// Lets `append` append small frames.
+    /// Calls `append`, which appends small frames to the buffer.
     pub fn write<R>(&mut self, append: impl FnOnce(&mut Vec<u8>) -> R) -> R {
         let before = self.small.len();
         let result = append(&mut self.small);
@@ -39,7 +39,7 @@ impl Output {
         result
     }
 
-    /// Appends a payload.
+    /// Appends a payload to the bytes to send.
     pub fn push(&mut self, payload: Bytes) {
         self.bytes += payload.len();
         if payload.len() <= COPIED_BYTES_MAX {
@@ -71,12 +71,12 @@ impl Output {
         count.min(slices.len())
     }
 
-    /// Removes `bytes` that were sent.
+    /// Removes the first `bytes` bytes, because they were sent.
     pub fn advance(&mut self, bytes: usize) {
         let mut left = bytes.min(self.bytes);
         self.bytes -= left;
         if self.bytes == 0 {
-            // Most connections are idle most of the time, and should hold no memory then.
+            // Most connections are idle most of the time, and an idle connection should hold no memory.
             *self = Output::default();
             return;
         }
@@ -94,7 +94,7 @@ impl Output {
                 }
             }
         }
-        // Without this, the buffer would grow without bound if the client never reads all of it.
+        // Without this step, the buffer would grow without bound if the client never reads the whole buffer.
         if self.gone > GONE_BYTES_MAX && self.gone > self.small.len() / 2 {
             self.small.drain(..self.gone);
             self.large.iter_mut().for_each(|large| large.behind -= self.gone);

@@ -29,7 +29,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Applies the payload of a SETTINGS frame; `table` is called with each header table size in it.
+    /// Applies the payload of a SETTINGS frame; `table` is called with each header table size in the payload.
     pub fn update(&mut self, payload: &[u8], mut table: impl FnMut(usize)) -> Result<(), Fault> {
         let (settings, []) = payload.as_chunks::<6>() else {
             return Err(Fault::connection(Reason::FRAME_SIZE_ERROR, "a setting is cut off"));
@@ -50,7 +50,7 @@ impl Settings {
                 MAX_FRAME_SIZE if !(PAYLOAD_BYTES_MAX as u32..0x100_0000).contains(&value) => {
                     return Err(Fault::connection(Reason::PROTOCOL_ERROR, "MAX_FRAME_SIZE is out of bounds"));
                 }
-                // Other settings are unknown, or have no meaning for a server.
+                // Settings with other numbers are unknown, or have no meaning for a server, and are ignored.
                 _ => {}
             }
         }
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn settings_are_read() {
-        /// A payload, the resulting initial window, and the table sizes in it.
+        /// A payload, the resulting initial window, and the table sizes in the payload.
         type Case = (&'static [u8], Result<(u32, &'static [usize]), Reason>);
         let cases: [Case; 11] = [
             (b"", Ok((65_535, &[]))),

@@ -13,7 +13,7 @@ pub struct StreamId {
 }
 
 impl StreamId {
-    /// The number on the wire.
+    /// The stream's number in frames.
     pub fn number(self) -> u32 {
         self.number
     }
@@ -35,9 +35,9 @@ pub struct Stream {
     pub outgoing: Outgoing,
     /// Whether the head of the response was sent.
     pub is_answered: bool,
-    /// Data of the response that is not in a frame yet.
+    /// The parts of the response's body that are not in a frame yet.
     pub queue: VecDeque<Bytes>,
-    /// The bytes in the queue.
+    /// The number of bytes in the queue.
     pub queued_bytes: usize,
     /// How the response ends after the queue; `None` while more may come.
     pub end: Option<End>,
@@ -94,11 +94,11 @@ impl Stream {
 pub struct Streams {
     slots: Vec<Option<Stream>>,
     free: Vec<u32>,
-    /// The streams in the order of their numbers.
+    /// The ids of the existing streams, in the order of their numbers.
     ids: Vec<StreamId>,
 }
 
-/// With more slots than this, the slots are freed when there is no stream.
+/// If there are more slots than this number, the slots are freed when there is no stream.
 const SLOTS_KEPT: usize = 8;
 
 impl Streams {
@@ -123,7 +123,7 @@ impl Streams {
         Some(self.ids[place])
     }
 
-    /// The stream, if it still exists.
+    /// The stream with this id; `None` if it has ended.
     pub fn get_mut(&mut self, id: StreamId) -> Option<&mut Stream> {
         let is_there = || self.ids.binary_search_by_key(&id.number, |id| id.number).is_ok();
         // The newest stream is looked up most often.

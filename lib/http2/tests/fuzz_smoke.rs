@@ -1,6 +1,6 @@
 //! Runs the fuzz targets as ordinary tests, over their seeds and over mutations of them.
 //!
-//! `tools/fuzz/README.md` explains how to run them with the fuzzer.
+//! `tools/fuzz/README.md` explains how to run the targets with the fuzzer.
 
 #[path = "../../../tools/fuzz/src/smoke.rs"]
 mod smoke;

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 ///
 /// Writes fail after a client closes its connection while bytes are in transit to it. The last bytes of the client must
 /// still be read. The WebSocket library answers a ping before it continues to read, and stops reading if that answer
-/// fails. So here a write never fails.
+/// fails. So a write to this socket never fails.
 pub struct Deaf<S> {
     socket: S,
     is_deaf: CancellationToken,
@@ -21,7 +21,7 @@ impl<S> Deaf<S> {
         Deaf { socket, is_deaf }
     }
 
-    /// The result of a write; `dropped` replaces the result of a failed one.
+    /// The result of a write; `dropped` replaces the result of a failed write.
     fn forgive<T>(&self, written: io::Result<T>, dropped: T) -> Poll<io::Result<T>> {
         Poll::Ready(Ok(written.unwrap_or_else(|_| {
             self.is_deaf.cancel();

@@ -24,7 +24,7 @@ const PAIRS_MAX: usize = 256;
 /// The maximum number of ports of one WebSocket: each has two channels, which are numbered by one byte.
 pub const PORTS_MAX: usize = 127;
 
-/// The connections that a client requests.
+/// The connections to ports that a client requests, one after another.
 pub struct Forwards {
     kind: ForwardProtocol,
     closed: CancellationToken,
@@ -36,13 +36,13 @@ enum ForwardProtocol {
         incoming: Incoming,
         pairs: HashMap<String, Half>,
     },
-    /// All connections are known at once, in the order of the ports.
+    /// The connections of a WebSocket, which are all known at once, in the order of the ports.
     WebSocket {
         forwards: std::vec::IntoIter<Forward>,
     },
 }
 
-/// The first stream of a connection.
+/// The stream of a connection that the client opened first, while the connection's other stream is missing.
 struct Half {
     is_error: bool,
     stream: SpdyStream,
@@ -53,11 +53,11 @@ struct Half {
 /// One connection to a port.
 pub struct Forward {
     pub port: u16,
-    /// Both directions: tokio's `AsyncRead` and `AsyncWrite`, with half-closes over SPDY.
+    /// The data in both directions: tokio's `AsyncRead` and `AsyncWrite`, with half-closes over SPDY.
     pub data: Data,
     error: Output,
-    /// Channels of a WebSocket cannot be closed singly, so the WebSocket is closed when the last of its connections
-    /// ends.
+    /// Channels of a WebSocket cannot be closed one at a time, so the WebSocket is closed when the last of its
+    /// connections ends.
     _open: Option<Arc<Open>>,
 }
 

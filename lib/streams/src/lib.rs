@@ -55,11 +55,11 @@ pub use spdy::ConnectionLimits;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// An upgraded connection.
+/// A connection that was upgraded from HTTP, as a stream of bytes.
 pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Socket for S {}
 
-/// Data that one side reads, over either protocol.
+/// Data that one side reads, over SPDY or a WebSocket.
 pub type Input = Box<dyn AsyncRead + Send + Unpin>;
-/// Data that one side writes. The stream ends when this value is dropped.
+/// Data that one side writes, over SPDY or a WebSocket. The stream ends when this value is dropped.
 pub type Output = Box<dyn AsyncWrite + Send + Unpin>;

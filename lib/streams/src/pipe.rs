@@ -174,7 +174,7 @@ impl<T> Outbox<T> {
         &self.room
     }
 
-    /// A token that is cancelled when no outbox of the connection is left. No data is queued after that.
+    /// A token that is cancelled when no outbox of the connection is left. After that, no data is queued any more.
     pub fn unused(&self) -> CancellationToken {
         self.unused.clone()
     }
@@ -216,7 +216,7 @@ impl<T> WeakOutbox<T> {
     }
 }
 
-/// Converts bytes to an item.
+/// Converts bytes to an item that the connection sends.
 type Wrap<T> = Box<dyn Fn(&[u8]) -> T + Send + Sync>;
 
 /// Writes to one stream. Written data is queued, and the connection sends it.

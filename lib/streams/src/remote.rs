@@ -1,4 +1,4 @@
-//! Remote commands: exec and attach, in every version, over either protocol.
+//! Remote commands: exec and attach, in every version of their protocol, over SPDY or a WebSocket.
 //!
 //! [`Session`] is the side that runs the command. [`Remote`] is the side that requests it, over SPDY.
 
@@ -12,18 +12,18 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// The longest terminal size in JSON.
+/// The maximum number of bytes of a terminal size in JSON.
 const SIZE_BYTES_MAX: usize = 1024;
 
 const STREAM_TYPE: &str = "streamtype";
-/// Channels of a WebSocket.
+/// The channels of a WebSocket for a remote command.
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
 const ERROR: u8 = 3;
 const RESIZE: u8 = 4;
 
-/// The streams of a command.
+/// The streams that a client requests for a command.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CommandStreams {
     pub stdin: bool,
@@ -32,7 +32,7 @@ pub struct CommandStreams {
     pub tty: bool,
 }
 
-/// The version of the protocol.
+/// The version of the protocol for remote commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProtocolVersion {
     V1,
@@ -63,9 +63,9 @@ impl ProtocolVersion {
 /// The outcome of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandOutcome {
-    /// The text of the error, for versions before 4; `None` for a success.
+    /// The text of the error, for versions of the protocol before 4; `None` for a success.
     text: Option<String>,
-    /// For version 4 and later: a Status.
+    /// The outcome as a Status in JSON, for version 4 of the protocol and later versions.
     status: String,
 }
 
@@ -88,7 +88,7 @@ impl CommandOutcome {
         CommandOutcome { text: Some(why.to_owned()), status: status.to_string() }
     }
 
-    /// The command could not be run.
+    /// The outcome of a command that could not be run.
     pub fn failed(why: &str) -> CommandOutcome {
         let status = serde_json::json!({
             "metadata": {}, "status": "Failure", "message": format!("Internal error occurred: {why}"),
@@ -115,7 +115,7 @@ pub struct Session {
     held: KeptOpen,
 }
 
-/// Keeps the connection open.
+/// Keeps the connection open while this value exists.
 enum KeptOpen {
     Spdy(Spdy),
     WebSocket(Open),
@@ -215,7 +215,7 @@ struct Streams {
 }
 
 impl Streams {
-    /// Waits until the client has opened all agreed streams. Other streams are refused.
+    /// Waits until the client has opened all agreed streams. Streams that were not agreed are refused.
     async fn of_client(
         mut incoming: Incoming,
         wanted: CommandStreams,
@@ -245,7 +245,7 @@ impl Streams {
     }
 }
 
-/// The size of a terminal.
+/// The size of a terminal in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Size {
@@ -287,12 +287,12 @@ impl Resizes {
     }
 }
 
-/// A command that another server runs, over SPDY.
+/// A command that another server runs and to which this process is connected over SPDY.
 pub struct Remote {
     pub stdin: Option<Output>,
     pub stdout: Option<Input>,
     pub stderr: Option<Input>,
-    /// Accepts terminal sizes as JSON.
+    /// Accepts the sizes of the client's terminal, as JSON.
     pub resize: Option<Output>,
     /// The outcome of the command, when it has ended.
     pub error: Input,

@@ -37,7 +37,7 @@ pub struct Agreed {
 pub struct Refusal {
     pub status: StatusCode,
     pub message: String,
-    /// The protocols that would be accepted.
+    /// The protocols that the server would have accepted.
     pub accepted: Vec<&'static str>,
 }
 
@@ -46,7 +46,7 @@ impl Refusal {
         Refusal { status, message: message.into(), accepted: Vec::new() }
     }
 
-    /// Makes the response with its text.
+    /// Makes the response that refuses the upgrade, with the reason as its body.
     pub fn into_response(self) -> Response<String> {
         let mut response = Response::new(self.message);
         *response.status_mut() = self.status;
@@ -91,12 +91,12 @@ pub fn wire(headers: &HeaderMap) -> Option<UpgradeProtocol> {
     wants(&UPGRADE, SPDY).then_some(UpgradeProtocol::Spdy)
 }
 
-/// Negotiates exec or attach.
+/// Negotiates the protocol of exec or attach.
 pub fn remote_command(headers: &HeaderMap) -> Result<(Response<()>, Agreed), Refusal> {
     agree(headers, REMOTE_COMMAND_SPDY, REMOTE_COMMAND_WEBSOCKET)
 }
 
-/// Negotiates port forwarding.
+/// Negotiates the protocol of port forwarding.
 pub fn port_forward(headers: &HeaderMap) -> Result<(Response<()>, Agreed), Refusal> {
     agree(headers, PORT_FORWARD_SPDY, PORT_FORWARD_WEBSOCKET)
 }

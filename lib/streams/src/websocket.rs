@@ -24,10 +24,10 @@ use tokio_util::sync::CancellationToken;
 
 /// The longest message from the other side. Clients send files in far smaller messages.
 pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
-/// In version 5 a message with this channel byte ends a channel.
+/// In version 5 of the protocol for remote commands, a message with this channel byte ends a channel.
 const CLOSE_CHANNEL: u8 = 255;
 
-/// A normal close. Clients treat any other end as an error.
+/// A close message with the code for a normal end. Clients treat a connection that ends in any other way as failed.
 fn normal_end() -> Message {
     Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() }))
 }
@@ -49,7 +49,7 @@ pub enum MessageForm {
 }
 
 impl MessageForm {
-    /// The form of a subprotocol's name.
+    /// The form of messages that a subprotocol uses.
     pub fn of(protocol: &str) -> MessageForm {
         match protocol {
             "v5.channel.k8s.io" => MessageForm::BinaryWithEnds,
@@ -90,7 +90,7 @@ impl MessageForm {
     }
 }
 
-/// The message is malformed, which ends the connection.
+/// The error for a malformed message. It ends the connection.
 #[derive(Debug)]
 struct MalformedMessage;
 
@@ -113,7 +113,7 @@ impl Channels {
         reader
     }
 
-    /// The writer of a channel.
+    /// The writer of a channel, whose messages are queued for sending.
     pub fn write(&mut self, channel: u8) -> StreamWriter<Message> {
         self.known.push(channel);
         let form = self.form;
@@ -210,7 +210,7 @@ impl<S: Socket> Started<S> {
     }
 }
 
-/// Keeps the connection open while it exists.
+/// Keeps the connection open while this value exists.
 pub struct Open {
     _outbox: Outbox<Message>,
     closed: CancellationToken,
@@ -230,7 +230,7 @@ type Moved = tokio::sync::watch::Sender<()>;
 
 /// How a connection has ended.
 enum ConnectionEnd {
-    /// Everything is written.
+    /// This side has written everything that it had to send.
     Ours,
     /// The other side has sent a close message.
     Theirs,
@@ -338,7 +338,7 @@ pub async fn send_all<S: Socket>(
     }
 }
 
-/// The byte stream in a WebSocket's binary messages, whose boundaries have no meaning.
+/// A stream of bytes in the binary messages of a WebSocket. The boundaries of the messages have no meaning.
 pub struct Tunnel<S> {
     socket: WebSocketStream<Deaf<S>>,
     arrived: Bytes,
@@ -353,7 +353,7 @@ impl<S: Socket> Tunnel<S> {
         Tunnel::new(socket, Role::Server).await
     }
 
-    /// The client's side.
+    /// The client's side of an upgraded connection.
     pub async fn client(socket: S) -> Tunnel<S> {
         Tunnel::new(socket, Role::Client).await
     }

@@ -35,7 +35,7 @@ async fn command(socket: DuplexStream, agreed: Agreed, wanted: CommandStreams) {
 
 async fn all(input: Option<Input>) -> String {
     let mut text = String::new();
-    // A stream may be reset after its end.
+    // Reading may fail, because the other side may reset a stream after its end.
     _ = input.expect("a stream").read_to_string(&mut text).await;
     text
 }
@@ -213,7 +213,8 @@ async fn sizes_of_a_closed_terminal_are_dropped() {
         let mut socket = client(near).await;
         let mut session = accepting.await.expect("no panic").expect("a session");
         session.resize = None;
-        // These messages exceed the memory for data that nobody reads.
+        // The client sends more sizes than the memory for unread data can contain. Nobody reads the sizes, so they are
+        // dropped.
         for _ in 0..20_000 {
             socket.send(Message::Binary(Bytes::from_static(SIZE))).await.expect("sent");
         }
@@ -232,7 +233,7 @@ async fn sizes_of_a_closed_terminal_are_dropped() {
     session.resize = None;
     let mut resize = remote.resize.take().expect("a terminal has a size");
     for _ in 0..20_000 {
-        // The stream was reset, which the client may notice.
+        // The session has dropped the stream of sizes, which resets the stream, so the client's write may fail.
         _ = resize.write_all(&SIZE[1..]).await;
     }
     remote.stdin.take().expect("stdin").write_all(b"hello").await.expect("sent");
@@ -342,7 +343,7 @@ async fn ports_are_forwarded_as_channels() {
         first.data.write_all(&five).await.expect("written");
         let second = forwards.next().await.expect("the second");
         second.fail("nobody listens").await;
-        // The connection ends with its last forwarded connection.
+        // The WebSocket is closed when the last of its forwarded connections is dropped.
         drop(first);
         assert!(forwards.next().await.is_none());
     });
@@ -372,7 +373,7 @@ async fn a_client_that_says_goodbye_is_answered() {
     let mut socket = client(near).await;
     socket.send(Message::Close(None)).await.expect("sent");
     let mut last = None;
-    // A connection that is closed without a close message is an error.
+    // If the server closed the connection without a close message, `next` would return an error.
     while let Some(message) = socket.next().await {
         last = Some(message.expect("an end as both sides have agreed"));
     }
@@ -381,7 +382,7 @@ async fn a_client_that_says_goodbye_is_answered() {
 
 #[tokio::test]
 async fn what_was_sent_before_the_other_side_left_is_read() {
-    // These are more pieces than are buffered at a time.
+    // The pieces exceed what a connection buffers at a time.
     const PIECES: usize = 60;
     for (protocol, says_goodbye) in
         [("v4.channel.k8s.io", true), ("v4.channel.k8s.io", false), ("v5.channel.k8s.io", false)]
@@ -396,7 +397,7 @@ async fn what_was_sent_before_the_other_side_left_is_read() {
         for _ in 0..PIECES {
             socket.send(Message::Binary(piece.clone())).await.expect("sent");
         }
-        // The client has left when this ping is answered.
+        // The client has already disconnected when the server answers this ping.
         socket.send(Message::Ping(Bytes::from_static(b"there?"))).await.expect("sent");
         socket.send(Message::Binary(Bytes::from_static(b"\0end"))).await.expect("sent");
         if says_goodbye {

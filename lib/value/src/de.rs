@@ -11,7 +11,7 @@ use serde_json::Error;
 use std::borrow::Cow;
 use std::fmt;
 
-/// Deserializes a type from a document. `T::deserialize(&value)` does so without consuming the document.
+/// Deserializes a type from a document. `T::deserialize(&value)` does not consume the document.
 pub fn from_value<T: DeserializeOwned>(value: Value) -> Result<T, Error> {
     T::deserialize(value)
 }
@@ -152,7 +152,7 @@ impl<'de> IntoDeserializer<'de, Error> for &'de Value {
     }
 }
 
-/// The name of a field. A type whose names are numbers or booleans parses them from the text.
+/// The name of a field. A map type whose keys are numbers or booleans parses its keys from the text.
 struct FieldName<'de>(Cow<'de, str>);
 
 impl<'de> IntoDeserializer<'de, Error> for FieldName<'de> {
@@ -232,7 +232,7 @@ where
     }
 }
 
-/// The content of a variant.
+/// The content of an enum's variant; `None` for a variant without content.
 struct VariantContent<V>(Option<V>);
 
 impl<'de, V: Deserializer<'de, Error = Error>> VariantAccess<'de> for VariantContent<V> {

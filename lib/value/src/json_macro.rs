@@ -3,8 +3,8 @@
 use crate::{CompactString, Map, Value, to_value};
 use serde::Serialize;
 
-/// An expression in [`crate::json!`]. Its `value` is a copy if the expression is a document or a part of one, and
-/// otherwise the result of serializing it.
+/// An expression in [`crate::json!`]. Its method `value` returns a copy if the expression is a document or a part of a
+/// document. Otherwise it serializes the expression.
 #[doc(hidden)]
 pub struct Of<'a, T: ?Sized>(pub &'a T);
 

@@ -16,7 +16,7 @@ pub struct Map {
     fields: Option<Arc<Fields>>,
 }
 
-/// Up to this many fields are kept in a sorted list. An insertion shifts the fields behind it.
+/// Up to this number of fields are stored in a sorted list. An insertion shifts the fields after its position.
 const FEW: usize = 64;
 
 /// A list of at most this many fields is searched from its beginning.
@@ -156,7 +156,7 @@ impl Map {
         Arc::make_mut(fields).at_mut(spot)
     }
 
-    /// Returns the previous value.
+    /// Inserts or replaces a field. Returns the field's previous value.
     pub fn insert(&mut self, name: impl Into<CompactString>, value: Value) -> Option<Value> {
         self.own().insert(name.into(), value)
     }
@@ -342,7 +342,7 @@ impl<N: Borrow<str> + ?Sized> ops::IndexMut<&N> for Map {
     }
 }
 
-/// A present or absent field.
+/// The place of a field in an object, which is present or absent.
 pub enum Entry<'a> {
     Vacant(VacantEntry<'a>),
     Occupied(OccupiedEntry<'a>),
@@ -414,7 +414,7 @@ impl<'a> OccupiedEntry<'a> {
         &mut self.map[&self.name]
     }
 
-    /// Returns the previous value.
+    /// Replaces the field's value. Returns the previous value.
     pub fn insert(&mut self, value: Value) -> Value {
         std::mem::replace(self.get_mut(), value)
     }
@@ -440,7 +440,7 @@ pub enum IntoIter {
     Many(btree_map::IntoIter<CompactString, Value>),
 }
 
-/// The three iterators differ only in the part of a pair that they return.
+/// Implements one of the three iterators, which differ only in the part of a pair that they return.
 macro_rules! iterator {
     ($iterator:ty, $item:ty, $few:expr) => {
         impl<'a> Iterator for $iterator {

@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops;
 use std::str::FromStr;
 
-/// A value of JSON.
+/// A JSON value, which may be a whole document or a part of one.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub enum Value {
     #[default]

@@ -244,7 +244,7 @@ fn indexing() {
     );
 }
 
-/// The sender of an object chooses the number and the order of its fields.
+/// The sender of an object chooses the number and the order of its fields, so an unfavourable order must not be slow.
 #[test]
 fn many_fields_in_the_worst_order() {
     let mut map = Map::new();

@@ -107,7 +107,8 @@ pub fn is_optional(arg: &Arg) -> bool {
     is_text && is_one_or_list && arg.get_default_values().is_empty()
 }
 
-/// A list with its items separated; any other value unchanged. Fails for malformed CSV, with the value and the reason.
+/// Separates the items of a list by [`SEPARATOR`]. Returns any other value unchanged. Fails for malformed CSV, with the
+/// value and the reason.
 fn split(arg: &Arg, value: OsString) -> Result<OsString, (String, String)> {
     match value.to_str() {
         Some(text) if arg.get_value_delimiter().is_some() => {

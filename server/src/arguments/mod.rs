@@ -1,4 +1,4 @@
-//! Reads the arguments of a command and finds all faults in them.
+//! Reads the arguments of a command, and finds all faults in the arguments.
 //!
 //! The parser stops at the first fault; so the argument that it rejects is removed, and the rest is parsed again.
 //!
@@ -87,7 +87,7 @@ fn offender(error: &clap::Error) -> Option<(String, Option<String>)> {
         _ => return None,
     };
     let shown = text(ContextKind::InvalidArg)?;
-    // `--name <VALUE>`, `--name=<VALUE>` or `--name[=<VALUE>]`.
+    // The parser shows an option as `--name <VALUE>`, `--name=<VALUE>` or `--name[=<VALUE>]`.
     let name = shown.split([' ', '=', '[']).next().unwrap_or(&shown);
     name.starts_with('-').then(|| (name.to_owned(), value))
 }

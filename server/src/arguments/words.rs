@@ -19,7 +19,7 @@ const NEGATIVE: [(&str, &str); 6] = [
     ),
 ];
 
-/// The text of an error.
+/// The text of a parser's error, in the wording of Kubernetes' components.
 pub fn of(error: &clap::Error, called: &Command) -> String {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -84,7 +84,7 @@ fn of_number(arg: &Arg, value: &str) -> Option<String> {
     Some(format!("strconv.{parser}: parsing {value:?}: {why}"))
 }
 
-/// The possible values, if there is a fixed set.
+/// The possible values of an option; `None` if the option has no fixed set of values.
 fn one_of(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::Strings(values)) = error.get(ContextKind::ValidValue) else { return None };
     Some(format!("must be one of {}", values.join(", "))).filter(|_| !values.is_empty())

@@ -153,7 +153,7 @@ pub async fn look_up(args: &Args, tls: &Arc<LiveTls>, authenticator: &Authentica
 struct IssuerSettings {
     issuers: Vec<Settings>,
     anonymous: Option<AnonymousUsers>,
-    /// The file with its text.
+    /// The file of `--authentication-config`, with its text.
     file: Option<(PathBuf, String)>,
 }
 
@@ -211,7 +211,7 @@ pub fn api_audiences(args: &Args) -> Vec<String> {
     }
 }
 
-/// The limits that this server sets to the configuration of other issuers.
+/// The settings of this server with which the configuration of issuers must be compatible.
 fn this_server(args: &Args) -> ServerAuthentication {
     let is_on = args.api_gates().is_ok_and(|gates| gates.egress_of_issuers);
     let egress = aggregation::egress(args).unwrap_or_default();

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The feature gate of taints of devices.
+/// The name of the feature gate for taints of devices.
 pub const DEVICE_TAINTS: &str = "DRADeviceTaints";
 
 /// The options of `holdfast controller-manager` in addition to the options that every component has.
@@ -170,7 +170,7 @@ impl ServiceArgs {
     }
 }
 
-/// Whole seconds, rounded up.
+/// The number of seconds in a duration, rounded up.
 fn seconds(duration: Duration) -> i64 {
     let part = u64::from(duration.subsec_nanos() > 0);
     i64::try_from(duration.as_secs().saturating_add(part)).unwrap_or(i64::MAX)
@@ -222,7 +222,7 @@ impl Args {
         Ok(settings)
     }
 
-    /// Makes the chosen controllers.
+    /// Makes the controllers that `--controllers` chooses.
     pub fn chosen(&self, gates: &Gates) -> Result<Chosen> {
         let settings = Settings {
             device_taints: gates.enabled(DEVICE_TAINTS),

@@ -68,7 +68,7 @@ fn given(texts: &[String]) -> Vec<String> {
     texts.iter().filter(|text| !text.is_empty()).cloned().collect()
 }
 
-/// One range, or one of each IP family.
+/// Parses the ranges of an option: one range, or one range of each IP family.
 fn ranges(option: &str, texts: &[String]) -> Result<Vec<Range>> {
     let read = |text: &String| Range::parse(text).ok_or_else(|| anyhow!("--{option}: invalid CIDR address: {text}"));
     let ranges = given(texts).iter().map(read).collect::<Result<Vec<Range>>>()?;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 pub mod overrides;
 
-/// Kubernetes' default.
+/// The default prefix of all keys in etcd, which is Kubernetes' default too.
 const PREFIX: &str = "/registry";
 
 #[derive(clap::Args, Debug, Clone, Default)]

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// The field manager of scenarios.
+/// The field manager under which scenarios write.
 pub const AGENT: &str = "controllers-diff";
 
 pub type ObjectPath = (String, String);
@@ -152,7 +152,7 @@ impl Cluster {
         self.call("GET", path, None, "", &Value::Null).await
     }
 
-    /// Lists and watches one resource, forever.
+    /// Lists and watches one resource, without end.
     async fn follow(&self, resource: ResourceInfo) {
         let mut version = None;
         loop {
@@ -224,7 +224,7 @@ impl Cluster {
         Some(version)
     }
 
-    /// The number of changes so far.
+    /// The number of changes that the watches have shown so far.
     pub fn length(&self) -> usize {
         self.shown().log.len()
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Serialize)]
 pub struct Difference {
     pub part: &'static str,
-    /// The object, the Event or the life that differs.
+    /// The object, Event or life (the words for an object's changes) that differs.
     pub of: String,
     pub field: String,
     pub want: Value,

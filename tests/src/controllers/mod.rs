@@ -1,9 +1,9 @@
 //! Plays scenarios of controllers against a server, and compares the results with Kubernetes' results.
 //!
 //! Each scenario is a list of steps in a namespace of its own. After a while without changes, everything in the
-//! namespace is compared: objects, Events, the order of changes, and the life of each object. Values that a server is
-//! free to choose (names, hashes, times, addresses) are replaced by placeholders on both sides. The first line of the
-//! data describes the format of steps and placeholders.
+//! namespace is compared: objects, Events, the order of changes, and the life of each object, which is a list of words
+//! for its changes. Values that a server is free to choose (names, hashes, times, addresses) are replaced by
+//! placeholders on both sides. The first line of the data describes the format of steps and placeholders.
 
 mod cluster;
 mod compare;

@@ -49,7 +49,7 @@ pub struct Names<'a> {
     history: Vec<SeenChange>,
     objects: BTreeMap<ObjectIdentity, Arc<Value>>,
     uids: HashMap<String, (String, String)>,
-    /// The prefix of each generated name.
+    /// For each generated name, the prefix from which it was generated.
     generated: BTreeMap<String, String>,
     known: BTreeMap<String, String>,
     index: HashMap<String, String>,

@@ -13,9 +13,9 @@ use tokio::time::{Instant, sleep};
 
 /// The default timeout of a step, in seconds.
 const WAIT_MAX: f64 = 90.0;
-/// How long a namespace may stay busy.
+/// How long objects of a scenario's namespace may keep changing before the results are compared nevertheless.
 const BUSY_MAX: Duration = Duration::from_secs(25);
-/// How late Events may be written.
+/// How long after the other changes a server may write Events.
 const LATE_MAX: Duration = Duration::from_secs(20);
 
 /// Plays a scenario in a namespace of its own. Returns the results, or the step that failed.
@@ -43,7 +43,7 @@ struct Play<'a> {
     start: usize,
     variables: BTreeMap<String, String>,
     answers: Vec<Value>,
-    /// Objects created outside of the namespace.
+    /// The paths of objects that the scenario has created outside of its namespace.
     made: Vec<String>,
     nodes: Vec<String>,
     at: usize,
@@ -335,7 +335,7 @@ impl Play<'_> {
             let number = step["base"].as_u64().unwrap_or(1) + place as u64;
             body = running(object, &ip.replace("%d", &number.to_string()), step["unready"] != true, &time);
             if step["unready"] == true {
-                // The pod's containers have started, and are not ready.
+                // The kubelet reports that the pod's containers have started, and that they are not ready.
                 for status in body["status"]["containerStatuses"].as_array_mut().into_iter().flatten() {
                     status["ready"] = false.into();
                 }

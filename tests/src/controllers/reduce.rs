@@ -142,7 +142,7 @@ fn reduce_pod(object: &mut Value) {
     object["status"] = status.into();
 }
 
-/// `manager operation subresource` of all managers but nodes and schedulers.
+/// The texts `manager operation subresource` of all managed fields, except those of nodes and schedulers.
 fn managers(entries: &Value) -> Vec<String> {
     let mut managers: Vec<String> = Vec::new();
     for entry in entries.as_array().into_iter().flatten() {

@@ -1,5 +1,5 @@
 //! kine, which speaks etcd's protocol and accepts only the transactions that Kubernetes makes. `tests/etcd/kine` pins
-//! it; its store is in memory, or SQLite.
+//! the version of kine. The store of kine is in memory, or an SQLite database.
 
 use super::{etcdctl_of, free_port, place};
 use std::net::TcpStream;

@@ -57,7 +57,7 @@ impl Member {
         member
     }
 
-    /// `http://127.0.0.1:PORT`, for clients.
+    /// The member's URL for clients, `http://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         self.url.clone()
     }

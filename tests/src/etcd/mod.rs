@@ -43,12 +43,12 @@ pub struct Cluster {
     peers: Vec<Proxy>,
     /// The ids with which the members name themselves to each other, by position.
     ids: Vec<String>,
-    // The folder is dropped after the members, which write to it.
+    // The folder is dropped after the members, because they write to the folder.
     folder: tempfile::TempDir,
 }
 
 impl Cluster {
-    /// One member of the newest release.
+    /// Starts a cluster with one member of the newest release.
     pub fn single() -> Cluster {
         Cluster::start(NEWEST, 1, &[])
     }
@@ -63,7 +63,7 @@ impl Cluster {
         Cluster::start_with(NEWEST, count, &[], None, true)
     }
 
-    /// One member with TLS.
+    /// Starts a cluster with one member, which uses TLS.
     pub fn secured(files: TlsFiles) -> Cluster {
         Cluster::start_with(NEWEST, 1, &[], Some(files), false)
     }
@@ -125,8 +125,8 @@ impl Cluster {
         &mut self.members[at]
     }
 
-    /// Cuts a member off from the others, including connections that the others opened. Clients still reach this
-    /// member.
+    /// Cuts a member off from the other members, including the connections that the other members opened. Clients still
+    /// reach this member.
     pub fn cut_off(&self, at: usize) {
         for (other, proxy) in self.peers.iter().enumerate() {
             if other == at { proxy.silence() } else { proxy.silence_member(&self.ids[at]) }
@@ -175,14 +175,14 @@ impl Cluster {
     /// Runs etcdctl against these URLs, such as the URL of a proxy, and returns its output.
     pub fn ctl_at(&self, urls: &str, arguments: &[&str]) -> String {
         let mut output = self.run_ctl(urls, arguments);
-        // Encrypted values are not text.
+        // Encrypted values are not UTF-8, so invalid bytes are replaced.
         output.stdout = String::from_utf8_lossy(&output.stdout).into_owned().into_bytes();
         crate::server::succeeds(output)
     }
 
     /// The events below a prefix from a revision to now.
     pub fn events(&self, prefix: &str, from_revision: u64) -> Vec<Event> {
-        // The watch does not end by itself; it is complete when it shows this event.
+        // The watch does not end by itself; it has shown all earlier events when it shows the write of the key `end`.
         let end = format!("{prefix}~end");
         self.ctl(&["put", &end, "end"]);
         let mut command = self.etcdctl(&self.urls());
@@ -242,7 +242,7 @@ pub struct Event {
     pub is_delete: bool,
     /// Whether the key did not exist before the write.
     pub is_create: bool,
-    /// For a deletion, the previous value.
+    /// The value that was written, or, for a deletion, the previous value.
     pub value: Vec<u8>,
 }
 

@@ -18,7 +18,7 @@ struct ProxyState {
     target: u16,
     /// No bytes pass, and connections stay open, as with an unplugged cable.
     is_silent: AtomicBool,
-    /// All connections are closed, and new ones are closed as soon as they are opened.
+    /// All connections are closed, and new connections are closed as soon as they are opened.
     is_closed: AtomicBool,
     has_ended: AtomicBool,
     delay_ms: AtomicU64,
@@ -50,7 +50,7 @@ impl Proxy {
         Proxy { port, way }
     }
 
-    /// `http://127.0.0.1:PORT`
+    /// The URL of the proxy, `http://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
@@ -65,7 +65,7 @@ impl Proxy {
         self.way.cut_off.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned());
     }
 
-    /// Closes all connections, and from now on new ones as soon as they are opened.
+    /// Closes all connections, and from now on closes new connections as soon as they are opened.
     pub fn close(&self) {
         self.way.is_closed.store(true, Ordering::SeqCst);
         self.way.close_all();
@@ -76,7 +76,7 @@ impl Proxy {
         self.way.delay_ms.store(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX), Ordering::SeqCst);
     }
 
-    /// Lets everything pass again, without delay.
+    /// Lets all data and new connections pass again, without delay.
     pub fn heal(&self) {
         self.delay(Duration::ZERO);
         self.way.is_closed.store(false, Ordering::SeqCst);
@@ -89,7 +89,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.way.has_ended.store(true, Ordering::SeqCst);
         self.way.close_all();
-        // A connection wakes the accepting thread.
+        // This connection wakes the accepting thread, which then ends.
         let _ = TcpStream::connect(("127.0.0.1", self.port));
     }
 }
@@ -105,7 +105,7 @@ impl ProxyState {
         let [one, other, kept_client, kept_server] = copies;
         {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-            // Closed connections are dropped.
+            // Connections that are closed already are removed from the list.
             open.retain(|stream| stream.peer_addr().is_ok());
             open.extend([kept_client, kept_server]);
         }

@@ -1,4 +1,4 @@
-//! Reads the answers of a log on etcd to a commit.
+//! Reads the receipts in the answer of a log on etcd to a commit.
 
 use holdfast_engine::Append;
 use holdfast_engine::log::Receipt;

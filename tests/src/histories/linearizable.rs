@@ -59,14 +59,14 @@ struct RegisterState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct RegisterObject {
     value: u64,
-    /// `None` until an answer shows it.
+    /// The object's version; `None` until an answer shows the version.
     version: Option<u64>,
 }
 
-/// Operations that no order explains.
+/// Operations for which no order gives the observed answers.
 #[derive(Debug)]
 pub struct Violation {
-    /// The longest order that explains operations.
+    /// The longest order of operations that gives their answers.
     pub explained: Vec<RegisterOperation>,
     /// The operations that cannot come next in this order.
     pub stuck: Vec<RegisterOperation>,
@@ -119,7 +119,7 @@ impl CompletedOperations {
     }
 }
 
-/// A step of the search: the completed operations, and the candidates for the next one.
+/// A step of the search: the completed operations, and the candidates for the next operation.
 struct SearchStep {
     done: CompletedOperations,
     state: RegisterState,

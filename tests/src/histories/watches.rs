@@ -11,7 +11,7 @@ use std::collections::btree_map::Entry;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     pub is: Is,
-    /// `namespace/name`.
+    /// The object's key, in the form `namespace/name`.
     pub key: String,
     pub version: u64,
     /// The value of the object, or its last one before deletion.
@@ -34,7 +34,7 @@ pub enum Shown {
 /// One watch, which may have ended at any time.
 #[derive(Debug, Clone)]
 pub struct WatchRun {
-    /// The name in messages.
+    /// The name of the watch in messages.
     pub name: String,
     /// The watch should show all events after this version.
     pub from: u64,

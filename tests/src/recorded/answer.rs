@@ -12,11 +12,12 @@ use std::sync::LazyLock;
 
 /// Headers that are compared in every answer.
 const HEADERS: &[&str] = &["www-authenticate", "retry-after", "connection", "x-content-type-options", "location"];
-/// Longer texts that are not JSON, such as metrics, were not recorded completely.
+/// The maximum number of bytes of a recorded text that is not JSON. Longer texts, such as metrics, were not recorded
+/// completely.
 const TEXT_MAX: usize = 4000;
 const LONG: &str = "<long>";
 
-/// Parts by name.
+/// The compared parts of an answer, by name.
 pub type Parts = BTreeMap<&'static str, Value>;
 
 /// Replaces values that differ between servers.
@@ -122,7 +123,7 @@ fn numberless(value: &Value) -> Value {
     }
 }
 
-/// Replaces parts of a public key.
+/// Replaces the parts of a public key, which differ between servers.
 fn key_masked(name: &str, value: &Value) -> Value {
     match (name, value) {
         ("kid" | "n", Value::String(_)) => "<key>".into(),
@@ -276,7 +277,7 @@ impl Difference {
     }
 }
 
-/// The header and the claims of a token in an answer; times are relative to its issue.
+/// The header and the claims of a token in an answer; times are relative to the time at which the token was issued.
 pub fn issued(answer: &Received) -> Value {
     let document: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     let token = document["status"]["token"].as_str().unwrap_or_default();

@@ -18,7 +18,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 pub struct Issuer {
     own: RsaKeyPair,
-    /// A key that is not published.
+    /// A key that the issuer does not publish. Tokens that it signs must be rejected.
     other: RsaKeyPair,
 }
 
@@ -59,7 +59,8 @@ impl Issuer {
     }
 }
 
-/// A key in PEM, the same for the same name. Generating one takes long, so all tests of a process share them.
+/// A key in PEM; the same name gives the same key. Generating a key takes long, so all tests of a process share the
+/// keys.
 pub fn rsa_key(name: &str) -> String {
     static KEYS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
     let mut keys = KEYS.lock().unwrap_or_else(PoisonError::into_inner);

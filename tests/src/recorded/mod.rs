@@ -16,7 +16,7 @@ use serde_json::Value;
 
 /// The recording, in the order of its file.
 pub struct Recording {
-    /// The common options of all setups.
+    /// The options that all setups have in common.
     base: Vec<String>,
     setups: Value,
     scenarios: Vec<Value>,

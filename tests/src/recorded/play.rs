@@ -16,7 +16,7 @@ const INTRODUCED: Duration = Duration::from_secs(20);
 pub(super) type Variables = Vec<(String, String)>;
 
 impl RecordedSetup {
-    /// Plays a scenario; returns the differences.
+    /// Plays a scenario, and returns the differences from the recorded answers.
     pub async fn play(&mut self, scenario: &Value) -> Vec<Value> {
         let mut variables = self.names.clone();
         if scenario["claims"].is_object() {
@@ -85,7 +85,7 @@ impl RecordedSetup {
         for (name, got) in &parts {
             // If recordings differed from each other, only the code is compared.
             let may_differ = scenario["unstable"] == true && *name != "code";
-            // Metrics differ between servers.
+            // The text of metrics differs between servers, so it is not compared.
             let may_differ = may_differ || step["path"] == "/metrics" && received.code == 200 && *name == "message";
             if !may_differ && !wanted.iter().any(|wanted| wanted[name] == *got) {
                 differing.push((*name, wanted[0][name].clone(), got.clone()));
@@ -148,7 +148,7 @@ impl RecordedSetup {
     }
 }
 
-/// Saves values for later steps.
+/// Saves values of an answer for later steps.
 fn save(step: &Value, answer: &Received, variables: &mut Variables) {
     let document: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     for (name, pointer) in fields(&step["save"]) {

@@ -21,7 +21,7 @@ const ELSEWHERE: &[&str] = &[
     "--tls-cert-file",
     "--tls-private-key-file",
 ];
-/// The static tokens of setups that name none.
+/// The static tokens of a setup that names no tokens.
 const TOKENS: &str = "tok,admin,admin,\"system:masters\"\n";
 
 pub struct RecordedSetup {
@@ -33,7 +33,7 @@ pub struct RecordedSetup {
     wire: HttpClient,
     /// A connection for each certificate.
     clients: HashMap<String, ScriptClient>,
-    /// Names in scenarios, and the actual values.
+    /// The names in scenarios that stand for values of this run, each with its value.
     pub(super) names: Vec<(String, String)>,
     _folder: Folder,
 }

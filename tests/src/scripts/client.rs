@@ -21,7 +21,7 @@ pub struct ScriptClient {
     sender: Option<SendRequest<Full<Bytes>>>,
 }
 
-/// An answer; the code is 0 if there was none.
+/// The answer to a request; the code is 0 if there was no answer.
 #[derive(Clone, Default)]
 pub struct Received {
     pub code: u16,

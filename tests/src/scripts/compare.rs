@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 #[derive(Clone, Copy)]
 pub struct Agreement {
     pub codes: bool,
-    /// Reasons, messages, causes, details, warnings, types and texts.
+    /// Whether the reasons, messages, causes, details, warnings, types and texts agree.
     pub words: bool,
     pub objects: bool,
 }
@@ -37,7 +37,7 @@ pub fn compare(script: &Script, got: &[Value]) -> Agreement {
 fn words(answer: &Value) -> Vec<Value> {
     let part = |name: &str| answer.get(name).cloned().unwrap_or_default();
     let message = match part("message") {
-        // Several faults may come in any order.
+        // A server may report several faults in any order, so only the letters of the message are compared.
         Value::String(text) if answer["causes"].as_array().is_some_and(|causes| causes.len() > 1) => {
             let mut letters: Vec<char> = text.chars().collect();
             letters.sort_unstable();

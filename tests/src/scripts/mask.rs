@@ -14,7 +14,7 @@ const BACKGROUND: [&str; 2] = ["kube-apiserver", "api-priority-and-fairness-conf
 const BACKGROUND_STATUS: [&str; 3] = ["APIService", "FlowSchema", "CustomResourceDefinition"];
 /// The maximum distance, in seconds, between now and a time that the server took from its clock.
 const NEAR: i64 = 200_000;
-/// The letters of generated name suffixes.
+/// The letters of which generated name suffixes consist.
 const GENERATED: &str = "bcdfghjklmnpqrstvwxz2456789";
 
 struct Patterns {
@@ -67,7 +67,7 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// The mask of the `number`-th script.
+    /// Makes the mask for the script with this number.
     pub fn new(number: usize) -> Mask {
         let word = format!("wzkv{number:04}");
         Mask {
@@ -269,7 +269,7 @@ fn mask_suffixes(text: &str, prefix: &str) -> String {
     out + rest
 }
 
-/// Replaces a word, unless it is part of a longer one.
+/// Replaces a word, unless it is part of a longer word.
 fn replace_whole(text: &str, word: &str, by: &str, inside: impl Fn(char) -> bool) -> String {
     let (mut out, mut done) = (String::new(), 0);
     for (at, _) in text.match_indices(word) {

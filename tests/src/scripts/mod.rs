@@ -39,7 +39,7 @@ pub struct ExpectedCall {
     pub body: Option<String>,
     /// Sends the body of the n-th answer.
     pub body_from: Option<usize>,
-    /// How many events of a watch to read.
+    /// The number of events of a watch that are read.
     pub events: Option<usize>,
     /// JSON pointers to the compared parts of the answer.
     pub pick: Option<Vec<String>>,
@@ -54,7 +54,7 @@ pub enum Phase {
     /// The script reads shared objects, before other scripts change them.
     First,
     Among,
-    /// The script changes shared objects.
+    /// The script changes shared objects, after all other scripts have read them.
     Last,
 }
 

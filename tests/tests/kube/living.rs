@@ -31,7 +31,7 @@ impl Living {
         let folder = Folder::new();
         let server = Server::start(&folder.join("data"), &["--controllers=*"]);
         let client = server.client().await;
-        // ServiceAccount admission needs the namespace's default account.
+        // Wait for the default account of the namespace, because ServiceAccount admission refuses pods without it.
         let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> = Api::default_namespaced(client.clone());
         eventually(PATIENCE, || accounts.get("default")).await;
         Living { pods: Api::default_namespaced(client.clone()), client, _server: server, _folder: folder }
@@ -69,7 +69,7 @@ async fn read(stream: impl tokio::io::AsyncRead) -> String {
     text
 }
 
-/// The next line.
+/// Reads the next line of a stream.
 async fn line(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
     let mut text = Vec::new();
     while text.last() != Some(&b'\n') {
@@ -188,7 +188,7 @@ async fn pods_from_their_beginning_to_their_end() {
     let version = pods.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
     let made = living.running("lives", "sleep infinity", json!({})).await;
     let uid = made.uid().unwrap();
-    // A watch from a version before the pod's creation shows the pod's whole life.
+    // A watch from a version before the pod's creation shows all phases of the pod.
     let mut events = pin!(pods.watch(&from_now, &version).await.unwrap());
     let mut phases = Vec::new();
     while phases.last().is_none_or(|phase| phase != "Running") {
@@ -201,7 +201,7 @@ async fn pods_from_their_beginning_to_their_end() {
     }
     assert_eq!(phases[0], "Pending");
 
-    // Ephemeral containers: replaced, patched, read.
+    // Ephemeral containers can be replaced, patched and read.
     let extra = |name: &str| json!({"name": name, "image": "busybox", "command": ["sh", "-c", "sleep 2"]});
     assert_eq!(pods.get_ephemeral_containers("lives").await.unwrap().spec.unwrap().ephemeral_containers, None);
     let one = from(json!({"metadata": {"name": "lives"}, "spec": {"ephemeralContainers": [extra("one")]}}));
@@ -223,7 +223,7 @@ async fn pods_from_their_beginning_to_their_end() {
         Patch::Strategic(json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}]}}));
     refused(pods.patch_resize("lives", &params, &more).await, 422, "Invalid", "Pod QOS Class may not change");
 
-    // Patches and lists only the metadata.
+    // A client can patch and list only the metadata of objects.
     let patch = Patch::Merge(json!({"metadata": {"labels": {"seen": "yes"}}}));
     let patched = pods.patch_metadata("lives", &params, &patch).await.unwrap();
     assert_eq!((patched.labels()["seen"].as_str(), patched.uid()), ("yes", Some(uid.clone())));
@@ -235,13 +235,13 @@ async fn pods_from_their_beginning_to_their_end() {
     let item = listed.items[0].types.clone().unwrap();
     assert_eq!((item.api_version.as_str(), item.kind.as_str()), ("meta.k8s.io/v1", "PartialObjectMetadata"));
 
-    // Waits until the pod with this UID no longer exists.
+    // A deleted pod ends after a moment. The test waits until the pod with this UID no longer exists.
     let deleted = pods.delete("lives", &DeleteParams::default()).await.unwrap();
     assert_eq!(deleted.left().expect("it takes a moment to end").name_any(), "lives");
     let end = timeout(PATIENCE, await_condition(pods.clone(), "lives", is_deleted(&uid)));
     end.await.expect("in time").expect("watched");
 
-    // Applies a dynamic object.
+    // A client can apply an object without a Rust type.
     let kind = kube::core::ApiResource::erase::<Pod>(&());
     let any: Api<kube::core::DynamicObject> = Api::default_namespaced_with(living.client.clone(), &kind);
     let mut wanted = serde_json::to_value(pod("applied")).unwrap();

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use watching::{bookmarks_and_initial_events, controllers, watchers_and_reflectors, watching, watching_a_selection};
 
-/// The timeout of any wait.
+/// How long the tests wait for any condition.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A server with an empty namespace.
@@ -161,7 +161,7 @@ async fn create_read_update_delete(cluster: Cluster) {
     assert_eq!(replaced.data, changed.data);
     assert_eq!(replaced.metadata.uid, meta.uid);
     assert_ne!(replaced.metadata.resource_version, meta.resource_version);
-    // A write without changes makes no event.
+    // A write without changes makes no event, so the object keeps its version.
     let same = api.replace("one", &PostParams::default(), &replaced).await.unwrap();
     assert_eq!(same.metadata.resource_version, replaced.metadata.resource_version);
 
@@ -464,7 +464,7 @@ async fn eviction(cluster: Cluster) {
         pod.metadata.labels = Some(map(&[("app", name)]));
         pods.create(&PostParams::default(), &pod).await.unwrap();
     }
-    // The deletion's options are in the body.
+    // The options of the deletion are in the body of the Eviction.
     let evict = |name: &str, options: Value| {
         let body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name},
             "deleteOptions": options});
@@ -480,7 +480,7 @@ async fn eviction(cluster: Cluster) {
     let status = pods.evict("free", &EvictParams::default()).await.unwrap();
     assert!(status.is_success());
     refused(pods.evict("none", &EvictParams::default()).await, 404, "NotFound", "pods \"none\" not found");
-    // A budget that allows no disruption.
+    // The budget allows no disruption, so the eviction is refused.
     let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "kept"},
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}}});
     let budgets: Api<PodDisruptionBudget> = cluster.api();
@@ -525,7 +525,7 @@ async fn tokens(cluster: Cluster) {
         accounts.create_subresource("token", "robot", &PostParams::default(), &wanted).await.unwrap();
     assert_eq!(made.spec.expiration_seconds, Some(1200));
     let token = made.status.unwrap().token;
-    // The token names its account.
+    // The review of the token names the service account.
     let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
     let review = |body: &Value| {
         Request::post("/apis/authentication.k8s.io/v1/tokenreviews")
@@ -545,7 +545,7 @@ async fn tokens(cluster: Cluster) {
     let refusal: Result<TokenRequest, _> =
         accounts.create_subresource("token", "robot", &PostParams::default(), &short).await;
     refused(refusal, 422, "Invalid", "may not specify a duration less than 10 minutes");
-    // The token ends with the account.
+    // After the account was deleted, its token is no longer valid.
     accounts.delete("robot", &DeleteParams::default()).await.unwrap();
     let answer = cluster.raw(review(&body)).await.unwrap();
     assert_ne!(answer["status"]["authenticated"], true, "{answer}");
@@ -587,7 +587,7 @@ async fn access_reviews(cluster: Cluster) {
         let answer = reviews.create(&PostParams::default(), &review).await.unwrap().status.unwrap();
         assert_eq!(answer.allowed, allowed, "{verb} {resource}: {answer:?}");
     }
-    // The review agrees with the actual rights.
+    // The result of the review agrees with what the service account can really do.
     Api::<ConfigMap>::namespaced(robot.clone(), "default").list(&ListParams::default()).await.unwrap();
     let denied = Api::<Secret>::namespaced(robot, "default").list(&ListParams::default()).await;
     let message = "secrets is forbidden: User \"system:serviceaccount:default:robot\" cannot list resource \"secrets\" \
@@ -668,7 +668,7 @@ async fn refusals(cluster: Cluster) {
     );
     let causes = invalid.details.unwrap().causes;
     assert_eq!((causes[0].reason.as_str(), causes[0].field.as_str()), ("FieldValueInvalid", "metadata.name"));
-    // All faults are reported at once.
+    // The refusal of an invalid object reports all of its faults at once.
     let wrong = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "Bad_Name", "labels": {"bad key!": "x"}, "annotations": {"bad key!": "x"}}});
     let invalid = refused(api.create(&PostParams::default(), &from(wrong)).await, 422, "Invalid", "is invalid: [");

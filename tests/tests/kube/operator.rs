@@ -81,7 +81,7 @@ async fn reconcile(garden: Arc<Garden>, operator: Arc<Operator>) -> Result<Actio
         match event {
             Event::Apply(garden) => plant(&operator.client, &gardens, &garden).await,
             Event::Cleanup(garden) => {
-                // At the end of the test the receiver no longer exists.
+                // Sending fails at the end of the test, when the receiver no longer exists.
                 let _ = operator.weeded.send(garden.name_any());
                 Ok(Action::await_change())
             }
@@ -231,7 +231,7 @@ pub async fn leader_election(cluster: Cluster) {
     let (one, two) = tokio::join!(leases.create(&params, &first), leases.create(&params, &second));
     assert!(one.is_ok() != two.is_ok(), "one of the two leads");
     let held = leases.get("gardener").await.unwrap();
-    // Both renew the version that they have read: only one of the two writes succeeds.
+    // Both instances renew the same version of the Lease, so only one of the two writes succeeds.
     let renew = |holder: &str| {
         let mut renewed = lease(holder, 1);
         renewed.metadata.resource_version = held.resource_version();

@@ -40,7 +40,7 @@ pub async fn watching(cluster: Cluster) {
     }
     assert_eq!(seen, ["added before", "modified before", "deleted before"]);
     assert!(versions.is_sorted_by(|a, b| a < b), "{versions:?}");
-    // In a watch from version "0", existing objects come first.
+    // A watch from version "0" first sends the existing objects.
     let mut events = api.watch(&WatchParams::default().timeout(20), "0").await.unwrap().boxed();
     let first = tokio::time::timeout(PATIENCE, events.try_next()).await.expect("in time").unwrap();
     assert!(matches!(first, Some(WatchEvent::Added(_))), "{first:?}");

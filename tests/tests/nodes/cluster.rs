@@ -31,7 +31,7 @@ impl Cluster {
         Cluster::start_with(pods, &[]).await
     }
 
-    /// Like [`Cluster::start`], with more options.
+    /// Like [`Cluster::start`], with more options of the server.
     pub async fn start_with(pods: &[&str], options: &[&str]) -> Option<Cluster> {
         let address = address()?;
         let (folder, authority) = (Folder::new(), Authority::new("kubelets"));
@@ -72,7 +72,7 @@ impl Cluster {
         }
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec});
         self.admin.post(PODS, &pod).await.expect(201);
-        // Normally a kubelet writes this status.
+        // The test writes the status that a real kubelet would write.
         let path = format!("{PODS}/{name}/status");
         let status = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
         let patch = [("content-type", "application/merge-patch+json")];
@@ -126,7 +126,7 @@ impl Cluster {
         self.websocket_with(path, protocol, &[]).await
     }
 
-    /// Like [`Cluster::websocket`], with more headers.
+    /// Like [`Cluster::websocket`], with more headers in the request.
     pub async fn websocket_with(
         &self,
         path: &str,

@@ -151,7 +151,8 @@ async fn gates_change_what_nodes_are_asked() {
     let path = "/api/v1/nodes/n/proxy/exec/default/web/c?command=ls&output=1";
     let answer = cluster.admin.open(Method::GET, path, &headers, Default::default()).await.expect("an answer");
     assert_eq!(answer.status(), 403, "the gate is about pods");
-    // A certificate of another authority is refused with the gate off, although the client asks not to verify it.
+    // The client asks the server not to verify the kubelet's certificate. With the gate off, the server still refuses a
+    // certificate of another authority.
     let address = cluster.kubelet.address.ip();
     let other = Kubelet::start(address, &Authority::new("others"), &address.to_string()).await;
     cluster.node("other", &address.to_string(), other.address.port()).await;

@@ -1,4 +1,4 @@
-//! Many connections at once.
+//! The server handles many connections to nodes at once.
 
 use crate::cluster::{Cluster, PATIENCE, PODS};
 use futures_util::{SinkExt, StreamExt};
@@ -60,10 +60,10 @@ async fn leaves_nothing_behind(follows_count: usize, commands_count: usize) {
         })
         .await;
     };
-    // The clients leave.
+    // When the clients disconnect, the server closes its connections to the node.
     drop(begin().await);
     all_closed().await;
-    // The node stops.
+    // When the node stops, the server closes its connections to the clients.
     let (follows, commands) = begin().await;
     cluster.kubelet.stop();
     for mut follow in follows {

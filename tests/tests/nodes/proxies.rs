@@ -31,7 +31,7 @@ async fn requests_are_passed_on_to_nodes_pods_and_services() {
     let path = format!("{PODS}/web:{}/proxy/echo", web.address.port());
     let answer = admin.send(Method::PUT, &path, &[("content-type", "text/x-any")], "a body").await.expect(200);
     assert_eq!(answer.text(), "PUT /echo? a body");
-    // Links in a page are rewritten to the proxy's path.
+    // The server rewrites the links in a page to the path of the proxy.
     let prefix = format!("{PODS}/web:{}/proxy", web.address.port());
     assert_eq!(get(&format!("{prefix}/page")).await, format!("<p>/x</p><a href=\"{prefix}/x\">x</a>"));
     let spec = json!({"ports": [{"name": "http", "port": 80, "targetPort": web.address.port()}]});

@@ -38,14 +38,14 @@ async fn what_must_not_be_reached_is_not() {
     cluster.node("itself", &address, own).await;
     cluster.pod("itself", "itself").await;
     admin.get(&format!("{PODS}/itself/log")).await.expect(400);
-    // This kubelet has a certificate of another authority.
+    // A kubelet whose certificate another authority has signed is refused.
     let other = Kubelet::start(cluster.kubelet.address.ip(), &Authority::new("others"), &address).await;
     cluster.node("other", &address, other.address.port()).await;
     cluster.pod("other", "other").await;
     let message =
         admin.get(&format!("{PODS}/other/log")).await.expect(500).json()["message"].as_str().unwrap().to_owned();
     assert!(message.contains("x509"), "{message}");
-    // This kubelet has a certificate for another name.
+    // A kubelet whose certificate is valid for another name is refused.
     let named = Kubelet::start(cluster.kubelet.address.ip(), &cluster.authority, "elsewhere.example.com").await;
     cluster.node("named", &address, named.address.port()).await;
     cluster.pod("named", "named").await;
@@ -54,7 +54,7 @@ async fn what_must_not_be_reached_is_not() {
     let path = format!("{PODS}/moved/exec?command=ls&stdout=true");
     let answer = admin.send(Method::POST, &path, &spdy, "").await.expect(500);
     assert_eq!(answer.json()["message"], "invalid upgrade response: status code 302");
-    // This request asks for no upgrade.
+    // A request to exec without upgrade headers is refused.
     let path = format!("{PODS}/web/exec?command=ls&stdout=true");
     let answer = admin.send(Method::POST, &path, &[], "").await.expect(400);
     assert_eq!(answer.json()["message"], "Upgrade request required");
@@ -119,22 +119,22 @@ async fn upgrades_that_cannot_be_are_refused() {
     ] {
         let answer = cluster.admin.send(method.clone(), &format!("{PODS}/{path}"), &headers, "").await;
         let (found, text) = (answer.code, answer.text());
-        // A Status is JSON, in which quotes are escaped.
+        // The answer is a Status in JSON, so the quotes in its message are escaped.
         assert!(found == code && text.replace("\\\"", "\"").contains(expected), "{method} {path}: {found} {text}");
         if expected == "unable to negotiate protocol" {
             assert_eq!(answer.headers.get_all("x-accepted-stream-protocol-versions").iter().count(), 4);
         }
     }
-    // The name of the tunnel's protocol is passed on.
+    // The server passes the name of the tunnel's protocol on to the kubelet.
     let (_, headers) = cluster.kubelet.seen().pop().expect("a request");
     assert_eq!(headers["x-stream-protocol-version"], "x.k8s.io");
-    // HTTP/2 has no upgrades.
+    // A request over HTTP/2 cannot be upgraded, because HTTP/2 has no upgrades.
     let http2 = HttpClient { http2: true, ..cluster.admin.clone() };
     let status = http2.send(Method::POST, &format!("{PODS}/web/exec?{ls}"), &[], "").await.expect(400).json();
     assert_eq!(status["message"], "Upgrade request required");
 }
 
-/// A kubelet may send any answer, even an endless one. The client gets an error, and other requests are answered.
+/// A kubelet may send any answer, even an endless answer. The client gets an error, and other requests are answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_kubelet_that_answers_rubbish_or_without_end_is_an_error() {
     let Some(cluster) = Cluster::start(&["web", "endless", "headers", "moved", "rubbish"]).await else { return };

@@ -1,4 +1,4 @@
-//! Which pages a browser may show the API to.
+//! Tests which pages a browser allows to read the API's answers.
 
 use super::{MAPS, start};
 use holdfast_tests::Folder;
@@ -60,7 +60,7 @@ async fn pages_of_allowed_origins_read_in_a_browser() {
     server.stop();
 }
 
-/// Answers every request with the page.
+/// Answers every request to the site with the page.
 fn serve_page(site: &TcpListener, page: &str) {
     for stream in site.incoming() {
         let Ok(mut stream) = stream else { continue };

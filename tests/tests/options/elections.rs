@@ -1,4 +1,4 @@
-//! Elections that the server coordinates.
+//! Leader elections that the API server coordinates.
 
 use super::start;
 use holdfast_tests::eventually;
@@ -41,7 +41,8 @@ async fn the_server_elects_holders_of_leases() {
         (&elected["spec"]["holderIdentity"], &elected["spec"]["strategy"]),
         (&json!("newer"), &json!("OldestEmulationVersion"))
     );
-    // The lease's holder renews it, so a better candidate must wait until the holder is asked to release it.
+    // The test extends the lease to 600 seconds, so a better candidate must wait until the holder is asked to release
+    // the lease.
     let mut held = elected;
     held["spec"]["leaseDurationSeconds"] = 600.into();
     let json = [("content-type", "application/json")];

@@ -1,4 +1,4 @@
-//! Feature gates and emulated releases.
+//! Options about feature gates and emulated releases.
 
 use super::start;
 use holdfast_tests::wire::HttpClient;

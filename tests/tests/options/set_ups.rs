@@ -179,7 +179,7 @@ async fn what_is_wrong_is_refused_at_once_and_by_name() {
     ] {
         assert!(refused.stderr.contains(option), "{option} in {}", refused.stderr);
     }
-    // An option that cannot be parsed does not hide other faults.
+    // All faults are reported, although one of the options cannot be parsed.
     let options = [
         "--no-such-option",
         "--secure-port=x",

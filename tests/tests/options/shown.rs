@@ -1,4 +1,4 @@
-//! Pages and metrics about the server.
+//! Options about the pages and metrics that the server shows.
 
 use super::{MAPS, start, text_of};
 use holdfast_tests::wire::{Answer, HttpClient};

@@ -49,7 +49,7 @@ async fn requests_end_when_their_time_is_over() {
     let late = admin.get(&format!("{MAPS}?resourceVersion=999999&timeout=100ms")).await;
     let status = late.refused(504, "Timeout");
     assert_eq!(status["message"], "Timeout: request did not complete within the allotted timeout");
-    // A watch without a timeout lasts a second or two here.
+    // This server ends a watch without a timeout after one to two seconds.
     let watch = admin.get(&format!("{MAPS}?watch=1")).await.expect(200);
     assert!(watch.text().contains("kube-root-ca.crt") || watch.text().is_empty(), "{}", watch.text());
     let metrics = admin.get("/metrics").await.expect(200).text();

@@ -51,7 +51,7 @@ async fn requests_are_followed_to_a_collector() {
     let server = Server::start(&folder.join("data"), &["--tracing-config-file", text_of(&file)]);
     let admin = HttpClient::admin(&server);
     let parent = [("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")];
-    // Nothing listens at this address. The call is traced nevertheless.
+    // The webhook's address has no server. The call of the webhook is traced nevertheless.
     let webhook = json!({"metadata": {"name": "absent"}, "webhooks": [{
         "name": "absent.example.com", "clientConfig": {"url": "https://127.0.0.1:1/absent"}, "failurePolicy": "Ignore",
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}],

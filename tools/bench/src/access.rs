@@ -19,7 +19,7 @@ use crate::Args;
 pub struct Access {
     pub host: String,
     pub port: u16,
-    /// `None` for `http://`, which is HTTP/2 without TLS and with prior knowledge.
+    /// The TLS settings; `None` for `http://`, which is HTTP/2 without TLS and with prior knowledge.
     pub tls: Option<Tls>,
     pub authorization: Option<HeaderValue>,
 }
@@ -49,7 +49,7 @@ impl Access {
     }
 }
 
-/// The combination of options and kubeconfig; certificates and keys are PEM.
+/// The settings that result from the options and the kubeconfig. Certificates and keys are in PEM.
 #[derive(Debug, Default)]
 struct Settings {
     server: Option<String>,

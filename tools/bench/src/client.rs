@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::access::Access;
 
-/// Connections that are opened together; clones share them.
+/// Connections that are opened together. Clones share the connections.
 #[derive(Clone)]
 pub struct Pool {
     clients: Arc<[Client]>,
@@ -34,7 +34,7 @@ pub struct Client {
 struct SharedConnection {
     access: Arc<Access>,
     sender: Mutex<SendRequest<Bytes>>,
-    /// This lock is held while one worker reconnects; other workers wait for it.
+    /// This lock is held while one worker reconnects; other workers wait for the lock.
     connecting: tokio::sync::Mutex<()>,
 }
 
@@ -62,8 +62,10 @@ pub enum OperationFailure {
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(60);
 /// The number of bytes kept at each end of a body: enough for a list's metadata or an error's Status.
 const EDGE_BYTES_MAX: usize = 4096;
-/// The flow-control windows. They are large, as in client-go, because flow control is not measured.
+/// The flow-control window of each stream, in bytes. Both windows are as large as in client-go, because the benchmark
+/// does not measure flow control.
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+/// The flow-control window of each connection, in bytes.
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 30;
 
 impl Pool {
@@ -142,7 +144,8 @@ impl Client {
         loop {
             let sender = self.connection.sender();
             match exchange(sender, request.clone(), body.as_ref().map(|(_, bytes)| bytes)).await {
-                // A server may end any connection to rebalance its clients; then it has not processed the request.
+                // A server may end any connection to rebalance its clients; in that case the server has not processed
+                // the request.
                 Err(error) if is_goodbye(&error) => self.connection.renew().await.map_err(broken)?,
                 answer => return answer.map_err(broken),
             }

@@ -34,7 +34,7 @@ struct Store {
 }
 
 struct Watch {
-    /// Watches only the object of this name.
+    /// The name of the only object that is watched; `None` for all objects.
     name: Option<String>,
     protobuf: bool,
     stream: SendStream<Bytes>,
@@ -134,7 +134,7 @@ async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>, 
     let (code, value) = store.lock().unwrap().handle(&parts.method, &path, &query, &sent);
     let response = Response::builder().status(code).body(()).unwrap();
     let mut stream = respond.send_response(response, false).unwrap();
-    // The client may have disconnected.
+    // Sending fails if the client has disconnected, which does not matter here.
     let _ = stream.send_data(Bytes::from(value.to_string()), true);
 }
 

@@ -55,7 +55,8 @@ pub async fn measure(bench: &Bench<'_>, name: &'static str, audience: Audience) 
     let limits = bench.limits();
     let write = |worker| Write { client: bench.pool.pick(worker), hall: hall.clone(), objects: watchers };
 
-    // The first measurement runs without watchers, for as long as the second, and gives the cost of the writes.
+    // The first measurement gives the cost of the writes. It runs without watchers, for as long as the measurement with
+    // watchers.
     let before = bench.processes.usage()?;
     let alone = load::drive(writers, limits, |worker| write(worker).not_awaited()).await;
     let alone_usage = bench.processes.since(before)?;
@@ -100,7 +101,7 @@ pub async fn measure(bench: &Bench<'_>, name: &'static str, audience: Audience) 
     Ok(ReportRow::new(name, &seen, net))
 }
 
-/// The usage without the cost of the writes alone.
+/// The usage without the cost of the writes, which was measured without watchers.
 pub fn net_of_writes(
     usage: ProcessUsage,
     written: &Tally,
@@ -131,7 +132,7 @@ impl Operation for Make {
         let body = object(ObjectKind::ConfigMap, &object_name(ticket));
         match self.0.send(Method::POST, ObjectKind::ConfigMap.collection(), json(body)).await {
             Ok(answer) => Ok(answer.body_bytes),
-            // An earlier watch mode has already created the object.
+            // The object exists already, because an earlier watch mode has created it.
             Err(OperationFailure::Refused { code: 409, .. }) => Ok(0),
             Err(failure) => Err(failure),
         }
@@ -233,7 +234,7 @@ impl Operation for Write {
     }
 }
 
-/// A write without watchers.
+/// A write that no watcher observes.
 struct WriteAlone(Write);
 
 impl Operation for WriteAlone {
@@ -245,9 +246,9 @@ impl Operation for WriteAlone {
 /// How events are separated in a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
-    /// JSON, one event a line.
+    /// JSON, with one event on each line.
     Lines,
-    /// Protobuf, each event after its length in four bytes.
+    /// Protobuf, where each event follows its length in four bytes.
     Lengths,
 }
 
@@ -279,7 +280,8 @@ async fn listen(mut stream: RecvStream, framing: Framing, hall: Arc<Hall>) {
 }
 
 impl Framing {
-    /// The start and end of the first event, and the start of the next one; `None` if the event is incomplete.
+    /// The start and end of the first event, and the start of the event after it; `None` if the first event is
+    /// incomplete.
     fn first(self, bytes: &[u8]) -> Option<(usize, usize, usize)> {
         match self {
             Framing::Lines => bytes.iter().position(|byte| *byte == b'\n').map(|end| (0, end, end + 1)),

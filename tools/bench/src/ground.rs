@@ -1,4 +1,4 @@
-//! The namespace of a run. It is created before the run, and emptied and deleted after the run.
+//! The namespace of a run. The namespace is created before the run, and emptied and deleted after the run.
 
 use std::time::{Duration, Instant};
 
@@ -167,7 +167,7 @@ impl Ground {
         Ok(())
     }
 
-    /// Deletes all objects. A server may stop half-way because there are so many; then the request is repeated.
+    /// Deletes all objects. If a server stops before all objects are deleted, the request is repeated.
     async fn empty(&self) -> anyhow::Result<()> {
         let until = Instant::now() + EMPTYING_TIME_MAX;
         loop {

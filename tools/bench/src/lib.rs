@@ -452,7 +452,8 @@ mod tests {
         }
     }
 
-    /// kube-apiserver sends GOAWAY at random with `--goaway-chance`.
+    /// kube-apiserver sends GOAWAY at random with `--goaway-chance`; the benchmark must then reconnect without
+    /// failures.
     #[tokio::test]
     async fn a_server_may_send_its_clients_away() {
         let fake = fake::start().await;

@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 
 use crate::client::OperationFailure;
 
-/// A kind of request, repeated by one worker.
+/// A kind of request, which each worker repeats.
 pub trait Operation: Send + 'static {
     /// Runs the operation once; returns the number of bytes in the response body. Tickets are unique in the run and
     /// have no gaps.
@@ -26,12 +26,12 @@ pub struct LoadLimits {
 /// The results of all workers.
 #[derive(Debug)]
 pub struct Tally {
-    /// Latencies of the successes, in microseconds.
+    /// The latencies of successful operations, in microseconds.
     pub latencies: Histogram<u64>,
     pub failures: BTreeMap<String, u64>,
     pub body_bytes: u64,
     pub elapsed: Duration,
-    /// Operations started, including failed ones.
+    /// The number of operations that were started, including operations that failed.
     pub tickets: u64,
 }
 
@@ -73,7 +73,7 @@ impl Tally {
         self.failures.values().sum()
     }
 
-    /// `12 × HTTP 429 TooManyRequests; 1 × …`, most frequent first.
+    /// The failures as text, such as `12 × HTTP 429 TooManyRequests; 1 × …`, with the most frequent failure first.
     pub fn errors_text(&self) -> String {
         let mut failures: Vec<_> = self.failures.iter().collect();
         failures.sort_by_key(|(_, count)| std::cmp::Reverse(**count));

@@ -58,7 +58,7 @@ fn exactly(separator: &str, version: &str) -> String {
     }
 }
 
-/// The newest version of the collection.
+/// The newest version of the collection of objects, as a list shows it.
 pub async fn version(client: &Client, resource: ObjectKind) -> Result<String, OperationFailure> {
     let answer = client.send(Method::GET, &format!("{}?limit=1", resource.collection()), None).await?;
     Ok(answer.metadata_text("resourceVersion").unwrap_or_default().to_owned())
@@ -222,7 +222,7 @@ impl Targets {
         self.names.path(next)
     }
 
-    /// SplitMix64.
+    /// The next number of the random number generator SplitMix64.
     fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
@@ -232,7 +232,7 @@ impl Targets {
     }
 }
 
-/// A pod as Deployments create it.
+/// A pod that looks like a pod of a Deployment.
 fn pod(name: &str) -> String {
     format!(
         r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{name}","labels":{{"app":"bench","tier":"web"}}}},"spec":{{"containers":[{{"name":"web","image":"registry.example.test/web:1.2.3","ports":[{{"name":"http","containerPort":8080}}],"env":[{{"name":"LOG_LEVEL","value":"info"}},{{"name":"NODE","valueFrom":{{"fieldRef":{{"fieldPath":"spec.nodeName"}}}}}}],"resources":{{"requests":{{"cpu":"100m","memory":"128Mi"}},"limits":{{"memory":"256Mi"}}}},"readinessProbe":{{"httpGet":{{"path":"/ready","port":"http"}},"periodSeconds":5}},"volumeMounts":[{{"name":"config","mountPath":"/etc/web"}}]}}],"volumes":[{{"name":"config","configMap":{{"name":"web"}}}}]}}}}"#

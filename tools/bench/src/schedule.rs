@@ -79,7 +79,7 @@ pub async fn measure(bench: &Bench<'_>, name: &'static str, mode: Mode, shape: V
     Ok(ReportRow::new(name, &bound, usage.map(|usage| net_of_writes(usage, &created, alone_usage, &alone))))
 }
 
-/// Pods of one kind.
+/// The pods that one mode creates.
 #[derive(Clone)]
 struct Pods {
     prefix: &'static str,

@@ -100,7 +100,7 @@ impl Verdict {
 
 /// The cluster on which the command runs.
 enum Ground {
-    /// The server's view of its past.
+    /// The server of this kubeconfig context, which shows its past at `/at/VERSION`.
     Past(Box<Base>),
     /// A fork of this data folder.
     Fork(PathBuf, EncryptionArgs),
@@ -172,7 +172,7 @@ fn on_fork(folder: &Path, encryption: &EncryptionArgs, args: &Args, version: Off
     Ok(output.status)
 }
 
-/// The versions that may be the first bad version.
+/// The versions among which the first bad version is searched.
 enum Candidates {
     All { after: Offset },
     Some(Vec<Offset>),

@@ -1,8 +1,8 @@
 //! `holdfast fork`: a new, writable cluster that begins with the state of another cluster at some moment.
 //!
 //! The new data folder contains the log up to that moment, and the certificates and keys of the other cluster, so the
-//! same credentials are valid in both. The new log has another id, and does not accept continue tokens of the other
-//! log.
+//! same credentials are valid in both clusters. The new log has another id, and does not accept continue tokens of the
+//! other log.
 
 use crate::files::{Readers, WriteMode, keep_others_out};
 use crate::out;
@@ -109,7 +109,7 @@ fn copy_certificates(from: &Path, to: &Path) -> Result<()> {
     copied.with_context(|| format!("copy the certificates and keys in {}", from.display()))
 }
 
-/// Forks the log of a server that runs in this process.
+/// Forks the log of a server that runs in this process, for requests to this server.
 pub struct ForkHere {
     pub log: Arc<RocksLog>,
     pub data_dir: PathBuf,

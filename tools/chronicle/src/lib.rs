@@ -2,9 +2,9 @@
 //! and fork it.
 //!
 //! A subcommand is a module here, with its options as a `clap` struct: [`history`] (`history`, `blame`, `diff`,
-//! `restore`, `undo`), [`at`], [`bisect`], [`log`] (one file per subcommand), [`replay`], [`fork`] and [`run`]. They
-//! read any log through the engine's trait: [`remote`] opens a data folder, or a running server's log over its API.
-//! Nothing here starts a server: the binary passes one to [`run`]. All output goes through `out`.
+//! `restore`, `undo`), [`at`], [`bisect`], [`log`] (one file per subcommand), [`replay`], [`fork`] and [`run`]. The
+//! subcommands read any log through the engine's trait: [`remote`] opens a data folder, or a running server's log over
+//! its API. Nothing here starts a server: the binary passes a server to [`run`]. All output goes through `out`.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

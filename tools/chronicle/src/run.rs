@@ -1,9 +1,9 @@
 //! `holdfast run -- CMD`: a cluster for one command, removed when the command ends.
 //!
-//! The server runs in this process ([`Cluster`] is the binary's interface to it), on a free port of this machine. It
-//! uses a temporary data folder, so writes do not wait for the disk. CMD finds the cluster through `KUBECONFIG`, like
-//! any client, and the exit code of CMD becomes the exit code of this process. With `--for-parent` there is no CMD.
-//! Instead the program that started this process reads the address and the credentials of the cluster on standard
+//! The server runs in this process ([`Cluster`] is the binary's interface to it), on a free port of this machine. The
+//! server uses a temporary data folder, so writes do not wait for the disk. CMD finds the cluster through `KUBECONFIG`,
+//! like any client, and the exit code of CMD becomes the exit code of this process. With `--for-parent` there is no
+//! CMD. Instead the program that started this process reads the address and the credentials of the cluster on standard
 //! output, and the cluster runs as long as the program keeps standard input open. Failures before CMD runs exit with
 //! 125, as in `env` and `timeout`. If CMD cannot be run or is not found, the exit code is 126 or 127.
 
@@ -27,15 +27,15 @@ use tokio::process::{Child, Command};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{self, SignalKind};
 
-/// A failure before CMD ran.
+/// The exit code for a failure before CMD ran.
 const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 /// The maximum number of attempts to remove the folder, because the ending server may still write files.
 const REMOVALS_MAX: usize = 100;
-/// A folder in memory on Linux.
+/// A folder on Linux whose files are in memory.
 const MEMORY_FOLDER: &str = "/dev/shm";
-/// The magic number of the file system in memory.
+/// The magic number of a file system whose files are in memory.
 const TMPFS: i64 = 0x0102_1994;
 /// The minimum number of free bytes in the folder in memory.
 const MEMORY_BYTES_MIN: u64 = 1 << 30;
@@ -70,7 +70,7 @@ pub trait Cluster {
     fn serve(self, data: &Path, keep: bool, work: impl AsyncFnOnce(Access) -> Result<u8>) -> Result<u8>;
 }
 
-/// How to reach a cluster.
+/// How clients reach a cluster: its URL and its kubeconfig.
 pub struct Access {
     pub url: String,
     pub kubeconfig: PathBuf,
@@ -113,8 +113,8 @@ pub fn exit_code(outcome: Result<u8>) -> ExitCode {
     }
 }
 
-/// The folder for an empty cluster that is not kept. It is in memory if there is room and `TMPDIR` is not set: even
-/// without syncs, creating and removing files on a disk waits for the disk.
+/// The folder for an empty cluster that is not kept. The folder is in memory if there is room in memory and `TMPDIR` is
+/// not set: even without syncs, creating and removing files on a disk waits for the disk.
 fn fleeting_folder() -> PathBuf {
     let memory = Path::new(MEMORY_FOLDER);
     let has_room = || {
@@ -128,7 +128,7 @@ fn fleeting_folder() -> PathBuf {
     }
 }
 
-/// The data folder of the cluster. It is removed on drop, unless `keep` is set.
+/// The data folder of the cluster. The folder is removed on drop, unless `keep` is set.
 struct DataFolder {
     path: PathBuf,
     keep: bool,
@@ -198,7 +198,8 @@ async fn wait_for_parent(access: &Access, folder: &Path, caught: &mut Caught) ->
     // A parent that does not read this line has ended, which the end of standard input then shows.
     let _ = writeln!(output, "{told}").and_then(|()| output.flush());
     let (ended, end) = tokio::sync::oneshot::channel::<()>();
-    // A thread that waits for input cannot be stopped. It need not be stopped, because it ends with the process.
+    // A thread that waits for input cannot be stopped. The thread need not be stopped, because it ends with the
+    // process.
     std::thread::spawn(move || {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         drop(ended);
@@ -235,7 +236,7 @@ fn start(command: &[OsString], access: &Access, folder: &Path) -> Result<Result<
     }))
 }
 
-/// Signals that ask this process to end. They are caught before the process makes files that it must remove.
+/// Signals that ask this process to end. The process catches these signals before it makes files that it must remove.
 struct Caught {
     listeners: [(Signal, tokio::signal::unix::Signal); 4],
     /// The runtime in which the listeners are created. No thread needs to run it.
@@ -271,7 +272,7 @@ impl Caught {
     }
 }
 
-/// Waits for CMD's end, and forwards signals to it.
+/// Waits for CMD's end, and forwards signals to CMD.
 async fn wait(child: &mut Child, caught: &mut Caught) -> Result<ExitStatus> {
     let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
     loop {

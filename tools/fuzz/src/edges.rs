@@ -30,7 +30,7 @@ pub const NUMBERS: [i64; 26] = [
     i64::MIN,
 ];
 
-/// The largest integer of 128 bits is 170141183460469231731687303715884105727.
+/// Quantities next to limits. The largest integer of 128 bits is 170141183460469231731687303715884105727.
 pub const QUANTITIES: [&str; 30] = [
     "0",
     "1",
@@ -98,7 +98,7 @@ pub const DURATIONS: [&str; 12] = [
     "1é",
 ];
 
-/// Texts that some rule parses.
+/// Texts that some rule of Kubernetes parses or accepts, such as names and the values of enumerations.
 pub const TEXTS: [&str; 80] = [
     "",
     "a",

@@ -199,7 +199,7 @@ fn gives(row: &Compiled, ty: &Type) -> bool {
     matches!(row.result, Type::Param(_)) || row.result.to_string() == ty.to_string()
 }
 
-/// Replaces type parameters by `open`.
+/// Replaces the type parameters in `parameter` by the type `open`.
 fn closed(parameter: &Type, open: &Type) -> Type {
     match parameter {
         Type::Param(_) => open.clone(),
@@ -246,7 +246,8 @@ fn admit(schema: &Structural, mut object: Value, old: Option<&Value>) {
     let mut again = object.clone();
     schema.apply_defaults(&mut again).expect("nothing more is added");
     assert_eq!(again, object, "defaulting twice changes nothing more");
-    // Defaults that do not fit the schema are refused with the definition, which is not checked here.
+    // Defaults that do not fit the schema are refused when the kind is defined. This function does not check the
+    // definition, so the result of `validate` does not matter.
     schema.prune(&mut again);
     schema.validate(&again, old);
 }
@@ -333,7 +334,7 @@ fn made_schema(choices: &mut Choices, depth: usize) -> Value {
     schema
 }
 
-/// A value of the schema's type. It may violate the schema's limits.
+/// A value of the schema's type. The value may violate the schema's limits.
 fn fitting(choices: &mut Choices, schema: &Value) -> Value {
     match schema["type"].as_str() {
         Some("integer") => choices.pick(&NUMBERS).into(),

@@ -1,6 +1,6 @@
 //! Targets for an HTTP/2 server: connections as bytes, and as frames that are mostly well formed.
 
-// Each target is a program that compiles the whole file and uses one function.
+// Each fuzz target is a program that compiles this whole file and uses one of its functions.
 #![allow(dead_code)]
 
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use std::io::IoSlice;
 /// A target and the name of its folder of seeds.
 type Named = (&'static str, fn(&[u8]));
 
-/// All targets.
+/// All HTTP/2 targets.
 pub const TARGETS: [Named; 2] = [("http2", http2), ("http2_frames", http2_frames)];
 
 const LIMITS: Limits =
@@ -107,7 +107,7 @@ fn talk(pieces: &[&[u8]]) {
         assert!(server.output_bytes() < OUTPUT_BYTES_MAX + PAYLOAD_BYTES_MAX);
     }
     send(&mut server, usize::MAX, &mut said);
-    // The output consists of frames.
+    // The server's output must consist of whole frames.
     let mut rest = &said[..];
     while let Some(head) = Head::parse(rest) {
         assert!(head.length <= PAYLOAD_BYTES_MAX && rest.len() >= 9 + head.length);

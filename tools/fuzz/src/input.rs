@@ -5,7 +5,7 @@ use holdfast_core::kinds::{Kind, KindId, Registry};
 use holdfast_core::schema::{Field, MessageId, Schema, Shape, Type};
 use holdfast_value::{Map, Value, json};
 
-/// The first line, and the rest.
+/// Splits the input into its first line and the rest.
 pub fn line(bytes: &[u8]) -> (&[u8], &[u8]) {
     match bytes.iter().position(|byte| *byte == b'\n') {
         Some(at) => (&bytes[..at], &bytes[at + 1..]),
@@ -46,7 +46,7 @@ pub fn kind<'r>(registry: &'r Registry, named: &str) -> (KindId, &'r Kind, usize
     nth_kind(registry, number)
 }
 
-/// A kind and version, by number.
+/// The kind and version with this number, of all versions of all kinds.
 pub fn nth_kind(registry: &Registry, number: usize) -> (KindId, &Kind, usize) {
     let all: Vec<_> = registry.iter().flat_map(|(id, kind)| (0..kind.versions.len()).map(move |v| (id, v))).collect();
     let (id, version) = all[number % all.len()];
@@ -104,7 +104,7 @@ impl<'a> Choices<'a> {
         self.pick(&NUMBERS)
     }
 
-    /// Any JSON value.
+    /// Generates any JSON value.
     pub fn anything(&mut self, depth: usize) -> Value {
         match self.below(if depth < DEPTH_MAX { 9 } else { 6 }) {
             0 => Value::Null,
@@ -124,7 +124,7 @@ impl<'a> Choices<'a> {
         }
     }
 
-    /// A mostly valid document of `message`.
+    /// Generates a mostly valid document of the type `message`.
     pub fn document(&mut self, schema: &Schema, message: MessageId) -> Map {
         self.fields(schema, message, 0)
     }

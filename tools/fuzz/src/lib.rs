@@ -3,7 +3,7 @@
 //! Each target is a function of bytes that panics if an invariant is violated. `cargo fuzz` runs the targets one by one
 //! (`fuzz_targets/`). A test in `core` runs all of them over the seeds in `corpus-seeds/` and over mutations of the
 //! seeds (`smoke.rs`). The targets of the crate `http2` are in `http2.rs`, for a test in that crate, because `core`
-//! does not depend on it. No target depends on how its input was made.
+//! does not depend on the crate `http2`. No target depends on how its input was made.
 
 mod edges;
 mod expressions;
@@ -154,7 +154,8 @@ pub fn check_made(bytes: &[u8]) {
 fn check_document(named: &str, document: Value) {
     let (_, kind, version) = kind(registry(), named);
     let message = schema().id(&kind.versions[version].message).expect("every version has a message");
-    // These functions also receive unchecked documents, and treat invalid fields as absent.
+    // The server also calls the functions below, up to the draft, with documents that have not been checked; they must
+    // treat invalid fields as absent.
     Index::new(kind, &document);
     cells(&kind.shown.columns, &document, 1_795_000_000);
     if let Value::Object(map) = &document {
@@ -364,7 +365,7 @@ pub fn decide(bytes: &[u8]) {
         let _ = world.submit(&request);
         last = Some(request);
     }
-    // Submit the last request again, because it has changed the state.
+    // The last request is submitted again, because its first decision has changed the state.
     if let Some(request) = last {
         let _ = world.submit(&request);
     }

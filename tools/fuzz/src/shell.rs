@@ -1,6 +1,6 @@
 //! The target for the scripts that users run in containers.
 
-// Each target is a program that compiles the whole file and uses one function.
+// Each fuzz target is a program that compiles this whole file and uses one of its functions.
 #![allow(dead_code)]
 
 use holdfast_shell::{Machine, OutputStream, RunResult, Setup};
@@ -8,7 +8,7 @@ use holdfast_shell::{Machine, OutputStream, RunResult, Setup};
 /// A target and the name of its folder of seeds.
 type Named = (&'static str, fn(&[u8]));
 
-/// All targets.
+/// All targets for shell scripts.
 pub const TARGETS: [Named; 1] = [("shell", shell)];
 
 /// The maximum number of steps of a script.
@@ -22,7 +22,7 @@ pub fn shell(bytes: &[u8]) {
     assert_eq!(gone(&script), first, "the same script does the same");
 }
 
-/// The exit status of a script, its steps, and the size of its output.
+/// Runs a script, and returns its exit status, the number of its steps, and the number of bytes of its output.
 fn gone(script: &str) -> (Option<i32>, u64, usize) {
     let mut machine = Machine::new(Setup { folder: "/".into(), ..Setup::default() }, 0);
     let words = ["sh", "-c", script].map(str::to_owned);

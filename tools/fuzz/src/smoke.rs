@@ -7,7 +7,8 @@ use std::path::Path;
 /// A function that panics if an invariant is violated for these bytes.
 pub type FuzzTarget = fn(&[u8]);
 
-/// The number of inputs of each sort for each target. Running all of them takes a few seconds.
+/// The number of inputs of each sort (mutations and random bytes) for each target. Running all of them takes a few
+/// seconds.
 const CASES: u32 = 300;
 
 /// The number in an environment variable. `HOLDFAST_FUZZ_CASES` sets the number of inputs for longer runs;
@@ -39,15 +40,15 @@ fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
 /// A change of a seed's bytes.
 #[derive(Debug, Clone)]
 enum Mutation {
-    /// Replaces a byte.
+    /// Replaces the byte at a position.
     Set(usize, u8),
-    /// Removes a range.
+    /// Removes a range of bytes.
     Cut(usize, usize),
-    /// Repeats a range.
+    /// Repeats a range of bytes.
     Repeat(usize, usize),
     /// Inserts bytes that are special to some parser.
     Insert(usize, &'static [u8]),
-    /// Inserts a range of another seed.
+    /// Inserts a range of bytes from another seed.
     Splice(usize, usize, usize),
 }
 
@@ -127,7 +128,7 @@ pub fn holds_on_noise(targets: &[(&str, FuzzTarget)]) {
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
-/// The smallest input for which a target fails.
+/// The smallest input that was found for which the target fails; `None` if the target fails for none.
 fn failure(name: &str, target: FuzzTarget, inputs: impl Strategy<Value = Vec<u8>>) -> Option<String> {
     let cases = asked("HOLDFAST_FUZZ_CASES").unwrap_or(CASES);
     let config = Config { cases, failure_persistence: None, ..Config::default() };

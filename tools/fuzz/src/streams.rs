@@ -1,7 +1,7 @@
 //! Targets for a SPDY connection, as bytes and as mostly well-formed frames with compressed headers, and for a
 //! WebSocket that carries the streams of a command.
 
-// Each target is a program that compiles the whole file and uses one function.
+// Each fuzz target is a program that compiles this whole file and uses one of its functions.
 #![allow(dead_code)]
 
 use base64::Engine as _;
@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 /// A target and the name of its folder of seeds.
 type Named = (&'static str, fn(&[u8]));
 
-/// All targets.
+/// All targets for streams.
 pub const TARGETS: [Named; 4] = [
     ("spdy", spdy),
     ("spdy_frames", spdy_frames),
@@ -115,7 +115,7 @@ pub fn websocket_messages(bytes: &[u8]) {
                 wire.extend_from_slice(&u16::try_from(content.len()).expect("short").to_be_bytes());
             }
         }
-        // A mask that changes nothing.
+        // The mask of the message is zero, which leaves the content unchanged.
         wire.extend_from_slice(&[0; 4]);
         wire.extend_from_slice(&content);
         rest = after;
@@ -158,7 +158,7 @@ fn input_of(protocol: &str, wire: Vec<u8>) -> Vec<u8> {
     })
 }
 
-/// The frames, with adjacent data joined, and how decoding ended.
+/// The decoded frames, with adjacent data joined, and the flaw that ended decoding, if there was one.
 fn read(bytes: &[u8], piece: usize) -> (Vec<String>, Option<Flaw>) {
     let (mut decoder, mut input) = (Decoder::new(), BytesMut::new());
     let (mut frames, mut data): (Vec<String>, Vec<u8>) = (Vec::new(), Vec::new());

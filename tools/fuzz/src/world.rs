@@ -68,7 +68,7 @@ fn first_objects() -> Vec<(&'static str, Value)> {
         ("v1 namespaces -", json!({"metadata": {"name": "other"}})),
         ("v1 configmaps default", data),
         ("v1 pods default", json!({"metadata": {"name": "web", "finalizers": ["example.com/a"]}, "spec": pod})),
-        // This pod runs on a node, so it has a grace period.
+        // The pod is bound to a node, so a deletion gives the pod a grace period.
         (
             "v1 pods default",
             json!({"metadata": {"name": "a"}, "spec": {"nodeName": "n", "containers": [{"name": "a", "image": "a"}]}}),
@@ -85,7 +85,7 @@ fn first_objects() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// The initial cluster of every input.
+/// The cluster with which every input begins.
 pub fn world() -> World {
     static FIRST: LazyLock<World> = LazyLock::new(|| {
         let mut world = World { state: State::new(Arc::new(registry().clone())), requests: 0 };
@@ -151,7 +151,7 @@ impl World {
     }
 }
 
-/// The invariants of every stored object.
+/// Checks the invariants of a stored object.
 fn check_entry(kind: &Kind, entry: &Entry) {
     let document = entry.document();
     let map = document.as_object().expect("an object");

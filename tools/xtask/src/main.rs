@@ -1,4 +1,4 @@
-//! The project's own tools, run as `cargo xtask COMMAND`. They are not part of the server.
+//! The project's own tools, run as `cargo xtask COMMAND`. The tools are not part of the server.
 
 mod ci;
 mod schema;

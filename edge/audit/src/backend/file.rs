@@ -22,7 +22,7 @@ pub enum Format {
     Legacy,
 }
 
-/// When a file is rotated, and how long old files are kept. Zero means no limit.
+/// When a file is rotated, and how long old files are kept. A limit of zero means that there is no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rotation {
     pub bytes_max: u64,
@@ -35,7 +35,7 @@ pub struct Rotation {
 pub struct File {
     format: Format,
     writing: Mutex<OpenFile>,
-    /// This lock is held only briefly: no thread waits for `writing` while it holds this lock.
+    /// The buffered lines. Their lock is held only briefly: no thread waits for `writing` while it holds this lock.
     held: Mutex<BufferedLines>,
 }
 
@@ -55,7 +55,7 @@ struct BufferedLines {
     taken: usize,
 }
 
-/// The maximum number of bytes that are buffered while the disk accepts none.
+/// The maximum number of bytes that are buffered while the disk accepts no bytes.
 const HELD_BYTES_MAX: usize = 1 << 20;
 
 enum LogSink {
@@ -190,7 +190,7 @@ fn rotate(path: &Path, rotation: Rotation) -> io::Result<fs::File> {
     }
     let fresh = open(path)?;
     let path = path.to_owned();
-    // Another thread compresses and removes old files, so that no request waits for this.
+    // Another thread compresses and removes old files, so that no request waits for this work.
     std::thread::spawn(move || {
         let tidied = compress(&aside, rotation).and_then(|()| forget(&path, rotation, Timestamp::now()));
         if let Err(error) = tidied {
@@ -239,7 +239,7 @@ fn compress(path: &Path, rotation: Rotation) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         opened => opened?,
     };
-    // An incomplete compressed file is replaced.
+    // A compressed file that was not completed earlier is replaced.
     let _ = fs::remove_file(&packed);
     let out = open_private(&packed, true)?;
     let mut encoder = GzEncoder::new(out, Compression::default());
@@ -334,7 +334,8 @@ mod tests {
         assert_eq!(files(folder.path()), (10..40).map(|number| format!("line {number}\n")).collect::<Vec<_>>());
     }
 
-    /// Another process removes the file, or the folder of the file cannot be written to when the file is rotated.
+    /// If another process has removed the file, or if the folder could not be written to when the file was rotated,
+    /// later writes make a new file and succeed.
     #[test]
     fn what_hinders_a_new_file_once_does_not_for_good() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Stores events.
+/// A destination of audit events, such as a file or a webhook.
 pub trait Sink: Send + Sync + 'static {
-    /// The name in metrics.
+    /// The name of the sink in metrics.
     fn name(&self) -> &'static str;
 
     /// Stores all of the events, or none of them.
@@ -41,7 +41,7 @@ pub trait Sink: Send + Sync + 'static {
     }
 }
 
-/// The maximum time for which an event is buffered if no response waits for it.
+/// The maximum time for which an event is buffered if no response waits for the event.
 const HELD: Duration = Duration::from_millis(5);
 
 /// The moment at which a request continues.
@@ -135,7 +135,7 @@ impl Backend {
         let (sink, awaited) = (self.sink.clone(), self.awaited.clone());
         tokio::spawn(async move {
             tokio::time::sleep(HELD).await;
-            // After this swap, a call that buffers an event must store it itself.
+            // After this swap, a call that buffers an event must store the event itself.
             awaited.swap(false, Ordering::AcqRel);
             sink.release_all(number);
         });
@@ -176,7 +176,7 @@ impl CountedSink {
         released
     }
 
-    /// Stores the buffered events if no request waits for them.
+    /// Stores the buffered events if no request waits for these events.
     fn release_all(&self, number: u64) {
         if let Err(why) = self.sink.release(number) {
             tracing::error!(

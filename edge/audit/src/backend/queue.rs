@@ -80,7 +80,7 @@ impl BatchQueue {
     }
 }
 
-/// Writes batches to the sink.
+/// Writes batches to the sink, and counts the events that no longer wait.
 #[derive(Clone)]
 struct Feed {
     sink: Arc<CountedSink>,
@@ -134,7 +134,7 @@ async fn gather(events: &mut mpsc::Receiver<Event>, batches: Batches) -> Option<
     Some(batch)
 }
 
-/// A token bucket.
+/// A token bucket, which limits the number of batches per second.
 struct Bucket {
     throttle: Throttle,
     tokens: f64,

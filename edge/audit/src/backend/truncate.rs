@@ -1,4 +1,4 @@
-//! Stores events that are too large without their objects.
+//! An event that is too large is stored without its objects.
 
 use crate::{Event, Level};
 use std::borrow::Cow;

@@ -33,13 +33,13 @@ pub fn audiences(claims: &Json) -> Vec<String> {
     }
 }
 
-/// A claimed time in seconds since 1970.
+/// The time in a claim, in seconds since 1970.
 pub fn seconds(claims: &Json, claim: &str) -> Option<i64> {
     let time = &claims[claim];
     time.as_i64().or_else(|| time.as_f64().map(|time| time as i64))
 }
 
-/// An expression over `claims` or over `user`.
+/// An expression that reads either the variable `claims` or the variable `user`.
 #[derive(Debug)]
 pub struct Expression {
     program: Program,
@@ -85,7 +85,7 @@ fn text_of(value: &Value<'_>) -> Result<String, String> {
     }
 }
 
-/// A string, a list of strings, or null.
+/// Reads the result of an expression, which must be a string, a list of strings, or null.
 fn texts_of(value: &Value<'_>) -> Result<Vec<String>, String> {
     let wrong = || "expression must return a string or a list of strings".to_owned();
     match value {
@@ -102,10 +102,10 @@ fn texts_of(value: &Value<'_>) -> Result<Vec<String>, String> {
     }
 }
 
-/// The source of one text of a user.
+/// Where one text of a user, such as the name, comes from.
 #[derive(Debug)]
 pub enum TextSource {
-    /// A claim, with a prefix.
+    /// The value of a claim, after a prefix.
     Claim {
         name: String,
         prefix: String,
@@ -113,7 +113,7 @@ pub enum TextSource {
     Expression(Expression),
 }
 
-/// The sources of the parts of a user.
+/// Where the name, groups, uid and extra fields of a user come from.
 #[derive(Debug)]
 pub struct Mapping {
     pub username: TextSource,
@@ -122,13 +122,14 @@ pub struct Mapping {
     pub extra: Vec<(String, Expression)>,
 }
 
-/// Conditions that must hold.
+/// Conditions that the claims of a token, and the user whom they describe, must fulfil.
 #[derive(Debug, Default)]
 pub struct Rules {
-    /// Claims that must have these values.
+    /// The names of claims, each with the value that the claim must have.
     pub required: Vec<(String, String)>,
-    /// Expressions that must be true, each with its error message.
+    /// Expressions over the claims that must be true, each with its error message.
     pub claims: Vec<(Expression, String)>,
+    /// Expressions over the user that must be true, each with its error message.
     pub users: Vec<(Expression, String)>,
 }
 

@@ -7,7 +7,7 @@ use holdfast_tls::jwt::Token;
 use holdfast_value::Value;
 use std::sync::{Arc, PoisonError};
 
-/// The maximum number of other issuers that are cached for an issuer.
+/// The maximum number of issuers of distributed claims that are cached for one issuer.
 const OTHERS_MAX: usize = 16;
 const NAMES: &str = "_claim_names";
 const SOURCES: &str = "_claim_sources";

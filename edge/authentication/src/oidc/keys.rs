@@ -9,12 +9,12 @@ use holdfast_value::Value;
 /// number is limited because anyone can make tokens.
 const TRIES_MAX: usize = 100;
 
-/// A public key.
+/// A public key of an issuer.
 pub struct PublicKey {
     id: Option<String>,
-    /// The only algorithm for which the key may be used, if the key names one.
+    /// The only algorithm for which the key may be used; `None` if the key names no algorithm.
     algorithm: Option<String>,
-    /// The algorithm of a key on a curve; `None` for an RSA key, which has several.
+    /// The algorithm of a key on a curve; `None` for an RSA key, which several algorithms can use.
     curve: Option<Algorithm>,
     key: DecodingKey,
 }

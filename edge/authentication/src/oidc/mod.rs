@@ -48,7 +48,7 @@ pub struct Settings {
     pub dialer: Dialer,
 }
 
-/// An issuer.
+/// An issuer, with its cached keys.
 pub struct Issuer {
     settings: Settings,
     /// The URL of the issuer's keys, once discovery has succeeded.
@@ -59,7 +59,7 @@ pub struct Issuer {
     others: Mutex<BTreeMap<String, Arc<Issuer>>>,
 }
 
-/// The last fetch of the keys.
+/// When the keys were last fetched.
 #[derive(Default)]
 struct Fetches {
     began: Option<Instant>,

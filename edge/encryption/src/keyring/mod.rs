@@ -102,7 +102,7 @@ impl Provider {
         }
     }
 
-    /// Returns `None` if the prefix belongs to another provider.
+    /// Decrypts a value with this prefix. Returns `None` if the prefix belongs to another provider.
     fn open(&self, prefix: &str, sealed: &[u8], place: ValuePlace) -> Option<Result<Vec<u8>, Closed>> {
         match self {
             Provider::Identity => None,
@@ -144,7 +144,7 @@ impl Keyring {
         Ok(Keyring { entries, is_configured: true, covered: RwLock::default(), metrics: metrics.clone() })
     }
 
-    /// The KMS plug-ins in order.
+    /// The KMS plug-ins, in the order in which the configuration names them.
     pub fn kms(&self) -> impl Iterator<Item = &Arc<Kms>> {
         let all = self.entries.iter().flat_map(|(_, providers)| providers);
         all.filter_map(|provider| match provider.as_ref() {
@@ -204,7 +204,7 @@ impl Keyring {
         }
     }
 
-    /// The work that must be awaited before an event of the resource is written, if there is any.
+    /// The work that must be awaited before an event of the resource is written; `None` if nothing must be awaited.
     pub fn prepare(&self, storage: &str) -> Option<Prepared> {
         if !self.is_configured {
             return None;
@@ -271,7 +271,7 @@ impl Keyring {
         Err(why)
     }
 
-    /// Returns `None` if the value is not encrypted and the configuration accepts that.
+    /// Decrypts a value. Returns `None` if the value is not encrypted and the configuration accepts plain values.
     fn opened(&self, storage: &str, value: &[u8], place: ValuePlace) -> Result<Option<Vec<u8>>, Locked> {
         if !value.starts_with(MARK) {
             return match !self.is_configured || self.covered(storage).reads_plain {
@@ -289,7 +289,7 @@ impl Keyring {
         opened.map(Some)
     }
 
-    /// Returns `None` if the value is stored without encryption.
+    /// Encrypts a value. Returns `None` if the value is stored without encryption.
     fn sealed(&self, covered: &Covered, plain: &[u8], place: ValuePlace) -> Result<Option<Vec<u8>>, Locked> {
         let Some(writer) = covered.writer.as_deref().filter(|writer| !matches!(writer, Provider::Identity)) else {
             return Ok(None);
@@ -324,8 +324,8 @@ impl Values for Keyring {
     }
 }
 
-/// A keyring for rewriting a log offline, not for serving. It may block for a key, and it accepts plain values, because
-/// the rewrite encrypts them.
+/// A keyring for rewriting a log offline, not for serving. This keyring may block for a key, and accepts plain values,
+/// because the rewrite encrypts plain values.
 pub struct OfflineKeyring(pub Arc<Keyring>);
 
 impl Values for OfflineKeyring {
@@ -487,7 +487,7 @@ mod tests {
         assert!(!both.is_outdated(&second) && old.is_outdated(&second));
         assert_eq!(new.open(second).expect("opened"), plain);
         assert_eq!(why(new.open(first.clone())), Locked::NoProvider { prefix: "k8s:enc:aescbc:v1:one:".into() });
-        // This configuration has another secret under the same name.
+        // This configuration has another secret under the same key name, so the value cannot be decrypted.
         assert!(matches!(why(of(&[("one", B)]).open(first.clone())), Locked::Changed { .. }));
         // If two keys have the same name, both keys are tried.
         assert_eq!(of(&[("one", B), ("one", A)]).open(first).expect("opened"), plain);
@@ -529,7 +529,7 @@ mod tests {
         assert!(both.is_outdated(&plain));
         assert_eq!(both.open(plain.clone()).expect("opened"), plain);
         assert!(keyring(&entry("secrets", &one)).open(record("pods", "a/b", 7)).is_ok(), "nothing covers it");
-        // This configuration writes plain values again.
+        // With this configuration, new values are written without encryption again.
         let back = keyring(&entry("secrets", &format!("{{identity: {{}}}}, {one}")));
         let sealed = both.seal(plain.clone()).expect("sealed");
         assert!(back.is_outdated(&sealed) && !back.is_outdated(&plain));

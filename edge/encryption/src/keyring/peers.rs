@@ -1,5 +1,5 @@
 //! The servers on one etcd publish proofs of their keys, so that each server finds out whether it can read the values
-//! of the others.
+//! that the other servers write.
 //!
 //! A key is published as its prefix, which the values in etcd also show, and a MAC of a random salt. Another server
 //! that has the key computes the same MAC. Without the key, the MAC reveals no more than a value does. The key of a KMS
@@ -24,16 +24,16 @@ const SHOWN_MAX: usize = 400;
 const ADVICE: &str = "each server must read what the others write, so add a key to all servers behind the others first, \
                       and put it first when all have it";
 
-/// The keys of a server.
+/// The keys of one server, as the server publishes them.
 struct ServerKeys {
     entries: Vec<Covering>,
     all: Vec<KeyName>,
 }
 
-/// An entry of the configuration.
+/// An entry of a server's encryption configuration: its resources, and how their values are written and read.
 struct Covering {
     resources: Vec<Pattern>,
-    /// The key for writing; `None` if values are written in plain.
+    /// The key that encrypts new values; `None` if values are written in plain.
     writer: Option<KeyName>,
     reads_plain: bool,
 }
@@ -41,12 +41,12 @@ struct Covering {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct KeyName {
     prefix: String,
-    /// The MAC of the salt; empty for plug-ins.
+    /// The MAC of the salt under this key; empty for the keys of KMS plug-ins.
     mac: String,
 }
 
 impl Keyring {
-    /// The keys as other servers read them, with a new salt.
+    /// The description of this server's keys that other servers read, with a new salt.
     pub fn published(&self) -> Result<Value, String> {
         let salt = random::<SALT_BYTES>().map_err(|error| error.to_string())?;
         let name = |key: &KeyName| json!({"prefix": key.prefix, "mac": key.mac});
@@ -116,7 +116,7 @@ impl Keyring {
     }
 }
 
-/// The keys of a provider; `None` if it does not encrypt.
+/// The keys of a provider; `None` if the provider does not encrypt.
 fn names(provider: &Provider, salt: &[u8]) -> Option<Vec<KeyName>> {
     match provider {
         Provider::Identity => None,

@@ -73,7 +73,7 @@ impl Client {
         self.runtime().spawn(work);
     }
 
-    /// Calls a method asynchronously.
+    /// Calls a method of the plug-in. Async code can wait for the answer.
     pub async fn call<A: Message + Default + 'static>(
         &self,
         method: &'static str,

@@ -34,13 +34,15 @@ const CHECK_GOOD: Duration = Duration::from_secs(20);
 const CHECK_BAD: Duration = Duration::from_secs(3);
 /// The minimum time between two calls of the plug-in by all writers that have no usable seed.
 const RETRY: Duration = Duration::from_millis(500);
-/// The maximum number of bytes that a plug-in may add to each value.
+/// The maximum number of bytes of a plug-in's key id, which is stored with each value.
 const KEY_ID_BYTES_MAX: usize = 1 << 10;
+/// The maximum number of bytes of an encrypted key or seed, which is stored with each value.
 const SOURCE_BYTES_MAX: usize = 1 << 10;
+/// The maximum number of bytes of a plug-in's annotations, which are stored with each value.
 const ANNOTATIONS_BYTES_MAX: usize = 32 << 10;
 /// The maximum number of cached seeds of version 2.
 const SEEDS_MAX: usize = 1000;
-/// The random bytes from which a value's key is derived.
+/// The number of random bytes from which, together with the seed, a value's key is derived.
 const INFO: usize = 32;
 /// The values of the field `encrypted_dek_source_type`. `KEY` stands for a key, as kube-apiserver used before release
 /// 1.29; `SEED` stands for a seed of keys.
@@ -154,7 +156,7 @@ impl Kms {
         });
     }
 
-    /// The health of the plug-in, from a recent check if there is one.
+    /// The health of the plug-in. If there was a recent check, its result is used.
     pub async fn health(&self) -> Result<(), String> {
         if let Some(known) = self.last_check(CHECK_GOOD, CHECK_BAD) {
             return known;
@@ -344,7 +346,7 @@ impl Kms {
         answer
     }
 
-    /// Encrypts with the prepared key.
+    /// Encrypts a value with the key or seed that was prepared before.
     pub fn seal(&self, plain: &[u8], place: ValuePlace) -> Result<Vec<u8>, String> {
         let source = self.current.load_full().ok_or("there is no key of the KMS to encrypt with")?;
         let mut out = self.prefix.as_bytes().to_vec();
@@ -386,7 +388,7 @@ impl Kms {
                     answer.map(|answer: v1::DecryptResponse| answer.plain)
                 })?;
                 let opened = Cipher::AesGcm.open(&secret, sealed, place);
-                // kube-apiserver used AES-CBC here up to release 1.24.
+                // kube-apiserver up to release 1.24 encrypted values of version 1 with AES-CBC.
                 let older = || match place {
                     ValuePlace::Key(_) => Cipher::AesCbc.open(&secret, sealed, place),
                     ValuePlace::Event(_) => None,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-/// `v2.KeyManagementService`.
+/// The messages of `v2.KeyManagementService`.
 pub mod v2 {
     use super::HashMap;
 
@@ -55,7 +55,7 @@ pub mod v2 {
         pub plaintext: Vec<u8>,
     }
 
-    /// A stored value.
+    /// A value of version 2 as it is stored, without its prefix.
     #[derive(Clone, PartialEq, prost::Message)]
     pub struct EncryptedObject {
         #[prost(bytes = "vec", tag = "1")]
@@ -72,7 +72,7 @@ pub mod v2 {
     }
 }
 
-/// `v1beta1.KeyManagementService`.
+/// The messages of `v1beta1.KeyManagementService`.
 pub mod v1 {
     #[derive(Clone, PartialEq, prost::Message)]
     pub struct EncryptRequest {

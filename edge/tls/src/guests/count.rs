@@ -9,18 +9,18 @@ use std::task::Waker;
 
 #[derive(Default)]
 pub struct Count {
-    /// The number of all connections.
+    /// The number of all open connections.
     pub connections: usize,
     /// The number of connections whose users are identified.
     pub known: usize,
     users: HashMap<Arc<str>, Connections>,
     /// The users by their number of connections. Privileged users are missing, because their connections are never
-    /// closed for others.
+    /// closed to make room for other connections.
     users_by_size: BTreeSet<(usize, Arc<str>)>,
     addresses: HashMap<IpAddr, AddressCount>,
-    /// The addresses by their number of anonymous connections.
+    /// The addresses, sorted by their number of anonymous connections.
     sizes: BTreeSet<(usize, IpAddr)>,
-    /// The number of the next connection, or of the next entry in the rotation.
+    /// A counter that numbers the connections and the entries in the rotation.
     next: u64,
     pub shaking: usize,
     pub waiting: usize,
@@ -46,7 +46,7 @@ struct AddressCount {
     shaking: usize,
     /// The connections that wait for a turn, by number.
     line: BTreeSet<u64>,
-    /// The number of the address in the rotation.
+    /// The number of the address in the rotation; `None` if the address is not in the rotation.
     entered: Option<u64>,
 }
 
@@ -79,7 +79,7 @@ impl Count {
         self.users_by_size.last().cloned()
     }
 
-    /// Removes a user's newest connection. Returns the function that ends it.
+    /// Removes a user's newest connection. Returns the function that ends the connection.
     pub fn take_newest(&mut self, user: &Arc<str>) -> Option<GiveWay> {
         let newest = *self.users.get(user)?.all.last_key_value()?.0;
         let give_way = self.remove_known(user, newest)?;
@@ -99,7 +99,7 @@ impl Count {
         number
     }
 
-    /// Removes the oldest anonymous connection of the address. Returns the function that ends it.
+    /// Removes the oldest anonymous connection of the address. Returns the function that ends the connection.
     pub fn take_oldest(&mut self, address: IpAddr) -> Option<GiveWay> {
         let oldest = *self.addresses.get(&address)?.strangers.first_key_value()?.0;
         let stranger = self.remove(address, oldest)?;
@@ -108,7 +108,8 @@ impl Count {
         stranger.give_way
     }
 
-    /// Returns `give_way` if another connection has already replaced this connection.
+    /// Stores the function that ends a connection. Returns the function if another connection has already replaced the
+    /// connection.
     pub fn gives_way_by(
         &mut self,
         address: IpAddr,
@@ -153,7 +154,8 @@ impl Count {
         }
     }
 
-    /// Returns `None` if another connection has already replaced this connection.
+    /// Removes a connection of a user, and returns the function that ends the connection. Returns `None` if another
+    /// connection has already replaced this connection.
     fn remove_known(&mut self, user: &Arc<str>, number: u64) -> Option<Option<GiveWay>> {
         self.users.get(user)?.all.get(&number)?;
         let give_way = self.change_user(user, |connections| connections.all.remove(&number))?;

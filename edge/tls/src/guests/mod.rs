@@ -17,13 +17,13 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};
 
-/// The connections of a server.
+/// The open connections of a server, with the bounds on their number.
 pub struct Guests {
     pub bounds: Bounds,
     count: Mutex<Count>,
 }
 
-/// One of the connections that are counted. It stops counting when this value is dropped.
+/// One of the connections that are counted. The connection no longer counts when this value is dropped.
 pub struct ConnectionSlot {
     guests: Arc<Guests>,
     address: IpAddr,
@@ -55,7 +55,7 @@ impl Guests {
         let from = if count.strangers_of(address) >= self.bounds.strangers_of_one_max {
             Some(address)
         } else if count.connections >= self.bounds.connections_max {
-            // The address with the most anonymous connections loses one.
+            // The address with the most anonymous connections loses its oldest connection.
             match count.largest() {
                 Some(largest) => Some(largest),
                 None => {
@@ -77,7 +77,7 @@ impl Guests {
         Some(ConnectionSlot { guests: self.clone(), address, number, user: OnceLock::new() })
     }
 
-    /// Metrics in Prometheus' text form.
+    /// The metrics about connections and handshakes, in Prometheus' text form.
     pub fn metrics(&self) -> String {
         let (count, bounds) = (self.lock(), &self.bounds);
         let mut text = String::new();
@@ -146,7 +146,7 @@ impl ConnectionSlot {
         }
     }
 
-    /// Ready once this connection may do one step of its handshake.
+    /// Returns `Ready` once this connection may do one step of its handshake.
     pub fn poll_turn(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut count = self.guests.lock();
         count.ask(self.address, self.number, context.waker());

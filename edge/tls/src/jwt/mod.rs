@@ -74,7 +74,7 @@ fn json(part: &str) -> Option<Value> {
 pub struct Token<'a> {
     signed: &'a str,
     signature: &'a str,
-    /// The algorithm, which may be an unknown one.
+    /// The name of the algorithm, which may be unknown to this server.
     pub algorithm: String,
     /// The id of the key, if the token names a key.
     pub key: Option<String>,

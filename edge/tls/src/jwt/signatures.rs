@@ -22,7 +22,7 @@ pub fn install() {
     };
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
-        // This fails only if another library is installed already, and no other code installs one.
+        // The installation fails only if another library is installed already, and no other code installs a library.
         let _ = PROVIDER.install_default();
     });
 }

@@ -21,7 +21,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 pub const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// The user of requests without credentials.
+/// The name of the user of requests without credentials.
 pub const ANONYMOUS: &str = "system:anonymous";
 /// The extra field that identifies the credential.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
@@ -78,7 +78,7 @@ impl Presented {
         Presented { verifier, chain, judged }
     }
 
-    /// The peer at this time.
+    /// The peer that the certificates identify at the time `now`.
     pub fn peer(&self, now: UnixTime) -> Peer {
         self.peer_until(now).0
     }
@@ -103,8 +103,8 @@ pub struct PeerVerifier {
     signatures: Signatures,
     /// Whether certificates contain the uids of users.
     uids: bool,
-    /// Trusted chains by their digests. They are cached because clients such as kubectl make a connection for each
-    /// command.
+    /// Trusted chains by their digests. These chains are cached, because clients such as kubectl make a connection for
+    /// each command.
     known: Mutex<BTreeMap<[u8; 32], TrustedChain>>,
 }
 
@@ -247,7 +247,7 @@ struct Authorities {
 }
 
 impl Authorities {
-    /// `None` without authorities.
+    /// Makes the authorities with their verifier; `None` if `certificates` is empty.
     fn new(certificates: Vec<CertificateDer<'static>>) -> Result<Option<Authorities>, String> {
         if certificates.is_empty() {
             return Ok(None);
@@ -295,7 +295,7 @@ fn verifier(authorities: &[CertificateDer<'static>]) -> Result<Arc<dyn ClientCer
     verifier.build().map(|verifier| verifier as Arc<dyn ClientCertVerifier>).map_err(|error| error.to_string())
 }
 
-/// The subject attribute with the user's uid, if there is one.
+/// The uid in the subject of a certificate; empty if the subject has no uid.
 fn uid_of(certificate: &X509Certificate<'_>) -> Result<String, String> {
     let uids = certificate.subject().iter_attributes().filter(|attribute| *attribute.attr_type() == UID);
     let uids: Vec<Option<&str>> = uids.map(|attribute| attribute.as_str().ok()).collect();
@@ -417,7 +417,7 @@ mod tests {
         }
     }
 
-    /// The peer, `seconds` seconds after `BEGINNING`.
+    /// The name of the peer at `seconds` seconds after `BEGINNING`.
     fn at(presented: &Presented, seconds: i64) -> String {
         let now = UnixTime::since_unix_epoch(Duration::from_secs((BEGINNING + seconds).cast_unsigned()));
         shown(&presented.peer(now))
@@ -474,7 +474,7 @@ mod tests {
         ] {
             assert_eq!((peer(&chain, seconds).as_str(), verifier.lock().len()), (expected, known), "{seconds}");
         }
-        // One client has several different certificates.
+        // A client with five different certificates has five entries in the cache, because the cache is keyed by chain.
         for _ in 0..5 {
             assert_eq!(peer(&[authority.client("jane", 30)], 1), "jane");
         }
@@ -484,7 +484,7 @@ mod tests {
     #[test]
     fn of_several_common_names_the_last_one_counts() {
         let mut params = params("first", 30);
-        // The subject has a second common name after the first.
+        // The subject has the common name "last" after the common name "first".
         params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 3]), "last");
         let certificate = params.self_signed(&KeyPair::generate().expect("a key")).expect("a certificate");
         assert_eq!(certificate_user(certificate.der(), false).expect("a user").name, "last");

@@ -1,4 +1,4 @@
-//! The state of one connection. This file handles incoming frames; `sending.rs` makes outgoing ones.
+//! The state of one connection. This file handles incoming frames; `sending.rs` makes outgoing frames.
 
 mod sending;
 #[cfg(test)]
@@ -19,7 +19,8 @@ use crate::stream::{Stream, StreamId, Streams};
 use http::{Request, StatusCode};
 use std::collections::VecDeque;
 
-/// The payloads of our pings, which distinguish the acknowledgements.
+/// The payloads of the pings that this side sends. Two payloads are used, so that the client's acknowledgements can be
+/// distinguished.
 const KEEP_ALIVE: [u8; 8] = *b"alive?\0\0";
 const FAREWELL: [u8; 8] = *b"farewell";
 /// The number of streams reset by us that are remembered. Frames that the client sent before it received the reset are
@@ -34,15 +35,15 @@ pub enum Event<'a> {
     Request { stream: StreamId, head: Request<()>, is_end: bool },
     /// A part of a body, or its end.
     Data { stream: StreamId, data: &'a [u8], is_end: bool },
-    /// The stream has ended, and all data still to be sent on it is dropped.
+    /// The stream has ended, and all data that was still to be sent on the stream is dropped.
     Reset { stream: StreamId, reason: Reason },
 }
 
-/// One connection.
+/// The state of one HTTP/2 connection, on the server's side.
 #[derive(Debug)]
 pub struct Connection {
     limits: Limits,
-    /// The bytes of the preface that have arrived.
+    /// The number of bytes of the client's preface that have arrived.
     preface: usize,
     /// Whether the client's first settings have arrived.
     is_open: bool,
@@ -62,7 +63,7 @@ pub struct Connection {
     reset: VecDeque<u32>,
     incoming: Incoming,
     outgoing: Outgoing,
-    /// The streams with data to send, in turn.
+    /// The streams that have data to send, in the order in which each gets its turn to send one frame.
     line: VecDeque<StreamId>,
     /// Streams that have sent all their data, not yet returned by [`Connection::drained`].
     drained: Vec<StreamId>,
@@ -81,11 +82,11 @@ enum Leaving {
     /// A GOAWAY frame has asked the client to open no more streams. Streams that it opened before it received the frame
     /// may still arrive.
     Announced,
-    /// Streams above this number are ignored.
+    /// The final GOAWAY frame was sent. Streams with numbers above this number are ignored.
     Since(u32),
 }
 
-/// An incomplete head.
+/// A header block whose last CONTINUATION frame has not arrived yet.
 #[derive(Debug)]
 struct Block {
     stream: u32,
@@ -140,17 +141,18 @@ impl Connection {
         self.is_acknowledged
     }
 
-    /// The number of streams.
+    /// The number of streams that have not ended.
     pub fn streams(&self) -> usize {
         self.streams.len()
     }
 
-    /// The number of whole frames received.
+    /// The number of whole frames that were received.
     pub fn frames(&self) -> u64 {
         self.frames
     }
 
-    /// The reason why no more input is read, if there is one; the remaining output reports it to the client.
+    /// The reason why no more input is read, which the remaining output reports to the client; `None` while input is
+    /// read.
     pub fn failed(&self) -> Option<(Reason, &'static str)> {
         self.failed
     }
@@ -206,7 +208,7 @@ impl Connection {
         self.output.write(|out| frame::write(out, kind, flags, stream, payload));
     }
 
-    /// Processes bytes from the client, and calls `tell` with each event in them.
+    /// Processes bytes from the client, and calls `tell` with each event that they complete.
     pub fn receive(&mut self, mut input: &[u8], tell: &mut impl FnMut(Event<'_>)) {
         if self.preface < PREFACE.len() {
             input = self.begin(input);
@@ -222,7 +224,7 @@ impl Connection {
         }
     }
 
-    /// Reads the preface. Returns the bytes after it.
+    /// Reads the preface. Returns the bytes after the preface.
     fn begin<'a>(&mut self, input: &'a [u8]) -> &'a [u8] {
         let expected = &PREFACE[self.preface..];
         let (begin, rest) = input.split_at(expected.len().min(input.len()));
@@ -321,8 +323,8 @@ impl Connection {
                 Err(Fault::connection(Reason::FRAME_SIZE_ERROR, "a GOAWAY that is cut off"))
             }
             kind::PUSH_PROMISE => Err(Fault::connection(Reason::PROTOCOL_ERROR, "a client promises nothing")),
-            // Frames of unknown types and PRIORITY frames are ignored. After a client's GOAWAY its remaining streams
-            // are served.
+            // Frames of unknown types and PRIORITY frames are ignored. After a client's GOAWAY frame, the client's
+            // remaining streams are still served.
             _ => self.counts.idle(),
         }
     }
@@ -446,7 +448,7 @@ impl Connection {
     fn data(&mut self, head: frame::Head, payload: &[u8], tell: &mut impl FnMut(Event<'_>)) -> Result<(), Fault> {
         let number = head.stream;
         self.check_opened(number)?;
-        // Padding counts for flow control, too.
+        // The padding of a DATA frame counts for flow control, too.
         if !self.incoming.take(payload.len()) {
             return Err(Fault::connection(Reason::FLOW_CONTROL_ERROR, "more than the connection's window"));
         }
@@ -518,7 +520,7 @@ impl Connection {
         }
     }
 
-    /// An error for a frame on a stream that the client has not opened.
+    /// Returns an error if a frame is on a stream that the client has never opened.
     fn check_opened(&self, number: u32) -> Result<(), Fault> {
         match number % 2 == 1 && (number <= self.last || self.is_ignored(number)) {
             true => Ok(()),
@@ -614,7 +616,7 @@ impl Connection {
     }
 }
 
-/// The head of a frame, unless the frame is too large.
+/// Returns the head of a frame, or an error if the frame is larger than the maximum payload.
 fn allowed(head: frame::Head) -> Result<frame::Head, Fault> {
     match head.length > PAYLOAD_BYTES_MAX {
         true => Err(Fault::connection(Reason::FRAME_SIZE_ERROR, "a frame that is too large")),

@@ -10,7 +10,7 @@ use http::header::HeaderValue;
 use http::{HeaderMap, StatusCode};
 use std::io::IoSlice;
 
-/// Data becomes frames only while the output has fewer bytes than this.
+/// Data becomes frames only while the output has fewer than this number of bytes.
 pub const OUTPUT_BYTES: usize = 64 << 10;
 
 /// The head of a response.
@@ -21,12 +21,12 @@ pub struct ResponseHead<'a> {
     /// The date that is sent if the headers contain none.
     pub date: Option<&'a HeaderValue>,
     pub length: Option<u64>,
-    /// Whether there is no body.
+    /// Whether the response has no body.
     pub is_end: bool,
 }
 
 impl Connection {
-    /// The number of bytes in the output, without data that waits for its turn or for a window.
+    /// The number of bytes in the output, without the data of streams that wait for their turn or for a wider window.
     pub fn output_bytes(&self) -> usize {
         self.output.len()
     }
@@ -61,7 +61,7 @@ impl Connection {
         true
     }
 
-    /// Sends a response on behalf of the driver.
+    /// Sends a response without a body, for a request that the driver never receives.
     pub(super) fn refuse(&mut self, id: StreamId, status: StatusCode) {
         self.answer(id, &ResponseHead { status, headers: &HeaderMap::new(), date: None, length: None, is_end: true });
     }
@@ -80,14 +80,14 @@ impl Connection {
         self.try_send(id)
     }
 
-    /// Ends a response with trailers. Returns the same as [`Connection::send`].
+    /// Ends a response with trailers. The result has the same meaning as the result of [`Connection::send`].
     pub fn send_trailers(&mut self, id: StreamId, trailers: HeaderMap) -> bool {
         let Some(stream) = self.streams.get_mut(id) else { return true };
         stream.end.get_or_insert(End::Trailers(trailers));
         self.try_send(id)
     }
 
-    /// Sends at once if no other stream waits.
+    /// Sends the stream's data at once if no other stream waits for its turn.
     fn try_send(&mut self, id: StreamId) -> bool {
         if self.line.is_empty() {
             while self.output.len() < OUTPUT_BYTES && self.send_frame(id) == Sent::More {}
@@ -187,7 +187,7 @@ impl Connection {
         }
     }
 
-    /// Ends a response after its data.
+    /// Sends the end of a response, after its data.
     fn send_end(&mut self, id: StreamId) -> Sent {
         let Some(stream) = self.streams.get_mut(id) else { return Sent::Nothing };
         match stream.end.take() {
@@ -243,7 +243,7 @@ impl Connection {
 enum Sent {
     /// A part of its data was sent.
     More,
-    /// All of its data was sent.
+    /// All of the stream's data was sent.
     All,
     /// The stream has nothing to send, or its window is empty.
     Nothing,

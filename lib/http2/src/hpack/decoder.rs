@@ -7,15 +7,15 @@ use std::borrow::Cow;
 
 /// Receives the fields of a block one by one.
 pub trait Sink {
-    /// A field of the table is borrowed.
+    /// Receives one field. A field from the table is borrowed.
     fn take(&mut self, field: Cow<'_, Field>);
 }
 
-/// The decoding side of a connection.
+/// Decodes the header blocks that one connection receives.
 #[derive(Debug)]
 pub struct Decoder {
     table: Dynamic,
-    /// The size that we allow the table; the peer may use a smaller one.
+    /// The maximum size of the table in bytes that this side allows. The peer may use a smaller table.
     bytes_max: usize,
     /// A buffer for decoded Huffman codes.
     text: Vec<u8>,
@@ -29,7 +29,7 @@ impl Decoder {
         Decoder { table: Dynamic::new(bytes_max), bytes_max, text: Vec::new() }
     }
 
-    /// The number of bytes in the table.
+    /// The number of bytes in the table of fields.
     #[cfg(test)]
     pub fn table_bytes(&self) -> usize {
         self.table.bytes()

@@ -22,14 +22,15 @@ const NOT_KEPT: Representation = (0x00, 4);
 /// The number of slots for the hashes of recent fields.
 const SEEN: usize = 64;
 
-/// The encoding side of a connection.
+/// Encodes the header blocks that one connection sends.
 #[derive(Debug)]
 pub struct Encoder {
     /// The fields in the peer's table, the newest first.
     entries: VecDeque<TableEntry>,
     bytes: usize,
     bytes_max: usize,
-    /// The smallest table size since the last block. It is not yet reported to the peer.
+    /// The smallest table size since the last block, which the next block must report to the peer; `None` if the size
+    /// has not changed.
     resized: Option<usize>,
     seen: [u32; SEEN],
 }
@@ -39,7 +40,7 @@ pub struct Encoder {
 struct TableEntry {
     hash: u32,
     name_bytes: usize,
-    /// Name and value.
+    /// The field's name, followed by its value.
     text: Box<[u8]>,
 }
 
@@ -71,7 +72,7 @@ impl Encoder {
         self.shrink(bytes_max);
     }
 
-    /// Begins a block.
+    /// Begins a block: reports a changed table size to the peer.
     pub fn begin(&mut self, out: &mut Vec<u8>) {
         if let Some(smallest) = self.resized.take() {
             if smallest != self.bytes_max {

@@ -21,11 +21,13 @@ const LENGTHS: [u8; 256] = [
 const LENGTH_MAX: usize = 30;
 /// Codes up to this length are found by one table look-up; most text has only such codes.
 const SHORT_BITS: usize = 8;
-/// The maximum number of symbols in a number of code bytes: 8 in 5, because the shortest code has five bits.
+/// The maximum expansion by decoding, as symbols and code bytes: 8 symbols in 5 bytes, because the shortest code has
+/// five bits.
 pub const EXPANSION: (usize, usize) = (8, 5);
 
 struct Tables {
-    /// By the next bits of the input: the symbol and the length of its code. The length is 0 if the code is longer.
+    /// The symbol and the length of its code, by the next bits of the input. The length is 0 if the code is longer than
+    /// the index.
     short: [(u8, u8); 1 << SHORT_BITS],
     /// By length: the first code, the number of codes, and the index of the first code's symbol.
     first: [u32; LENGTH_MAX + 1],
@@ -105,7 +107,8 @@ pub fn decode(code: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
     Ok(())
 }
 
-/// The symbol of the long code at the beginning of `bits`, and the code's length; 0 if there is none.
+/// The symbol of the long code at the beginning of `bits`, and the code's length; the length is 0 if there is no such
+/// code.
 fn long(bits: u64) -> (u8, usize) {
     for length in SHORT_BITS + 1..=LENGTH_MAX {
         let code = (bits >> (64 - length)) as u32;

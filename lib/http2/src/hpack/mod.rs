@@ -22,14 +22,14 @@ pub const FIELD_BYTES: usize = 32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Broken(pub &'static str);
 
-/// A name with its value.
+/// A field of a header block: a name with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
     pub name: Name,
     pub value: Value,
     /// The bytes of the name as it was sent.
     pub name_bytes: u32,
-    /// The bytes of name and value, and [`FIELD_BYTES`].
+    /// The number of bytes of the name and of the value, plus [`FIELD_BYTES`].
     pub bytes: u32,
 }
 
@@ -41,23 +41,23 @@ pub enum Name {
     Malformed,
 }
 
-/// Pseudo-headers.
+/// The pseudo-headers of HTTP/2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pseudo {
     Method,
     Scheme,
     Authority,
     Path,
-    /// `:status`, which only responses have.
+    /// `:status`, which is valid only in responses.
     Status,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
-    /// The value of a pseudo-header.
+    /// The value of a pseudo-header, as bytes.
     Plain(Bytes),
     Header(HeaderValue),
-    /// The value is no valid header value.
+    /// The field's value is no valid header value.
     Malformed,
 }
 
@@ -76,7 +76,7 @@ impl Name {
 }
 
 impl Value {
-    /// The value of a field with this name.
+    /// Checks the value of a field with this name.
     fn read(name: &Name, bytes: Bytes) -> Value {
         let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
         match name {

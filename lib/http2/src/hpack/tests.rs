@@ -1,4 +1,4 @@
-//! The examples of RFC 7541, appendix C, and properties of all fields.
+//! Tests with the examples of RFC 7541, appendix C, and with random fields.
 
 use super::*;
 use http::{HeaderMap, StatusCode};
@@ -40,7 +40,8 @@ fn unhex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
 }
 
-/// Decodes the blocks of one connection. Each is given with its fields and with the size of the table after it.
+/// Decodes the blocks of one connection. Each block is given with its fields, and with the size of the table after the
+/// block.
 fn check(bytes_max: usize, blocks: &[(&str, &[&str], usize)]) {
     let mut decoder = Decoder::new(bytes_max);
     for (block, expected, bytes) in blocks {
@@ -177,7 +178,8 @@ fn fields_that_no_request_may_have_are_kept_as_such() {
     let lines = decode(&mut decoder, &block).unwrap();
     assert_eq!(lines, ["?: ?", "a: ?", "?: ?", "?: ?", "a: ?", "a: ?"]);
     assert_eq!(decoder.table_bytes(), 34 + 34 + 33 + 35 + 35 + 35);
-    // The name of one of the malformed fields, with another value.
+    // The name of a malformed field in the table, with a valid value. Only the value was malformed, so the new field is
+    // valid.
     assert_eq!(decode(&mut decoder, &unhex("7e 01 62  7e 01 62")).unwrap(), ["a: b", "a: b"]);
 }
 
@@ -215,7 +217,7 @@ fn what_repeats_is_kept_and_what_is_secret_never() {
     }
     let kept = ":status201".len() + "content-typeapplication/json".len() + 2 * FIELD_BYTES;
     assert_eq!(decoder.table_bytes(), kept);
-    // In the third answer and later ones, status and content type take one byte each.
+    // In the third answer and later answers, status and content type take one byte each.
     assert_eq!(sizes[0] - sizes[2], 5 + 19 - 2);
     assert_eq!(sizes[2], sizes[3]);
 }

@@ -24,29 +24,29 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// How much is read and written at once.
+/// The number of bytes that are read or written at once.
 const BUFFER_BYTES: usize = 16 << 10;
 /// The maximum number of streams that the other side has opened and that are not accepted yet. Reading pauses while
 /// there are more.
 const ASKED_MAX: usize = 16;
-/// The cost of a frame without data in the outbox.
+/// The cost of a frame without data in the outbox, in bytes.
 const FRAME_COST: usize = 64;
 
-/// The limits of a connection.
+/// The limits on the memory and the waits of a connection.
 #[derive(Debug, Clone)]
 pub struct ConnectionLimits {
     /// The maximum number of bytes of all streams that have arrived and are not read.
     pub arrived_bytes: u32,
     /// The maximum number of bytes of all streams that wait to be sent.
     pub outgoing_bytes: u32,
-    /// The maximum number of open streams.
+    /// The maximum number of streams that are open at once.
     pub streams: usize,
-    /// How long the other side may take to reply to a stream, or to open the agreed streams.
+    /// How long the other side may take to reply to a stream that this side opens, or to open the agreed streams.
     pub reply: Duration,
     /// How often a client's pings are answered while there is no room for its data. Without these answers the client
     /// would close the connection.
     pub pong: Duration,
-    /// How long nothing may be transferred in either direction.
+    /// The maximum time in which no byte is transferred in either direction. After that time the connection is closed.
     pub idle: Duration,
     /// The maximum time for the last input: data that a client sent before it stopped reading, or data for a server
     /// that is queued when no stream is left on this side. The duration of output is not limited.
@@ -70,7 +70,7 @@ impl Default for ConnectionLimits {
     }
 }
 
-/// A handle of a connection, to open streams.
+/// A handle of a connection, with which this side opens streams.
 #[derive(Clone)]
 pub struct Spdy {
     outbox: Outbox<Frame>,
@@ -171,12 +171,12 @@ impl Drop for OpenedStream {
 }
 
 impl Spdy {
-    /// The side that has requested the connection.
+    /// Starts a connection on the side that has requested the connection.
     pub fn client<S: AsyncRead + AsyncWrite + Send + 'static>(socket: S, limits: ConnectionLimits) -> (Spdy, Incoming) {
         Spdy::new(socket, limits, false)
     }
 
-    /// The side that has accepted the connection.
+    /// Starts a connection on the side that has accepted the connection.
     pub fn server<S: AsyncRead + AsyncWrite + Send + 'static>(socket: S, limits: ConnectionLimits) -> (Spdy, Incoming) {
         Spdy::new(socket, limits, true)
     }
@@ -375,7 +375,7 @@ async fn run<S: AsyncRead + AsyncWrite + Send + 'static>(
             read = &mut read => (read, false),
             written = writing.run() => match written {
                 Ok(()) => (Ok(()), true),
-                // The other side has stopped reading. Data that it sent before it stopped is still delivered.
+                // The other side has stopped reading. The data that the other side sent before is still delivered.
                 Err(error) => {
                     shared.closed.cancel();
                     outgoing.close();
@@ -477,11 +477,12 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Reading<S> {
             Frame::Headers { id, fin, .. } => self.ended(id, fin),
             Frame::Reset { id, .. } => _ = self.shared.table().remove(id),
             Frame::Ping(id) => {
-                // Pings of the other side are answered; a ping with a number of ours is an answer.
+                // Pings of the other side are answered; a ping with one of this side's numbers is an answer to an
+                // earlier ping.
                 if (id % 2 == 1) == self.shared.peer_is_client
                     && let Some(outbox) = self.outbox.open()
                 {
-                    // Sending fails when the other side no longer reads. Its input is still read.
+                    // Sending fails when the other side no longer reads. Its remaining data is still read.
                     _ = outbox.send(Frame::Ping(id), FRAME_COST).await;
                 }
             }
@@ -538,7 +539,7 @@ struct FrameWriter<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Send + 'static> FrameWriter<S> {
-    /// Writes until all outboxes are dropped.
+    /// Writes queued frames until all outboxes are dropped.
     async fn run(&mut self) -> io::Result<()> {
         let mut output = BytesMut::new();
         let mut rooms = Vec::new();

@@ -69,7 +69,7 @@ pub enum Frame {
     },
 }
 
-/// Status codes of a reset.
+/// Status codes of RST_STREAM frames.
 pub const REFUSED: u32 = 3;
 pub const CANCEL: u32 = 5;
 
@@ -92,7 +92,7 @@ enum DecoderState {
         fin: bool,
         left: usize,
     },
-    /// An ignored frame.
+    /// A frame whose remaining bytes are ignored.
     Skip {
         left: usize,
     },
@@ -191,7 +191,7 @@ fn head(first: u32, second: u32) -> Result<DecoderState, Flaw> {
             }
             Ok(DecoderState::Control { kind, flags, length })
         }
-        // Settings and windows, which are not used here.
+        // SETTINGS and WINDOW_UPDATE frames, which Kubernetes does not need.
         _ => Ok(DecoderState::Skip { left: length }),
     }
 }

@@ -30,7 +30,7 @@ impl Headers {
         self
     }
 
-    /// The first value of a header.
+    /// The first value of the header with this name.
     pub fn get(&self, name: &str) -> Option<&str> {
         let (_, value) = self.0.iter().find(|(own, _)| own.eq_ignore_ascii_case(name))?;
         value.split('\0').next()
@@ -50,7 +50,7 @@ proxy-authenticate proxy-authorization range referer retry-after server te trail
 user-agent vary via warning www-authenticate method get status 200_OK version HTTP/1.1 url public set-cookie \
 keep-alive origin";
 
-/// The rest of the dictionary.
+/// The part of the dictionary after the names.
 const REST: &str = "100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505203 \
 Non-Authoritative Information204 No Content301 Moved Permanently400 Bad Request401 Unauthorized403 Forbidden404 Not \
 Found500 Internal Server Error501 Not Implemented503 Service UnavailableJan Feb Mar Apr May Jun Jul Aug Sept Oct Nov \
@@ -84,7 +84,8 @@ impl Deflater {
         Deflater(compress)
     }
 
-    /// Appends a block. The caller must respect the limits of the other side, which otherwise fails.
+    /// Appends a block. The caller must respect the limits of the other side. Otherwise the other side ends the
+    /// connection.
     pub fn deflate(&mut self, headers: &Headers, output: &mut BytesMut) {
         let mut plain = BytesMut::new();
         plain.put_u32(length(headers.0.len()));

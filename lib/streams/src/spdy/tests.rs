@@ -206,7 +206,7 @@ async fn more_streams_than_allowed_are_refused() {
 
 #[tokio::test]
 async fn what_was_sent_before_the_other_side_left_is_read() {
-    // These are more pieces than are buffered at a time.
+    // The pieces exceed what a connection buffers at a time.
     const PIECES: usize = 60;
     let (near, far) = duplex(1 << 20);
     let (server, mut incoming) = Spdy::server(far, ConnectionLimits::default());
@@ -217,7 +217,7 @@ async fn what_was_sent_before_the_other_side_left_is_read() {
     peer.send(&vec![piece; PIECES]).await;
     peer.send(&[Frame::Ping(5), data(1, "end")]).await;
     drop(peer);
-    // The other side does not read this, so the write fails.
+    // The other side has stopped reading, so sending this output fails.
     stream.write_all(b"output").await.expect("queued");
     server.closed().cancelled().await;
     let mut all = Vec::new();

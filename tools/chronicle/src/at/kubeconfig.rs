@@ -23,7 +23,8 @@ const CLUSTER_FILES: [&str; 1] = ["certificate-authority"];
 const USER_FILES: [&str; 3] = ["client-certificate", "client-key", "tokenFile"];
 
 impl Context {
-    /// The context that the options name, or the current one. It is merged from several files, as kubectl merges them.
+    /// The context that the options name, or else the current context. If there are several files, they are merged as
+    /// by kubectl.
     pub fn find(server: &RemoteServer) -> Result<Context> {
         let mut files = Vec::new();
         for file in server.files()? {
@@ -94,7 +95,7 @@ impl Context {
     }
 }
 
-/// Makes a context the current one, in the file that sets the current context.
+/// Makes a context the current context, in the file that sets the current context.
 pub fn set_current(server: &RemoteServer, added_to: &Path, name: &str) -> Result<()> {
     for file in server.files()? {
         if let Ok(text) = std::fs::read_to_string(&file) {
@@ -121,7 +122,7 @@ fn parse(text: &str, file: &Path) -> Result<Value> {
     }
 }
 
-/// The value of a named entry, from the first file that has it, and that file.
+/// Finds an entry by its name. Returns the field `field` of the entry, and the first file that has the entry.
 fn entry<'f>(files: &'f [(Value, PathBuf)], list: &str, name: &str, field: &str) -> Result<(Value, &'f PathBuf)> {
     let mut known = Vec::new();
     for (document, file) in files {
@@ -236,7 +237,7 @@ users:
         std::fs::write(&first, format!("{FIRST}{users}")).expect("written");
         let context = Context::find(&server).expect("a context");
         assert_eq!((context.name.as_str(), context.server.as_str()), ("here", "https://host:1"));
-        // Adding it twice gives one entry.
+        // The context is added twice under one name, which gives one entry.
         for version in [7, 7] {
             let name = format!("here@{version}");
             context.add(&first, &name, "https://host:1/at/7").expect("added");

@@ -116,7 +116,8 @@ impl Base {
         format!("{}/at/{version}", self.context.server)
     }
 
-    /// A temporary kubeconfig on a version, deleted when it is dropped.
+    /// Makes a temporary kubeconfig for the cluster at a version. The file is deleted when the returned value is
+    /// dropped.
     pub fn file(&self, version: Offset) -> Result<tempfile::NamedTempFile> {
         let mut file = tempfile::Builder::new().prefix("holdfast-").suffix(".kubeconfig").tempfile()?;
         file.write_all(self.context.alone(&self.name(version), &self.url(version))?.as_bytes())?;

@@ -38,7 +38,7 @@ struct Blamed {
     admitted: BTreeMap<usize, String>,
 }
 
-/// The changes of webhooks and policies in one version, with the resulting object.
+/// The changes that webhooks and policies made in one version, with the resulting object.
 struct Changed {
     changes: Vec<ChangedBy>,
     document: Value,

@@ -73,7 +73,7 @@ impl Filters {
     }
 }
 
-/// The versions of events, after `from` up to `to`, on matching objects by matching users.
+/// The versions of the events after `from` and up to `to` that match the filters, including the filter by user.
 pub fn versions(view: &LogView, from: Offset, to: Offset, filters: &Filters) -> Result<Vec<Offset>> {
     let mut versions = Vec::new();
     filters.events(view, from, to, &mut |record| {
@@ -84,7 +84,7 @@ pub fn versions(view: &LogView, from: Offset, to: Offset, filters: &Filters) -> 
     Ok(versions)
 }
 
-/// How many events are read at a time.
+/// The number of events that are read at a time.
 const PIECE: usize = 1024;
 
 pub fn run(args: &Args) -> Result<()> {
@@ -118,16 +118,17 @@ struct Summary {
     changed: usize,
     recreated: usize,
     deleted: usize,
-    /// Objects that were created and deleted between the two moments.
+    /// The number of objects that were created and deleted between the two moments.
     passed: usize,
-    /// Objects with events between the two moments whose state is the same at both.
+    /// The number of objects with events between the two moments whose state is the same at both moments.
     same: usize,
     events: usize,
 }
 
 /// The events on one object between the two moments.
 struct Touched {
-    /// The event that the first of these events replaced; zero if there was none.
+    /// The version that the first event on the object after the first moment replaced; zero if the object did not exist
+    /// then.
     replaces: Offset,
     newest: Record,
     users: BTreeSet<String>,

@@ -44,7 +44,7 @@ pub struct Common {
     show_managed_fields: bool,
 }
 
-/// The format of a report.
+/// The options for the format of a report.
 #[derive(clap::Args, Clone)]
 pub struct ReportFormat {
     /// Format of the output.
@@ -55,7 +55,7 @@ pub struct ReportFormat {
     color: When,
 }
 
-/// One object.
+/// The options that name one object.
 #[derive(clap::Args)]
 pub struct ObjectArgs {
     /// The object, as for kubectl: `deploy web` or `deploy/web`.
@@ -80,7 +80,7 @@ enum When {
     Never,
 }
 
-/// The result of a subcommand.
+/// The result of a subcommand, which can be written as text, JSON or YAML.
 pub trait Report {
     fn text(&self, paint: Paint) -> String;
     fn value(&self) -> Value;
@@ -124,7 +124,7 @@ impl ReportFormat {
     }
 }
 
-/// A log in its present state.
+/// A log, as of its last event when the command began to read.
 pub struct LogView<'l> {
     log: &'l dyn Readable,
     /// The built-in kinds and the kinds of CustomResourceDefinitions.
@@ -185,7 +185,7 @@ impl<'l> LogView<'l> {
         }
     }
 
-    /// The offsets of an object's events that the log still has; at least one.
+    /// The offsets of an object's events that the log still has. Fails if the log has none.
     fn versions(&self, place: &StoredAt) -> Result<Vec<Offset>> {
         let versions = self.log.versions(&place.storage, &place.key)?;
         if !versions.is_empty() {
@@ -260,7 +260,7 @@ impl<'l> LogView<'l> {
         Shape::new(layout)
     }
 
-    /// The version for a text, if its state can still be read.
+    /// The version that the text names, if its state can still be read.
     pub fn version(&self, text: &str) -> Result<Offset> {
         let version = self.log.named(text, self.now)?;
         if version > self.last {
@@ -326,7 +326,7 @@ pub fn shown_time(time_ms: i64) -> String {
         .unwrap_or_else(|_| time_ms.to_string())
 }
 
-/// A change in JSON and YAML.
+/// Converts a change of a field to the form that it has in JSON and YAML.
 pub fn change_value(change: &FieldChange) -> Value {
     let path = change.path.to_string();
     match &change.what {
@@ -344,7 +344,7 @@ pub fn by(record: &Record) -> String {
     if actor.manager.is_empty() { user } else { format!("{user} ({})", visible::line(&actor.manager)) }
 }
 
-/// The text of a cell; a dash for an empty one.
+/// The text of a cell; a dash for an empty text.
 fn dash(text: &str) -> String {
     if text.is_empty() { "-".into() } else { visible::cell(text).into_owned() }
 }
@@ -375,7 +375,7 @@ mod tests {
             "data": {"text": text}})
     }
 
-    /// An event on a ConfigMap of the namespace `default`, a second after the previous event.
+    /// An event on a ConfigMap in the namespace `default`, whose time is a second after the time of the event before.
     pub fn put(offset: u64, name: &str, replaces: u64, object: Value) -> Record {
         Record {
             offset,

@@ -1,8 +1,8 @@
 //! Writes an object in a given state through the API: the common part of `restore` and `undo`.
 //!
 //! Every write goes through the API: a PUT with the current version, or a POST if the object no longer exists. The
-//! status is written through the subresource if the kind has one. Fields that only the server sets are omitted, and so
-//! are references to owners that no longer exist.
+//! status is written through the subresource `status` if the kind has this subresource. Fields that only the server
+//! sets are omitted, and so are references to owners that no longer exist.
 
 use super::{LogView, Report, StoredAt, change_value};
 use crate::remote::client::{Client, RequestFailure, escaped};
@@ -15,7 +15,7 @@ use holdfast_core::visible;
 use holdfast_value::{Value, json};
 use http::Method;
 
-/// The options for writing.
+/// The options of `restore` and `undo` for writing.
 #[derive(Clone, Copy, clap::Args)]
 pub struct WriteOptions {
     /// Make a dry run on the server, show what would change, and write nothing.
@@ -44,14 +44,14 @@ pub struct Put<'a> {
 pub struct WriteOutcome {
     pub title: String,
     pub key: String,
-    /// `changed`, `created`, `deleted`, `recreated`, or `unchanged`.
+    /// What the write did: `changed`, `created`, `deleted`, `recreated`, or `unchanged`.
     pub event: &'static str,
-    /// The restored state, in words.
+    /// The state that the write restores, in words.
     pub goal: String,
     pub dry_run: bool,
-    /// The version before the write.
+    /// The object's version before the write.
     pub before: Option<u64>,
-    /// The version after the write.
+    /// The object's version after the write.
     pub after: Option<u64>,
     pub changes: Vec<FieldChange>,
     pub notes: Vec<String>,
@@ -67,7 +67,7 @@ pub struct ExplainedConflict {
 }
 
 impl<'a> Put<'a> {
-    /// `api_version` is the version of the documents.
+    /// `api_version` is the API version in which the documents are read and written.
     pub fn new(
         client: &'a Client,
         view: &'a LogView<'a>,
@@ -95,7 +95,8 @@ impl<'a> Put<'a> {
         self.kind.subresource(self.version, "status").is_some()
     }
 
-    /// The object on the server. Fails if it is being deleted, because then it cannot be restored.
+    /// The object as the server has it. Fails if the object is being deleted, because then the object cannot be
+    /// restored.
     pub fn now(&self) -> Result<Option<Value>> {
         let now = match self.get() {
             Ok(now) => now,

@@ -31,7 +31,7 @@ pub fn run(args: &Args) -> Result<()> {
     args.shown.write(&restore(&view, api.client(), &goal, args.writing)?)
 }
 
-/// The earlier state of an object.
+/// The earlier state of an object, which is to be restored.
 struct Goal {
     place: StoredAt,
     record: Record,

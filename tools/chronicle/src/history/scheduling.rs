@@ -82,9 +82,9 @@ fn look(view: &LogView, args: &Args, configuration: &Configuration) -> Result<Ex
 /// The node that a pod was bound to, with the version and the time of the binding.
 type Bound = (String, Offset, i64);
 
-/// The version whose state decided about the pod. For an unbound pod this is the newest version. For a bound pod it is
-/// the version before the binding. If the scheduler first reserved volumes or devices for the pod, it is the version
-/// before the nomination in the pod's status.
+/// The version whose state decided about the pod. For an unbound pod, the result is the newest version. For a bound
+/// pod, the result is the version before the binding, or, if the scheduler first reserved volumes or devices for the
+/// pod, the version before the nomination in the pod's status.
 fn decided(view: &LogView, versions: &[Offset], until: Offset) -> Result<(Offset, Option<Bound>)> {
     let mut before: Option<Status> = None;
     let mut decision = None;
@@ -321,7 +321,7 @@ mod tests {
             node(2, "b", 0, "1"),
             pod(3, 0, None),
             pod(4, 3, Some("a")),
-            // Later events do not influence the result.
+            // The event after the binding does not change the explanation.
             node(5, "b", 2, "64"),
         ];
         let text = told(&records, None).unwrap().text(Paint(false));

@@ -32,7 +32,7 @@ pub fn run(args: &Args) -> Result<()> {
     outcome.check()
 }
 
-/// An event and its change.
+/// The event to undo, with the object before and after the event.
 struct Event {
     record: Record,
     place: StoredAt,
@@ -95,7 +95,7 @@ fn undo(view: &LogView, client: &Client, event: &Event, writing: WriteOptions) -
     Ok(put.refusal(now.as_ref(), goal, conflicts))
 }
 
-/// The object after the undo, and the later changes that conflict with it.
+/// The object after the undo, and the later changes that conflict with the undo.
 fn wanted(view: &LogView, put: &Put, event: &Event, now: Option<&Value>) -> Result<(Option<Value>, Vec<Conflict>)> {
     let Event { record, place, before, after, .. } = event;
     let uid = |document: &Value| document["metadata"]["uid"].clone();

@@ -41,7 +41,7 @@ struct History {
 struct VersionRow {
     record: Record,
     event: &'static str,
-    /// `None` if the log has forgotten the previous version.
+    /// The changes since the previous version; `None` if the log has forgotten the previous version.
     changes: Option<Vec<FieldChange>>,
     before: Option<u64>,
 }

@@ -91,7 +91,7 @@ fn open(args: &Args) -> Result<Box<dyn Followed>> {
     source.open_kept()
 }
 
-/// A file that is written under a temporary name.
+/// The output file of an export, which has a temporary name until the export is complete.
 struct Output<'a> {
     file: &'a Path,
     part: PathBuf,
@@ -136,7 +136,7 @@ impl Output<'_> {
                 io_kind(&error),
                 Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
             ) {
-                // The disk has no room for the rest, so the partial file is useless.
+                // The disk has no room for the rest of the export, so the partial file is removed.
                 let _ = std::fs::remove_file(&self.part);
                 return error.context(format!("write {}", self.file.display()));
             }
@@ -173,7 +173,7 @@ struct Export<W: Write> {
     out: BufWriter<W>,
     header: Header,
     digest: Sha256,
-    /// The last written event; 0 for none.
+    /// The offset of the last written event; 0 if no event was written.
     last: u64,
     /// The number of written events.
     events: u64,
@@ -242,7 +242,7 @@ impl<W: Write> Export<W> {
     }
 }
 
-/// The partial file of an interrupted export.
+/// The file that an interrupted export has left.
 struct PartialFile {
     header: Header,
     digest: Sha256,
@@ -324,7 +324,7 @@ mod tests {
     use holdfast_engine::Log;
     use holdfast_engine::memory::MemoryLog;
 
-    /// Events on three objects in turn.
+    /// A log of events on three objects, which change in turn.
     fn log() -> MemoryLog {
         let log = MemoryLog::default();
         let record = |offset: u64| Record {

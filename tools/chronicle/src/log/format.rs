@@ -22,15 +22,16 @@ const OBJECT: &[u8] = b",\"object\":";
 pub struct Header {
     pub format: String,
     pub version: u32,
-    /// The first and last exported event.
+    /// The offset of the first exported event.
     #[serde(default)]
     pub from: u64,
+    /// The offset of the last exported event.
     #[serde(default)]
     pub to: u64,
-    /// Events that were replaced or deleted up to this offset had been forgotten.
+    /// Events that were replaced or deleted at or before this offset were missing in the log at the time of the export.
     #[serde(default)]
     pub oldest: u64,
-    /// Gaps up to this offset were left by `holdfast log repair`.
+    /// Gaps up to this offset are the result of `holdfast log repair`.
     #[serde(default)]
     pub repaired: u64,
     /// The log's id; `None` if no server of a release with ids has opened it.
@@ -53,7 +54,7 @@ pub struct Footer {
     pub events: u64,
     /// The last event's offset; 0 if there is none.
     pub last: u64,
-    /// The digest of all lines before this one, with their newlines.
+    /// The digest of all lines before the footer, with their newlines.
     pub digest: String,
 }
 
@@ -62,7 +63,7 @@ pub struct FooterLine {
     pub footer: Footer,
 }
 
-/// An event without its object.
+/// The members of an event's line except the object.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Head {
@@ -92,7 +93,7 @@ struct Who {
     manager: String,
     verb: String,
     request_id: String,
-    /// The changes of webhooks and policies.
+    /// The changes that webhooks and policies made to the object.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     changes: Vec<Changed>,
 }
@@ -317,7 +318,7 @@ mod tests {
     ];
 
     proptest::proptest! {
-        /// Lines of a foreign export: each is read or refused.
+        /// Reading a line of a foreign export never panics: each line is read or refused.
         #[test]
         fn no_line_panics(pieces in proptest::collection::vec(proptest::sample::select(PIECES), 0..24), cut in 0..200usize) {
             let text = pieces.concat();

@@ -1,4 +1,5 @@
-//! `holdfast log import`: makes a data folder from an export. It can be resumed, and an unfinished folder is marked.
+//! `holdfast log import`: makes a data folder from an export. An import can be resumed, and an unfinished folder is
+//! marked.
 
 use super::format::{self, FOOTER, Footer, FooterLine, Header};
 use super::progress::Progress;
@@ -138,7 +139,7 @@ fn check_event(record: &Record, last: u64, gaps_end: u64) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the footer agrees with the lines before it.
+/// Checks that the footer agrees with the lines before the footer.
 fn check_footer(line: &[u8], found: &Footer) -> Result<()> {
     let FooterLine { footer } = serde_json::from_slice(line).map_err(|error| anyhow!("it is damaged: {error}"))?;
     ensure!(
@@ -150,8 +151,8 @@ fn check_footer(line: &[u8], found: &Footer) -> Result<()> {
     Ok(())
 }
 
-/// The events that an interrupted import has made durable. They must equal the events of the export; otherwise the
-/// export belongs to another log.
+/// The events that an interrupted import has made durable. These events must equal the events of the export; otherwise
+/// the export belongs to another log.
 struct ImportedEvents<'a> {
     import: &'a Import,
     /// Decrypts the events for the comparison, because two encryptions of the same value differ.
@@ -183,9 +184,9 @@ pub struct Lines {
     input: BufReader<Box<dyn Read + Send>>,
     digest: Sha256,
     pub number: u64,
-    /// The number of bytes read so far.
+    /// The number of bytes of the input that were read so far.
     pub read: u64,
-    /// The number of bytes of the input, if it is known.
+    /// The number of bytes of the input; `None` if it is not known, as for standard input.
     size: Option<u64>,
 }
 

@@ -25,7 +25,7 @@ pub struct Args {
 #[derive(Default, Clone, Copy)]
 struct Count {
     events: u64,
-    /// The bytes of whole records before compression.
+    /// The number of bytes of whole records, before compression.
     bytes: u64,
 }
 
@@ -45,7 +45,7 @@ pub fn run(args: Args) -> Result<()> {
     }
 }
 
-/// The counts of a log.
+/// The numbers of events and bytes in a log, in total and by several properties.
 struct LogCounts {
     id: Option<String>,
     origin: Option<format::Forked>,

@@ -37,12 +37,12 @@ pub struct Args {
 /// The maximum number of problems that are shown; other problems are only counted.
 const TOLD_MAX: usize = 20;
 
-/// The result of reading the log.
+/// The result of folding the whole log.
 struct Fold {
     state: State,
     events: u64,
     oldest: Offset,
-    /// A repair has reported the gaps up to this offset.
+    /// The offset up to which `holdfast log repair` has already reported the gaps.
     told_of: Offset,
     /// Each gap in the log, as the offset before it and the offset after it.
     gaps: Vec<(Offset, Offset)>,
@@ -98,7 +98,7 @@ pub fn run(args: Args) -> Result<()> {
     }
 }
 
-/// The result of the verification.
+/// The result of comparing the log with the state that a server would load.
 struct VerifyReport {
     fold: Fold,
     identity: Identity,
@@ -154,7 +154,7 @@ impl Fold {
         self.state = State::new(registry.clone());
         let served = match load(reader, registry) {
             Ok(served) => served,
-            // This fault is reported after the problems of the log itself, which are usually its cause.
+            // The fault is reported after the problems of the log, which usually cause the fault.
             Err(fault) => {
                 self.problems.push(format!("no server can load it: {fault}"));
                 return Ok("nothing".to_owned());
@@ -190,7 +190,7 @@ impl Fold {
         let replaced = replay(&mut self.state, record)
             .map_err(|unknown| anyhow!("{unknown}: verify it with the release that wrote it, or a newer one"))?;
         let newest = replaced.map_or(Offset::ZERO, |entry| entry.offset);
-        // If events after that version are missing, the replaced event may be one of them.
+        // If events after that version are missing, the replaced event may be one of the missing events.
         let explained = self.gaps.last().is_some_and(|(_, behind)| *behind > newest);
         if record.replaces != newest.0 && !explained {
             self.problems.push(format!(
@@ -201,7 +201,7 @@ impl Fold {
         Ok(())
     }
 
-    /// Remarks for people.
+    /// The sentences that the text output adds to the result, such as which events could not be verified.
     fn remarks(&self) -> String {
         let mut text = String::new();
         if self.oldest > Offset::ZERO {

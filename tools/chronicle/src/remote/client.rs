@@ -20,7 +20,7 @@ pub struct Client {
     pub server: String,
 }
 
-/// An error answer.
+/// An answer with an error status.
 #[derive(Debug, Clone)]
 pub struct Refused {
     pub code: u16,
@@ -123,7 +123,7 @@ pub async fn connect(server: &RemoteServer) -> Result<(kube::Client, String)> {
     }
     let options = KubeConfigOptions { context: server.context.clone(), ..KubeConfigOptions::default() };
     let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.context("the kubeconfig")?;
-    // A refusal is reported, not retried.
+    // The client does not retry, because the command reports each refusal.
     config.default_retry = false;
     let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
     Ok((kube::Client::try_from(config).context("the kubeconfig")?, url))

@@ -15,9 +15,9 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::{Mutex, MutexGuard};
 
-/// How many records are fetched when the first of them is read.
+/// How many records are fetched together when the caller reads the first record that it has announced.
 const AHEAD: usize = 64;
-/// How many records are fetched at a time when all are read.
+/// How many records are fetched at a time when the caller reads all records.
 const PIECE: usize = 4096;
 /// The maximum number of bytes that are fetched at a time.
 const PIECE_BYTES: usize = 8 << 20;
@@ -30,7 +30,7 @@ pub struct RemoteLog {
     ahead: Mutex<Ahead>,
 }
 
-/// The next records to be read, in order. They are fetched in pages.
+/// The next records to be read, in order. The records are fetched in pages.
 #[derive(Default)]
 struct Ahead {
     order: Vec<Offset>,
@@ -39,7 +39,7 @@ struct Ahead {
 }
 
 impl RemoteLog {
-    /// Checks that there is a log, and that it may be read.
+    /// Checks that the server has a log, and that the user may read the log.
     pub fn open(client: Client) -> Result<RemoteLog> {
         let log = RemoteLog { client, of: None, ahead: Mutex::default() };
         log.about().map_err(|failure| log.explained(failure))?;

@@ -37,7 +37,7 @@ pub struct Source {
     pub server: RemoteServer,
 }
 
-/// A running server.
+/// The options that name a running server.
 #[derive(clap::Args, Clone, Default)]
 pub struct RemoteServer {
     /// Kubeconfig of a running server [default: $KUBECONFIG, or ~/.kube/config].
@@ -48,7 +48,7 @@ pub struct RemoteServer {
     pub context: Option<String>,
 }
 
-/// A log for commands that read.
+/// A log that commands can read, in a data folder or on a server.
 pub trait Readable: LogRead {
     /// The version for a text (a version, a time or a duration back), whether the log has it or not.
     fn named(&self, text: &str, now: Timestamp) -> Result<Offset>;
@@ -104,7 +104,7 @@ impl Source {
     }
 }
 
-/// An API to write through.
+/// An API through which a command writes.
 pub enum Api {
     Server(Client),
     Local(Local),
@@ -121,7 +121,7 @@ impl Api {
 
 /// A log that grows while it is read.
 pub trait Followed: Readable {
-    /// Waits a while for an event after this one, and reads the new events.
+    /// Waits a while for an event after the event `after`, and reads the new events.
     fn follow(&self, after: Offset) -> Result<()>;
 }
 
@@ -152,7 +152,7 @@ impl RemoteServer {
         )
     }
 
-    /// The kubeconfig files, as kubectl finds them; the first file that has an entry wins.
+    /// The kubeconfig files, as kubectl finds them; the entry of the first file that has it takes precedence.
     pub fn files(&self) -> Result<Vec<PathBuf>> {
         self.is_named()?;
         if let Some(file) = &self.kubeconfig {

@@ -24,7 +24,7 @@ struct ReplayState {
     /// The number of events that workers have received and not finished.
     open: AtomicUsize,
     done: Notify,
-    /// Consecutive requests without an answer.
+    /// The number of consecutive requests without an answer.
     unanswered: AtomicUsize,
 }
 

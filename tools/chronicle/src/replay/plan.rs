@@ -13,7 +13,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// The user of a server's own writes. The other server makes its own writes.
 const SERVER: &str = "system:apiserver";
 
-/// The work to repeat one event.
+/// The requests that repeat one event, before they are sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventReplay {
     pub offset: u64,
@@ -30,7 +30,7 @@ pub struct EventReplay {
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReplayVerb {
     Create,
-    /// The parts that changed.
+    /// The parts of the object that changed.
     Change {
         main: bool,
         status: bool,
@@ -138,8 +138,8 @@ impl EventReplay {
         self.document["metadata"]["namespace"].as_str()
     }
 
-    /// Whether the work must run alone, because later events depend on it. This holds for creations and deletions of
-    /// cluster-scoped objects (namespaces, definitions, roles) and of ServiceAccounts.
+    /// Whether the work must run alone, because later events depend on the work. The result is true for creations and
+    /// deletions of cluster-scoped objects (namespaces, definitions, roles) and of ServiceAccounts.
     pub fn stands_alone(&self) -> bool {
         let comes_or_goes = !matches!(self.deed, ReplayVerb::Change { .. });
         comes_or_goes && (self.namespace().is_none() || self.kind() == known::SERVICE_ACCOUNT.kind)
@@ -218,7 +218,7 @@ mod tests {
                 "Delete { grace_seconds: Some(0), propagation: None }",
             ]
         );
-        // Nothing is known of the object before the first event.
+        // Before its first event the object is unknown, so all its parts count as changed.
         assert_eq!(told(&[(7, put(&running))]), ["Change { main: true, status: true, bind: false }"]);
         let foreground = pod(
             json!({"name": "a", "deletionTimestamp": "t", "finalizers": ["foregroundDeletion"]}),

@@ -20,11 +20,11 @@ pub struct Summary {
     last: u64,
     is_paced: bool,
     pub events: u64,
-    /// Writes that a server makes by itself.
+    /// The number of recorded writes that a server makes by itself, which are not repeated.
     pub servers_own: u64,
-    /// Events that changed no field that a client sets.
+    /// The number of events that changed no field that a client sets.
     pub unchanged: u64,
-    /// Deletions of objects that did not exist.
+    /// The number of deletions of objects that did not exist on the target.
     gone: u64,
     done: u64,
     pub took: Duration,
@@ -42,7 +42,7 @@ struct Refusals {
     examples: Vec<(u64, String, String)>,
 }
 
-/// Durations in microseconds, with a precision of three digits.
+/// The distribution of durations, in microseconds, with a precision of three digits.
 struct Times(Histogram<u64>);
 
 impl Default for Times {
@@ -57,7 +57,7 @@ impl Times {
         self.0.saturating_record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// Percentiles in milliseconds.
+    /// Percentiles of the durations, in milliseconds.
     fn percentiles(&self) -> [(&'static str, f64); 4] {
         let at = |quantile: f64| self.0.value_at_quantile(quantile) as f64 / 1000.0;
         [("p50", at(0.5)), ("p90", at(0.9)), ("p99", at(0.99)), ("max", self.0.max() as f64 / 1000.0)]

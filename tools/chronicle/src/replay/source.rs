@@ -71,7 +71,7 @@ impl Source {
         self.server.as_deref()
     }
 
-    /// The first and the last event.
+    /// The offsets of the first and the last event to replay.
     pub fn span(&self) -> (u64, u64) {
         (self.from, self.to)
     }

@@ -24,18 +24,18 @@ pub struct Target {
     client: kube::Client,
     pub server: String,
     known: Mutex<KnownKinds>,
-    /// The notification that the work on an object is finished.
+    /// Notifies waiting work when the work on an object is finished.
     finished: Notify,
 }
 
 #[derive(Default)]
 struct KnownKinds {
     kinds: HashMap<(String, String), KindPath>,
-    /// Groups with a replayed definition.
+    /// The API groups for which a definition was replayed.
     defined: HashSet<String>,
     /// Resources that refuse updates without a version.
     versioned: HashSet<String>,
-    /// The uid of the object on the target, by the recorded uid; `None` while it is being created.
+    /// The uid of each replayed object on the target, by the recorded uid; `None` while the object is being created.
     uids: HashMap<String, Option<String>>,
 }
 
@@ -56,7 +56,7 @@ fn context_of(url: &str) -> Option<String> {
     (!known.is_empty()).then(|| known.swap_remove(current.unwrap_or(0)))
 }
 
-/// The REST path and the scope of a kind.
+/// The REST path and plural name of a kind, and whether its objects have namespaces and a status subresource.
 #[derive(Debug, Clone)]
 struct KindPath {
     path: String,
@@ -75,7 +75,7 @@ pub struct Sent {
 /// The outcome of an event's requests.
 pub enum ReplayOutcome {
     Done,
-    /// A deletion of an object that did not exist.
+    /// The event is a deletion of an object that did not exist on the target.
     Gone,
     Refused {
         reason: String,
@@ -130,8 +130,8 @@ impl Target {
         Ok(())
     }
 
-    /// Records that an object will be created, so that other work can wait for it. The caller does this before it
-    /// passes the work to a worker.
+    /// Records that an object will be created, so that other work can wait for it. The caller calls this function
+    /// before it passes the work to a worker.
     pub fn begin(&self, work: &EventReplay) {
         if work.deed == ReplayVerb::Create {
             self.known().uids.insert(work.uid.clone(), None);
@@ -322,7 +322,8 @@ impl Target {
         }
     }
 
-    /// Removes the finalizers of an object that waits for them. An object in its grace period needs no request.
+    /// Removes the finalizers of an object whose deletion waits for them. An object in its grace period needs no
+    /// request.
     async fn finish(
         &self,
         resource: &KindPath,
@@ -388,8 +389,8 @@ impl Target {
             return true;
         }
         if Instant::now() > deadline {
-            // The group is removed, so only one object of the group waits: the result would be the same for all of
-            // them.
+            // The group is removed, so only one object of the group waits: the result would be the same for all objects
+            // of the group.
             known.defined.remove(group);
         }
         known.defined.contains(group)
@@ -487,7 +488,7 @@ fn has_content(status: &Value) -> bool {
     status.as_object().is_some_and(|status| !status.is_empty())
 }
 
-/// Whether an update was refused because it has no version, or an old one.
+/// Whether an update was refused because it has no version, or an old version.
 fn wants_version(code: u16, message: &str) -> bool {
     code == 409 || (code == 422 && message.contains("metadata.resourceVersion"))
 }

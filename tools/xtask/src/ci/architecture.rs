@@ -34,7 +34,7 @@ fn sections(page: &str) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// The texts in backticks.
+/// The texts in backticks on the page.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }

@@ -101,7 +101,7 @@ const MAY_REACH_HTTP: [&str; 18] = [
     "holdfast-transport-*",
     "holdfast-outbound",
     "holdfast-grpc",
-    // This crate calls plug-ins over gRPC.
+    // This crate calls KMS plug-ins over gRPC.
     "holdfast-encryption",
     "holdfast-storage-etcd",
     "holdfast-chronicle",
@@ -136,7 +136,7 @@ pub fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The forbidden dependencies of `member`.
+/// Describes each forbidden dependency of `member`.
 fn complaints(member: &str, reached: &BTreeSet<String>) -> Vec<String> {
     let forbidden = |name: &str| {
         let by_rule = NEVER.iter().filter(|(package, _)| matches(package, member)).flat_map(|(_, names)| *names);

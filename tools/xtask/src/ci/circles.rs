@@ -21,7 +21,7 @@ pub fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The circles of files, each sorted.
+/// The circles of files that import each other, each sorted.
 fn circles(sources: &[Source]) -> Vec<Vec<String>> {
     let modules: BTreeMap<&str, usize> =
         sources.iter().enumerate().map(|(at, source)| (source.module.as_str(), at)).collect();
@@ -46,7 +46,7 @@ fn circles(sources: &[Source]) -> Vec<Vec<String>> {
     found
 }
 
-/// The file of a path: the file of the longest module with which the path begins.
+/// The file to which a path leads: the file of the longest module with which the path begins.
 fn file_of(path: &str, modules: &BTreeMap<&str, usize>) -> Option<usize> {
     let mut rest = path;
     loop {
@@ -66,7 +66,7 @@ fn are_kin(one: &str, other: &str) -> bool {
     within(one, other) || within(other, one) || matches!(one, "lib" | "main") || matches!(other, "lib" | "main")
 }
 
-/// Strongly connected components, by Tarjan's algorithm without recursion.
+/// Returns the strongly connected components of a graph, by Tarjan's algorithm without recursion.
 fn components(arrows: &[BTreeSet<usize>]) -> Vec<Vec<usize>> {
     let unseen = usize::MAX;
     let (mut index, mut low) = (vec![unseen; arrows.len()], vec![0; arrows.len()]);

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-/// The folder of the kinds.
+/// The folder with the definitions of the kinds.
 const KINDS: &str = "core/src/kinds";
 /// The folders to check. The scheduler, the controllers and their shared views are not checked, because their subject
 /// is certain kinds.

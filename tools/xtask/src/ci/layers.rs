@@ -30,7 +30,7 @@ const LAYERS: [&str; 47] = [
     "kinds",
     // This module converts documents of kinds for a store that is shared with Kubernetes.
     "etcd",
-    // This module has the documents with which every cluster begins.
+    // This module has the objects that every new cluster contains.
     "authz/bootstrap_objects",
     // This module names kinds that represent users.
     "authz/impersonation",

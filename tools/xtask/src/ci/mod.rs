@@ -19,7 +19,7 @@ use anyhow::{Context, bail};
 
 pub fn run() -> anyhow::Result<()> {
     step("formatting", || cargo(&["fmt", "--all", "--check"]))?;
-    // The cheap checks come first.
+    // The checks that take little time come first.
     step("schema table", || crate::schema::run(true))?;
     step("names of kinds", kind_names::check)?;
     step("layers of the core", layers::check)?;

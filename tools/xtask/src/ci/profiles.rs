@@ -1,5 +1,5 @@
-//! Checks the profiles of `make test` and `make watch`. They list Holdfast's own crates one by one, so that all other
-//! crates are compiled once for both.
+//! Checks the profiles of `make test` and `make watch`. The profiles list Holdfast's own crates one by one, so that all
+//! other crates are compiled once for both profiles.
 
 use anyhow::{Context, bail};
 

@@ -19,7 +19,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-/// The version of the built-in API, which both crates describe.
+/// The version of the built-in API that the table describes. Both crates have this version.
 const CURRENT: &str = "v1_35";
 /// Versions in which names that 1.35 lacks are looked up. The current version has precedence, then later versions.
 const VERSIONS: [&str; 5] = ["v1_33", "v1_34", "v1_35", "v1_36", "v1_37"];
@@ -43,7 +43,7 @@ pub fn run(check: bool) -> anyhow::Result<()> {
     put(&root.join("core/schema/descriptions.txt"), &descriptions::write(current), check)
 }
 
-/// Writes a file, or compares it with the existing one.
+/// Writes a file, or, if `check` is true, fails unless the existing file has this text.
 fn put(path: &Path, text: &str, check: bool) -> anyhow::Result<()> {
     let shown = path.display();
     if !check {

@@ -28,7 +28,7 @@ pub struct Definitions<'a> {
     by_type: BTreeMap<&'a str, Vec<&'a Definition>>,
     by_folded_name: BTreeMap<String, &'a str>,
     types_by_folded_name: BTreeMap<String, BTreeSet<&'a str>>,
-    /// All property names.
+    /// The property names of all definitions, by their folded form.
     dictionary: BTreeMap<String, BTreeSet<&'a str>>,
 }
 
@@ -58,12 +58,12 @@ impl<'a> Definitions<'a> {
         self.current
     }
 
-    /// The type's own definition, in the current version or another.
+    /// The definition with the message's own name, in the current version or another.
     pub fn own(&self, message: &str) -> Option<&'a Definition> {
         self.all.get(message).copied().filter(|definition| !definition.properties.is_empty())
     }
 
-    /// The type's own definition, or the definition of the same type in another group or version.
+    /// The definition with the message's own name, or else the definition of the same type in another group or version.
     pub fn own_or_sibling(&self, message: &str) -> Option<&'a Definition> {
         self.own(message).or_else(|| self.by_type.get(bare(message))?.last().copied())
     }
@@ -114,7 +114,7 @@ impl<'a> Definitions<'a> {
         }
     }
 
-    /// Whether JSON shows `apiVersion` and `kind` although Protobuf has no such fields.
+    /// Whether the JSON form of the message shows `apiVersion` and `kind`, which its Protobuf form lacks.
     pub fn shows_type(&self, message: &str) -> Option<bool> {
         let text = Property::Plain("string".to_string());
         let definition = self.own_or_sibling(message)?;
@@ -127,7 +127,7 @@ pub fn bare(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }
 
-/// A common form of all spellings of a name.
+/// The lower-case letters and digits of a name, which are the same for all spellings of the name.
 fn fold(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
 }
@@ -137,7 +137,7 @@ fn first_word(comment: &[String]) -> Option<String> {
     line.trim().split(|c: char| !c.is_ascii_alphanumeric()).next().map(str::to_string)
 }
 
-/// Each underscore must stand for a capital letter.
+/// Whether a JSON name can be the origin of prost's name: each underscore must stand for a capital letter.
 fn fits(name: &str, rust: &str) -> bool {
     name.chars().all(|c| c.is_ascii_alphanumeric())
         && name.chars().filter(char::is_ascii_uppercase).count() >= rust.matches('_').count()

@@ -52,7 +52,7 @@ pub fn read(folder: &Path) -> anyhow::Result<BTreeMap<String, Definition>> {
     Ok(definitions)
 }
 
-/// A JSON-like literal of the macro.
+/// A literal in the macro's argument, which has a syntax like JSON.
 #[derive(Debug)]
 enum Literal {
     Object(Vec<(String, Literal)>),
@@ -180,7 +180,7 @@ fn collect_texts(tokens: impl Iterator<Item = TokenTree>, texts: &mut Vec<String
     }
 }
 
-/// The parts between commas.
+/// The tokens between commas, as one slice for each part.
 fn split(tokens: &[TokenTree]) -> impl Iterator<Item = &[TokenTree]> {
     tokens.split(|token| matches!(token, TokenTree::Punct(p) if p.as_char() == ',')).filter(|part| !part.is_empty())
 }

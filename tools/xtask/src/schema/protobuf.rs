@@ -7,7 +7,7 @@ use syn::{Attribute, Expr, ExprLit, Fields, GenericArgument, ImplItem, Item, Lit
 
 use super::sources::rust_files;
 
-/// A prost struct.
+/// A struct that prost has generated for a Protobuf message.
 #[derive(Debug)]
 pub struct Message {
     /// The module, for example `api.core.v1`.
@@ -90,7 +90,7 @@ pub fn markers(comment: &[String]) -> BTreeMap<String, Vec<String>> {
             continue;
         };
         let (key, value) = marker.split_once('=').unwrap_or((marker, ""));
-        // prost-build escapes brackets for rustdoc.
+        // prost-build escapes brackets in comments for rustdoc.
         let value = value.trim().replace("\\[", "[").replace("\\]", "]");
         markers.entry(key.trim().to_string()).or_default().push(value);
     }

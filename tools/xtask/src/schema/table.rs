@@ -10,7 +10,7 @@ use super::{
     zero::{Facts, Zero},
 };
 
-/// Messages by OpenAPI name.
+/// The messages of the schema table, by their OpenAPI names.
 pub type SchemaTable = BTreeMap<String, Message>;
 
 #[derive(Debug, Clone)]
@@ -101,12 +101,12 @@ struct Alias {
     to: &'static str,
     /// The names of the messages; an empty list means all messages.
     names: &'static [&'static str],
-    /// The version of the resources among them; `None` if there are none.
+    /// The version of the resources among the messages; `None` if there are no resources among them.
     version: Option<&'static str>,
 }
 
 const ALIASES: [Alias; 2] = [
-    // batch/v2alpha1 no longer has a descriptor. It was the same as batch/v1beta1.
+    // batch/v2alpha1 no longer has a descriptor. Its messages were the same as the messages of batch/v1beta1.
     Alias { from: "io.k8s.api.batch.v1beta1.", to: "io.k8s.api.batch.v2alpha1.", names: &[], version: None },
     // This version belongs to Kubernetes 1.36, whose clients request it.
     Alias {
@@ -180,7 +180,7 @@ struct Builder<'a> {
     messages: &'a BTreeMap<String, protobuf::Message>,
     definitions: &'a Definitions<'a>,
     facts: &'a Facts,
-    /// OpenAPI names by k8s-pb's names.
+    /// The OpenAPI names of messages, by k8s-pb's names.
     names: BTreeMap<&'a str, String>,
     used: BTreeSet<&'a (String, String)>,
     /// The fields that JSON flattens, each with its type's name without package.
@@ -200,7 +200,7 @@ impl<'a> Builder<'a> {
                 }
             }
         }
-        // The envelope itself has no definition.
+        // The envelope of Protobuf bodies, `Unknown`, has no OpenAPI definition.
         self.inline.insert(("Unknown".to_string(), "type_meta".to_string()));
     }
 
@@ -311,7 +311,7 @@ impl<'a> Builder<'a> {
             protobuf::Type::Message(key) => key.as_str(),
         };
         let name = self.names.get(key).with_context(|| format!("no message {key}"))?.clone();
-        // Wrappers of plain string lists have this marker on the type.
+        // Structs that wrap a plain list of strings have the marker `protobuf.nullable` on the type.
         let wrapper = markers(&self.messages[key].comment).contains_key("protobuf.nullable");
         let special = SPECIAL.iter().find(|(pattern, _)| match pattern.split_once('*') {
             Some(("", "")) => wrapper,
@@ -333,7 +333,7 @@ impl<'a> Builder<'a> {
             self.used.insert(fact);
             return Some(*zero);
         }
-        // The rule below is for structs without facts, and does not cover this optional quantity.
+        // The rule below applies only to structs, so this optional quantity without a fact has a rule of its own.
         if message == "api.core.v1.ResourceFieldSelector" && json == "divisor" {
             return Some(Zero::Always);
         }

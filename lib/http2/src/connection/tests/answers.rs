@@ -1,4 +1,4 @@
-//! Responses are sent within windows, in turn, and to their end.
+//! Tests that responses are sent within the windows, in turn, and to their end.
 
 use super::*;
 use crate::frame::PAYLOAD_BYTES_MAX;
@@ -260,7 +260,8 @@ fn the_peers_table_is_as_large_as_it_wants() {
         talk.server.answer(talk.streams[request], &answer);
         talk.read();
         assert_eq!(talk.lines(), [format!("{expected} 200 content-type=application/json end")]);
-        // The field is added to the table at its second occurrence, and again after the table was emptied.
+        // The encoder adds the field to the table at its second occurrence. After the settings have emptied the table,
+        // the encoder adds the field again.
         assert_eq!(talk.decoder.table_bytes(), if request == 0 { 0 } else { 32 + 12 + 16 });
     }
 }

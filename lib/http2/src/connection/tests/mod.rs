@@ -24,7 +24,7 @@ const POST: &[u8] = b"\x83\x87\x84\x41\x01a";
 fn frame(kind: u8, flags: u8, stream: u32, payload: impl AsRef<[u8]>) -> Vec<u8> {
     let payload = payload.as_ref();
     let mut frame = Head { length: payload.len(), kind, flags, stream: 0 }.bytes().to_vec();
-    // The reserved bit may be set in tests.
+    // The mask does not clear the reserved bit of the stream number, because some tests set the bit.
     frame[5..].copy_from_slice(&stream.to_be_bytes());
     frame.extend_from_slice(payload);
     frame
@@ -56,7 +56,7 @@ fn window_update(stream: u32, by: u32) -> Vec<u8> {
     frame(kind::WINDOW_UPDATE, 0, stream, by.to_be_bytes())
 }
 
-/// A literal field.
+/// A field in HPACK with its name and value as text.
 fn field(name: &str, value: &str) -> Vec<u8> {
     let mut bytes = vec![0, name.len() as u8];
     bytes.extend_from_slice(name.as_bytes());
@@ -82,7 +82,7 @@ impl Talk {
         Talk { server, lines, streams, decoder: Decoder::new(4096), unparsed }
     }
 
-    /// A connection after both sides' settings.
+    /// A connection on which client and server have already exchanged their settings.
     fn open() -> Talk {
         Talk::open_with(LIMITS)
     }
@@ -155,7 +155,7 @@ impl Talk {
         }
     }
 
-    /// The lines since the last call.
+    /// The lines that were recorded since the last call of this method.
     fn lines(&mut self) -> Vec<String> {
         std::mem::take(&mut self.lines)
     }
@@ -180,7 +180,7 @@ fn take(server: &mut Connection, most: usize) -> Vec<u8> {
     sent
 }
 
-/// Fields in one line.
+/// The fields of a block, in one line of text.
 struct Fields(String);
 
 impl Sink for Fields {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// One step on a connection.
+/// One step of the client or the server on a connection.
 #[derive(Debug, Clone)]
 enum ConnectionStep {
     /// The client sends these bytes.
@@ -16,7 +16,7 @@ enum ConnectionStep {
     Answer(usize, usize, bool),
     Reset(usize),
     Release(usize, usize),
-    /// The client receives this many bytes.
+    /// The client receives up to this number of bytes.
     Take(usize),
     ShutDown,
     Ping,
@@ -181,7 +181,7 @@ fn run(steps: &[ConnectionStep], limits: Limits) {
                 if server.streams.get_mut(stream).is_some_and(|stream| !stream.is_answered) {
                     server.answer(stream, &answer);
                 }
-                // A driver sends the next piece on a stream only after the previous one.
+                // A driver sends the next piece on a stream only after the previous piece was sent.
                 if server.streams.get_mut(stream).is_some_and(|stream| stream.queued_bytes == 0 && stream.end.is_none())
                 {
                     queued += bytes;

@@ -432,7 +432,7 @@ fn streams_that_are_opened_and_reset() {
     talk.answer(74, true);
     talk.receive(&[get(203), reset(203)].concat());
     assert_eq!(talk.server.failed(), None);
-    // Cancelling a request whose answer has begun does not count.
+    // If the client cancels a request whose answer has begun, the request does not count as cancelled.
     talk.receive(&get(205));
     talk.answer(76, false);
     talk.receive(&reset(205));
