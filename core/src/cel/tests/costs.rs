@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The costs of these expressions in Kubernetes. The Kubernetes project promises not to change them.
+/// The costs that Kubernetes computes for these expressions. The Kubernetes project promises not to change them.
 #[test]
 fn evaluation_costs_what_it_costs_in_kubernetes() {
     for (source, cost) in [

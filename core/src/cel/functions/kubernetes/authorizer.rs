@@ -11,13 +11,14 @@ use std::rc::Rc;
 pub const AUTHORIZER: &str = "kubernetes.authorization.Authorizer";
 pub const RESOURCE_CHECK: &str = "kubernetes.authorization.ResourceCheck";
 
-/// Answers authorization checks.
+/// Answers the authorization checks that an expression makes.
 pub trait Authority {
-    /// The decision for the given service account, or for the requesting user.
+    /// Decides whether `account` (namespace and name of a service account), or without it the user of the request, may
+    /// do `verb`.
     fn judge(&self, account: Option<(&str, &str)>, question: &Question, verb: &str) -> Decision;
 }
 
-/// The subject of a check.
+/// The subject of an authorization check: a path that is not a resource, or a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Question {
     Path(String),
@@ -31,7 +32,7 @@ pub struct Resource {
     pub subresource: String,
     pub namespace: String,
     pub name: String,
-    /// Selectors as text.
+    /// The field selector and the label selector of the request that is checked, as text.
     pub fields: String,
     pub labels: String,
 }
@@ -41,7 +42,7 @@ pub struct Resource {
 pub struct Decision {
     pub is_allowed: bool,
     pub reason: String,
-    /// An error of an authorizer.
+    /// The error of an authorizer, if one occurred while it decided.
     pub error: Option<String>,
 }
 
@@ -63,7 +64,7 @@ impl Authorizer {
     }
 }
 
-/// A check that is not yet made, of a path, a group or a resource.
+/// A check of a path, a group or a resource, whose authority has not been asked yet.
 #[derive(Clone)]
 struct Check {
     of: Authorizer,
