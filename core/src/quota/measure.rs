@@ -42,7 +42,7 @@ pub struct Counted {
 }
 
 impl Measure {
-    /// Whether an object of the kind uses nothing but its number, whatever its fields are.
+    /// Whether quotas count only the number of the kind's objects, whatever the objects contain.
     pub fn is_number_alone(&self) -> bool {
         self.usage.is_none()
     }

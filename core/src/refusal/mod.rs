@@ -144,7 +144,7 @@ impl Refusal {
         }
     }
 
-    /// The refusal of a write or deletion that is based on another version than the newest version of the object.
+    /// The refusal of a write or deletion that is based on a version of the object that is no longer the newest.
     pub fn modified(subject: Subject) -> Refusal {
         Refusal::Conflict { subject, why: Conflict::Modified }
     }

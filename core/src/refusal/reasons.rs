@@ -243,7 +243,7 @@ pub enum WebSocketFault {
 pub enum ForkFault {
     Undecodable(String),
     RelativeFolder(String),
-    /// The file system's message about the folder of the log.
+    /// The file system cannot use the folder of the fork. The text is the message of the file system.
     Folder(String),
     NoneInMemory,
     TooDeep {
@@ -389,7 +389,7 @@ pub enum TooLarge {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Expired {
-    /// A list at this version is not possible.
+    /// Lists cannot be read at the requested version.
     List(Offset),
     /// The log has removed the events of the requested version.
     LetGo { asked: Offset, oldest: Offset },
@@ -553,8 +553,8 @@ pub struct GivenCode(pub u16);
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unread {
     /// The key of the value in the store.
-    /// The fault of the value.
     pub place: String,
+    /// The fault of the value.
     pub why: String,
     /// The keys of the other unreadable values in the range that the request reads.
     pub others: Vec<String>,

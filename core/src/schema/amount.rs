@@ -67,7 +67,7 @@ impl Amount {
         if other.nanos > self.nanos { other } else { self }
     }
 
-    /// `self` divided by `other`, rounded as Kubernetes rounds in comparisons and in texts.
+    /// `self` divided by `other`, for texts, and for comparisons in which Kubernetes rounds in the same way.
     pub fn ratio(self, other: Amount) -> f64 {
         self.nanos as f64 / other.nanos as f64
     }

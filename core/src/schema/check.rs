@@ -276,7 +276,7 @@ impl<'a> Walk<'a> {
                     None => Ok(()),
                 }
             }
-            // Kubernetes' decoder ignores a value of any other type.
+            // Kubernetes' decoder reads a value of any other type as empty.
             (_, value) => {
                 *value = Value::Null;
                 Ok(())

@@ -13,7 +13,6 @@ impl Structural {
 
     /// Like [`Self::apply_defaults`], for the result of server-side apply. A null in a field without a default stays,
     /// so that validation reports it.
-    /// validation reports it.
     pub fn apply_defaults_beside_nulls(&self, object: &mut Value) -> Result<(), Swollen> {
         walk(self, object, false, &mut Room(ADDED_BYTES_MAX))
     }

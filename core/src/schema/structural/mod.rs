@@ -53,7 +53,8 @@ pub struct Structural {
     checks: Option<Box<Checks>>,
     /// The number of bytes that the default takes in JSON.
     default_bytes: usize,
-    /// The names of the properties with a default. If there are none, setting defaults need not visit empty objects.
+    /// The names of the properties with a default. When defaults are set, only these are looked for in each object,
+    /// even in an empty one.
     defaulted: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Tests of the messages that rules produce.
+//! Tests of the messages of violated rules.
 
 use super::super::Structural;
 use crate::refusal::{Cause, CauseReason, Causes};
@@ -239,7 +239,7 @@ fn costs_end() {
          rules will be run due to call cost exceeds limit for rule: {all}"
     );
     assert_eq!(found, expected);
-    // Each rule is within its limit, but all rules together exceed the limit for all rules.
+    // Each rule stays within the limit for one evaluation, but all rules together exceed the limit for the object.
     let pairs: Vec<Value> = (0..100).map(|_| json!({"rule": "self.all(a, self.all(b, a < 500 && b < 500))"})).collect();
     let found = causes(&with(numbers(json!(pairs))), &spec(json!(many)), None);
     let end = "validation failed due to running out of cost budget, no further validation rules will be run";
