@@ -776,7 +776,7 @@ fn scopes_are_covered_by_any_quota() {
     let why = "insufficient quota to match these scopes: [{PriorityClass In [high]}]";
     assert_eq!(world.alone(&request(&world)).why(), why);
     assert_eq!(world.alone(&world.create("pods", &pod("p", json!({})))).why(), "");
-    // The status of the new quota does not contain the limits yet, so the plug-in must read the quota's spec.
+    // The status of the new quota does not contain its limits yet. The quota covers the scope nevertheless.
     let spec = json!({"hard": {"pods": "1"}, "scopeSelector": {"matchExpressions": [scope]}});
     world.make("", "resourcequotas", Some("shop"), json!({"metadata": {"name": "q"}, "spec": spec}));
     assert_eq!(world.alone(&request(&world)).why(), "");

@@ -218,7 +218,7 @@ fn an_api_service_of_somebody_elses_is_left_alone() {
     assert!(world.plan("v1.a.io").is_none());
     world.custom.note("x.a.io", None);
     assert!(world.plan("v1.a.io").is_none());
-    // An APIService with the server's label is corrected, and is deleted when its group version is no longer served.
+    // With this label, the server always manages the APIService: it is corrected, and deleted when nothing is served.
     let mut kept = local_service("v1.b.io");
     kept["metadata"]["labels"] = json!({(local::LABEL): "true"});
     world.create(kept);

@@ -133,7 +133,7 @@ fn pods_go_before_what_they_use() {
             "NamespaceDeletionContentFailure",
             ["False", "ContentDeleted", "All content successfully deleted, may be waiting on finalization"],
         ),
-        // While there are pods, nothing else is deleted, so nothing is counted, not even the pods.
+        // While there are pods, nothing that remains is counted, not even the pods.
         ("NamespaceContentRemaining", ["False", "ContentRemoved", "All content successfully removed"]),
         (
             "NamespaceFinalizersRemaining",

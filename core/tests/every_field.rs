@@ -28,8 +28,8 @@ const TIMES: usize = 4;
 const WORK_TIMES: usize = 6;
 /// The number of allocated bytes that may be added to the allowed growth. It covers limits that only the longer body
 /// reaches.
-/// The number of allocations that may be added to the allowed growth.
 const BYTES_BESIDE: usize = 1 << 20;
+/// The number of allocations that may be added to the allowed growth.
 const PIECES_BESIDE: usize = 4_000;
 /// The maximum number of allocated bytes for each byte of a body. The most are needed for autoscalers in an old
 /// version: an empty item of three bytes in the metrics is converted, gets defaults and is validated.

@@ -343,8 +343,7 @@ fn policies_read_what_their_authors_may_read() {
         check(rule("get", "secrets", &["s"]), &bind("p", &named), "");
         check(rule("get", "secrets", &[]), &bind("p", &all), &one("list"));
         check(rule("list", "secrets", &[]), &bind("p", &all), "");
-        // The policy does not exist yet, and could later read parameters of any kind. So its binding needs wide
-        // permissions.
+        // The policy that the binding names does not exist yet, and could later read parameters of any kind.
         check(rule("get", "secrets", &[]), &other_policy, &one("get"));
     }
 }

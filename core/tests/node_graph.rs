@@ -18,7 +18,7 @@ fn change(kind: &Kind, id: KindId, key: &str, document: &Value, offset: u64, del
     Change { offset, kind: id, key: key.into(), entry: Arc::new(entry), deleted }
 }
 
-/// Generates a pod. The pods are so similar that most events change only a status.
+/// Generates a pod. Most events change only its status.
 fn pod() -> impl Strategy<Value = Value> {
     let letter = || prop::sample::select(vec!["a", "b", "c"]);
     let node = prop::sample::select(vec!["", "one", "two"]);

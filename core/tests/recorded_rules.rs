@@ -19,8 +19,8 @@ use std::fmt::Write as _;
 use world::{DEFINITIONS, World};
 
 /// The number of cases in which both servers accept or refuse the same. It must not decrease.
-/// may decrease.
 const AGREE: usize = 1337;
+/// The number of cases in which the messages are the same as well. It must not decrease.
 const AGREE_IN_WORDS: usize = 1335;
 
 #[test]

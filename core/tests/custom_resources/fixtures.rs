@@ -61,7 +61,7 @@ fn no_fixture_is_left_out() {
     assert_eq!(names, ALL);
 }
 
-/// The conversion webhook of the kind CompositeStack, which renames one field.
+/// The conversion webhook of the fixture `compositestacks`. It renames one field.
 fn convert(conversion: &Conversion) -> Value {
     let mut object = conversion.object.clone();
     let (from, to) = if conversion.to.ends_with("/v1") { ("instances", "replicas") } else { ("replicas", "instances") };

@@ -277,7 +277,7 @@ fn versions_that_objects_are_stored_in_stay() {
     let expected = "status.storedVersions[0]: Invalid value: \"v1\": missing from spec.versions; v1 was previously a storage version";
     assert!(words(&refusal).contains(expected), "{}", words(&refusal));
 
-    // Any write, even an unchanged object, stores the object in the new version.
+    // Any write, even a write that changes nothing, stores the object in the new version.
     world.update(&format!("{new}/a"), &shown).good();
     assert_eq!(world.events, 1, "an object is stored in its new version");
     let done = json!({"status": {"storedVersions": ["v2"]}});
@@ -314,7 +314,7 @@ fn a_new_default_shows_at_once_and_is_stored_with_the_next_write() {
     let written = world.update(&format!("{path}/a"), &read).good();
     assert_eq!((&written["spec"], world.events), (&read["spec"], 1));
     assert_eq!(written["metadata"]["generation"], 1, "what everybody saw has not changed");
-    // The default was removed from the schema. Only objects that were written while it existed have its value.
+    // The schema now has another default. Object `a` was written while `blue` was the default, so it keeps `blue`.
     world.merge(&of("widgets"), &json!({"spec": {"versions": with(Some("green"))}})).good();
     assert_eq!(world.get(&format!("{path}/a")).good()["spec"]["color"], "blue");
     assert_eq!(world.get(&format!("{path}/b")).good()["spec"]["color"], "green");
