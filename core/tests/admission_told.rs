@@ -27,7 +27,7 @@ struct World {
     chain: Arc<Chain>,
 }
 
-/// The outcome of a write.
+/// What judging a write results in.
 struct Outcome {
     decided: Result<Decision, Refusal>,
     told: Told,

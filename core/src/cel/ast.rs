@@ -43,12 +43,12 @@ pub enum Kind {
         name: String,
         fields: Vec<MessageField>,
     },
-    /// `&&` or `||`.
+    /// An operator `&&` or `||` between two operands.
     Logic {
         and: bool,
         operands: Box<[Node; 2]>,
     },
-    /// The condition, and the values for true and false.
+    /// The operator `condition ? a : b`: the condition, the value if it is true, and the value if it is false.
     Conditional(Box<[Node; 3]>),
     Fold(Box<Fold>),
     /// `operand in [literals]`. The literals are stored in sets, so that the operand is found without comparing each
@@ -57,7 +57,7 @@ pub enum Kind {
         operand: Box<Node>,
         set: Box<LiteralSet>,
     },
-    /// `target.optMap(variable, body)` and `optFlatMap`.
+    /// The macro `target.optMap(variable, body)` or `target.optFlatMap(variable, body)`.
     OptionalMap(Box<OptionalMap>),
     /// A list or map of literals that JSON cannot represent. It is built anew at each evaluation, and costs no units.
     Constant(Box<Constant>),
@@ -68,9 +68,9 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Select {
     Value,
-    /// `has(x.y)`
+    /// The test `has(x.y)`, whether the field is present.
     Test,
-    /// `x.?y`
+    /// The selection `x.?y`, whose result is an optional.
     Optional,
 }
 

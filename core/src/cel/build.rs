@@ -1,4 +1,4 @@
-//! Creates tree nodes within the depth limit.
+//! Creates the nodes of syntax trees, and limits the depth of the trees.
 
 use super::ast::*;
 use super::lex::Complaint;

@@ -1,4 +1,4 @@
-//! Turns chains of binary operators into trees.
+//! Turns a chain of operands and binary operators into a tree, by the precedence of the operators.
 
 use super::ast::*;
 use super::build::{call, node};

@@ -103,7 +103,7 @@ impl Checker<'_> {
         };
     }
 
-    /// Requires the arguments with these indexes to be booleans.
+    /// Requires that the arguments with the indexes in `which` are booleans.
     fn expect_bools(&mut self, at: u32, function: &str, types: &[Type], which: &[usize]) -> Type {
         if which.iter().all(|&index| self.unifier.assign(&Type::Bool, &types[index])) {
             return Type::Bool;
@@ -185,7 +185,7 @@ impl Checker<'_> {
     fn call(&mut self, node: &mut Node) {
         let at = node.at;
         let Kind::Call(call) = &mut node.kind else { return };
-        // `a.b.f(x)` calls the function `a.b.f` if it exists.
+        // A call `a.b.f(x)` is a call of the global function `a.b.f` if that function exists.
         if call.member
             && let Some(prefix) = call.arguments[0].qualified_name()
             && let qualified = format!("{prefix}.{}", call.function)

@@ -1,4 +1,4 @@
-//! Equality and order of values of any types.
+//! Compares values of any types: whether they are equal, and which one is greater.
 
 use super::types::{ListKind, ObjectType, Type};
 use super::value::{EvalError, List, Made, Value};

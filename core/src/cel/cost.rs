@@ -28,7 +28,7 @@ impl Budget {
     }
 }
 
-/// A size or cost between two bounds. Arithmetic saturates.
+/// A size or a cost of which only a lower and an upper bound are known. Arithmetic saturates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
     pub min: u64,

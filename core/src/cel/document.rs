@@ -119,7 +119,7 @@ impl<'a> Value<'a> {
         matches!(self, Value::Map(_) | Value::Json(Json::Object(_), _))
     }
 
-    /// The value at a map's key or an object's field.
+    /// The value that a map has for a key, or that an object has in a field; `None` if there is none.
     pub fn get(&self, key: &Value<'a>) -> Result<Option<Value<'a>>, EvalError> {
         match (self, key) {
             (Value::Json(Json::Object(_), _), Value::String(text)) => self.field(text),
@@ -132,7 +132,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The value of an object's field or of a string key in a map.
+    /// The value that an object has in a field, or that a map has for a string key; `None` if there is none.
     pub fn field(&self, name: &str) -> Result<Option<Value<'a>>, EvalError> {
         match self {
             Value::Json(Json::Object(map), ty) => {
@@ -212,7 +212,7 @@ fn item_type(ty: &Type) -> &Type {
     }
 }
 
-/// The items of a list; see [`Value::items`].
+/// Iterates over the items of a list; see [`Value::items`].
 pub struct Items<'v, 'a> {
     stack: Vec<(&'v Value<'a>, u64)>,
 }
@@ -235,7 +235,7 @@ impl<'a> Iterator for Items<'_, 'a> {
 }
 
 impl<'a> Key<'a> {
-    /// Returns `None` if the value's type cannot be a key.
+    /// A value as the key of a map; `None` if values of its type cannot be keys.
     pub fn of(value: &Value<'a>) -> Option<Key<'a>> {
         Some(match value {
             Value::Bool(value) => Key::Bool(*value),

@@ -36,15 +36,15 @@ struct Known {
     entries: Option<Entries>,
 }
 
-/// The place of a value in a document, as cel-go tracks it.
+/// The place in a document from which a value comes, as cel-go tracks it.
 #[derive(Clone, Default)]
 enum Place {
     /// The value is computed, so it has no place.
     #[default]
     Computed,
-    /// A path to this type of the schema.
+    /// The path leads to a value of this type in the schema.
     At(Type),
-    /// A path outside the schema.
+    /// The path leads to a value that the schema does not describe.
     Unknown,
 }
 

@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 const LIST_COST: u64 = 10;
 const MAP_COST: u64 = 30;
 const MESSAGE_COST: u64 = 40;
-/// The number of comparisons inside lists and maps that are free, and the number of further comparisons for one unit of
-/// cost.
+/// The number of comparisons inside lists and maps that each call may make free of cost.
 const FREE_STEPS: u64 = 1_000;
+/// The number of further comparisons inside lists and maps for one unit of cost.
 const STEPS_PER_UNIT: u64 = 100;
 
 pub struct Machine<'m, 'a> {

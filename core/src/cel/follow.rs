@@ -1,4 +1,4 @@
-//! One step of a path: a field, a key, an item.
+//! Follows one step of a path: selects a field, a value by its key, or an item by its index.
 
 use super::functions;
 use super::types::Type;

@@ -7,7 +7,7 @@ pub enum Token {
     /// An operator or a bracket, or `in`, `true`, `false`, `null`.
     Sign(&'static str),
     Identifier,
-    /// A name in backticks.
+    /// A name in backticks, which may contain characters that other names may not.
     Escaped,
     Int(u64),
     Uint(u64),

@@ -161,7 +161,7 @@ impl<'s> Parser<'s> {
                 self.next.start,
             ));
         }
-        // A minus before a number belongs to the literal.
+        // A minus directly before a number is a part of the literal and not an operator.
         let operand = match self.next.token {
             Token::Int(_) | Token::Double(_) if sign == "-" => {
                 count -= 1;

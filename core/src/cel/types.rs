@@ -20,7 +20,7 @@ pub enum Type {
     Duration,
     Timestamp,
     List(Arc<Type>),
-    /// The keys' type and the values' type.
+    /// A map, with the type of its keys and the type of its values.
     Map(Arc<(Type, Type)>),
     Object(Arc<ObjectType>),
     Optional(Arc<Type>),
@@ -83,7 +83,7 @@ impl ObjectType {
         ObjectType { name: name.into(), fields, open: false }
     }
 
-    /// The same type with a field added or replaced.
+    /// This object type, with `field` added, or with the field of the same name replaced.
     pub fn with(&self, field: Field) -> Self {
         let others = self.fields.iter().filter(|known| known.name != field.name).cloned();
         let fields = others.chain([field.clone()]).collect();

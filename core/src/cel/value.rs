@@ -108,7 +108,7 @@ pub struct Duration(pub i64);
 /// An instant between the years 1 and 9999.
 #[derive(Debug, Clone, Copy)]
 pub struct Timestamp {
-    /// The seconds since 1970.
+    /// The seconds since the beginning of 1970, rounded down.
     pub seconds: i64,
     pub nanos: u32,
     /// The offset from UTC in the original text, in seconds to the east. Formatting uses the offset, comparing does

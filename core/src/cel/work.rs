@@ -18,8 +18,9 @@ const FREE: u64 = 1_000;
 const FREE_ITEMS: u64 = 100;
 /// The extra cost of looking up one item in another list.
 const LOOKED_UP: u64 = 5;
-/// The number of characters that a call counts, or of keys that it lists, for one unit of extra cost.
+/// The number of characters that a call counts for one unit of extra cost.
 const COUNTED: u64 = 1_000;
+/// The number of keys that are listed, or of items that are built, for one unit of extra cost.
 const LISTED: u64 = 10;
 /// The number of bytes that a call writes for one unit of extra cost.
 const WRITTEN: u64 = 10;

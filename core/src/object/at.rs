@@ -6,7 +6,7 @@
 use crate::refusal::{Cause, CauseReason, Causes, Cut, PATH_BYTES_MAX};
 use holdfast_value::Value;
 
-/// A value of a document, with its path.
+/// A value in a document, with the path that leads to it.
 #[derive(Clone, Copy)]
 pub(crate) struct At<'a> {
     pub value: &'a Value,

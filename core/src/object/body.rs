@@ -22,8 +22,9 @@ const BYTES_MAX: usize = 32 << 10;
 const OWN_PART: usize = 4;
 /// The number of the newest objects that stay whole, because they may change soon.
 const YOUNG_MAX: usize = 1024;
-/// The maximum number of kinds that have models, and the maximum number of models of a kind.
+/// The maximum number of kinds that have models.
 const FAMILIES_MAX: usize = 32;
+/// The maximum number of models of a kind.
 const MODELS_MAX: usize = 4;
 /// The maximum number of objects of a kind that are skipped after several objects in a row matched no model. Then the
 /// next object is compared with the models.
@@ -48,7 +49,7 @@ struct Pieces {
     /// The pieces, each as four parts: the number of own bytes, these bytes, the number of bytes from the model, and
     /// their offset in the model.
     own: Box<[u8]>,
-    /// The length of the whole object.
+    /// The number of bytes of the unpacked object.
     length: usize,
 }
 
@@ -151,9 +152,9 @@ struct Family {
     head: Bytes,
     /// The models of this family, the most recently used one first.
     models: VecDeque<Model>,
-    /// The number of objects in a row that matched no model (`misses`), and of objects that are still to be skipped
-    /// (`skips`).
+    /// The number of objects in a row that matched no model.
     misses: u32,
+    /// The number of objects that are still to be skipped.
     skips: u32,
 }
 
@@ -282,7 +283,7 @@ impl Model {
     }
 }
 
-/// The length of the common prefix of two texts.
+/// The number of bytes at which two texts are equal, from the beginning.
 fn alike(one: &[u8], other: &[u8]) -> usize {
     let chunks = one.chunks_exact(WINDOW).zip(other.chunks_exact(WINDOW));
     let whole = chunks.take_while(|(one, other)| one == other).count() * WINDOW;

@@ -1,4 +1,4 @@
-//! Go's durations: `1h30m`, `-1.5s`, `0`.
+//! Durations in Go's format, such as `1h30m`, `-1.5s` and `0`.
 
 use std::time::Duration;
 

@@ -233,7 +233,7 @@ fn is_plain(text: &str) -> bool {
     !chunks.iter().any(|chunk| special(chunk)) && !words.iter().any(|word| special_word(*word)) && !special(rest)
 }
 
-/// Whether one of eight bytes needs escaping.
+/// Whether JSON needs an escape for one of eight bytes.
 fn special_word(bytes: [u8; 8]) -> bool {
     const EACH: u64 = u64::from_ne_bytes([1; 8]);
     let word = u64::from_ne_bytes(bytes);

@@ -2,7 +2,7 @@
 
 use super::meta::{Document, metadata_mut, text};
 
-/// Metadata fields that only the server sets.
+/// The fields of `metadata` that only the server sets.
 pub(crate) const SERVER_METADATA: [&str; 8] = [
     "creationTimestamp",
     "deletionGracePeriodSeconds",

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
 const FINALIZER_ORPHAN: &str = "orphan";
 const FINALIZER_FOREGROUND: &str = "foregroundDeletion";
-/// Finalizers that Kubernetes itself uses without a domain.
+/// The finalizers that Kubernetes itself uses and that have no domain.
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", FINALIZER_ORPHAN, FINALIZER_FOREGROUND];
 /// The fields of `metadata` that only the server sets, in the order in which Kubernetes checks them.
 const IMMUTABLE: [&str; 6] =

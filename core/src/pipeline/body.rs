@@ -125,7 +125,7 @@ pub(super) fn match_version(context: &Context, old: &Old, meta: &Document) -> Re
     }
 }
 
-/// The refusal of a write whose UID precondition does not match.
+/// The refusal of a write that requires another UID than the object has.
 fn other_uid(context: &Context, wanted: &str, found: &str) -> Refusal {
     unmet(context, Conflict::UidPrecondition(Mismatch::new(wanted, found)))
 }

@@ -102,7 +102,7 @@ impl From<Candidate> for Made {
 }
 
 impl Context<'_> {
-    /// The stored object that the path names, or NotFound.
+    /// The stored object that the path names. If it does not exist, the request is refused with NotFound.
     pub fn existing(&self) -> Result<Old, Stop> {
         match self.find()? {
             Some(old) => Ok(old),

@@ -89,7 +89,7 @@ pub enum Answer {
     Entry { entry: Arc<Entry>, representation: Representation },
     /// A document that the request created and that is not stored, such as a token.
     Document { document: Document },
-    /// The request succeeded, and there is no object to show.
+    /// A Status of success, because there is no object to show.
     Success,
     /// The request removed the object.
     Deleted { subject: Subject, uid: String },
@@ -114,6 +114,6 @@ impl std::fmt::Debug for Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Representation {
     Object,
-    /// The object's `autoscaling/v1` Scale.
+    /// The `autoscaling/v1` Scale of the object.
     Scale,
 }

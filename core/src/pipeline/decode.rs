@@ -108,7 +108,7 @@ impl Context<'_> {
             let (kind, version) = (kind.to_owned(), version.to_owned());
             Refusal::BadRequest(BadRequest::Unfit { wanted: kind.clone(), kind, version, why })
         };
-        // As in Go, null or empty YAML is an empty object.
+        // As in Go, a YAML body that is null or empty is an empty object of a built-in kind.
         if !value.is_object() && layout.message().is_none() {
             return Err(unfit(Unfit::NotAnObject));
         }

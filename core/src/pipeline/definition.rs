@@ -34,7 +34,7 @@ pub struct Clearing {
     pub looked_at: usize,
 }
 
-/// One walk through the objects of a definition.
+/// A walk through all objects of one definition, which may take several rounds.
 #[derive(Debug, Default)]
 struct Walk {
     /// The key of the last object that was read; `None` before the first one.

@@ -15,7 +15,7 @@ use crate::object::meta::Document;
 use crate::refusal::Refusal;
 use holdfast_value::Value;
 
-/// Work that only the engine can do.
+/// Work outside the core, which only the engine can do.
 #[derive(Debug, Clone)]
 pub enum Effect {
     /// Calls the webhook that converts an object to another version of its kind.
@@ -58,9 +58,9 @@ pub struct SignedToken {
 /// The outcome of one call of an admission webhook.
 #[derive(Debug, Clone)]
 pub struct Reviewed {
-    /// The body of the response, or why there is none.
+    /// The body of the webhook's response, or the reason why there is none.
     pub answer: Result<Vec<u8>, String>,
-    /// The duration of the call.
+    /// The duration of the call in nanoseconds.
     pub nanos: u64,
 }
 

@@ -16,15 +16,15 @@ pub(super) struct Endpoint {
 pub(super) enum Part {
     /// All fields except the fields of the status.
     Main,
-    /// Only the status.
+    /// Only the status of the object.
     Status,
-    /// `spec.finalizers` of a namespace.
+    /// The finalizers in `spec.finalizers` of a namespace.
     Finalize,
     /// The conditions of a certificate signing request, and its metadata.
     Approval,
-    /// `spec.ephemeralContainers` of a pod.
+    /// The ephemeral containers in `spec.ephemeralContainers` of a pod.
     EphemeralContainers,
-    /// Container resources of a pod.
+    /// The resources of a pod's containers.
     Resize,
     /// The number of replicas; the candidate changes nothing else.
     Replicas,

@@ -60,7 +60,7 @@ fn sets_version(patch: &Value) -> bool {
 struct Patched<'a> {
     context: &'a Context<'a>,
     layout: Layout<'a>,
-    /// The object before the patch.
+    /// The document before the patch: the object, or its Scale.
     live: &'a Value,
     document: Value,
     /// Faults that strict decoding finds in the patch itself.

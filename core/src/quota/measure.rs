@@ -7,7 +7,7 @@ use holdfast_value::Value;
 /// What quotas count for the objects of a kind in addition to `count/…`, and how.
 #[derive(Debug)]
 pub struct Measure {
-    /// The older resource name for the number of objects: `secrets`.
+    /// An older resource name that counts the objects, such as `secrets`.
     pub alias: Option<&'static str>,
     /// Whether objects of the kind use the quota resource with this name, in addition to `count/…`.
     pub answers: fn(&str) -> bool,

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Usage(pub BTreeMap<String, Amount>);
 
-/// The limits of one ResourceQuota.
+/// The limits that one ResourceQuota sets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Quota {
     pub hard: Usage,

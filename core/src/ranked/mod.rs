@@ -31,7 +31,7 @@ struct Child<K, V, const WIDE: usize> {
     /// Invariant: every key below this child is at least `lowest`, and every key below the child before it is less than
     /// `lowest`.
     lowest: K,
-    /// The number of entries below this child.
+    /// The number of entries below this child node.
     count: usize,
     node: Arc<Node<K, V, WIDE>>,
 }

@@ -41,7 +41,7 @@ pub enum CauseReason {
     FieldManagerConflict,
     UnexpectedServerResponse,
     NamespaceTerminating,
-    /// A budget forbids the eviction.
+    /// A PodDisruptionBudget forbids the eviction.
     DisruptionBudget,
     ResourceVersionTooLarge,
 }

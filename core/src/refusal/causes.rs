@@ -4,7 +4,7 @@ use super::cause::{Cause, MESSAGE_BYTES_MAX};
 use super::cut::{cut, json_bytes};
 use std::ops::{Deref, DerefMut};
 
-/// The maximum number of entries of a list.
+/// The maximum number of entries that a bounded list keeps.
 const TOLD_MAX: usize = 100;
 /// The maximum number of bytes of all entries of a list. An answer contains each entry twice: in its message and in its
 /// details.

@@ -104,7 +104,7 @@ pub enum Refusal {
     },
     Timeout(Timeout),
     Internal(Internal),
-    /// A fault that Kubernetes reports without a reason.
+    /// A fault that Kubernetes reports in a `Status` without a reason.
     Unreasoned(Unreasoned),
     Unavailable(Unavailable),
     /// Objects that cannot be read from the store. Each object is a cause whose field is the object's key in the store.

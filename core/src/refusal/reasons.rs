@@ -258,7 +258,7 @@ pub enum Forbidden {
     Access(Box<Denied>),
     /// The message of a kind's own rule about who may make the write, such as the rule against privilege escalation.
     Author(String),
-    /// The message of an admission plug-in.
+    /// The message of the admission plug-in that forbids the request.
     Admission(String),
     NamespaceTerminating {
         namespace: String,
@@ -470,14 +470,14 @@ pub enum Timeout {
 /// A fault for which the client is not responsible.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Internal {
-    /// The message of the log or a task about its failure.
+    /// A fault of the log or of a task. The text is its message.
     Fault(String),
     /// A value in a shared store cannot be decrypted.
     Unread(Unread),
     /// No value of a range is free. The text is the message of the allocator.
     Exhausted(String),
     Panicked,
-    /// The authorizers failed to decide.
+    /// The authorizers could not decide whether the request is allowed.
     NotAuthorizable {
         why: String,
     },

@@ -111,12 +111,12 @@ pub enum Type {
     Time,
     /// A time in RFC 3339 with six digits of fraction.
     MicroTime,
-    /// A duration as Go writes it.
+    /// A duration in Go's format.
     Duration,
     /// Any JSON object, which is bytes in Protobuf.
     RawExtension,
     FieldsV1,
-    /// Any JSON value (apiextensions).
+    /// Any JSON value; only types of apiextensions.k8s.io have such fields.
     Json,
     JsonSchemaPropsOrArray,
     JsonSchemaPropsOrBool,
@@ -131,13 +131,13 @@ pub enum Zero {
     /// The rule that all fields of this type have.
     #[default]
     Plain,
-    /// A zero from Protobuf is explicit and is kept.
+    /// A zero in Protobuf differs from an absent value, so JSON keeps it.
     Kept,
-    /// Like `Kept`, and an absent value is shown as null.
+    /// Like `Kept`, and JSON shows an absent value as null.
     Null,
-    /// A zero value is not shown.
+    /// JSON does not show a zero.
     Dropped,
-    /// The value is always shown, even if it is absent in Protobuf.
+    /// JSON always shows the value, even if it is absent in Protobuf.
     Always,
 }
 

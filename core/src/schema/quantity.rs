@@ -1,4 +1,4 @@
-//! Quantities: `500m`, `1.5Gi`, `2e3`.
+//! Quantities as Kubernetes writes them: `500m`, `1.5Gi`, `2e3`.
 
 use std::fmt;
 

@@ -41,7 +41,7 @@ const FIELDS: [Field; 5] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
     times: Times,
-    /// The time zone that the schedule itself names.
+    /// The time zone that the text of the schedule names, if it names one.
     zone: Option<String>,
 }
 
@@ -105,7 +105,7 @@ impl Schedule {
         Ok(Schedule { times, zone })
     }
 
-    /// The time zone that the schedule itself names.
+    /// The time zone that the text of the schedule names; `None` if it names none.
     pub fn zone(&self) -> Option<&str> {
         self.zone.as_deref()
     }

@@ -5,7 +5,7 @@ use super::requirement::{Operator, Requirement, find_label};
 /// The requirements of a selector, combined into one test for each key.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByKey {
-    /// The tests, sorted by key.
+    /// The tests of the labels, sorted by key.
     tests: Box<[Test]>,
     /// The number of keys that an object must have to match the selector.
     needed: usize,

@@ -1,4 +1,4 @@
-//! One requirement of a label selector.
+//! One requirement of a label selector, such as `tier in (front,back)`.
 
 use crate::object::names;
 use crate::refusal::Cause;

@@ -114,7 +114,7 @@ impl Rows {
         (Rows { readers: readers(columns), now_seconds, form, looked: 0, is_first: true }, out)
     }
 
-    /// Writes the row of one object.
+    /// Appends the row of one object to `out`.
     pub fn put(&mut self, out: &mut Vec<u8>, shown: &Shown, object: &Source) {
         if !std::mem::take(&mut self.is_first) {
             out.push(b',');

@@ -39,9 +39,9 @@ struct Writer {
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     Root,
-    /// The key of the value: `key:`.
+    /// The value follows its key: `key:`.
     Key,
-    /// The mark of an item: `-`.
+    /// The value is an item of a list and follows the mark of the item: `-`.
     Item,
 }
 

@@ -238,7 +238,7 @@ fn is_there(value: &Value, path: &str, missing: bool) -> bool {
             path.strip_prefix(name.as_str()).is_some_and(|rest| continues(rest) && is_there(value, rest, missing))
         })
     });
-    // A null counts as absent.
+    // A field with null counts as absent.
     deeper || (missing && (value.is_null() || value.is_object()) && !path.contains('['))
 }
 

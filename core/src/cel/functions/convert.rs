@@ -125,7 +125,7 @@ fn string<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     }
 }
 
-/// A scalar as `string()` shows it.
+/// The text into which `string()` converts a scalar.
 pub fn as_text(value: &Value<'_>) -> String {
     match value {
         Value::Null => "null".to_owned(),

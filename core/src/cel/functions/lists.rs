@@ -1,4 +1,4 @@
-//! The list extension, in Kubernetes' version.
+//! CEL's extension for lists, in the version that Kubernetes uses.
 
 use super::{Beforehand, Cost, Overload, overload, unguarded};
 use crate::cel::compare::{Fuel, equal, order};
@@ -39,9 +39,9 @@ pub static TABLE: &[Overload] = &[
 const ITEMS_MAX: usize = 2_000_000;
 /// The cost of a call that creates a list.
 const MAKING: u64 = 11;
-/// The cost factors of functions that compare each item with every other item: two units for each pair of items, and a
-/// little more for texts, which are compared character by character.
+/// The cost of comparing two items in a function that compares each item with every other item.
 const COMPARED: f64 = 2.0;
+/// Like [`COMPARED`], for items that are texts, which are compared character by character.
 const TEXTS_COMPARED: f64 = 2.1;
 
 const SLICE: Cost = Cost::Beforehand(Beforehand {

@@ -1,4 +1,4 @@
-//! Optional values.
+//! CEL's extension for optional values, such as `optional.of` and `orValue`.
 
 use super::{Cost, Overload, overload};
 use crate::cel::value::{EvalError, Value};

@@ -1,4 +1,4 @@
-//! Lists as sets.
+//! CEL's extension that treats lists as sets, such as `sets.contains`.
 
 use super::{Cost, CustomCost, Overload, overload};
 use crate::cel::compare::{Fuel, equal};

@@ -13,9 +13,9 @@ type EvalResult<'a> = Result<Value<'a>, EvalError>;
 
 const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 const NANOS: i128 = 1_000_000_000;
-/// The limits of timestamps, in seconds since 1970: the first second of the year 1, and the last second of the year
-/// 9999.
+/// The earliest timestamp, in seconds since 1970: the first second of the year 1.
 const FIRST: i64 = -62_135_596_800;
+/// The latest timestamp, in seconds since 1970: the last second of the year 9999.
 const LAST: i64 = 253_402_300_799;
 
 pub static TABLE: &[Overload] = &[

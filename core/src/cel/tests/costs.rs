@@ -107,7 +107,7 @@ fn estimates() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// `cargo test --release -- --ignored --nocapture speed`
+/// Measures the speed of expressions: `cargo test --release -- --ignored --nocapture speed`.
 #[test]
 #[ignore = "measures, checks nothing"]
 #[allow(clippy::disallowed_methods)]

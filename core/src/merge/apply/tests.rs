@@ -49,7 +49,7 @@ fn root(rest: Value) -> Value {
     root
 }
 
-/// The manager and the owned paths of each entry.
+/// For each entry of the managed fields, the manager and the paths of the fields that it owns.
 fn owners(document: &Value) -> Vec<(String, Vec<String>)> {
     let entries = Entries::read(managed_fields(document)).unwrap();
     entries.iter().map(|entry| (entry.shown(), entry.set().paths().into_vec())).collect()

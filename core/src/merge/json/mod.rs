@@ -397,7 +397,7 @@ pub fn touched(patch: &Value) -> Value {
 enum Lost {
     /// The map or list that should contain the value does not exist, or the path leads into a scalar.
     Holder,
-    /// The list has no such index.
+    /// The list has no element with this index.
     Slot(String),
 }
 
@@ -415,7 +415,7 @@ impl Lost {
 /// The kind of list index that an operation needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Slot {
-    /// The index of an existing element.
+    /// The operation needs the index of an existing element.
     Kept,
     /// The index for a new element, which may be the one after the last element.
     New,
@@ -542,7 +542,7 @@ fn position(step: &str, count: usize, slot: Slot) -> Result<usize, String> {
 
 /// Limits the growth of a document, and the work of the patch that is applied to it.
 struct Bounds {
-    /// An upper bound of the document's depth.
+    /// An upper bound of the number of levels in the document.
     depth: usize,
     copied_bytes: usize,
     /// The number of elements that operations moved or examined. The elements that operations name do not count.

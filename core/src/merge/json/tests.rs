@@ -150,7 +150,7 @@ fn elements_are_counted_as_in_go() {
     }
 }
 
-/// The messages equal the messages of Kubernetes' library.
+/// Each message of a fault must equal the message of Kubernetes' library.
 #[test]
 fn faults_are_told_in_the_words_of_kubernetes() {
     const BEYOND: &str = "Unable to access invalid index: 9: invalid index referenced";

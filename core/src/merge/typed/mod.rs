@@ -35,14 +35,14 @@ pub(crate) enum Node<'s> {
     Scalar(Type),
     /// A list, map or struct that is compared and owned as a whole.
     Atomic(&'s Field),
-    /// A struct whose type is atomic.
+    /// A struct of a type that is marked as atomic, so that it is compared and owned as a whole.
     AtomicStruct(&'s Message),
     Struct(&'s Message),
-    /// A map with arbitrary keys.
+    /// A map with arbitrary keys, whose values are compared and owned separately.
     Map(&'s Field),
     /// A list of scalars. Each scalar is its own key.
     Set(&'s Field),
-    /// A list of structs with key fields.
+    /// A list of structs that have key fields, which identify an element.
     Keyed(&'s Field),
     Unknown,
     /// An object of a custom resource, with declared fields and arbitrary keys. A `resource` also has apiVersion, kind
@@ -62,7 +62,7 @@ pub(crate) enum Node<'s> {
 /// The difference between a document and an older document.
 #[derive(Debug, Default)]
 pub(super) struct Difference {
-    /// Paths that were added or have another value.
+    /// The paths that were added, and the paths whose value is another one.
     pub(super) changed: FieldSet,
     pub(super) removed: FieldSet,
     /// Whether a changed list has an element without its keys, so that ownership cannot be determined.

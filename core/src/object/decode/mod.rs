@@ -102,7 +102,7 @@ impl Room {
         self.take(Self::ITEM)
     }
 
-    /// Counts another entry of an object that has `before` entries.
+    /// Counts the memory of another entry of an object that has `before` entries already.
     fn entry<E: serde::de::Error>(&mut self, before: usize, key: &str) -> Result<(), E> {
         self.take(if before == 0 { Self::FIRST_ENTRY } else { Self::ENTRY })?;
         self.text(key)

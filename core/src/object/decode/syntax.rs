@@ -224,7 +224,7 @@ pub fn without_lone_surrogates(text: &str) -> Cow<'_, str> {
                 copied = backslash + 6;
                 copied
             }
-            // The escaped character never begins another escape.
+            // The character after a backslash never begins another escape.
             _ => backslash + 1 + text[backslash + 1..].chars().next().map_or(0, char::len_utf8),
         };
     }

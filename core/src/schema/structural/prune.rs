@@ -1,4 +1,4 @@
-//! Removes fields that are not in a schema.
+//! Removes the fields of custom resources that their schema does not declare.
 
 use super::path::{Path, Step};
 use super::{Structural, is_meta};

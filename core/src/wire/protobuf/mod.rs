@@ -26,7 +26,7 @@ pub use frames::{LIST_END, item_size, list_item, list_start, watch_frame};
 /// Decodes and encodes the messages of one schema.
 pub struct Codec<'s> {
     schema: &'s Schema,
-    /// The layouts of the messages, indexed by [`MessageId`].
+    /// How each message is laid out in Protobuf, indexed by [`MessageId`].
     layouts: Vec<Layout>,
     /// The package of each group, without the prefix `io.k8s.api.`: `apps` for the group `apps`.
     packages: BTreeMap<String, String>,
@@ -208,7 +208,7 @@ const DEPTH_MAX: usize = 128;
 pub enum DecodeError {
     /// The body does not begin with [`MAGIC`].
     NoEnvelope,
-    /// The kind in the envelope is not in the schema.
+    /// The schema does not have the kind that the envelope names.
     UnknownKind {
         api_version: String,
         kind: String,

@@ -32,8 +32,9 @@ pub struct Resource {
     pub subresource: String,
     pub namespace: String,
     pub name: String,
-    /// The field selector and the label selector of the request that is checked, as text.
+    /// The field selector of the request that is checked, as text.
     pub fields: String,
+    /// The label selector of the request that is checked, as text.
     pub labels: String,
 }
 
@@ -46,7 +47,7 @@ pub struct Decision {
     pub error: Option<String>,
 }
 
-/// The value `authorizer`.
+/// The value of the variable `authorizer`, which expressions ask for permissions.
 #[derive(Clone)]
 pub struct Authorizer {
     authority: Rc<dyn Authority>,
@@ -58,7 +59,7 @@ impl Authorizer {
         Self { authority, account: None }
     }
 
-    /// The value `authorizer.requestResource`.
+    /// The value of the variable `authorizer.requestResource`: a check of the resource that the request names.
     pub fn resource<'a>(&self, resource: Resource) -> Value<'a> {
         Value::opaque(Check { of: self.clone(), question: Question::Resource(resource), ty: RESOURCE_CHECK })
     }

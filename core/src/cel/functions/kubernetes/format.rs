@@ -1,4 +1,4 @@
-//! Named formats of texts.
+//! The library of named formats, such as `format.dns1123Label()`, against which expressions check texts.
 
 use super::{Cost, CustomCost, Overload, no_overload, own, text, url};
 use crate::cel::cost::{CallEstimate, REGEX_FACTOR, scaled, traversal};

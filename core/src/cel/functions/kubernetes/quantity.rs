@@ -1,4 +1,4 @@
-//! Quantities and their arithmetic.
+//! The library of quantities, such as `500m`, and of their arithmetic.
 
 use super::{Cost, Overload, READS_TEXT, no_overload, own, text};
 use crate::cel::functions::overload;

@@ -1,4 +1,4 @@
-//! Searching with regular expressions.
+//! The library that searches texts with regular expressions: `find` and `findAll`.
 
 use super::{Cost, CustomCost, Overload, no_overload};
 use crate::cel::cost::{CallEstimate, REGEX_FACTOR, Range, scaled, traversal};

@@ -1,4 +1,4 @@
-//! Semantic versions.
+//! The library of semantic versions, such as `1.2.3-beta.1`.
 
 use super::{Cost, Overload, READS_TEXT, own, quoted, text};
 use crate::cel::functions::overload;
@@ -54,7 +54,7 @@ fn compare(arguments: &[Value]) -> Result<Ordering, EvalError> {
 
 #[derive(Debug, Clone)]
 struct Semver {
-    /// Major, minor, patch.
+    /// The major, the minor and the patch number.
     numbers: [u64; 3],
     before: Vec<Identifier>,
 }

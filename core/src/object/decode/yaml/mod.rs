@@ -208,7 +208,7 @@ fn holds_more_than(most: usize, text: &str) -> bool {
     let mut before = b'\n';
     for (at, byte) in bytes.iter().enumerate() {
         let bare = matches!(before, b'\n' | b'-' | b'?' | b':' | b',' | b'[' | b'{');
-        // Some non-ASCII characters end a line.
+        // Some non-ASCII characters end a line in YAML, so any of them may end a token.
         let ends = bytes.get(at + 1).is_none_or(|next| matches!(next, b' ' | b'\t' | b'\r' | b'\n' | 0x80..));
         let closes = bytes.get(at + 1).is_some_and(|next| matches!(next, b',' | b'[' | b']' | b'{' | b'}'));
         places += match byte {

@@ -12,7 +12,7 @@ fn causes(schema: &Value, value: &Value, old: Option<&Value>) -> String {
     found(schema, value, old).iter().map(Cause::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// A schema whose `spec` has one field, `x`.
+/// A schema whose `spec` has one field, `x`, with the given schema.
 fn with(x: Value) -> Value {
     json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"x": x}}}})
 }
