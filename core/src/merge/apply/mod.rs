@@ -115,8 +115,7 @@ fn check_config(config: &Value, writer: &Writer) -> Result<(), Refusal> {
     Err(Refusal::Unreasoned(Unreasoned::Untyped { object, kind, faults: faults.into_vec() }))
 }
 
-/// The names by which errors show a configuration: of its object, `default/web`, and of its kind, `apps/v1,
-/// Kind=Deployment`.
+/// The names by which errors show a configuration: its object is `default/web`, its kind is `apps/v1, Kind=Deployment`.
 pub fn named(config: &Value) -> (String, String) {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
     let of_metadata = |name: &str| text(config.get("metadata").and_then(|metadata| metadata.get(name)));

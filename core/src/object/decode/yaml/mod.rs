@@ -628,8 +628,7 @@ fn float(value: f64) -> Option<Value> {
     if whole { Some(Value::from(value as i64)) } else { Number::from_f64(value).map(Value::Number) }
 }
 
-/// The message of a parser's error in the words of Go's library: `yaml: line 3: mapping values are not allowed in this
-/// context`.
+/// The message of a parser error in the words of Go: `yaml: line 3: mapping values are not allowed in this context`.
 fn complaint(error: &serde_yaml_ng::Error) -> DecodeError {
     let text = error.to_string();
     if text.contains(EXCESSIVE) || text.contains("repetition limit") {
