@@ -47,7 +47,8 @@ fn main() {
         let authorizer = Authorizer { chain: &chain, rbac: &rbac, nodes: Some(&graph), consulted: &consulted };
         let users: Vec<User> =
             (0..nodes).map(|node| User::new(format!("system:node:node-{node}"), &["system:nodes"])).collect();
-        // This stride visits all pods, but no neighbours one after another.
+        // Each number is 7,919 after the number before it, so all pods are visited, but neighbouring pods never one
+        // after another.
         let numbers: Vec<usize> = (0..100_000).map(|step| step * 7_919 % pods).collect();
         let of = |number: usize, space: &str, name: &str| {
             let namespace = if space.is_empty() { format!("ns-{}", number % NAMESPACES) } else { space.to_owned() };

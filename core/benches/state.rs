@@ -1,6 +1,7 @@
 //! Measures reads and writes of a state with few and with many objects: `cargo bench -p holdfast-core --bench state`.
 //!
-//! The times in each line should be about the same for both sizes.
+//! Each printed line has the times for a state with few objects and for a state with many. The two should be about
+//! equal.
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures time")]
 
@@ -50,7 +51,8 @@ fn main() {
             measure("second", first.next.as_ref());
         }
 
-        // This stride visits all objects, but no neighbours one after another.
+        // Each key is 7,919 objects after the key before it, so all objects are visited, but neighbours never one after
+        // another.
         let scattered = |step: usize| key(step * 7_919 % objects);
         let keys: Vec<String> = (0..20_000).map(scattered).collect();
         let began = Instant::now();
@@ -62,7 +64,8 @@ fn main() {
         for batch in [1, 16] {
             let began = Instant::now();
             for keys in keys.chunks(batch) {
-                // A reader holds the snapshot, so a batch of writes copies the nodes that it changes.
+                // While `snapshot` exists, a batch of writes may not change the tree nodes that it shares, and copies
+                // them.
                 let snapshot = state.clone();
                 for key in keys {
                     let offset = state.offset.0 + 1;

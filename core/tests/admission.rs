@@ -1,5 +1,5 @@
-//! Admission with very many webhooks and policies: earlier results must not be computed again with each answer, and
-//! many objects of other users must not delay a write for long. These tests also cover faulty patches.
+//! Admission with very many webhooks and policies. When a webhook answers, earlier results must not be computed again.
+//! Many objects of other users must not delay a write for long. These tests also cover faulty patches.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
-/// The number of times that the clock was read. Each measured step reads the clock twice.
+/// The number of times that admission has read the clock. It reads the clock twice for each step that it measures.
 static LOOKS: AtomicU64 = AtomicU64::new(0);
 
 fn settings() -> Settings {
@@ -77,7 +77,8 @@ fn rules() -> Value {
     json!([{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["secrets"]}])
 }
 
-/// Judges a request until it needs no more effects. Each webhook sets an annotation with its name.
+/// Judges a request until it needs no more effects. Each webhook answers with an annotation that has the webhook's
+/// name.
 fn judged(state: &State, request: &Request) -> (Result<Decision, Refusal>, Told, usize) {
     judged_by(state, request, |webhook, nth| {
         let path = format!("/metadata/annotations/{webhook}");
@@ -86,8 +87,8 @@ fn judged(state: &State, request: &Request) -> (Result<Decision, Refusal>, Told,
     })
 }
 
-/// Like [`judged`], but `respond` makes the answer to the nth review. A second judgement gets no pauses, so that it
-/// starts from the first webhook each time; both judgements must agree.
+/// Like [`judged`], but `respond` makes the answer to the nth review. The request is also judged without pauses, so
+/// that judging begins at the first webhook after each answer. Both ways must give the same result.
 fn judged_by(
     state: &State,
     request: &Request,
@@ -133,7 +134,7 @@ fn judged_by(
     }
 }
 
-/// Registers a webhook for all writes of secrets.
+/// Registers a webhook that is called for all writes of secrets.
 fn watched(state: &mut State, resource: &str, kind: &str) {
     let mut rules = rules();
     rules[0]["operations"] = json!(["*"]);
@@ -145,7 +146,7 @@ fn watched(state: &mut State, resource: &str, kind: &str) {
     create(state, GROUP, resource, None, &body);
 }
 
-/// The reviews of a request and its decision. The patch answers each review.
+/// The reviews that webhooks get for a request, and the decision. Each review is answered with `patch`.
 fn reviews(state: &State, request: &Request, patch: &Value) -> (Vec<Value>, Result<Decision, Refusal>) {
     let (mut answers, mut seen) = (Answers::default(), Vec::new());
     loop {
@@ -193,7 +194,8 @@ fn webhooks_see_which_version_a_write_is_on_top_of() {
     let none = Value::Null;
     let named = json!({"metadata": {"name": "s", "resourceVersion": version}, "data": {"a": "Yw=="}});
     let (mutating, both) = (vec![none.clone(), version.clone()], vec![version.clone(), version.clone()]);
-    // A client that sends the whole object may omit the resourceVersion; mutating webhooks then see no resourceVersion.
+    // A client that sends the whole object may omit the resourceVersion. Mutating webhooks then get an object without
+    // one.
     for (verb, format, body, object, old) in [
         (Verb::Update, Format::Json, &secret, &mutating, &both),
         (Verb::Update, Format::Json, &named, &both, &both),
@@ -203,7 +205,7 @@ fn webhooks_see_which_version_a_write_is_on_top_of() {
         let (objects, olds, done) = seen(verb, format, body);
         assert_eq!((&objects, &olds, done), (object, old, Ok(())), "{verb:?} {body}");
     }
-    // A name conflict is detected only after all webhooks have seen the object.
+    // The server finds out only after all webhooks were called that the name is taken, so the webhooks see the object.
     let (objects, olds, done) = seen(Verb::Create, Format::Json, &secret);
     assert_eq!((objects, olds), (vec![none.clone(), none.clone()], vec![none.clone(), none]));
     assert!(matches!(done, Err(Refusal::AlreadyExists { .. })), "{done:?}");
@@ -222,8 +224,8 @@ fn what_replaces_an_object_whole_may_leave_its_namespace_to_the_request() {
     }
 }
 
-/// Each of a hundred webhooks is called once, or twice with reinvocation. Match conditions are evaluated about as
-/// often; later answers must not cause further evaluations.
+/// Each of a hundred webhooks must be called once, or twice with reinvocation. Match conditions must be evaluated about
+/// as often: an answer must not cause another evaluation of the conditions before it.
 #[test]
 fn webhooks_behind_others_have_nothing_gone_through_again() {
     const COUNT: usize = 100;
@@ -234,7 +236,7 @@ fn webhooks_behind_others_have_nothing_gone_through_again() {
                 "rules": rules(), "sideEffects": "None", "admissionReviewVersions": ["v1"], "reinvocationPolicy": policy,
                 "matchConditions": [{"name": "named", "expression": "object.metadata.name != ''"}]})
         };
-        // Ten webhooks in each configuration.
+        // Each configuration has ten webhooks.
         for first in (0..COUNT).step_by(10) {
             let webhooks: Vec<Value> = (first..first + 10).map(webhook).collect();
             let body = json!({"metadata": {"name": format!("c{first:02}")}, "webhooks": webhooks});
@@ -260,12 +262,14 @@ fn webhooks_behind_others_have_nothing_gone_through_again() {
     }
 }
 
-/// A denial holds and warnings are sent, whatever the patch is. The failure policy handles an invalid patch afterwards.
+/// Tests webhooks that answer with a faulty patch: a denial counts and warnings are sent, whatever the patch is. Only
+/// after that, the failure policy decides what happens because of an invalid patch.
 #[test]
 fn faulty_patches() {
     const FAILED: &str = "Internal error occurred: failed calling webhook \"w.example.com\": ";
     const DENIED: &str = "admission webhook \"w.example.com\" denied the request without explanation";
-    // The response without warnings, the refusal, and whether the failure policy `Ignore` admits the write.
+    // Each case has the response without warnings, the expected refusal, and whether the failure policy `Ignore` admits
+    // the write.
     let cases = [
         (json!({"allowed": false, "patch": STANDARD.encode("not json"), "patchType": "JSONPatch"}), DENIED, false),
         (json!({"allowed": false, "patch": STANDARD.encode("[]"), "patchType": "MergePatch"}), DENIED, false),
@@ -347,8 +351,8 @@ fn faulty_patches() {
     }
 }
 
-/// A failed `test` leaves the object unchanged. The failure policy handles other operations that cannot be applied, and
-/// tests of missing paths.
+/// Tests the JSON patches of mutating policies. If an operation `test` fails, the object stays unchanged. If another
+/// operation cannot be applied, or a `test` has a path that does not exist, the failure policy decides.
 #[test]
 fn operations_of_policies_that_do_not_apply() {
     let cases = [
@@ -399,7 +403,8 @@ fn operations_of_policies_that_do_not_apply() {
     }
 }
 
-/// Parameters have a cost even if no expression reads them, because other users may create many of them.
+/// The parameters of a policy must have a cost even if no expression reads them, because other users may create many of
+/// them.
 #[test]
 fn parameters_are_counted_by_their_size() {
     let mut state = cluster();
@@ -420,7 +425,7 @@ fn parameters_are_counted_by_their_size() {
         let body = json!({"metadata": {"name": name}, "spec": spec});
         create(&mut state, GROUP, "validatingadmissionpolicybindings", None, &body);
         let (decision, ..) = judged(&state, &request(&state, "", "secrets", Some("shop"), &secret));
-        // Each policy here costs ten million units. A hundred million units are allowed for all policies.
+        // Each of these policies costs ten million units, and all policies together may cost a hundred million units.
         match (number < 9, decision) {
             (true, decision) => _ = decision.expect("it is let through"),
             (false, Err(refusal)) => {

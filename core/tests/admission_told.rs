@@ -1,5 +1,5 @@
-//! Admission of single writes: the input of webhooks and policies, the effects of their answers, and the output for
-//! clients and the audit log.
+//! Admission of single writes: what webhooks and policies receive, what their answers cause, and what the client and
+//! the audit log receive.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -20,23 +20,23 @@ use std::sync::Arc;
 
 const REGISTRATIONS: &str = "admissionregistration.k8s.io";
 
-/// A cluster with one namespace, and its server's settings and authorizers.
+/// A cluster with one namespace, with the settings and the authorizers of its server.
 struct World {
     state: State,
     settings: Settings,
     chain: Arc<Chain>,
 }
 
-/// The outcome of a write.
+/// What judging a write results in.
 struct Outcome {
     decided: Result<Decision, Refusal>,
     told: Told,
-    /// The reviews that webhooks received.
+    /// The reviews that webhooks received for the write.
     calls: Vec<Call>,
 }
 
 impl Outcome {
-    /// The refusal's message; empty if the write is admitted.
+    /// The message of the refusal; empty if the write is admitted.
     fn why(&self) -> String {
         self.decided.as_ref().map_or_else(Refusal::message, |_| String::new())
     }
@@ -56,7 +56,7 @@ impl World {
         World::with(&[], &[])
     }
 
-    /// A world with the default plug-ins and the plug-ins in `enabled`; `told` has their configurations.
+    /// A world in which the default plug-ins and those in `enabled` run; `told` has the configurations of plug-ins.
     fn with(enabled: &[&str], told: &[(&str, Value)]) -> World {
         let enabled = enabled.iter().map(|name| (*name).to_owned()).collect();
         let mut admission = Admission::chosen(&Choice { enabled, ..Choice::default() }).expect("plug-ins");
@@ -93,7 +93,7 @@ impl World {
         self.request(Verb::Create, "", path, Some("shop"), body)
     }
 
-    /// Judges a write. `respond` makes the webhooks' responses, in the version of the review.
+    /// Judges a write. `respond` makes the response of each called webhook, in the version of its review.
     fn judge(&self, request: &Request, respond: impl Fn(&Call) -> Value) -> Outcome {
         let stamp = Stamp {
             time: jiff::Timestamp::from_second(1_795_255_200).expect("within range"),
@@ -121,12 +121,12 @@ impl World {
         }
     }
 
-    /// Judges a write that no webhook may see.
+    /// Judges a write for which no webhook may be called.
     fn alone(&self, request: &Request) -> Outcome {
         self.judge(request, |call| panic!("{} is asked", call.webhook))
     }
 
-    /// Judges a write and stores the result.
+    /// Judges a write and folds its events into the state.
     fn write(&mut self, request: &Request) -> Outcome {
         let outcome = self.judge(request, |_| json!({"allowed": true}));
         let decision = outcome.decided.as_ref().unwrap_or_else(|refusal| panic!("{}", refusal.message()));
@@ -153,7 +153,8 @@ impl World {
         self.write(&request)
     }
 
-    /// Registers webhooks for these resources. Each value in `webhooks` has further fields of one webhook.
+    /// Registers webhooks for this resource. Each value in `webhooks` has the fields of one webhook that differ from
+    /// the default.
     fn register(&mut self, half: &str, resource: &str, webhooks: &[Value]) {
         let rules = json!([{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": [resource]}]);
         let whole = |(number, own): (usize, &Value)| {
@@ -174,8 +175,8 @@ fn patching(patch: &Value) -> Value {
     json!({"allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(patch.to_string())})
 }
 
-/// Patches may contain data that the audit policy excludes, so only audit events with the request's object may contain
-/// them.
+/// A patch may contain data that the audit policy excludes. So an audit event may contain the patch only if it also
+/// contains the object of the request.
 #[test]
 fn patches_are_told_with_objects_alone() {
     let mut world = World::new();
@@ -198,8 +199,8 @@ fn patches_are_told_with_objects_alone() {
     assert_eq!(told.len(), 2);
 }
 
-/// A patch may change the object's type or version. The object is then decoded as that type. The write is refused if
-/// the decoding or the conversion back fails.
+/// A patch may change the object's type or version. The object is then decoded as that type. If it cannot be decoded,
+/// or cannot be converted back, the write is refused.
 #[test]
 fn objects_stay_what_they_are() {
     let mut world = World::new();
@@ -234,8 +235,8 @@ fn objects_stay_what_they_are() {
     }
 }
 
-/// A webhook without dry-run support refuses a dry run; the other webhooks are still called. The audit log always
-/// records whether a webhook changed the object.
+/// If a webhook does not support dry runs, it makes a dry run fail, but the other webhooks are called. The audit log
+/// always says whether a webhook changed the object.
 #[test]
 fn dry_runs_that_webhooks_do_not_support() {
     let why = "admission webhook \"w0.example.com\" does not support dry run";
@@ -261,7 +262,8 @@ fn dry_runs_that_webhooks_do_not_support() {
     }
 }
 
-/// Gives side effects to the first webhook of a configuration. Only webhooks registered before v1 can have them.
+/// Gives side effects to the first webhook of a configuration. Only webhooks that were registered before version v1 of
+/// the API can have side effects.
 fn have_side_effects(world: &mut World, half: &str) {
     let path = format!("{half}webhookconfigurations");
     let (kind, _) = world.state.registry.find(REGISTRATIONS, "v1", &path).expect("a kind");
@@ -285,7 +287,7 @@ fn have_side_effects(world: &mut World, half: &str) {
     apply(&mut world.state, &change);
 }
 
-/// Audit annotations number only the validating webhooks that match the write.
+/// Audit annotations number the validating webhooks. Only webhooks that match the write count.
 #[test]
 fn places_of_validating_webhooks() {
     let mut world = World::new();
@@ -300,7 +302,7 @@ fn places_of_validating_webhooks() {
     assert_eq!(told, [json!("w1.example.com"), json!("w2.example.com"), json!(null)]);
 }
 
-/// The first value of an audit annotation stays.
+/// If the same audit annotation is added twice, the first value stays.
 #[test]
 fn annotations_stay_as_they_were_said_first() {
     let mut world = World::new();
@@ -318,8 +320,8 @@ fn annotations_stay_as_they_were_said_first() {
     assert_eq!(outcome.annotation("w0.example.com/labelled"), json!(false), "{:?}", outcome.told.annotations);
 }
 
-/// Reviews contain the request's options as the client set them. The options of a namespace's deletion also have the
-/// namespace's UID as precondition.
+/// A review contains the options of the request as the client set them. The options of a namespace's deletion also
+/// contain a precondition, the UID of the namespace.
 #[test]
 fn options_are_shown_as_they_were_said() {
     let mut world = World::new();
@@ -374,7 +376,7 @@ fn options_are_shown_as_they_were_said() {
     assert_eq!(shown(&world.judge(&request, allowed))["gracePeriodSeconds"], 3);
 }
 
-/// A name that is not generated yet does not appear in the errors of match conditions.
+/// A name that is still to be generated must not appear in the errors of match conditions.
 #[test]
 fn conditions_tell_names_that_are_there() {
     let mut world = World::new();
@@ -388,7 +390,8 @@ fn conditions_tell_names_that_are_there() {
     assert_eq!(refused(json!({"generateName": "c-"})), "configmaps");
 }
 
-/// An audit annotation that cannot be evaluated refuses the write, whatever the binding's validation actions are.
+/// If the expression of an audit annotation cannot be evaluated, the write is refused, whatever the validation actions
+/// of the binding are.
 #[test]
 fn values_for_auditors_that_cannot_be_told() {
     for (policy, expected) in [
@@ -415,7 +418,7 @@ fn values_for_auditors_that_cannot_be_told() {
     }
 }
 
-/// Creates the policy `p` and its binding `b`. `policy` and `binding` contain further fields of the two.
+/// Creates the policy `p` and its binding `b`. `policy` and `binding` have further fields of each.
 fn judging(world: &mut World, resource: &str, expression: &str, (policy, binding): (Value, Value)) {
     let rules = json!([{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": [resource]}]);
     let mut spec = json!({"matchConstraints": {"resourceRules": rules}, "validations": [{"expression": expression}]});
@@ -428,7 +431,7 @@ fn judging(world: &mut World, resource: &str, expression: &str, (policy, binding
     world.make(group, "validatingadmissionpolicybindings", None, json!({"metadata": {"name": "b"}, "spec": bound}));
 }
 
-/// Expressions get the authorizers' errors, and authorizers get the selectors that expressions set.
+/// Expressions receive the errors of authorizers, and authorizers receive the selectors that expressions set.
 #[test]
 fn expressions_ask_authorizers_as_requests_do() {
     let node = || Way::Node;
@@ -458,7 +461,7 @@ fn expressions_ask_authorizers_as_requests_do() {
     }
 }
 
-/// `authorizer.requestResource` names the object that is being created.
+/// `authorizer.requestResource` asks about the object that is being created, by its name.
 #[test]
 fn the_checks_of_a_request_name_its_object() {
     let mut world = World::new();
@@ -478,8 +481,8 @@ fn the_checks_of_a_request_name_its_object() {
     }
 }
 
-/// A Namespace object counts as being in its own namespace: for authorization, even before the namespace exists, and
-/// for finding parameters.
+/// A Namespace object counts as an object in the namespace of its own name: for authorization, even before the
+/// namespace exists, and when the parameters of a policy are looked up.
 #[test]
 fn a_namespace_is_in_itself() {
     let mut world = World::new();
@@ -523,7 +526,8 @@ fn rule(version: &str, resource: &str) -> Value {
     json!({"operations": ["UPDATE"], "apiGroups": ["example.com"], "apiVersions": [version], "resources": [resource]})
 }
 
-/// A webhook on the scale of a kind also sees writes through the kind's other versions.
+/// A webhook that is registered for the scale in one version of a kind is also called for writes of the scale in
+/// another version.
 #[test]
 fn a_scale_is_one_in_all_versions() {
     for (policy, asked) in [("Equivalent", 1), ("Exact", 0)] {
@@ -545,8 +549,8 @@ fn a_scale_is_one_in_all_versions() {
     }
 }
 
-/// If no rule matches the request's own version, the webhook gets the version of the first rule that matches another
-/// version.
+/// A webhook may have no rule for the version of the request. It then gets the object in the version of the first rule
+/// that matches another version of the resource.
 #[test]
 fn the_first_rule_says_which_version_is_shown() {
     for (versions, expected) in [(["v3", "v2"], "v3"), (["v2", "v3"], "v2"), (["v3", "v1"], "v1")] {
@@ -561,7 +565,7 @@ fn the_first_rule_says_which_version_is_shown() {
     }
 }
 
-/// Connect options have no labels, so no object selector matches them.
+/// The options of a connection have no labels, so no object selector of a webhook matches them.
 #[test]
 fn ways_to_nodes_have_no_labels() {
     let selector = json!({"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]});
@@ -595,8 +599,9 @@ fn labelled(world: &World, namespace: &str, labels: Value) -> Request {
     world.request(Verb::Patch, "", &path, None, &json!({"metadata": {"labels": labels}}))
 }
 
-/// Raising a namespace's standard warns of the pods that violate the new standard. Each warning names the first pod;
-/// warnings are in the order of the messages. Pods in an exempt runtime class are skipped.
+/// If an update raises the pod security standard of a namespace, the client is warned of the pods that violate the new
+/// standard. Each warning names the first such pod, and the warnings are ordered by their messages. Pods in an exempt
+/// runtime class are skipped.
 #[test]
 fn pods_that_break_a_raised_standard() {
     let exempt = json!({"apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration",
@@ -625,8 +630,8 @@ fn pods_that_break_a_raised_standard() {
     );
 }
 
-/// Labels on an exempt namespace have no effect. An update that raises the enforced standard warns of this and names
-/// the labels.
+/// The pod security labels of an exempt namespace have no effect. An update that raises the enforced standard of such a
+/// namespace warns that it has no effect, and names the labels.
 #[test]
 fn standards_of_exempt_namespaces() {
     let exempt = json!({"apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration",
@@ -659,7 +664,7 @@ fn standards_of_exempt_namespaces() {
     }
 }
 
-/// The creation of an exempt namespace warns in the same way, if its labels set any standard.
+/// The client is also warned when it creates an exempt namespace whose labels set any standard.
 #[test]
 fn standards_of_new_exempt_namespaces() {
     let exempt = json!({"apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration",
@@ -673,7 +678,8 @@ fn standards_of_new_exempt_namespaces() {
     );
 }
 
-/// An updated pod is checked again only if a part that standards read changes, such as a container's annotations.
+/// An updated pod is checked again only if something changes that pod security standards read, such as the annotations
+/// for a container.
 #[test]
 fn updates_of_pods_that_standards_look_at() {
     let mut world = World::new();
@@ -696,7 +702,7 @@ fn updates_of_pods_that_standards_look_at() {
     }
 }
 
-/// A service account limits its pods' secrets if its annotation has any value that Go parses as true.
+/// A service account limits the secrets of its pods if the value of its annotation is any text that Go parses as true.
 #[test]
 fn accounts_that_limit_secrets() {
     let mut world = World::new();
@@ -712,8 +718,8 @@ fn accounts_that_limit_secrets() {
     }
 }
 
-/// If plug-ins cannot parse a namespace's annotations, the namespace's pods are refused with the parser's error and
-/// without a reason.
+/// If a plug-in cannot parse the annotations of a namespace, the pods in that namespace are refused. The refusal has
+/// the parser's error and no reason.
 #[test]
 fn annotations_of_a_namespace_that_cannot_be_read() {
     let mut world = World::with(&["PodNodeSelector", "PodTolerationRestriction"], &[]);
@@ -746,7 +752,7 @@ fn annotations_of_a_namespace_that_cannot_be_read() {
         let tolerations = json!([{"key": "own", "operator": "Exists"}]);
         assert_eq!(refused(name, text, json!({"tolerations": tolerations})), expected, "{name}: {text}");
     }
-    // If a pod has no tolerations, the allowed tolerations are not read.
+    // The allowed tolerations are not read for a pod without tolerations, so it does not matter that they are invalid.
     let choice = Choice {
         enabled: vec!["PodTolerationRestriction".to_owned()],
         disabled: vec!["DefaultTolerationSeconds".to_owned()],
@@ -756,7 +762,8 @@ fn annotations_of_a_namespace_that_cannot_be_read() {
     assert_eq!(world.alone(&world.create("pods", &pod("p", json!({})))).why(), "");
 }
 
-/// A scope that may be used only under a quota needs any quota with that scope, whatever resources the quota limits.
+/// Some scopes may be used only if a quota in the namespace covers them. Any quota with the scope is enough, whatever
+/// resources it limits.
 #[test]
 fn scopes_are_covered_by_any_quota() {
     let scope = json!({"scopeName": "PriorityClass", "operator": "In", "values": ["high"]});
@@ -769,7 +776,7 @@ fn scopes_are_covered_by_any_quota() {
     let why = "insufficient quota to match these scopes: [{PriorityClass In [high]}]";
     assert_eq!(world.alone(&request(&world)).why(), why);
     assert_eq!(world.alone(&world.create("pods", &pod("p", json!({})))).why(), "");
-    // The quota's status does not contain the limits yet.
+    // The status of the new quota does not contain its limits yet. The quota covers the scope nevertheless.
     let spec = json!({"hard": {"pods": "1"}, "scopeSelector": {"matchExpressions": [scope]}});
     world.make("", "resourcequotas", Some("shop"), json!({"metadata": {"name": "q"}, "spec": spec}));
     assert_eq!(world.alone(&request(&world)).why(), "");

@@ -1,4 +1,4 @@
-//! Plans for APIServices are carried out on a state in memory. Each test ends when a new plan has no steps.
+//! Carries out the plans for APIServices on a state in memory. Each test ends when a new plan has no steps.
 
 use holdfast_core::apiservices::available::{self, Condition, Finding};
 use holdfast_core::apiservices::local::{self, Custom};
@@ -159,7 +159,8 @@ fn what_is_built_in_has_its_api_services() {
     assert_eq!((&condition["reason"], &condition["status"]), (&json!("Local"), &json!("True")));
     assert_eq!(world.check("v1.apps"), Finding::Known(Condition::local()));
 
-    // Changes by users are undone at the next start. A deleted object is created again at once.
+    // What users change is undone when the server starts the next time. An object that users delete is created again at
+    // once.
     let mut changed = apps.clone();
     changed["spec"]["versionPriority"] = 3.into();
     world.send(Verb::Update, &changed);
@@ -174,7 +175,7 @@ fn what_is_built_in_has_its_api_services() {
 
 #[test]
 fn definitions_have_api_services_as_long_as_they_serve() {
-    // A line has the group versions to plan after a definition changed, and which of the group's APIServices then
+    // Each line has the group versions to plan after a definition changed, and the APIServices of the group that then
     // exist.
     let mut world = World::new();
     let mut lines = Vec::new();
@@ -217,7 +218,7 @@ fn an_api_service_of_somebody_elses_is_left_alone() {
     assert!(world.plan("v1.a.io").is_none());
     world.custom.note("x.a.io", None);
     assert!(world.plan("v1.a.io").is_none());
-    // An APIService that the server always manages is corrected, and is deleted when nothing is served.
+    // With this label, the server always manages the APIService: it is corrected, and deleted when nothing is served.
     let mut kept = local_service("v1.b.io");
     kept["metadata"]["labels"] = json!({(local::LABEL): "true"});
     world.create(kept);
@@ -288,7 +289,7 @@ fn a_backend_is_judged_by_its_service_and_endpoints() {
     world.send(Verb::Update, &slice("https", true));
     assert_eq!(known(world.check("v1.a.io")), "ask");
     assert_eq!(at(&world), ["10.0.0.9:443", "10.1.0.2:8443"]);
-    // The slice no longer belongs to the Service, and an Endpoints object describes it instead.
+    // The EndpointSlice no longer belongs to the Service. An Endpoints object describes the Service instead.
     world.send(Verb::Delete, &slice("https", true));
     assert!(known(world.check("v1.a.io")).starts_with("EndpointsNotFound"));
     world.create(json!({
@@ -296,7 +297,7 @@ fn a_backend_is_judged_by_its_service_and_endpoints() {
         "subsets": [{"addresses": [{"ip": "10.1.0.3"}], "ports": [{"name": "https", "port": 9443}]}],
     }));
     assert_eq!((known(world.check("v1.a.io")), at(&world)[1].as_str()), ("ask".into(), "10.1.0.3:9443"));
-    // For an ExternalName, the external host is the address.
+    // The address of a Service of type ExternalName is its external host.
     world.send(Verb::Delete, &service(443));
     world.create(json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "backend", "namespace": "default"},

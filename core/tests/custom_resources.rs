@@ -1,5 +1,5 @@
-//! Custom resources from end to end: widely used forms of definitions, their objects while definitions are created,
-//! changed and deleted, and properties of any schema.
+//! Custom resources from end to end: definitions in forms that are widely used, their objects while the definitions are
+//! created, changed and deleted, and properties that hold for any schema.
 
 #[path = "custom_resources/caches.rs"]
 mod caches;

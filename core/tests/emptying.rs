@@ -1,5 +1,5 @@
-//! Deletion of namespaces, definitions and old Events: the order in which objects are deleted, and the number of times
-//! that they are read.
+//! Tests the deletion of namespaces, of definitions and of old Events: in which order objects are deleted, and how
+//! often they are read for it.
 
 #[path = "custom_resources/world.rs"]
 #[allow(dead_code)]
@@ -23,7 +23,8 @@ struct House {
 }
 
 impl House {
-    /// A terminating namespace with this many ConfigMaps. With `held`, half of them have a finalizer.
+    /// A cluster with a terminating namespace that contains this many ConfigMaps. If `held` is true, half of them have
+    /// a finalizer.
     fn new(config_maps: usize, held: bool) -> House {
         let mut world = World::new();
         for number in 0..config_maps {
@@ -39,7 +40,7 @@ impl House {
         self
     }
 
-    /// Plans and carries out steps until there are none. Returns the number of steps.
+    /// Plans steps and carries them out until there are none. Returns the number of steps.
     fn tidy(&mut self) -> usize {
         let mut made = 0;
         for _ in 0..1000 {
@@ -78,7 +79,8 @@ fn nothing_is_looked_at_while_no_namespace_goes() {
     assert_eq!((house.tidy(), house.emptying.looked_at), (0, 0));
 }
 
-/// Each released object is a commit, and a plan follows each commit.
+/// Releasing an object is a commit, and a new plan is made after each commit. The plans must not read all held objects
+/// again.
 #[test]
 fn what_is_held_is_not_looked_at_after_every_commit() {
     const COUNT: usize = 400;
@@ -96,12 +98,12 @@ fn what_is_held_is_not_looked_at_after_every_commit() {
         assert_eq!(house.tidy(), 0);
     }
     assert_eq!(house.emptying.looked_at, before);
-    // The remaining content is reported after a while.
+    // After a while, the namespace's conditions report what is still in the namespace.
     house.now_ms += 60_000;
     assert_eq!(house.tidy(), 1);
     let message = &house.condition("NamespaceContentRemaining")["message"];
     assert_eq!(message, "Some resources are remaining: configmaps. has 1 resource instances");
-    // The release of the last object ends the namespace at once; its conditions are updated first.
+    // When the last object is released, the namespace is deleted at once, after its conditions were updated.
     house.world.merge(&format!("{SHOP}/configmaps/{last}"), &release).expect("a release");
     assert_eq!(house.tidy(), 2);
     assert!(house.world.get(SHOP).is_err());
@@ -131,7 +133,7 @@ fn pods_go_before_what_they_use() {
             "NamespaceDeletionContentFailure",
             ["False", "ContentDeleted", "All content successfully deleted, may be waiting on finalization"],
         ),
-        // Nothing is counted before the pods are gone, not even the pods.
+        // While there are pods, nothing that remains is counted, not even the pods.
         ("NamespaceContentRemaining", ["False", "ContentRemoved", "All content successfully removed"]),
         (
             "NamespaceFinalizersRemaining",
@@ -147,7 +149,8 @@ fn pods_go_before_what_they_use() {
     assert!(house.world.get(SHOP).is_err());
 }
 
-/// Objects whose deletion is refused delay the end of the namespace. The namespace's conditions contain the reason.
+/// If the deletion of an object is refused, the namespace cannot be deleted either. Its conditions then have the
+/// reason.
 #[test]
 fn deletions_that_are_refused_are_told() {
     let mut house = House::new(3, false).go();
@@ -177,7 +180,7 @@ fn deletions_that_are_refused_are_told() {
     assert!(house.world.get(SHOP).is_err(), "{}", house.world.get(SHOP).expect("a namespace"));
 }
 
-/// An empty namespace with a finalizer of another program reports that it is empty.
+/// A namespace that is empty, but has a finalizer of another program, reports that it is empty.
 #[test]
 fn an_empty_namespace_that_is_held_says_so() {
     let mut house = House::new(0, false);
@@ -196,8 +199,8 @@ fn an_empty_namespace_that_is_held_says_so() {
     assert_eq!(namespace["spec"]["finalizers"], json!(["example.com/more"]));
 }
 
-/// The server waits for a while before it empties a namespace, so that the client that deleted the namespace can empty
-/// it. The server does not wait if a client waits for the end of the namespace.
+/// After a client deletes a namespace, the server waits for a while before it empties the namespace, so that the client
+/// can do it. The server does not wait if a client waits for the end of the namespace.
 #[test]
 fn a_namespace_is_left_alone_for_a_while() {
     const GRACE: Duration = Duration::from_secs(2);
@@ -220,7 +223,7 @@ fn a_namespace_is_left_alone_for_a_while() {
     house.tidy();
     assert!(house.world.get(SHOP).is_err());
 
-    // A namespace that is created and deleted again has a new waiting time.
+    // A namespace that is deleted a second time, after it was created again, has a waiting time of its own.
     let mut house = patient(0);
     house.tidy();
     house.now_ms += 1_500;
@@ -236,7 +239,7 @@ fn a_namespace_is_left_alone_for_a_while() {
     assert!(house.world.get(SHOP).is_ok());
 }
 
-/// Finalizes the namespace as test suites do.
+/// Removes the namespace's finalizers through the subresource `finalize`, as test suites do.
 fn finalize(house: &mut House) {
     let body = json!({"metadata": {"name": "shop"}, "spec": {"finalizers": []}}).to_string().into_bytes();
     let mut request = house.world.request(Verb::Update, SHOP, Format::Json, body).expect("a path");
@@ -262,7 +265,8 @@ fn tidy_definitions(world: &mut World, clearing: &mut Clearing, now_ms: i64) -> 
     panic!("never ends");
 }
 
-/// Each released object is a commit, and a plan follows each commit.
+/// Releasing an object is a commit, and a new plan is made after each commit. The plans must not read all held objects
+/// again.
 #[test]
 fn objects_that_hold_up_their_definition_are_not_looked_at_after_every_commit() {
     const COUNT: usize = 1200;
@@ -285,7 +289,8 @@ fn objects_that_hold_up_their_definition_are_not_looked_at_after_every_commit() 
     assert_eq!((tidy_definitions(&mut world, &mut clearing, now_ms), clearing.looked_at), (0, 0));
     let path = format!("{DEFINITIONS}/{name}");
     world.delete(&path).expect("a deletion");
-    // Every object is deleted. Then the status reports that some objects wait for finalizers.
+    // The deletion of every object is requested. One more step reports in the status that some objects wait for
+    // finalizers.
     assert_eq!(tidy_definitions(&mut world, &mut clearing, now_ms), COUNT + 1);
     let before = clearing.looked_at;
     assert!(before <= 2 * COUNT, "{before} looks at {COUNT} objects");
@@ -297,7 +302,7 @@ fn objects_that_hold_up_their_definition_are_not_looked_at_after_every_commit() 
     assert_eq!(clearing.looked_at, before);
     assert_eq!(tidy_definitions(&mut world, &mut clearing, now_ms + 60_000), 0);
     assert_eq!(clearing.looked_at, before + 1);
-    // The release of the last object ends the definition at once.
+    // When the last object is released, the definition is deleted at once.
     world.merge(&format!("{WIDGETS}/w00000"), &release).expect("a release");
     assert_eq!(tidy_definitions(&mut world, &mut clearing, now_ms + 60_000), 1);
     assert!(world.get(&path).is_err());

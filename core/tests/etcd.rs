@@ -1,8 +1,8 @@
-//! Objects in Kubernetes' stores: values that kube-apiserver 1.36 wrote to an etcd, recorded with its answers in
-//! `tests/data/etcd.jsonl.gz`.
+//! Tests how objects are read from and written to Kubernetes' stores. The values were written by kube-apiserver 1.36 to
+//! an etcd, and recorded with its answers in `tests/data/etcd.jsonl.gz`.
 //!
-//! Each value is read, compared with the answer in the version of its path, and written again. Key, version, encoding
-//! and content must be the same.
+//! Each value is read, compared with the recorded answer in the version of the answer's path, and written again. The
+//! written key, version, encoding and content must be the recorded ones.
 
 #[path = "../../tests/src/facts.rs"]
 mod facts;
@@ -24,14 +24,14 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 /// Allocations are counted for the whole process, so these tests must run one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The release that wrote the recorded values.
+/// The minor version of the Kubernetes release that wrote the recorded values.
 const RELEASE: u32 = 36;
 
-/// A Lease that was renewed between the recording of its value and the recording of its answer.
+/// The key of a Lease that was renewed after its value was recorded and before its answer was, so that the two differ.
 const RENEWED: &str = "/registry/leases/kube-system/apiserver-wlv32tlttr4jl3gtroqexyxapa";
 
-/// Cases that differ because release 1.36 has other kinds, versions or fields; the built-in API is the API of release
-/// 1.35. `docs/DIFFERENCES.md` lists them.
+/// The keys of cases that differ because release 1.36 has other kinds, versions or fields. Here the built-in API is the
+/// API of release 1.35. `docs/DIFFERENCES.md` lists the differences.
 const OF_LATER_RELEASES: [&str; 5] = [
     "/registry/csidrivers/csid2",
     "/registry/podcertificaterequests/etcdstoragepathtestnamespace/req-1",
@@ -39,8 +39,8 @@ const OF_LATER_RELEASES: [&str; 5] = [
     "/registry/resourcepoolstatusrequests/rpsr1name",
     "/registry/workloads/etcdstoragepathtestnamespace/w1",
 ];
-/// The number of Protobuf cases that are written byte for byte as recorded. The other cases contain JSON that other
-/// programs wrote in another order or with spaces. This number must not decrease.
+/// The number of Protobuf values that are written byte for byte as they were recorded. Other values contain JSON that
+/// other programs wrote in another order or with spaces. The number must not decrease.
 const ALIKE: usize = 137;
 
 #[test]
@@ -67,7 +67,7 @@ fn bytes(case: &Value) -> Vec<u8> {
     STANDARD.decode(case["value"].as_str().expect("a value")).expect("base64")
 }
 
-/// The built-in kinds, and the two custom kinds whose objects were recorded. The definition of one of them was
+/// The built-in kinds, and the two custom kinds whose objects were recorded. For one of them the definition was
 /// recorded, too.
 fn with_definitions() -> Registry {
     let mut registry = registry().clone();
@@ -86,7 +86,7 @@ fn with_definitions() -> Registry {
     registry
 }
 
-/// Whether the value is written byte for byte as recorded. The error is the difference.
+/// Whether the value is written byte for byte as it was recorded. The error says how the object differs.
 fn outcome(registry: &Registry, keys: &Keys, case: &Value) -> Result<bool, String> {
     let key = case["key"].as_str().expect("a key");
     let value = bytes(case);
@@ -121,7 +121,7 @@ fn outcome(registry: &Registry, keys: &Keys, case: &Value) -> Result<bool, Strin
     }
 }
 
-/// Compares the document in the path's version with the recorded answer.
+/// Compares the object, in the version of the path, with the recorded answer.
 fn shown(kind: &Kind, case: &Value, document: &Value) -> Result<(), String> {
     let expected = &case["object"];
     if expected.is_null() {
@@ -140,7 +140,8 @@ fn shown(kind: &Kind, case: &Value, document: &Value) -> Result<(), String> {
     }
 }
 
-/// Whether both values have the same kind and version. The CBOR was recorded with a feature gate that is off here.
+/// Whether the two values name the same kind and version. Values in CBOR were recorded with a feature gate that is off
+/// here.
 fn has_names(recorded: &[u8], written: &[u8]) -> bool {
     let names = |bytes: &[u8]| match unwrap(bytes) {
         Ok(envelope) => Some((envelope.api_version, envelope.kind)),
@@ -152,7 +153,7 @@ fn has_names(recorded: &[u8], written: &[u8]) -> bool {
     recorded.starts_with(b"\xd9\xd9\xf7") || names(recorded) == names(written)
 }
 
-/// Reading a value four times as long takes at most six times the work.
+/// Reading a value that is four times as long must take at most six times the work.
 #[test]
 fn work_is_in_proportion_to_what_is_stored() {
     let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

@@ -1,8 +1,8 @@
-//! The work for judging a body with many items in one field grows in proportion to the body's length. This is tested
-//! for every list and map of the schema table, in every kind and version, with different items.
+//! Tests that the work for judging a body with many items in one field grows in proportion to the length of the body.
+//! Every list and map of the schema table is tested, in every kind and version, with different items.
 //!
-//! The work is counted as allocations and allocated bytes, for one body and for a body four times as long. A refusal is
-//! at most ten times as long as the body, plus 64 KiB.
+//! The work is measured in allocations and allocated bytes, for one body and for a body four times as long. The tests
+//! also check that a refusal is at most ten times as long as the body, plus 64 KiB.
 #![cfg(not(debug_assertions))]
 
 #[path = "custom_resources/world.rs"]
@@ -23,17 +23,20 @@ use world::{DEFINITIONS, World};
 
 const FEW: usize = 400;
 const TIMES: usize = 4;
-/// The maximum factor by which the work may grow for four times as many items. The limit is above four because some
-/// sets are trees.
+/// The maximum factor by which the work may grow if there are four times as many items. It is more than four, because
+/// some sets are trees.
 const WORK_TIMES: usize = 6;
-/// A constant allowance. It also covers limits that only the longer body reaches.
+/// The number of allocated bytes that may be added to the allowed growth. It covers limits that only the longer body
+/// reaches.
 const BYTES_BESIDE: usize = 1 << 20;
+/// The number of allocations that may be added to the allowed growth.
 const PIECES_BESIDE: usize = 4_000;
-/// The maximum number of allocated bytes for each byte of a body. Old metrics of autoscalers cost most: an empty item
-/// of three bytes is converted, gets defaults and is validated.
+/// The maximum number of allocated bytes for each byte of a body. The most are needed for autoscalers in an old
+/// version: an empty item of three bytes in the metrics is converted, gets defaults and is validated.
 const BYTES_A_BYTE: usize = 2_500;
 const ANSWER_TIMES: usize = 10;
-/// An accepted object is returned with all fields that are always shown. Conditions of nodes have the most such fields.
+/// The maximum number of bytes in the answer to an accepted object, for each byte of the body. The answer has all
+/// fields that are always shown; the conditions of nodes have the most such fields.
 const OBJECT_TIMES: usize = 30;
 const ANSWER_BESIDE: usize = 64 << 10;
 const DEPTH_MAX: usize = 9;
@@ -41,18 +44,18 @@ const DEPTH_MAX: usize = 9;
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// The items of a list.
+/// What the items of a list are.
 #[derive(Debug, Clone, Copy)]
 enum Items {
-    /// An item `{}`, `""` or `0`, which violates every rule that requires a value.
+    /// Each item is `{}`, `""` or `0`, which violates every rule that requires a value.
     Empty,
-    /// Items that differ, each with a value in all scalars.
+    /// The items differ, and have a value in each scalar field.
     Distinct,
-    /// Equal items, each with a value in all scalars.
+    /// The items are equal, and have a value in each scalar field.
     Alike,
 }
 
-/// The work for a body, and the length of the answer.
+/// The work for judging a body, and the length of the answer.
 #[derive(Debug, Clone, Copy)]
 struct Taken {
     pieces: usize,
@@ -74,7 +77,8 @@ fn work_and_answers_are_in_proportion_to_what_is_sent() {
             places.of(schema().message(message), &mut Vec::new());
             fields += places.found.len();
             for place in &places.found {
-                // The rules are the same for all versions of a kind, unlike the defaults.
+                // The rules are the same in all versions of a kind. The defaults differ, so other versions are tested
+                // with empty items only.
                 let each = [Items::Empty, Items::Distinct, Items::Alike];
                 for &items in &each[..if version == 0 { each.len() } else { 1 }] {
                     let told = |fault: &str| {
@@ -113,8 +117,8 @@ fn work_and_answers_are_in_proportion_to_what_is_sent() {
     assert!(faults.is_empty(), "{} of {fields} fields:\n{}", faults.len(), faults.join("\n"));
 }
 
-/// Lists and maps of a custom kind: keyed lists, sets, lists without duplicates, fields with rules, with defaults, with
-/// many required fields.
+/// The fields of a custom kind that are lists and maps: keyed lists, sets, lists without duplicates, fields with rules,
+/// fields with defaults, and fields whose items have many required fields.
 const FIELDS: [(&str, &str); 8] = [
     ("keyed", r#"{"type":"array","items":ITEM,"x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["key"]}"#),
     ("set", r#"{"type":"array","items":{"type":"string"},"x-kubernetes-list-type":"set"}"#),
@@ -133,7 +137,7 @@ const FIELDS: [(&str, &str); 8] = [
     ("map", r#"{"type":"object","additionalProperties":ITEM}"#),
 ];
 
-/// A custom kind with these fields.
+/// Creates a custom kind with the fields [`FIELDS`].
 fn define(world: &mut World) -> KindId {
     let item = r#"{"type":"object","required":["key"],"properties":{"key":{"type":"string"},
                    "more":{"type":"string","default":"ten characters"}}}"#;
@@ -179,7 +183,7 @@ fn check(world: &World, kind: &Kind, version: usize, body: impl Fn(usize) -> Str
     None
 }
 
-/// The work for a body; `None` if the kind cannot be created without effects.
+/// Measures the work for judging a body; `None` if an object of the kind cannot be created without effects.
 fn taken(world: &World, kind: &Kind, version: usize, body: &str) -> Option<Taken> {
     let named = &kind.versions[version];
     let root = if named.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", named.group) };
@@ -214,7 +218,7 @@ fn taken(world: &World, kind: &Kind, version: usize, body: &str) -> Option<Taken
     Some(Taken { pieces: taken.allocations + taken.reallocations, bytes: taken.bytes_allocated, answer, is_object })
 }
 
-/// The length of a refusal's Status.
+/// The number of bytes of the Status that reports the refusal.
 fn length(refusal: &Refusal) -> usize {
     let escaped = |text: &str| serde_json::to_string(text).map_or(0, |text| text.len());
     let cause = |field: &str, message: &str| escaped(field) + escaped(message) + 60;
@@ -222,16 +226,17 @@ fn length(refusal: &Refusal) -> usize {
     escaped(&refusal.message()) + causes.iter().map(|one| cause(&one.field, &one.message)).sum::<usize>() + 200
 }
 
-/// A list or map, and the path to it.
+/// A list or map in the objects of a kind, and the path that leads to it.
 struct Place {
-    /// The names of fields, `*` for an item of a list, and `@` for an entry of a map.
+    /// The steps of the path: names of fields, `*` for an item of a list, and `@` for an entry of a map.
     steps: Vec<String>,
     shape: Shape,
     ty: Type,
 }
 
 struct Places {
-    /// The message fields that were already found in this kind. The same rules apply to a message field wherever it is.
+    /// The message and the field of each list or map that was already found in this kind. The same rules apply to it
+    /// wherever it is, so it is tested once.
     seen: BTreeSet<(String, String)>,
     found: Vec<Place>,
 }
@@ -321,7 +326,7 @@ fn item(ty: Type, items: Items, number: usize, depth: usize) -> String {
     }
 }
 
-/// A message with all its scalars. It contains nested messages down to two levels.
+/// A message as JSON, with a value in each scalar field. It contains inner messages down to two levels.
 fn made(id: MessageId, items: Items, number: usize, depth: usize) -> String {
     let fields = schema().message(id).fields.iter().filter(|field| field.shape == Shape::Single);
     let is_shown = |field: &&Field| depth < 2 || !matches!(field.ty, Type::Message(_));

@@ -1,4 +1,4 @@
-//! The plan for flow control objects is carried out on a state in memory until a new plan has no steps.
+//! Carries out the plans for flow control objects on a state in memory, until a new plan has no steps.
 
 use holdfast_core::apply::apply;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
@@ -55,7 +55,7 @@ impl World {
         Ok(())
     }
 
-    /// Carries out plans until there are no more steps. Returns the number of steps.
+    /// Carries out plans until a plan has no steps. Returns the number of steps.
     fn settle(&mut self) -> usize {
         let mut count = 0;
         for _ in 0..4 {
@@ -104,7 +104,7 @@ const LEVELS: &str = "prioritylevelconfigurations";
 #[test]
 fn a_fresh_server_makes_all_and_says_that_they_are_there() {
     let mut world = World::new();
-    // The steps write 8 levels, 11 schemas, and the status of each schema.
+    // The steps create 8 priority levels and 11 flow schemas, and write the status of each flow schema.
     assert_eq!(world.settle(), 8 + 11 + 11);
     let condition = world.dangling("probes");
     assert_eq!(
@@ -119,7 +119,7 @@ fn a_fresh_server_makes_all_and_says_that_they_are_there() {
         managers,
         ["api-priority-and-fairness-config-consumer-v1", "api-priority-and-fairness-config-producer-v1"]
     );
-    // The stored configuration equals the built-in configuration, apart from UIDs.
+    // The configuration that the server has stored equals the built-in configuration, apart from UIDs.
     let (stored, built_in) = (Configuration::of(&world.state), Configuration::built_in());
     for (level, known) in stored.levels.values().zip(built_in.levels.values()) {
         assert_eq!((&level.name, level.shares, level.queuing), (&known.name, known.shares, known.queuing));
@@ -135,16 +135,17 @@ fn a_fresh_server_makes_all_and_says_that_they_are_there() {
 fn who_keeps_an_object_up_to_date() {
     let mut world = World::new();
     world.settle();
-    // With the annotation `true` the server updates the object.
+    // If the annotation is `true`, the server sets its own values again.
     world.patch(LEVELS, "workload-low", json!({"spec": {"limited": {"nominalConcurrencyShares": 7}}}));
     assert_eq!(world.settle(), 1);
     assert_eq!(world.find(LEVELS, "workload-low").unwrap()["spec"]["limited"]["nominalConcurrencyShares"], 100);
-    // With `false` the operator's values stay.
+    // If the annotation is `false`, the values of the operator stay.
     let mine = json!({"metadata": {"annotations": {"apf.kubernetes.io/autoupdate-spec": "false"}},
         "spec": {"limited": {"nominalConcurrencyShares": 7}}});
     world.patch(LEVELS, "workload-low", mine);
     assert_eq!(world.settle(), 0);
-    // Without the annotation the last author decides. The server records the result in the annotation.
+    // Without the annotation, the server updates the object only if the server itself wrote its spec last. It records
+    // the result in the annotation.
     for (name, shares) in
         [("workload-high", json!({})), ("system", json!({"limited": {"nominalConcurrencyShares": 7}}))]
     {
@@ -157,8 +158,8 @@ fn who_keeps_an_object_up_to_date() {
     assert_eq!(annotation(&world, "workload-high"), Some(json!("true")));
     assert_eq!(annotation(&world, "system"), Some(json!("false")));
     assert_eq!(world.find(LEVELS, "system").unwrap()["spec"]["limited"]["nominalConcurrencyShares"], 7);
-    // Mandatory objects are always restored, whatever the annotation is. Only the share that the exempt level lends may
-    // change.
+    // The server restores mandatory objects, whatever their annotation is. Only the share of seats that the level
+    // `exempt` lends may be changed.
     let mine = json!({"metadata": {"annotations": {"apf.kubernetes.io/autoupdate-spec": "false"}},
         "spec": {"exempt": {"lendablePercent": 40}}});
     world.patch(LEVELS, "exempt", mine);
@@ -168,7 +169,8 @@ fn who_keeps_an_object_up_to_date() {
         (&exempt["spec"]["exempt"]["lendablePercent"], exempt.pointer(ANNOTATION)),
         (&json!(40), Some(&json!("true")))
     );
-    // Deleted objects are created again. Outdated objects that the server created are deleted.
+    // The server creates deleted objects again. It deletes an object that it created in an older release and no longer
+    // needs.
     world.send(Verb::Delete, SCHEMAS, Some("catch-all"), Value::Null).unwrap();
     world.send(Verb::Delete, SCHEMAS, Some("probes"), Value::Null).unwrap();
     let old = json!({"metadata": {"name": "old", "annotations": {"apf.kubernetes.io/autoupdate-spec": "true"}},
@@ -194,7 +196,7 @@ fn a_schema_says_whether_its_level_is_there() {
     let message =
         "This FlowSchema references the PriorityLevelConfiguration object named \"later\" but there is no such object";
     assert_eq!(condition["message"], message);
-    // Until its priority level exists, no request belongs to the schema.
+    // The priority level of the flow schema does not exist yet, so no request belongs to the flow schema.
     let has = |world: &World| Configuration::of(&world.state).schemas.iter().any(|schema| schema.name == "mine");
     assert!(!has(&world));
     let level = json!({"metadata": {"name": "later"}, "spec": {"type": "Limited", "limited": {"limitResponse": {"type": "Reject"}}}});
@@ -204,7 +206,8 @@ fn a_schema_says_whether_its_level_is_there() {
     assert_eq!(found["status"], "False");
     assert_ne!(found["lastTransitionTime"], condition["lastTransitionTime"]);
     assert!(has(&world));
-    // If the schema names another existing level, the condition has no transition.
+    // The flow schema names another existing level, so its condition stays the same and its transition time does not
+    // change.
     world.patch(SCHEMAS, "mine", json!({"spec": {"priorityLevelConfiguration": {"name": "system"}}}));
     assert_eq!(world.settle(), 1);
     assert_eq!(world.dangling("mine")["lastTransitionTime"], found["lastTransitionTime"]);
@@ -214,7 +217,7 @@ fn a_schema_says_whether_its_level_is_there() {
 fn what_a_server_cannot_do_without_is_there_in_any_case() {
     let mut world = World::new();
     let levels = |world: &World| Configuration::of(&world.state).levels.into_keys().collect::<Vec<_>>();
-    // Without any stored objects, the configuration equals the configuration of the objects that will be created.
+    // While no objects are stored, the server uses the configuration that results from the objects that it will create.
     assert_eq!(levels(&world).len(), 8);
     let schema = json!({"metadata": {"name": "mine"}, "spec": {"priorityLevelConfiguration": {"name": "later"}}});
     world.send(Verb::Create, SCHEMAS, None, schema).unwrap();

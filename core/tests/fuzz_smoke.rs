@@ -1,4 +1,4 @@
-//! Runs the fuzz targets as ordinary tests, with their seeds and with mutations of the seeds.
+//! Runs the fuzz targets as ordinary tests, with the seeds of each target and with mutations of these seeds.
 //!
 //! `tools/fuzz/README.md` describes how to run the targets with the fuzzer.
 

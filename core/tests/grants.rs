@@ -57,7 +57,7 @@ fn assert_forbidden<T: std::fmt::Debug>(answer: Result<T, Refusal>, words: &str)
 
 const NOT_HELD: &str = "is attempting to grant RBAC permissions not currently held";
 
-/// A user may label roles. By a label, such a user must not be able to make its own role aggregate other roles.
+/// A user who may label roles must not be able to use a label to make a role of its own aggregate other roles.
 #[test]
 fn a_label_does_not_have_a_foreign_role_gathered() {
     let mut world = cluster(json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]));
@@ -72,7 +72,8 @@ fn a_label_does_not_have_a_foreign_role_gathered() {
         "metadata": {"name": "everything", "labels": {"to-admin": "true"}},
     });
     assert_forbidden(world.apply(&everything, &applied, "m"), NOT_HELD);
-    // A role may be aggregated if the user has its permissions. Finalizers may be removed.
+    // The user has the permissions of the role, so the role may be aggregated. A finalizer grants nothing, so it may be
+    // changed.
     world.merge(&format!("{CLUSTER_ROLES}/jane"), &labels).expect("rules that are held");
     world.merge(&everything, &json!({"metadata": {"finalizers": ["example.com/x"]}})).expect("no grant");
 }
@@ -90,7 +91,7 @@ fn a_role_does_not_come_to_gather_others() {
     let admin = format!("{CLUSTER_ROLES}/admin");
     assert_forbidden(world.merge(&admin, &json!({"metadata": {"labels": {"a": "b"}}})), gathering);
     assert_forbidden(world.merge(&admin, &json!({"aggregationRule": null})), gathering);
-    // An empty rule aggregates nothing, so validation refuses it for everybody.
+    // An empty aggregation rule selects no roles, so validation refuses it, whoever writes it.
     for rule in [json!({}), json!({"clusterRoleSelectors": []})] {
         let empty = json!({"metadata": {"name": "mine"}, "aggregationRule": rule, "rules": []});
         let answers = [world.create(CLUSTER_ROLES, &empty), world.merge(&jane, &json!({"aggregationRule": rule}))];
@@ -115,7 +116,8 @@ fn bindings_name_what_is_held_or_may_be_bound() {
     });
     let mut world = cluster(json!([bind]));
     assert_forbidden(world.create(CLUSTER_ROLE_BINDINGS, &binding("b", "everything", "jane")), NOT_HELD);
-    // A missing role could later get any rules. Therefore it can only be bound with the permission `bind` on its name.
+    // A role that does not exist could later get any rules. So only a user with the permission `bind` on its name may
+    // bind it.
     match world.create(CLUSTER_ROLE_BINDINGS, &binding("b", "none", "jane")) {
         Err(Refusal::NotFound(subject)) => {
             assert_eq!(subject.to_string(), "clusterrolebindings.rbac.authorization.k8s.io \"none\"")
@@ -123,7 +125,7 @@ fn bindings_name_what_is_held_or_may_be_bound() {
         other => panic!("{other:?}"),
     }
     world.create(CLUSTER_ROLE_BINDINGS, &binding("later", "later", "jane")).expect("it may be bound");
-    // Adding a subject to a binding is a grant.
+    // Adding a subject to a binding grants the role's permissions to the subject.
     let friend = json!({"subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "friend"}]});
     world.user = Arc::new(User::new("root", &["system:masters"]));
     world.create(CLUSTER_ROLE_BINDINGS, &binding("all", "everything", "joe")).expect("a binding");
@@ -141,7 +143,7 @@ fn roles_in_a_namespace_grant_what_is_held_there() {
     assert_forbidden(world.update(&format!("{ROLES}/r"), &role("delete")), NOT_HELD);
 }
 
-/// The authorizer reads only built-in roles and bindings, whatever the name of a custom kind is.
+/// The authorizer must read only the built-in roles and bindings, whatever the name of a custom kind is.
 #[test]
 fn a_custom_kind_that_looks_like_a_binding_grants_nothing() {
     let mut world = cluster(json!([]));
@@ -176,7 +178,7 @@ fn element(tag: u8, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A certificate request with only the parts that are examined. Its subject has one organization.
+/// A certificate request that has only the parts that the check reads. Its subject has one organization.
 fn request_for(organization: &str, signer: &str) -> Value {
     let attribute = [element(0x06, &[0x55, 0x04, 0x0a]), element(0x0c, organization.as_bytes())].concat();
     let subject = element(0x30, &element(0x31, &element(0x30, &attribute)));
@@ -197,15 +199,15 @@ fn nobody_asks_for_a_certificate_of_the_masters() {
     let mut world = cluster(json!([]));
     let masters = "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
     assert_forbidden(world.create(REQUESTS, &request_for("system:masters", SIGNER)), masters);
-    // The request is also refused for members of `system:masters`, and if its base64 contains white space, which is
-    // allowed.
+    // The request is refused even if its sender is in `system:masters`, and also if its base64 contains white space,
+    // which is allowed.
     world.user = Arc::new(User::new("root", &["system:masters"]));
     let mut spaced = request_for("system:masters", SIGNER);
     let text = spaced["spec"]["request"].as_str().unwrap_or_default().to_owned();
     spaced["spec"]["request"] = format!("{}\n {}", &text[..20], &text[20..]).into();
     assert!(world.create(REQUESTS, &spaced).is_err());
     // The request is also refused if it follows a harmless block that other parsers skip. A line with a colon inside
-    // the base64 is no header, and spare bits may have any value.
+    // the base64 is not a header, and the last letter may have any unused bits.
     let text = |request: &Value| {
         let pem = STANDARD.decode(request["spec"]["request"].as_str().unwrap_or_default()).unwrap_or_default();
         String::from_utf8(pem).unwrap_or_default()
@@ -220,7 +222,8 @@ fn nobody_asks_for_a_certificate_of_the_masters() {
     world.create(REQUESTS, &other).expect("another signer decides for itself");
 }
 
-/// Approving and signing need a permission for the signer or its domain, in addition to the verb on the request.
+/// To approve or sign a request, a user needs a permission for the signer or the signer's domain, in addition to the
+/// verb on the request.
 #[test]
 fn approving_and_signing_take_leave_for_the_signer() {
     const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
@@ -255,12 +258,12 @@ fn approving_and_signing_take_leave_for_the_signer() {
         attempt(leave(verb, SIGNER), subresource, &status).expect("leave for the signer");
         attempt(leave(verb, "kubernetes.io/*"), subresource, &status).expect("leave for the domain");
     }
-    // A status write without a new certificate or condition signs nothing.
+    // A status write that adds no certificate and no condition signs nothing, so it needs no such permission.
     attempt(json!([]), "status", &json!({})).expect("no signature");
 }
 
-/// Expressions return values that are computed from parameters. So the author of a policy or binding can read the
-/// parameters, and needs the permission to read them.
+/// The expressions of a policy can reveal parameters to the policy's author. So the author of a policy or binding needs
+/// the permission to read the parameters.
 #[test]
 fn policies_read_what_their_authors_may_read() {
     const GROUP: &str = "/apis/admissionregistration.k8s.io/v1/";
@@ -340,7 +343,7 @@ fn policies_read_what_their_authors_may_read() {
         check(rule("get", "secrets", &["s"]), &bind("p", &named), "");
         check(rule("get", "secrets", &[]), &bind("p", &all), &one("list"));
         check(rule("list", "secrets", &[]), &bind("p", &all), "");
-        // A policy that does not exist yet may later read any kind.
+        // The policy that the binding names does not exist yet, and could later read parameters of any kind.
         check(rule("get", "secrets", &[]), &other_policy, &one("get"));
     }
 }

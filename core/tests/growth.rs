@@ -1,5 +1,5 @@
-//! Clients try to grow an object with every request, or to fill a namespace. Every list and watch would contain the
-//! stored bytes.
+//! Clients try to make an object grow with every request, or to fill a namespace. Without limits, every list and watch
+//! would have to send what they store.
 
 #[path = "custom_resources/world.rs"]
 #[allow(dead_code)]
@@ -13,7 +13,7 @@ use world::World;
 
 const PATH: &str = "/apis/apps/v1/namespaces/shop/deployments/d";
 
-/// A Deployment with one variable of a megabyte. Apply merges it with the variables of other managers.
+/// A Deployment with one environment variable of a megabyte. Apply adds the variable to those of other managers.
 fn variable(name: &str) -> Value {
     let container = json!({"name": "c", "image": "i", "env": [{"name": name, "value": "x".repeat(1 << 20)}]});
     json!({
@@ -35,7 +35,7 @@ fn patches_cannot_grow_an_object_without_end() {
     }
     let refused = apply("MORE").expect_err("too much");
     assert!(matches!(refused, Refusal::TooLarge { .. }), "{refused:?}");
-    // The object may still change or shrink.
+    // An object at the limit may still change or become smaller.
     world.merge(PATH, &json!({"spec": {"replicas": 2}})).expect("a small change");
     world
         .merge(PATH, &json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}}))
@@ -65,7 +65,7 @@ fn a_namespace_stores_no_more_than_it_may() {
         why.starts_with(begin) && why.contains("used by namespace shop: 60") && why.contains("limited: 100000"),
         "{why}"
     );
-    // A quota replaces the limit by a lower or a higher limit.
+    // A ResourceQuota in the namespace replaces the server's limit by a lower or a higher one.
     let quota = |bytes: &str| {
         json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"},
             "spec": {"hard": {"holdfast.dev/bytes": bytes}}})
@@ -81,14 +81,15 @@ fn a_namespace_stores_no_more_than_it_may() {
         "{why}"
     );
     assert!(why.ends_with("limited: holdfast.dev/bytes=130000"), "{why}");
-    // In a full namespace objects may shrink and be deleted; status writes have some extra room.
+    // In a full namespace, objects may become smaller and may be deleted. Writes of the status may exceed the limit by
+    // an eighth.
     world
         .merge("/api/v1/namespaces/shop/resourcequotas/q", &json!({"spec": {"hard": {"holdfast.dev/bytes": "1k"}}}))
         .expect("less");
     world.merge(&format!("{MAPS}/b"), &json!({"data": {"a": "x"}})).expect("it becomes less");
     world.delete(&format!("{MAPS}/a")).expect("it goes");
     assert!(world.state.room.stored("shop") < 2_000);
-    // Other namespaces are not affected, and the cluster's own namespaces have no limit.
+    // The full namespace does not affect other namespaces, and the cluster's own namespaces have no limit.
     let system = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system"}});
     world.create("/api/v1/namespaces", &system).expect("a namespace");
     world.create("/api/v1/namespaces/kube-system/configmaps", &config_map("a", 200_000)).expect("the cluster's own");

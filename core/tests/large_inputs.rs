@@ -1,5 +1,5 @@
-//! Inputs as large as a request may be, with shapes that make quadratic algorithms slow. The work for them must be
-//! close to linear.
+//! Tests inputs that are as large as a request may be and have forms for which quadratic algorithms are slow. The time
+//! for them must be close to linear.
 //!
 //! Each input is tested at an eighth of the size and at the whole size. The time for the small input is the baseline.
 //! Linear work takes eight times as long for the large input, and a few times more is allowed. Quadratic work takes
@@ -13,16 +13,16 @@ use rustix::time::{ClockId, clock_gettime};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// The size of the large inputs. A request may have 3 MiB.
+/// The number of bytes of a large input. A request may have 3 MiB.
 const BYTES: usize = 2_000_000;
-/// The large inputs are this many times as large as the small inputs.
+/// A large input has this many times as many bytes as the small input.
 const TIMES: u32 = 8;
-/// A large input may take this many times the linear time: sorting and cold caches cost more than linear time.
+/// The factor by which the time for a large input may exceed linear time, because sorting and cold caches cost more.
 const SLACK: u32 = 3;
-/// Shorter times cannot be measured well enough.
+/// The shortest time for a large input that is judged. Shorter times cannot be measured well enough.
 const SHORT: Duration = Duration::from_millis(150);
 
-/// Joins the results of `piece` for consecutive numbers by commas, until the size is reached.
+/// Calls `piece` with consecutive numbers, and joins the results by commas until they have `bytes` bytes.
 fn many(bytes: usize, piece: impl Fn(usize) -> String) -> String {
     let mut text = String::new();
     for number in 0.. {
@@ -41,12 +41,12 @@ fn falling(bytes: usize, piece: impl Fn(usize) -> String) -> String {
     (0..count).rev().map(piece).collect::<Vec<_>>().join(",")
 }
 
-/// A run with inputs of one size.
+/// A run of the tests with inputs of one size.
 struct Run {
     bytes: usize,
-    /// The times of the inputs so far.
+    /// The time for each input so far, with the input's name.
     times: Vec<(String, Duration)>,
-    /// The times for the small inputs of the same names; empty in the run with the small inputs.
+    /// The times for the small inputs, by the same names; empty in the run with the small inputs.
     baseline: Vec<(String, Duration)>,
 }
 
@@ -55,7 +55,7 @@ impl Run {
         Run { bytes, times: Vec::new(), baseline }
     }
 
-    /// Runs a target with an input.
+    /// Runs a fuzz target with an input, and measures its time.
     fn input(&mut self, name: &str, target: &str, input: impl AsRef<[u8]>) {
         let (_, run) = targets::TARGETS.iter().find(|(found, _)| *found == target).expect("a target of this name");
         self.measure(name, || run(input.as_ref()));
@@ -75,7 +75,7 @@ impl Run {
     }
 }
 
-/// The processor time of this thread. Other work on the machine does not change it.
+/// The processor time of this thread. Unlike the wall clock, it does not depend on other work on the machine.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
@@ -87,7 +87,7 @@ fn are_close_to_linear(inputs: fn(&mut Run)) {
     inputs(&mut Run::of(BYTES, small.times));
 }
 
-/// Shows that these tests detect quadratic time.
+/// Tests these tests: an algorithm that takes quadratic time must make them fail.
 #[test]
 #[should_panic(expected = "quadratic: ")]
 fn quadratic_time_is_found() {

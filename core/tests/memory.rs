@@ -1,18 +1,18 @@
-//! Decoding a document takes at most about thirty times its length in memory.
+//! Tests that decoding a document takes memory of at most about thirty times the document's length.
 //!
-//! Each document is decoded in its own process, whose peak memory the kernel records.
+//! Each document is decoded in a process of its own, whose peak memory the kernel records.
 #![cfg(all(target_os = "linux", not(debug_assertions)))]
 
 use holdfast_core::object::decode;
 use std::process::Command;
 
-/// The size of the largest request.
+/// The number of bytes of each document, which is the size of the largest request.
 const BYTES: usize = 3 << 20;
 const TIMES_MAX: usize = 32;
 
 type Decode = fn(&[u8]) -> bool;
 
-/// Name, decoder, and the start, repeated part and end of the document.
+/// Each document has a name, a decoder, and the three texts of which it consists: start, repeated part, end.
 const DOCUMENTS: [(&str, Decode, [&str; 3]); 26] = [
     ("numbers", json, ["[", "0,", "0]"]),
     ("lists", json, ["[", "[],", "[]]"]),
@@ -50,7 +50,7 @@ fn yaml(bytes: &[u8]) -> bool {
     decode::yaml(bytes).is_ok()
 }
 
-/// The environment variable that selects the document that a child process decodes.
+/// The environment variable by which the parent tells a child process which document to decode.
 const ASKED: &str = "HOLDFAST_DECODES";
 
 #[test]
@@ -83,7 +83,7 @@ fn report(asked: &str) {
     println!("took {} bytes, {done}", largest() - before);
 }
 
-/// The process's peak memory in bytes.
+/// The largest amount of memory that this process has used, in bytes.
 fn largest() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("the kernel knows this process");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a largest size");

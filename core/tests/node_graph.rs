@@ -1,4 +1,5 @@
-//! After any sequence of events, the node graph equals a graph that is built from the objects in the state.
+//! Tests that after any sequence of events the node authorizer's graph equals the graph that is built from the objects
+//! in the state.
 
 use holdfast_core::apply::apply;
 use holdfast_core::event::Offset;
@@ -17,7 +18,8 @@ fn change(kind: &Kind, id: KindId, key: &str, document: &Value, offset: u64, del
     Change { offset, kind: id, key: key.into(), entry: Arc::new(entry), deleted }
 }
 
-/// Generates a pod. Most events change only its status.
+/// Generates a pod. There are few names for the objects to which pods refer, so that pods often refer to the same
+/// object.
 fn pod() -> impl Strategy<Value = Value> {
     let letter = || prop::sample::select(vec!["a", "b", "c"]);
     let node = prop::sample::select(vec!["", "one", "two"]);

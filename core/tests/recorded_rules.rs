@@ -1,11 +1,11 @@
-//! Validation rules of custom resources: compares this server's answers to definitions with rules and to their objects
-//! with Kubernetes' answers, which are recorded in `tests/data/cel.jsonl.gz`.
+//! Tests the validation rules of custom resources. Definitions with rules, and objects of these definitions, must get
+//! the same answers as from Kubernetes, whose answers are recorded in `tests/data/cel.jsonl.gz`.
 //!
-//! A case has a schema for `spec`, one or more rules for it (with `at: root` for the whole object), and objects: new
-//! objects, and updates of old objects. With `ratchet` the old objects were created before the rules. Long values have
-//! short forms: `$repeat` for a list, `$text` for a text, `$keys` for a map.
+//! A case has a schema for `spec`, one or more rules for `spec` (with `at: root` for the whole object), and objects:
+//! new objects, and updates of old objects. With `ratchet` the old objects were created before the rules. Long values
+//! have a short form: `$repeat` for a list, `$text` for a text, `$keys` for a map.
 //!
-//! `SHOW_DIFFERENCES=file` writes the differing cases to a file.
+//! If the environment has `SHOW_DIFFERENCES=file`, the cases that differ are written to the file.
 
 #[path = "../../tests/src/facts.rs"]
 mod facts;
@@ -18,9 +18,9 @@ use holdfast_value::{Map, Value, json};
 use std::fmt::Write as _;
 use world::{DEFINITIONS, World};
 
-/// The number of cases with the same verdict, and the number of cases with the same messages as well. Neither number
-/// may decrease.
+/// The number of cases in which both servers accept or refuse the same. It must not decrease.
 const AGREE: usize = 1337;
+/// The number of cases in which the messages are the same as well. It must not decrease.
 const AGREE_IN_WORDS: usize = 1335;
 
 #[test]
@@ -33,7 +33,7 @@ fn rules_judge_as_recorded() {
         let parts = cases.chunks(cases.len().div_ceil(threads)).map(|part| {
             let base = base.clone();
             let judge_all = move || part.iter().map(|case| Outcome::of(case, &base)).collect::<Vec<_>>();
-            // Parsing deeply nested rules needs a large stack.
+            // Deeply nested rules are parsed by recursion, which needs a large stack.
             std::thread::Builder::new().stack_size(8 << 20).spawn_scoped(scope, judge_all).expect("a thread")
         });
         let parts: Vec<_> = parts.collect();
@@ -67,7 +67,7 @@ impl Outcome {
             let nothing = json!({"accepted": null});
             outcome.compare(&case["objects"][at].to_string(), expected, objects.get(at).unwrap_or(&nothing));
         }
-        // If Kubernetes' messages vary from run to run, only the verdict is compared.
+        // If the messages of Kubernetes differ from run to run, only the verdict (accepted or refused) is compared.
         outcome.words = outcome.verdict && (outcome.words || case["unstable"] == true);
         if !outcome.words {
             let short = |value: &Value| value.to_string().chars().take(600).collect::<String>();
@@ -92,7 +92,7 @@ impl Outcome {
     }
 }
 
-/// The answers to the definition and to each object.
+/// This server's answers to the definition of a case and to each of its objects.
 fn judge(case: &Value, base: &World) -> (Value, Vec<Value>) {
     let verdict_of = |world: &mut World, with_rules: bool| {
         let made = world.create(DEFINITIONS, &definition(case, with_rules));
@@ -165,7 +165,7 @@ fn definition(case: &Value, with_rules: bool) -> Value {
         root = without_rules(&root);
     }
     if case["ratchet"] == true {
-        // A probe field shows which of the two definitions is in force.
+        // The property `probe` shows which of the two definitions, with or without rules, is in force.
         root["properties"]["probe"] =
             json!({"type": "string", "enum": ["now", if with_rules { "rules" } else { "before" }]});
     }
@@ -215,7 +215,7 @@ fn expand(value: &Value) -> Value {
     }
 }
 
-/// A verdict in the form of the recordings.
+/// What a request resulted in, in the form in which the recordings have it.
 fn verdict(made: Result<Value, Refusal>, is_old: bool, warnings: &[String]) -> Value {
     let mut said = json!({"accepted": made.is_ok()});
     if made.is_ok() && !warnings.is_empty() {
@@ -244,7 +244,7 @@ fn verdict(made: Result<Value, Refusal>, is_old: bool, warnings: &[String]) -> V
     said
 }
 
-/// The message without the parts that vary: the group, and the numbers in the names of generated types.
+/// A message without the parts that differ from run to run: the group, and the numbers in the names of generated types.
 fn normal(message: &str) -> String {
     let mut out = String::new();
     let mut rest = message;

@@ -1,12 +1,13 @@
-//! Runs the scripts in `testdata`, which contain commands and the events and refusals that must result.
+//! Runs the scripts in `testdata`. A script contains commands, and the events and refusals that each of them must
+//! result in.
 //!
-//! A script is a list of paragraphs: a command line, the body's lines (YAML), `----`, and the expected result, up to an
-//! empty line. `UPDATE_EXPECT=1 cargo test -p holdfast-core --test scripts` writes the actual results into the files;
-//! read the diff before you commit it.
+//! A script is a list of paragraphs. A paragraph has a command line, the lines of the body (YAML), `----`, and the
+//! expected result, up to an empty line. `UPDATE_EXPECT=1 cargo test -p holdfast-core --test scripts` writes the actual
+//! results into the scripts; read the diff before you commit it.
 //!
-//! The user named by `user=` has only the permissions of its roles. Without `user=` everything is allowed. With
-//! `privileged=no` containers must not be privileged. UIDs are shown, and may be written, as `<u1>`, `<u2>`; times are
-//! shown as seconds since the beginning of the script.
+//! With `user=`, a command is sent by that user, who has only the permissions of its roles. Without `user=` everything
+//! is allowed. With `privileged=no`, containers must not be privileged. UIDs are shown, and may be written, as `<u1>`,
+//! `<u2>`. Times are shown as seconds since the beginning of the script.
 
 #[path = "scripts/render.rs"]
 mod render;
@@ -33,7 +34,7 @@ use std::path::Path;
 use std::sync::Arc;
 use words::{Line, paragraphs};
 
-/// The start of every script: 2026-11-21 10:00 UTC.
+/// The time at which every script begins, in seconds since 1970: 2026-11-21 10:00 UTC.
 const START_SECOND: i64 = 1_795_255_200;
 
 #[test]
@@ -76,7 +77,7 @@ struct World {
     settings: Settings,
     seconds: i64,
     commands: u64,
-    /// The state before every event, from which further pages of lists are read.
+    /// The state before every event. The later pages of a list are read from such a state.
     past: Vec<State>,
     continue_token: String,
     renderer: Renderer,
@@ -144,7 +145,7 @@ impl World {
         Stamp { time: Timestamp::from_second(START_SECOND + self.seconds).unwrap(), seed: self.commands }
     }
 
-    /// Judges a request and folds the events.
+    /// Judges a request and folds its events into the state.
     fn judge(&mut self, line: &Line, request: &Request) -> String {
         let mut settings = self.settings.clone();
         settings.allow_privileged = line.option("privileged") != Some("no");
@@ -230,7 +231,7 @@ impl World {
         out
     }
 
-    /// Carries out background steps until there are no more.
+    /// Plans background work and carries out the steps until there are no more.
     fn tidy(&mut self, line: &Line) -> String {
         let mut out = String::new();
         for _ in 0..10 {
@@ -266,7 +267,7 @@ impl World {
             Ok(from) => from,
             Err(refusal) => return self.renderer.refusal(&refusal),
         };
-        // Further pages are read from the state of the first page.
+        // The later pages of a list are read from the state from which the first page was read.
         let state = match &from {
             Some(token) => self.past.iter().find(|state| state.offset.0 == token.version),
             None => None,
@@ -357,7 +358,7 @@ impl World {
         options
     }
 
-    /// Finds a kind by `deployments` or `deployments.v1beta1.extensions`.
+    /// Finds a kind and its version by a name such as `deployments` or `deployments.v1beta1.extensions`.
     fn find(&self, resource: &str) -> (KindId, usize) {
         let mut parts = resource.splitn(3, '.');
         let plural = parts.next().unwrap_or("");
@@ -378,7 +379,7 @@ fn shown(representation: Representation) -> &'static str {
     if representation == Representation::Scale { " Scale" } else { "" }
 }
 
-/// Different refusals have different texts.
+/// Different refusals must have different texts, so that a script can tell them apart.
 #[test]
 fn refusals_are_told_apart() {
     let renderer = Renderer::default();

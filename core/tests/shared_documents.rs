@@ -1,5 +1,5 @@
-//! Type checks and defaults skip the parts that a patched document shares with the stored document. The result must
-//! equal the result of processing the whole document.
+//! The type check and the defaults skip the parts that a patched document shares with the stored document. The result
+//! must be the same as if the whole document were processed.
 
 use holdfast_core::kinds::{apply_defaults, default_change, show_zeros, show_zeros_of_change};
 use holdfast_core::schema::{check, check_change, schema};
@@ -31,12 +31,12 @@ fn stored() -> Value {
     document
 }
 
-/// A copy that shares no parts with the document.
+/// A copy of the document that shares no parts with it.
 fn apart(document: &Value) -> Value {
     document.to_string().parse().expect("JSON")
 }
 
-/// Replaces the value at the end of a walk of random steps.
+/// Replaces the value to which a walk of random steps leads.
 fn change(value: &mut Value, steps: &[usize], put: &Value) {
     let Some((step, rest)) = steps.split_first() else { return *value = put.clone() };
     match value {
@@ -99,7 +99,7 @@ proptest! {
         if complaints.is_err() || !whole.is_object() {
             return Ok(());
         }
-        // The check removes zeros that are shown as null; the defaults set them again.
+        // The check removes zeros that are shown as null, and the defaults set them again.
         default_change(message, &mut shared, Some(&stored)).expect("few defaults");
         apply_defaults(message, &mut whole).expect("few defaults");
         prop_assert_eq!(&shared, &whole);

@@ -76,7 +76,7 @@ fn token(state: &State, spec: &Value) -> Request {
     request
 }
 
-/// The claims for which a request needs a signature.
+/// The claims of the token for which judging asks the engine for a signature.
 fn claims(state: &State, spec: &Value) -> Result<TokenClaims, Refusal> {
     match judge(
         Basis::without_authorization(state, &Settings::default()),

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 #[derive(Debug)]
 pub struct Node {
-    /// The source position for errors: an offset in bytes.
+    /// The position of the node in the expression's source, as an offset in bytes. Errors name this position.
     pub at: u32,
-    /// The depth of the tree below this node. It is limited, so that recursive walks cannot exhaust the stack.
+    /// The number of levels in the tree below this node. It is limited, so that recursive functions cannot exhaust the
+    /// stack.
     pub depth: u32,
     /// The type of the node, which the checker sets.
     pub ty: Type,
@@ -42,33 +43,34 @@ pub enum Kind {
         name: String,
         fields: Vec<MessageField>,
     },
-    /// `&&` or `||`.
+    /// An operator `&&` or `||` between two operands.
     Logic {
         and: bool,
         operands: Box<[Node; 2]>,
     },
-    /// The condition, and the values for true and false.
+    /// The operator `condition ? a : b`: the condition, the value if it is true, and the value if it is false.
     Conditional(Box<[Node; 3]>),
     Fold(Box<Fold>),
-    /// `operand in [literals]`, with the literals in sets for look-up.
+    /// `operand in [literals]`. The literals are stored in sets, so that the operand is found without comparing each
+    /// literal.
     Among {
         operand: Box<Node>,
         set: Box<LiteralSet>,
     },
-    /// `target.optMap(variable, body)` and `optFlatMap`.
+    /// The macro `target.optMap(variable, body)` or `target.optFlatMap(variable, body)`.
     OptionalMap(Box<OptionalMap>),
-    /// A list or map of literals that JSON cannot represent: built at each evaluation, free of cost.
+    /// A list or map of literals that JSON cannot represent. It is built anew at each evaluation, and costs no units.
     Constant(Box<Constant>),
-    /// A named value, for macros that use it more than once.
+    /// A value that a macro uses more than once. The value is evaluated once and gets a name.
     Bind(Box<Bind>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Select {
     Value,
-    /// `has(x.y)`
+    /// The test `has(x.y)`, whether the field is present.
     Test,
-    /// `x.?y`
+    /// The selection `x.?y`, whose result is an optional.
     Optional,
 }
 
@@ -84,12 +86,12 @@ pub enum Place {
 #[derive(Debug)]
 pub struct Call {
     pub function: String,
-    /// Whether the first argument is a receiver.
+    /// Whether the call is a member call, `receiver.f(x)`. The first of `arguments` is then the receiver.
     pub member: bool,
     pub arguments: Vec<Node>,
-    /// The possible overloads, which the checker sets; at least one.
+    /// The overloads that fit the types of the arguments. The checker sets at least one.
     pub overloads: Vec<&'static Compiled>,
-    /// A literal pattern of `matches`, compiled once.
+    /// The compiled pattern of a call of `matches`, if the pattern is a literal.
     pub pattern: Option<Box<regex::Regex>>,
 }
 
@@ -114,7 +116,7 @@ pub struct Fold {
     pub variables: Vec<String>,
     /// The filter of `map`, `transformList` and `transformMap`, if any.
     pub filter: Option<Node>,
-    /// The predicate or the transformation.
+    /// The predicate of `all`, `exists`, `exists_one` and `filter`, or the transformation of the other macros.
     pub body: Node,
 }
 
@@ -140,7 +142,7 @@ pub struct OptionalMap {
 #[derive(Debug)]
 pub struct MessageField {
     pub name: String,
-    /// `?name: value`: the value is an optional.
+    /// Whether the field is written `?name: value`. The value is then an optional.
     pub optional: bool,
     pub at: u32,
     pub node: Node,
@@ -175,13 +177,13 @@ pub enum Literal {
     Json(holdfast_value::Value),
 }
 
-/// The literals of a list, in sets for look-up.
+/// The literals of a list, in sets, so that `in` finds a value without comparing each literal.
 #[derive(Debug, Default)]
 pub struct LiteralSet {
     pub null: bool,
     pub bools: BTreeSet<bool>,
     pub wholes: BTreeSet<i128>,
-    /// The bits of numbers that are not integers.
+    /// The bits of the doubles that are not integers.
     pub fractions: BTreeSet<u64>,
     pub texts: BTreeSet<String>,
 }
@@ -200,7 +202,7 @@ impl Kind {
 }
 
 impl Node {
-    /// Visits the direct children.
+    /// Calls `visit` for each direct child of the node.
     pub fn each_child(&mut self, visit: &mut dyn FnMut(&mut Node)) {
         match &mut self.kind {
             Kind::Literal(_) | Kind::Name { .. } | Kind::Constant(_) => {}
@@ -238,7 +240,7 @@ impl Node {
         }
     }
 
-    /// `a.b.c` as one name.
+    /// The text `a.b.c`, if the node is a path of names only; `None` otherwise.
     pub fn qualified_name(&self) -> Option<String> {
         match &self.kind {
             Kind::Name { name, .. } => Some(name.clone()),

@@ -1,4 +1,4 @@
-//! Creates tree nodes within the depth limit.
+//! Creates the nodes of syntax trees, and limits the depth of the trees.
 
 use super::ast::*;
 use super::lex::Complaint;
@@ -8,7 +8,7 @@ use super::types::Type;
 /// stack must be large enough for this depth.
 pub const MAX_DEPTH: u32 = 300;
 
-/// Creates a node above children of depth `below`.
+/// Creates a node whose deepest child has `below` levels. Fails if the tree would be deeper than [`MAX_DEPTH`].
 pub fn node(at: usize, below: u32, kind: Kind) -> Result<Box<Node>, Complaint> {
     let depth = below + 1;
     if depth > MAX_DEPTH {

@@ -1,4 +1,4 @@
-//! Turns chains of binary operators into trees.
+//! Turns a chain of operands and binary operators into a tree, by the precedence of the operators.
 
 use super::ast::*;
 use super::build::{call, node};
@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 const OR: u8 = 0;
 const AND: u8 = 1;
 
-/// Binary operators with their precedence and function.
+/// Each binary operator, its precedence, and the name of its function.
 pub const BINARY: &[(&str, u8, &str)] = &[
     ("||", OR, "_||_"),
     ("&&", AND, "_&&_"),
@@ -26,7 +26,8 @@ pub const BINARY: &[(&str, u8, &str)] = &[
     ("%", 4, "_%_"),
 ];
 
-/// Parsed operands, and the operators between them: precedence, function, position.
+/// The operands of a chain of binary operators, and each operator between two operands: its precedence, function and
+/// position.
 pub struct Chain {
     pub operands: VecDeque<Box<Node>>,
     pub operators: VecDeque<(u8, &'static str, usize)>,
@@ -66,7 +67,8 @@ impl Chain {
     }
 }
 
-/// Makes the middle operator the root. There must be one more term than operators.
+/// Builds a balanced tree: the operator in the middle of `places` becomes the root. There must be one more term than
+/// operators.
 fn balance(terms: &mut std::vec::IntoIter<Box<Node>>, places: &[usize], and: bool) -> Result<Box<Node>, Complaint> {
     if places.is_empty() {
         return Ok(terms.next().expect("a term more than operators"));

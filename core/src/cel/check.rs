@@ -7,7 +7,7 @@ use super::message::{self, MESSAGES};
 use super::types::Type;
 use super::unify::{FIRST_VARIABLE, Unifier};
 
-/// Checks and completes the tree. Errors are returned in source order.
+/// Checks the tree, and adds types, variable numbers and overloads to its nodes. Errors are returned in source order.
 pub fn check(node: &mut Node, variables: &[(String, Type)], makes_changes: bool) -> Vec<Complaint> {
     let mut checker =
         Checker { variables, makes_changes, scopes: Vec::new(), unifier: Unifier::default(), complaints: Vec::new() };
@@ -19,14 +19,14 @@ pub fn check(node: &mut Node, variables: &[(String, Type)], makes_changes: bool)
     checker.complaints
 }
 
-/// The prefix of functions that only mutations may use.
+/// The prefix of the names of functions that only expressions of mutating admission policies may use.
 const FOR_CHANGES: &str = "jsonpatch.";
 
 struct Checker<'e> {
     variables: &'e [(String, Type)],
-    /// Whether the expression may construct changes of objects.
+    /// Whether the expression may construct objects and JSON patch operations: only expressions of mutations may.
     makes_changes: bool,
-    /// The variables of enclosing macros.
+    /// The variables of the macros that enclose the node being checked, outermost first, with their types.
     scopes: Vec<(String, Type)>,
     unifier: Unifier,
     complaints: Vec<Complaint>,
@@ -98,12 +98,12 @@ impl Checker<'_> {
             Kind::Fold(fold) => self.fold(at, fold),
             Kind::OptionalMap(map) => self.optional_map(at, map),
             Kind::Bind(bind) => self.bind(bind),
-            // The stages after the checker create these nodes.
+            // The checker never receives such a node from the parser, because only later stages create it.
             Kind::Among { .. } | Kind::Constant(_) => node.ty.clone(),
         };
     }
 
-    /// Requires the arguments with these indexes to be booleans.
+    /// Requires that the arguments with the indexes in `which` are booleans.
     fn expect_bools(&mut self, at: u32, function: &str, types: &[Type], which: &[usize]) -> Type {
         if which.iter().all(|&index| self.unifier.assign(&Type::Bool, &types[index])) {
             return Type::Bool;
@@ -122,7 +122,7 @@ impl Checker<'_> {
     fn name(&mut self, node: &mut Node) {
         let Kind::Name { name, place } = &mut node.kind else { return };
         let written = name.clone();
-        // A leading dot only means that the name is absolute.
+        // A leading dot only means that the name is absolute, so the name is looked up without the dot.
         if let Some(plain) = written.strip_prefix('.') {
             plain.clone_into(name);
         }
@@ -185,7 +185,7 @@ impl Checker<'_> {
     fn call(&mut self, node: &mut Node) {
         let at = node.at;
         let Kind::Call(call) = &mut node.kind else { return };
-        // `a.b.f(x)` calls the function `a.b.f` if it exists.
+        // A call `a.b.f(x)` is a call of the global function `a.b.f` if that function exists.
         if call.member
             && let Some(prefix) = call.arguments[0].qualified_name()
             && let qualified = format!("{prefix}.{}", call.function)
@@ -220,7 +220,8 @@ impl Checker<'_> {
         LIBRARY.functions.contains_key(name) && (self.makes_changes || !name.starts_with(FOR_CHANGES))
     }
 
-    /// The matching overloads, and the type of the result.
+    /// The overloads that fit the types of the arguments, and the type of the call's result: dynamic if the overloads
+    /// differ.
     fn overloads(&mut self, function: &str, member: bool, types: &[Type]) -> Option<(Vec<&'static Compiled>, Type)> {
         let mut found = Vec::new();
         let mut result: Option<Type> = None;
@@ -244,7 +245,8 @@ impl Checker<'_> {
             match &result {
                 None => result = Some(ty),
                 Some(earlier) => {
-                    // The first overload determines the argument types.
+                    // The arguments keep the type variables that the first fitting overload bound, so the bindings of
+                    // this overload are undone.
                     self.unifier.undo(mark);
                     if *earlier != ty {
                         result = Some(Type::Dyn);
@@ -290,7 +292,8 @@ impl Checker<'_> {
         if is_wider(&self.unifier.apply(&so_far), &self.unifier.apply(&next)) { so_far } else { next }
     }
 
-    /// The type of a list item; an item with a question mark is an optional.
+    /// The type of a list item or map value. With a question mark the value is an optional, and the type is its inner
+    /// type.
     fn entry_type(&mut self, node: &Node, optional: bool) -> Type {
         if !optional {
             return node.ty.clone();
@@ -339,7 +342,7 @@ impl Checker<'_> {
         self.node(&mut fold.body);
         self.scopes.truncate(outer);
         let body = fold.body.ty.clone();
-        // The errors are the errors of the loop into which cel-go expands the macro.
+        // cel-go reports errors of the loop into which it expands the macro. The errors here have the same text.
         match fold.kind {
             FoldKind::All | FoldKind::Exists => {
                 if !self.unifier.assign(&Type::Bool, &body) {
@@ -413,7 +416,7 @@ impl Checker<'_> {
         made.ty
     }
 
-    /// The type that `name{...}` constructs; `None` if `name` is not a message type.
+    /// The type of the value that the message literal `name{...}` constructs; `None` if `name` is not a message type.
     fn made_by(&self, name: &str) -> Option<message::Made> {
         let known = MESSAGES.iter().find(|message| message.name == name);
         known.map(message::Made::of).or_else(|| message::Made::change(name).filter(|_| self.makes_changes))
@@ -438,7 +441,7 @@ impl Checker<'_> {
         self.conditional(at, &[Type::Bool, body, absent])
     }
 
-    /// Replaces type variables by the types that they are bound to.
+    /// Replaces the type variables in the types of the node and its children by the types to which they are bound.
     fn finish(&self, node: &mut Node) {
         node.ty = self.unifier.finish(&node.ty);
         node.each_child(&mut |child| self.finish(child));
@@ -461,7 +464,7 @@ fn literal_type(literal: &Literal) -> Type {
     }
 }
 
-/// Type names that are values: `type(x) == int`.
+/// The type that a name means when it is used as a value: `int` in `type(x) == int`.
 fn named_type(name: &str) -> Option<Type> {
     Some(match name {
         "bool" => Type::Bool,
@@ -477,7 +480,7 @@ fn named_type(name: &str) -> Option<Type> {
         "optional_type" => Type::optional(Type::Dyn),
         "google.protobuf.Timestamp" => Type::Timestamp,
         "google.protobuf.Duration" => Type::Duration,
-        // Kubernetes declares only these two of its additional types by name.
+        // Of the types that Kubernetes adds, only `net.IP` and `net.CIDR` are declared by name.
         "net.IP" => Type::Opaque("net.IP"),
         "net.CIDR" => Type::Opaque("net.CIDR"),
         _ => return None,
@@ -491,12 +494,13 @@ fn is_wider(one: &Type, other: &Type) -> bool {
         (_, Type::Dyn | Type::Param(_) | Type::Error) => false,
         (Type::List(one), Type::List(other)) | (Type::Optional(one), Type::Optional(other)) => is_wider(one, other),
         (Type::Map(one), Type::Map(other)) => is_wider(&one.0, &other.0) && is_wider(&one.1, &other.1),
-        // A nullable type is wider than null.
+        // A type is wider than null, because its values include null.
         (one, _) => *one != Type::Null,
     }
 }
 
-/// Keys of other types become dynamic. Maps cannot have such keys, and nested map types stay small.
+/// The type of a map's keys. Types that CEL does not allow for keys become dynamic, so that nested map types stay
+/// small.
 fn simple_key(key: Type) -> Type {
     match key.plain() {
         Type::Bool | Type::Int | Type::Uint | Type::String | Type::Param(_) => key,

@@ -1,4 +1,4 @@
-//! Equality and order of values of any types.
+//! Compares values of any types: whether they are equal, and which one is greater.
 
 use super::types::{ListKind, ObjectType, Type};
 use super::value::{EvalError, List, Made, Value};
@@ -6,12 +6,12 @@ use holdfast_value::Value as Json;
 use std::cmp::Ordering;
 use std::rc::Rc;
 
-/// The number of comparisons inside lists and maps that an evaluation may still make. Values may share parts, so that
-/// comparing small values can take endless time.
+/// The number of comparisons inside lists and maps that an evaluation may still make. Values may contain one value many
+/// times, so comparing values that take little memory can take endless time.
 pub struct Fuel(pub u64);
 
 impl Fuel {
-    /// The limit for comparisons whose number the cost of the call covers.
+    /// The limit where the cost of the call already covers the number of comparisons.
     pub const PLENTY: u64 = 1_000_000;
 
     fn burn(&mut self) -> Result<(), EvalError> {
@@ -20,7 +20,8 @@ impl Fuel {
     }
 }
 
-/// Values of different types are unequal. Exception: numbers of different types are compared by their numeric value.
+/// Whether two values are equal. Values of different types are unequal, except that numbers of different types are
+/// compared by their numeric value.
 pub fn equal<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, EvalError> {
     fuel.burn()?;
     Ok(match (a, b) {
@@ -40,7 +41,7 @@ pub fn equal<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, 
         (a, b) if a.is_map() && b.is_map() => maps(a, b, fuel)?,
         (Value::Made(a), Value::Made(b)) => made(a, b, fuel)?,
         (_, Value::Null) => false,
-        // Lists and objects of documents can be compared only with other lists and objects.
+        // A list or an object of a document can be compared only with another list or object.
         (Value::Json(..), _) => return Err(EvalError::no_such_overload()),
         (a, b) => numbers(a, b) == Some(Some(Ordering::Equal)),
     })
@@ -50,7 +51,7 @@ fn lists<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, Eval
     if a.list_len() != b.list_len() {
         return Ok(false);
     }
-    // The left list's kind determines how the lists are compared.
+    // The kind of the left list (atomic, set or map) determines how the two lists are compared.
     let kind = a.list_kind();
     if kind == &ListKind::Atomic {
         for (a, b) in a.items().zip(b.items()) {
@@ -75,7 +76,8 @@ fn lists<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, Eval
         }
         let Some(at) = found else { return Ok(false) };
         rest[at] = None;
-        // Skips items that were found, so that lists in the same order are compared in one pass.
+        // Skips the items of the right list that already have an equal item, so that lists in the same order are
+        // compared in one pass.
         while rest.get(start).is_some_and(Option::is_none) {
             start += 1;
         }
@@ -147,7 +149,7 @@ fn objects<'a>(
     Ok(true)
 }
 
-/// Returns `None` if the values have no order; `Some(None)` for NaN.
+/// The order of two values. Returns `None` if their types have no order, and `Some(None)` if one value is NaN.
 pub fn order(a: &Value<'_>, b: &Value<'_>) -> Option<Option<Ordering>> {
     Some(Some(match (a, b) {
         (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
@@ -178,7 +180,7 @@ fn whole(value: &Value<'_>) -> Option<i128> {
 
 const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
 
-/// As in cel-go, the integer is converted to the nearest double.
+/// Compares a double with an integer. As in cel-go, the integer is converted to the nearest double.
 fn double_and_whole(double: f64, whole: i128) -> Option<Ordering> {
     if double.is_nan() {
         return None;

@@ -6,10 +6,11 @@ use super::types::Type;
 use super::value::Value;
 use holdfast_value::Value as Json;
 
-/// Functions that are computed if their arguments are literals.
+/// The conversion functions that are computed at compile time if their arguments are literals.
 const CONVERSIONS: &[&str] = &["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "uint"];
 
-/// Computes constants from the leaves up. A literal that cannot be converted is an error in the expression.
+/// Replaces constant parts of the tree by their values, from the leaves up. A literal that cannot be converted is an
+/// error.
 pub fn compute(node: &mut Node) -> Result<(), String> {
     let mut outcome = Ok(());
     node.each_child(&mut |child| {
@@ -37,7 +38,8 @@ pub fn compute(node: &mut Node) -> Result<(), String> {
             None => None,
         },
         Kind::Call(call) if call.function == "@in" => membership(call),
-        // Literal patterns are compiled here to report their errors.
+        // A literal pattern of `find` or `findAll` is compiled here, so that an error in the pattern is an error in the
+        // expression.
         Kind::Call(Call { function, arguments, .. }) if matches!(function.as_str(), "find" | "findAll") => {
             if let Some(Node { kind: Kind::Literal(Literal::String(pattern)), .. }) = arguments.get(1) {
                 super::functions::pattern_of(pattern).map_err(|error| error.to_string())?;
@@ -57,7 +59,7 @@ fn is_constant(node: &Node) -> bool {
     matches!(node.kind, Kind::Literal(_) | Kind::Constant(_)) && !matches!(node.kind, Kind::Literal(Literal::Type(_)))
 }
 
-/// The node as JSON, if JSON can represent it. Other constants are built at every evaluation.
+/// The literal, list or map as JSON, if JSON can represent it. Other constants are built at every evaluation.
 fn json(node: &Node, read_as: &Type) -> Option<Json> {
     let Kind::Literal(literal) = &node.kind else { return None };
     let json = match literal {
@@ -70,7 +72,8 @@ fn json(node: &Node, read_as: &Type) -> Option<Json> {
         Literal::Json(json) => json.clone(),
         Literal::Bytes(_) | Literal::Duration(_) | Literal::Timestamp(_) | Literal::Type(_) => return None,
     };
-    // The value must be read back as it was written; null and dynamic numbers could differ.
+    // The JSON must be read back as the value that was written. Null and numbers of dynamic type could be read
+    // differently.
     let faithful = match read_as.plain() {
         Type::Dyn => !matches!(literal, Literal::Uint(_)),
         Type::Null => *literal == Literal::Null,
@@ -90,7 +93,7 @@ fn map(entries: &[Entry], ty: &Type) -> Option<Literal> {
     let mut map = holdfast_value::Map::new();
     for entry in entries {
         let Kind::Literal(Literal::String(key)) = &entry.key.kind else { return None };
-        // The last of several equal keys counts, which JSON cannot express.
+        // If several keys are equal, the last one counts. JSON cannot express that.
         if entry.optional || map.insert(key.clone(), json(&entry.value, &entry_type.1)?).is_some() {
             return None;
         }

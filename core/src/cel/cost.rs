@@ -1,9 +1,9 @@
-//! Costs of expressions in cel-go's units.
+//! Costs of expressions, in the units in which cel-go counts costs.
 
 use super::types::Type;
 use super::value::{EvalError, Value};
 
-/// The remaining cost budget of an evaluation.
+/// The number of cost units that an evaluation may still spend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
     pub left: u64,
@@ -28,7 +28,7 @@ impl Budget {
     }
 }
 
-/// A size or cost between two bounds. Arithmetic saturates.
+/// A size or a cost of which only a lower and an upper bound are known. Arithmetic saturates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
     pub min: u64,
@@ -81,7 +81,7 @@ pub fn scaled(size: u64, factor: f64) -> u64 {
     (size as f64 * factor).ceil() as u64
 }
 
-/// The cost of a call and the size of its result, if known.
+/// The estimated cost of a call, and the size of its result, if known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallEstimate {
     pub cost: Range,
@@ -99,16 +99,16 @@ pub struct Argument<'a> {
     pub size: Option<Range>,
     /// The type of a list's items, if known.
     pub item_type: Option<&'a Type>,
-    /// The size of the items of a list in a document.
+    /// The size of the items, if the argument is a list in a document.
     pub item_size: Option<Range>,
-    /// The argument, when it is a string literal.
+    /// The text of the argument, if it is a string literal.
     pub literal: Option<&'a str>,
-    /// The argument, if it is a number literal.
+    /// The value of the argument, if it is a number literal.
     pub number: Option<i64>,
 }
 
 impl Arguments<'_> {
-    /// An argument's size, or an unlimited range if unknown; scalars have size one.
+    /// The size of the argument at `index`. An unknown size is an unlimited range; a scalar has size one.
     pub fn size(&self, index: usize) -> Range {
         self.arguments.get(index).and_then(|argument| argument.size).unwrap_or(Range::UNKNOWN)
     }
@@ -119,7 +119,7 @@ impl Arguments<'_> {
 }
 
 impl Value<'_> {
-    /// The number of characters, bytes, items or entries; one for values without a size.
+    /// The number of characters of a string, bytes of a bytes value, or items of a list or map; one for other values.
     pub fn size(&self) -> u64 {
         match self {
             Value::String(text) => text.chars().count() as u64,

@@ -12,7 +12,8 @@ use std::sync::Arc;
 const DYN: &Type = &Type::Dyn;
 
 impl<'a> Value<'a> {
-    /// A document as a value of this type. Objects and arrays are converted when an expression accesses them.
+    /// Reads JSON as a value of type `ty`. The parts of objects and arrays are converted when an expression accesses
+    /// them.
     pub fn json(json: &'a Json, ty: &'a Type) -> Result<Value<'a>, EvalError> {
         let invalid = |expected: &str| {
             let got = match json {
@@ -46,7 +47,7 @@ impl<'a> Value<'a> {
             },
             (Type::Int, Json::Number(number)) => match (number.as_i64(), number.as_f64()) {
                 (Some(int), _) => Value::Int(int),
-                // Documents may write whole numbers with a zero fraction.
+                // A document may write a whole number with a fraction, such as `1.0`.
                 (None, Some(float)) if float.fract() == 0.0 && float.abs() < 9.2e18 => Value::Int(float as i64),
                 _ => return Err(invalid("int")),
             },
@@ -81,14 +82,15 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// An item of a list.
+    /// The item of a list at `index`; `None` if the value is not a list or has no such item.
     pub fn item(&self, index: u64) -> Option<Result<Value<'a>, EvalError>> {
         match self {
             Value::List(List::Items(items) | List::Keyed(items, _)) => {
                 items.get(usize::try_from(index).ok()?).cloned().map(Ok)
             }
             Value::List(List::Joined(joined)) => {
-                // Chains of concatenations are long, so a loop replaces deep recursion.
+                // A chain of concatenations may be long, so this loop follows it, where recursion would exhaust the
+                // stack.
                 let (mut joined, mut index) = (joined, index);
                 loop {
                     let left = joined.left.list_len()?;
@@ -117,7 +119,7 @@ impl<'a> Value<'a> {
         matches!(self, Value::Map(_) | Value::Json(Json::Object(_), _))
     }
 
-    /// The value at a map's key or an object's field.
+    /// The value that a map has for a key, or that an object has in a field; `None` if there is none.
     pub fn get(&self, key: &Value<'a>) -> Result<Option<Value<'a>>, EvalError> {
         match (self, key) {
             (Value::Json(Json::Object(_), _), Value::String(text)) => self.field(text),
@@ -130,7 +132,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The value of an object's field or of a string key in a map.
+    /// The value that an object has in a field, or that a map has for a string key; `None` if there is none.
     pub fn field(&self, name: &str) -> Result<Option<Value<'a>>, EvalError> {
         match self {
             Value::Json(Json::Object(map), ty) => {
@@ -189,7 +191,7 @@ impl<'a> Value<'a> {
             Value::Duration(_) => Type::Duration,
             Value::Timestamp(_) => Type::Timestamp,
             Value::List(_) | Value::Json(Json::Array(_), _) => Type::list(Type::Dyn),
-            // At run time an object is a map.
+            // An expression that asks for the type of an object gets the type of a map, as in Kubernetes.
             Value::Json(..) | Value::Map(_) => Type::map(Type::Dyn, Type::Dyn),
             Value::Optional(_) => Type::optional(Type::Dyn),
             Value::Type(_) => Type::type_of(Type::Dyn),
@@ -210,7 +212,7 @@ fn item_type(ty: &Type) -> &Type {
     }
 }
 
-/// The items of a list; see [`Value::items`].
+/// Iterates over the items of a list; see [`Value::items`].
 pub struct Items<'v, 'a> {
     stack: Vec<(&'v Value<'a>, u64)>,
 }
@@ -233,7 +235,7 @@ impl<'a> Iterator for Items<'_, 'a> {
 }
 
 impl<'a> Key<'a> {
-    /// Returns `None` if the value's type cannot be a key.
+    /// A value as the key of a map; `None` if values of its type cannot be keys.
     pub fn of(value: &Value<'a>) -> Option<Key<'a>> {
         Some(match value {
             Value::Bool(value) => Key::Bool(*value),
@@ -268,8 +270,8 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// The same number as a key of the other integer type. The inner option is `None` if the other type cannot
-    /// represent it.
+    /// A number key as a key of the other integer type (int or uint). The outer option is `None` if the key is no
+    /// integer; the inner option is `None` if the other type cannot represent the number.
     fn alike(&self) -> Option<Option<Key<'a>>> {
         match self {
             Key::Int(value) => Some(u64::try_from(*value).ok().map(Key::Uint)),

@@ -6,8 +6,8 @@ use super::cost::{Argument, Arguments, CallEstimate, Range};
 use super::functions::Compiled;
 use super::types::Type;
 
-/// The estimate for a checked tree, before constants are computed. `root` is the type of values inside computed values
-/// (see [`super::Environment::computed_like`]).
+/// Estimates the cost of a checked tree in which constants are not yet computed. If `root` is set, it is the type that
+/// values inside computed values count as (see [`super::Environment::computed_like`]).
 pub fn estimate(node: &Node, variables: &[(String, Type)], root: Option<&Type>) -> Range {
     Estimator { variables, root, locals: Vec::new() }.node(node).cost
 }
@@ -24,26 +24,27 @@ struct Estimate {
     known: Known,
 }
 
-/// The known facts about a value. Its size is the first known size in this order: the size of the expression, of the
-/// place, of the type, of the value to which a macro binds the variable.
+/// What is known about a value before evaluation. The size of the value is the first known one of these sizes, in this
+/// order: `computed`, the size of the value at `place`, the size limit of the type, and `bound`, the size of the value
+/// to which a macro binds the variable.
 #[derive(Clone, Default)]
 struct Known {
     computed: Option<Range>,
     place: Place,
     bound: Option<Range>,
-    /// The entries of a list or map.
+    /// The sizes of the keys and values, if the value is a list or map.
     entries: Option<Entries>,
 }
 
-/// The place of a value in a document, as cel-go tracks it.
+/// The place in a document from which a value comes, as cel-go tracks it.
 #[derive(Clone, Default)]
 enum Place {
     /// The value is computed, so it has no place.
     #[default]
     Computed,
-    /// A path to this type of the schema.
+    /// The path leads to a value of this type in the schema.
     At(Type),
-    /// A path outside the schema.
+    /// The path leads to a value that the schema does not describe.
     Unknown,
 }
 
@@ -165,7 +166,7 @@ impl Estimator<'_> {
         Estimate { cost: below.add(Range::exactly(40)), known: Known::default() }
     }
 
-    /// A variable of the environment, or a variable of unknown type.
+    /// What is known about a variable of the environment, or about a variable of unknown type.
     fn variable(&self, ty: Option<&Type>) -> Known {
         let place = self.root.or(ty).map_or(Place::Unknown, |ty| Place::At(ty.clone()));
         Known::found(place)
@@ -190,7 +191,7 @@ impl Estimator<'_> {
     fn select(&mut self, operand: &Node, field: &str, mode: Select) -> Estimate {
         let target = self.node(operand);
         match mode {
-            // As configured by Kubernetes, the test for presence is free.
+            // Kubernetes configures cel-go so that the test for presence, `has(x.y)`, is free.
             Select::Test => Estimate { cost: target.cost, known: Known::default() },
             Select::Optional => Estimate { cost: target.cost.add(Range::ONE), known: Known::default() },
             Select::Value => {
@@ -229,7 +230,7 @@ impl Estimator<'_> {
         if call.function == "dyn"
             && let [Estimate { known, .. }] = estimates.as_slice()
         {
-            // `dyn` hides only the type.
+            // `dyn(x)` hides only the type of `x`; the sizes stay known.
             let computed = known.size(&call.arguments[0].ty);
             let known = Known { computed, entries: known.entries, ..Known::default() };
             return Estimate { cost: below.add(Range::ONE), known };
@@ -307,7 +308,8 @@ impl Estimator<'_> {
         Estimate { cost, known }
     }
 
-    /// The known facts about the keys and values that a loop iterates over.
+    /// What is known about the keys and about the values over which a loop iterates, and whether the loop runs over a
+    /// list.
     fn variables_of(&self, range: &Known, ty: &Type) -> (Known, Known, bool) {
         let is_list = range.entries.map_or(matches!(ty.plain(), Type::List(_)), |entries| entries.is_list);
         let bound = |place, bound| Known { bound, ..Known::found(place) };
@@ -348,7 +350,8 @@ impl Estimator<'_> {
             FoldKind::TransformMapEntry => (30, filtered(body.cost.add(Range::exactly(2)), filter), 1),
         };
         let cost = range.cost.add(Range::exactly(start + end)).add(count.mul(round));
-        // The list starts empty, so its items may have size zero.
+        // The list of the results is empty before the first iteration, so the estimate for its items starts at size
+        // zero.
         let list_of = |size: Range| {
             let entries = Entries { is_list: true, key: Range::ONE, value: size.union(Range::ZERO) };
             Known { entries: Some(entries), ..Known::sized(count) }
@@ -376,7 +379,7 @@ impl Estimator<'_> {
         self.locals.push(Known { bound, ..Known::default() });
         let body = self.node(&map.body);
         self.locals.pop();
-        // cel-go binds the variable by a loop over an empty list, which has a cost.
+        // cel-go binds the variable with a loop over an empty list, which costs ten units.
         let bound = asked.add(body.cost).add(Range::exactly(10));
         let present = if map.flat { bound } else { bound.add(Range::ONE) };
         let size = type_size(ty).unwrap_or(Range::UNKNOWN);
@@ -395,7 +398,7 @@ impl Estimator<'_> {
         self.locals.push(known);
         let body = self.node(&bind.body);
         self.locals.pop();
-        // cel-go binds the variable by a loop over an empty list.
+        // cel-go binds the variable with a loop over an empty list, which costs ten units.
         let cost = Range::exactly(10).add(value.cost).add(body.cost);
         let known = Known { computed: body.known.size(&bind.body.ty), entries: body.known.entries, ..Known::default() };
         Estimate { cost, known }

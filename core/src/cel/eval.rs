@@ -1,7 +1,7 @@
 //! Evaluates a checked tree, counting costs as cel-go does.
 //!
-//! A path (`self.a[i].b`) costs one unit, plus one for each step; literals are free. cel-go expands macros into loops.
-//! Here macros are implemented differently, but cost as much as these loops.
+//! A path (`self.a[i].b`) costs one unit, plus one for each step; literals are free. cel-go expands a macro into a
+//! loop. This evaluator runs macros directly, and spends for each as many units as cel-go's loop.
 
 use super::ast::*;
 use super::compare::{Fuel, equal};
@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 const LIST_COST: u64 = 10;
 const MAP_COST: u64 = 30;
 const MESSAGE_COST: u64 = 40;
-/// The number of comparisons inside lists and maps that are free, and the number of further comparisons for one unit of
-/// cost.
+/// The number of comparisons inside lists and maps that each call may make free of cost.
 const FREE_STEPS: u64 = 1_000;
+/// The number of further comparisons inside lists and maps for one unit of cost.
 const STEPS_PER_UNIT: u64 = 100;
 
 pub struct Machine<'m, 'a> {
@@ -156,7 +156,7 @@ impl<'a> Machine<'_, 'a> {
             "_==_" => Value::Bool(self.equal(&arguments[0], &arguments[1])?),
             "_!=_" => Value::Bool(match self.equal(&arguments[0], &arguments[1]) {
                 Err(EvalError::Cost) => return Err(EvalError::Cost),
-                // Values that cannot be compared are not equal.
+                // If two values cannot be compared, `!=` is true.
                 other => !other.unwrap_or(false),
             }),
             "@in" if arguments[1].list_len().is_some() => self.is_in(&arguments[0], &arguments[1])?,
@@ -175,7 +175,8 @@ impl<'a> Machine<'_, 'a> {
         Ok(result)
     }
 
-    /// Compares two values. The call's cost counts only the outermost size, so deeper comparisons have their own limit.
+    /// Compares two values. The cost of the call counts only the sizes of the two values, so comparisons of values
+    /// inside them have a limit of their own.
     fn equal(&mut self, a: &Value<'a>, b: &Value<'a>) -> Result<bool, EvalError> {
         self.with_fuel(|fuel| equal(a, b, fuel))
     }
@@ -199,7 +200,7 @@ impl<'a> Machine<'_, 'a> {
         Ok(result)
     }
 
-    /// If one side decides the result, an error of the other side is ignored.
+    /// Evaluates `&&` or `||`. If one operand decides the result, an error of the other operand is ignored.
     fn logic(&mut self, and: bool, operands: &'a [Node; 2]) -> EvalResult<'a> {
         let [left, right] = operands;
         let left = self.eval(left);
@@ -257,7 +258,7 @@ impl<'a> Machine<'_, 'a> {
         let result = self.fold_over(fold, &range);
         self.locals.truncate(outer);
         let result = result?;
-        // cel-go accesses the accumulator; `exists_one` also compares it.
+        // At the end of a loop cel-go reads the accumulator, which costs one unit; `exists_one` also compares it.
         self.budget.spend(if fold.kind == FoldKind::ExistsOne { 2 } else { 1 })?;
         Ok(result)
     }
@@ -303,7 +304,7 @@ impl<'a> Machine<'_, 'a> {
         }
     }
 
-    /// Runs one iteration of a loop. Returns false if the loop ends early.
+    /// Runs one iteration of a loop. Returns false if no further iteration is needed.
     fn step(&mut self, fold: &'a Fold, state: &mut State<'a>) -> Result<bool, EvalError> {
         match state {
             State::Decided(so_far) => {
@@ -388,7 +389,7 @@ impl<'a> Machine<'_, 'a> {
         message::value_of(name, written)
     }
 
-    /// If entries have the same key, the last one counts.
+    /// Builds a list or map of literals. If entries of a map have the same key, the last one counts.
     #[inline(never)]
     fn constant(&mut self, constant: &'a Constant) -> EvalResult<'a> {
         match constant {
@@ -442,7 +443,8 @@ impl<'a> Machine<'_, 'a> {
     }
 }
 
-/// The error for arguments that fit no overload. Errors of extension functions name the types.
+/// The error for arguments that fit no overload. If the function is an extension of the language, the error names the
+/// arguments' types.
 fn no_overload_of(call: &Call, arguments: &[Value<'_>]) -> EvalError {
     if !call.overloads.iter().any(|overload| overload.is_extension) {
         return EvalError::no_such_overload();
@@ -451,7 +453,7 @@ fn no_overload_of(call: &Call, arguments: &[Value<'_>]) -> EvalError {
     EvalError::new(format!("no such overload: {}({})", call.function, types.join(", ")))
 }
 
-/// The result of a loop so far.
+/// The result of the iterations of a loop that have run.
 enum State<'a> {
     Decided(Result<bool, EvalError>),
     Count(u64),

@@ -1,4 +1,4 @@
-//! One step of a path: a field, a key, an item.
+//! Follows one step of a path: selects a field, a value by its key, or an item by its index.
 
 use super::functions;
 use super::types::Type;
@@ -14,7 +14,7 @@ fn find<'a>(value: &Value<'a>, field: &str) -> Result<Option<Value<'a>>, EvalErr
     if value.is_map() || matches!(value, Value::Made(_)) { value.field(field) } else { Ok(None) }
 }
 
-/// Selects a field. After an optional, all further steps of the path result in optionals.
+/// Selects a field of a value. After an optional, all further steps of the path result in optionals.
 pub fn select<'a>(value: &Value<'a>, field: &str, optional: bool) -> EvalResult<'a> {
     let value = match value {
         Value::Optional(None) => return Ok(Value::Optional(None)),
@@ -33,7 +33,7 @@ pub fn select<'a>(value: &Value<'a>, field: &str, optional: bool) -> EvalResult<
 
 fn as_optional(value: Option<Value<'_>>) -> Value<'_> {
     match value {
-        // An optional is not wrapped again.
+        // If the field's value is an optional already, it is not wrapped in another optional.
         Some(value @ Value::Optional(_)) => value,
         Some(value) => Value::some(value),
         None => Value::Optional(None),

@@ -7,7 +7,7 @@ pub enum Token {
     /// An operator or a bracket, or `in`, `true`, `false`, `null`.
     Sign(&'static str),
     Identifier,
-    /// A name in backticks.
+    /// A name in backticks, which may contain characters that other names may not.
     Escaped,
     Int(u64),
     Uint(u64),
@@ -24,9 +24,9 @@ pub struct Spanned {
     pub end: usize,
 }
 
-/// A message and its offset in the source.
+/// An error message, and the byte offset in the source at which the error is.
 pub type Complaint = (String, usize);
-/// The offset of a message that has no position in the source.
+/// The offset in a message about the whole source.
 pub const NOWHERE: usize = usize::MAX;
 
 // Two-character signs come first, because the lexer takes the first sign that matches.
@@ -39,7 +39,7 @@ const WORDS: &[&str] = &["in", "true", "false", "null"];
 pub struct Lexer<'s> {
     source: &'s str,
     at: usize,
-    /// Unknown characters that were skipped, and invalid literals.
+    /// The errors for unknown characters, which were skipped, and for invalid literals.
     pub complaints: Vec<Complaint>,
 }
 
@@ -60,7 +60,7 @@ impl<'s> Lexer<'s> {
         }
     }
 
-    /// Reads a token. If no token starts here, skips the characters and returns `None`.
+    /// Reads the token at `start`. If no token starts there, skips the unknown characters and returns `None`.
     fn token(&mut self, start: usize, first: char) -> Option<Token> {
         let rest = &self.source[start..];
         if let Some(token) = self.string(start) {
@@ -161,7 +161,8 @@ impl<'s> Lexer<'s> {
         self.at = end + usize::from(unsigned);
         match (number, unsigned) {
             (Some(number), true) => Token::Uint(number),
-            // The number may be one larger than the largest integer, because a minus may precede the literal.
+            // A minus may precede the literal, and the smallest integer has a larger absolute value than the largest
+            // integer. So the number may be one larger than the largest integer.
             (Some(number), false) if number <= 1 << 63 => Token::Int(number),
             (_, unsigned) => {
                 let what = if unsigned { "uint" } else { "int" };
@@ -213,7 +214,7 @@ impl<'s> Lexer<'s> {
         }))
     }
 
-    /// The offset of the closing quotes. Without closing quotes, the error is the end of the characters to skip.
+    /// The offset of the quotes that end a string. If there are none, the error is the end of the characters to skip.
     fn closing(&self, body: usize, mark: &str, is_raw: bool) -> Result<usize, usize> {
         let mut at = body;
         loop {
@@ -231,7 +232,8 @@ impl<'s> Lexer<'s> {
         }
     }
 
-    /// The end of an escape sequence; the error is the end of the invalid characters.
+    /// The offset after an escape sequence. If the sequence is invalid, the error is the offset after the invalid
+    /// characters.
     fn escape(&self, at: usize) -> Result<usize, usize> {
         let rest = &self.source[at..];
         let Some(first) = rest.chars().next() else { return Err(at) };
@@ -255,8 +257,8 @@ impl<'s> Lexer<'s> {
     }
 }
 
-/// The bytes of a quoted text. Escapes by `\x` or octal digits mean bytes in a bytes literal, and characters in a
-/// string.
+/// The bytes that a quoted text means. An escape by `\x` or octal digits is a byte in a bytes literal, and a character
+/// in a string literal.
 fn unescape(text: &str, is_bytes: bool) -> Result<Vec<u8>, &'static str> {
     let mut out = Vec::with_capacity(text.len());
     let mut characters = text.chars();

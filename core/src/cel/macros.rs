@@ -4,7 +4,7 @@ use super::ast::*;
 use super::build::{call, node};
 use super::lex::Complaint;
 
-/// cel-go's names for the results of loops. Users cannot use these names.
+/// The names that cel-go gives to the variables with the results of loops. No macro variable may have these names.
 const ACCUMULATORS: [&str; 2] = ["__result__", "@result"];
 
 pub fn has(at: usize, mut arguments: Vec<Node>) -> Result<Box<Node>, Complaint> {
@@ -17,7 +17,7 @@ pub fn has(at: usize, mut arguments: Vec<Node>) -> Result<Box<Node>, Complaint> 
     }
 }
 
-/// A member call, or a macro that is written like one.
+/// Creates the node of a member call, or expands a macro that is written like a member call.
 pub fn member_call(
     at: usize,
     target: Box<Node>,
@@ -64,7 +64,7 @@ pub fn member_call(
     fold(at, target, (kind, variables, has_filter), arguments)
 }
 
-/// A macro that loops over a list or a map.
+/// Creates the node of a macro that loops over a list or a map.
 #[expect(clippy::boxed_local, reason = "nodes are moved by their boxes, so that the stack stays small")]
 fn fold(
     at: usize,
@@ -74,7 +74,8 @@ fn fold(
 ) -> Result<Box<Node>, Complaint> {
     let body = arguments.pop().expect("macros have arguments");
     let filter = if has_filter { arguments.pop() } else { None };
-    // cel-go's message for macros with one variable differs from the message for macros with two.
+    // cel-go has two error messages for a variable that is not a name: one for `map` and `filter`, another for the
+    // other macros.
     let is_old = variables == 1 && matches!(kind, FoldKind::Map | FoldKind::Filter);
     let mut names: Vec<String> = Vec::with_capacity(variables);
     for argument in arguments {
@@ -94,7 +95,7 @@ fn fold(
     node(at, depth, Kind::Fold(Box::new(Fold { range: *target, kind, variables: names, filter, body })))
 }
 
-/// `list.sortBy(item, key)`: the list sorted by the keys of its items.
+/// Expands `list.sortBy(item, key)`, which sorts the list by the keys of its items.
 #[expect(clippy::boxed_local, reason = "nodes are moved by their boxes, so that the stack stays small")]
 fn sort_by(at: usize, target: Box<Node>, arguments: Vec<Node>) -> Result<Box<Node>, Complaint> {
     if matches!(target.kind, Kind::Literal(_) | Kind::Map(_) | Kind::Message { .. }) {

@@ -35,12 +35,13 @@ pub static MESSAGES: &[Message] = &[
     wrapper("google.protobuf.BytesValue", Type::Bytes, &[("value", Type::Bytes)], Literal::Null),
 ];
 
-/// The type of a JSON patch operation.
+/// The name of the type of a JSON patch operation in a mutation.
 pub const JSON_PATCH: &str = "JSONPatch";
-/// The type of a partial object for apply. The types of its parts are named by their paths: `Object.spec`.
+/// The name of the type of a partial object in a mutation that applies a configuration. The types of its parts are
+/// named by their paths: `Object.spec`.
 pub const OBJECT: &str = "Object";
 
-/// The type of a constructed message, and the fields that it can have.
+/// A message that an expression constructs: its type, and the fields that it can have.
 pub struct Made {
     pub ty: Type,
     fields: Arc<ObjectType>,
@@ -70,7 +71,7 @@ impl Made {
     }
 }
 
-/// The value of a constructed message. The checker has accepted the fields.
+/// The value of a message that an expression constructs. The checker has already accepted the names of the fields.
 pub fn value_of<'a>(name: &str, fields: Vec<(&str, Value<'a>)>) -> Result<Value<'a>, EvalError> {
     let name = name.strip_prefix('.').unwrap_or(name);
     let Some(message) = MESSAGES.iter().find(|message| message.name == name) else {

@@ -61,21 +61,22 @@ impl Environment {
         self
     }
 
-    /// Lets expressions construct mutations: objects of any type below `Object`, and operations of type `JSONPatch`.
+    /// Lets expressions construct the results of mutations: partial objects (`Object` and types below it) and
+    /// operations of type `JSONPatch`.
     pub fn with_changes(self) -> Self {
         Environment { makes_changes: true, ..self }
     }
 
-    /// For estimates, gives this type to each variable, and to values inside computed values, such as an item of
+    /// Makes estimates assume this type for each variable, and for values inside computed values, such as an item of
     /// `text.split(',')`. Kubernetes estimates the rules of custom resources in this way. Without this call the size of
-    /// such values is unknown.
+    /// values inside computed values is unknown.
     pub fn computed_like(mut self, ty: Type) -> Self {
         self.computed_like = Some(ty);
         self
     }
 }
 
-/// A compiled expression.
+/// An expression that was parsed and type-checked, ready for evaluation.
 #[derive(Debug)]
 pub struct Program {
     root: Box<Node>,
@@ -85,7 +86,8 @@ pub struct Program {
     variables: usize,
 }
 
-/// The maximum number of reported faults, as in cel-go. Each fault repeats a line of the source.
+/// The maximum number of faults that are reported for one expression, as in cel-go. Each fault repeats a line of the
+/// source.
 const MAX_FAULTS: usize = 100;
 
 /// Parses and type-checks an expression. All type errors are returned together.
@@ -119,7 +121,7 @@ impl Program {
         &self.root.ty
     }
 
-    /// Whether the expression uses the variable.
+    /// Whether the expression uses the environment's variable with this name.
     pub fn uses(&self, variable: &str) -> bool {
         self.used.binary_search_by(|used| used.as_str().cmp(variable)).is_ok()
     }
@@ -130,7 +132,7 @@ impl Program {
         self.cost
     }
 
-    /// Evaluates the expression; `variables` are in the order of the environment.
+    /// Evaluates the expression. `variables` has the values of the environment's variables, in the environment's order.
     pub fn eval<'a>(&'a self, variables: &[Value<'a>], budget: &mut Budget) -> Result<Value<'a>, EvalError> {
         assert_eq!(variables.len(), self.variables, "a value for each variable of the environment");
         eval::Machine { variables, locals: Vec::new(), budget }.eval(&self.root)
@@ -141,19 +143,19 @@ impl Program {
 /// formats the error as cel-go does, with the line and a caret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The stage that failed. Only compilation has a position.
+    /// The stage that failed. Only errors of the stage `Compilation` have a position.
     pub stage: Stage,
     pub message: String,
     pub line: u32,
     pub column: u32,
-    /// The source line.
+    /// The line of the source that contains the error.
     pub excerpt: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     Compilation,
-    /// Building a program from the checked tree, which computes constants.
+    /// Making a program from the checked tree, which includes computing constants.
     Instantiation,
 }
 
@@ -190,7 +192,7 @@ impl fmt::Display for Fault {
         if self.column == 0 {
             return Ok(());
         }
-        // Non-ASCII characters count as wide, so a wide dot is written below each.
+        // cel-go counts non-ASCII characters as wide, so it writes a wide dot below each in the line with the caret.
         write!(f, "\n | {}\n | ", self.excerpt.replace('\t', " "))?;
         for character in self.excerpt.chars().take(self.column as usize - 1) {
             f.write_str(if character.is_ascii() { "." } else { "．" })?;

@@ -1,6 +1,6 @@
 //! Escaping of field names that are not identifiers of CEL.
 
-/// The reserved words: variables cannot have these names, and fields with these names are escaped.
+/// The reserved words of CEL: variables cannot have these names, and a field with such a name is escaped.
 pub const RESERVED: &[&str] = &[
     "as",
     "break",
@@ -25,7 +25,7 @@ pub const RESERVED: &[&str] = &[
     "while",
 ];
 
-/// The name of a field in expressions; `None` if expressions cannot name it.
+/// The name by which expressions select the field `name`; `None` if expressions cannot select it.
 pub fn escape(name: &str) -> Option<String> {
     if RESERVED.contains(&name) {
         return Some(format!("__{name}__"));

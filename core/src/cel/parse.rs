@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 /// The maximum length of a source in characters, as in cel-go.
 pub const MAX_SOURCE: usize = 100_000;
-/// The maximum nesting of expressions, as in cel-go.
+/// The maximum number of nested expressions, as in cel-go.
 pub const MAX_NESTING: u32 = 250;
 
 /// Parses a source, or returns all syntax errors in the order of the source. Parsing continues after a superfluous
@@ -43,12 +43,12 @@ struct Parser<'s> {
     source: &'s str,
     lexer: Lexer<'s>,
     next: Spanned,
-    /// The token after the next one.
+    /// The token after `next`.
     after: Spanned,
     nesting: u32,
     complaints: Vec<Complaint>,
-    /// Set after a complaint until a token fits. Meanwhile further complaints are suppressed, because they result from
-    /// the first complaint.
+    /// Whether an error was reported and no token has fitted since. Meanwhile no further errors are reported, because
+    /// they result from the reported error.
     is_lost: bool,
 }
 
@@ -99,8 +99,8 @@ impl<'s> Parser<'s> {
         node(at, depth, Kind::Conditional(Box::new([*condition, *yes, *no])))
     }
 
-    /// Reads operands and binary operators. All of them are read before they are combined by precedence, because this
-    /// needs less stack than recursion for each operator.
+    /// Reads operands and the binary operators between them. They are combined by precedence only after all have been
+    /// read, because this needs less stack than recursion for each operator.
     fn operators(&mut self) -> Result<Box<Node>, Complaint> {
         let first = self.unary()?;
         let Some(operator) = self.operator() else { return Ok(first) };
@@ -115,13 +115,13 @@ impl<'s> Parser<'s> {
         chain.logic(false)
     }
 
-    /// The precedence and the function of the next binary operator.
+    /// The precedence and the function of the next token, if it is a binary operator.
     fn operator(&self) -> Option<(u8, &'static str)> {
         let Token::Sign(sign) = self.next.token else { return None };
         BINARY.iter().find(|operator| operator.0 == sign).map(|operator| (operator.1, operator.2))
     }
 
-    /// Skips one unexpected token where an operand (or with `or_end` a closing bracket) must follow.
+    /// Skips one unexpected token. An operand, or with `or_end` a closing bracket, must follow this position.
     #[inline(never)]
     fn pass_over_extra(&mut self, expected: &str, or_end: bool) -> Result<(), Complaint> {
         let fits = |token: &Token| begins_operand(token) || (or_end && *token == Token::Sign(")"));
@@ -161,7 +161,7 @@ impl<'s> Parser<'s> {
                 self.next.start,
             ));
         }
-        // A minus before a number belongs to the literal.
+        // A minus directly before a number is a part of the literal and not an operator.
         let operand = match self.next.token {
             Token::Int(_) | Token::Double(_) if sign == "-" => {
                 count -= 1;
@@ -171,7 +171,7 @@ impl<'s> Parser<'s> {
             _ => self.primary()?,
         };
         let operand = self.members(operand)?;
-        // Pairs of operators cancel out.
+        // An even number of equal unary operators (`!!x`, `--x`) has no effect.
         if count % 2 == 0 { Ok(operand) } else { call(at, function, false, vec![*operand]) }
     }
 
@@ -289,7 +289,7 @@ impl<'s> Parser<'s> {
         }
     }
 
-    /// A variable, a call of a global function or a macro, or a message.
+    /// Parses an expression that begins with a name: a variable, a call of a global function or a macro, or a message.
     #[inline(never)]
     fn name(&mut self) -> Result<Box<Node>, Complaint> {
         let is_absolute = self.accept(".");
@@ -426,7 +426,7 @@ impl<'s> Parser<'s> {
         Err(self.unexpected(&format!("'{sign}'")))
     }
 
-    /// Expects the end of a comma-separated list.
+    /// Expects the bracket `sign` at the end of a comma-separated list.
     fn expect_end(&mut self, sign: &str) -> Result<(), Complaint> {
         match self.accept(sign) {
             true => Ok(()),

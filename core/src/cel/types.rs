@@ -20,27 +20,28 @@ pub enum Type {
     Duration,
     Timestamp,
     List(Arc<Type>),
-    /// The keys' type and the values' type.
+    /// A map, with the type of its keys and the type of its values.
     Map(Arc<(Type, Type)>),
     Object(Arc<ObjectType>),
     Optional(Arc<Type>),
-    /// The type of a type: `int` is a value of `type(int)`.
+    /// The type of a value that is itself a type: the value `int` has the type `type(int)`.
     TypeOf(Arc<Type>),
-    /// A type that only functions can read, with its full name: `kubernetes.Quantity`.
+    /// A type whose values only functions can read, with its full name, such as `kubernetes.Quantity`.
     Opaque(&'static str),
-    /// A placeholder for a type. In a function's signature the number stands for a capital letter (0 for `A`); in the
-    /// checker it is the number of a type variable.
+    /// A placeholder for a type. In a function's signature the number stands for a capital letter (0 for `A`); during
+    /// type checking it is the number of a type variable.
     Param(u32),
-    /// The type of an expression with a reported error. It fits everywhere, so that no further errors result.
+    /// The type of an expression in which an error was reported. It fits everywhere, so that the error is reported only
+    /// once.
     Error,
     Declared(Arc<Declared>),
 }
 
-/// A type with further facts from a schema.
+/// A type, with what the schema says in addition about its values.
 #[derive(Debug, Clone)]
 pub struct Declared {
     pub ty: Type,
-    /// The maximum size: characters of a string, bytes, items of a list or entries of a map.
+    /// The maximum number of characters of a string, bytes of a bytes value, items of a list, or entries of a map.
     pub max_size: Option<u64>,
     pub nullable: bool,
     pub list: ListKind,
@@ -52,7 +53,7 @@ pub enum ListKind {
     #[default]
     Atomic,
     Set,
-    /// Items are identified by the values of these JSON fields.
+    /// The list is a map in the sense of `x-kubernetes-list-type`: the values of these JSON fields identify an item.
     Map(Vec<String>),
 }
 
@@ -61,15 +62,15 @@ pub struct ObjectType {
     pub name: String,
     // The fields. Invariant: they are sorted by `name`, and each name occurs once.
     fields: Vec<Field>,
-    /// Whether there may be other fields, of unknown types.
+    /// Whether an object may have fields that `fields` does not have, with unknown types.
     open: bool,
 }
 
 #[derive(Debug, Clone)]
 pub struct Field {
-    /// The name in expressions; see [`super::names::escape`].
+    /// The name by which expressions select the field; see [`super::names::escape`].
     pub name: String,
-    /// The name in documents.
+    /// The name of the field in JSON documents.
     pub json: String,
     pub ty: Type,
 }
@@ -82,25 +83,25 @@ impl ObjectType {
         ObjectType { name: name.into(), fields, open: false }
     }
 
-    /// The same type with a field added or replaced.
+    /// This object type, with `field` added, or with the field of the same name replaced.
     pub fn with(&self, field: Field) -> Self {
         let others = self.fields.iter().filter(|known| known.name != field.name).cloned();
         let fields = others.chain([field.clone()]).collect();
         ObjectType { open: self.open, ..ObjectType::new(self.name.clone(), fields) }
     }
 
-    /// A type whose fields are unknown.
+    /// Creates an object type that declares no fields and allows every field.
     pub fn open(name: impl Into<String>) -> Self {
         ObjectType { name: name.into(), fields: Vec::new(), open: true }
     }
 
-    /// The type of a field; `None` if there cannot be such a field.
+    /// The type of the field that expressions call `name`; `None` if objects of this type cannot have such a field.
     pub fn type_of(&self, name: &str) -> Option<&Type> {
         const DYN: &Type = &Type::Dyn;
         self.field(name).map(|field| &field.ty).or_else(|| self.open.then_some(DYN))
     }
 
-    /// Finds a field by its name in expressions. Words that are reserved only for variables need no escape here.
+    /// Finds a field by its name in expressions. A word that only variables cannot have as a name needs no escape here.
     pub fn field(&self, name: &str) -> Option<&Field> {
         let find = |name: &str| self.fields.binary_search_by(|field| field.name.as_str().cmp(name)).ok();
         let found = find(name).or_else(|| match RESERVED.contains(&name) {
@@ -110,7 +111,7 @@ impl ObjectType {
         found.map(|at| &self.fields[at])
     }
 
-    /// Finds a field by its name in documents.
+    /// Finds a field by its name in JSON documents.
     pub fn field_of_json(&self, json: &str) -> Option<&Field> {
         self.field(&escape(json)?).filter(|field| field.json == json)
     }
@@ -143,13 +144,13 @@ impl Type {
         Type::Object(Arc::new(ObjectType::new(name, fields.into_iter().map(field).collect())))
     }
 
-    /// The type with a size limit; null is not allowed.
+    /// The type with a maximum size. Its values cannot be null.
     pub fn sized(self, max_size: u64) -> Type {
         let list = ListKind::Atomic;
         Type::Declared(Arc::new(Declared { ty: self, max_size: Some(max_size), nullable: false, list }))
     }
 
-    /// The type without the facts from a schema.
+    /// The type without what a schema says in addition.
     pub fn plain(&self) -> &Type {
         let mut ty = self;
         while let Type::Declared(declared) = ty {
@@ -173,7 +174,7 @@ impl Type {
         matches!(self.plain(), Type::Dyn | Type::Error)
     }
 
-    /// The name of the type as a value, as in `type(x)`.
+    /// The text of the type when it is a value, as in `type(x)`.
     pub fn value_name(&self) -> &str {
         match self.plain() {
             Type::Dyn | Type::Param(_) => "dyn",
@@ -221,7 +222,7 @@ impl fmt::Display for Type {
     }
 }
 
-/// Equality ignores facts from a schema. Object types are equal if their names are.
+/// Compares two types without what schemas say in addition. Object types are equal if their names are equal.
 impl PartialEq for Type {
     fn eq(&self, other: &Type) -> bool {
         match (self.plain(), other.plain()) {

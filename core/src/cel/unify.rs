@@ -1,18 +1,18 @@
-//! Type variables and their bindings.
+//! Type variables, and the types to which they are bound.
 
 use super::types::Type;
 
-/// The number of the first type variable. Lower numbers are placeholders of signatures.
+/// The number of the first type variable. Lower numbers are placeholders in signatures.
 pub const FIRST_VARIABLE: u32 = 100;
 
 #[derive(Default)]
 pub struct Unifier {
     bindings: Vec<Option<Type>>,
-    /// The former values of changed bindings, so that changes can be undone.
+    /// Each changed binding with its value before the change, so that changes can be undone.
     trail: Vec<(usize, Option<Type>)>,
 }
 
-/// A point to which the unifier can return.
+/// A state of the bindings to which the unifier can return.
 #[derive(Clone, Copy)]
 pub struct Mark(usize);
 
@@ -21,7 +21,7 @@ impl Unifier {
         Type::Param(self.fresh_many(1))
     }
 
-    /// Creates `count` variables and returns the number of the first.
+    /// Creates `count` type variables with consecutive numbers. Returns the number of the first one.
     pub fn fresh_many(&mut self, count: u32) -> u32 {
         let first = FIRST_VARIABLE + self.bindings.len() as u32;
         self.bindings.extend((0..count).map(|_| None));
@@ -52,7 +52,8 @@ impl Unifier {
         }
     }
 
-    /// The type that a variable is bound to, or the type itself. Variables inside the type stay.
+    /// The type to which a variable is bound, or the type itself if it is no bound variable. Variables inside the type
+    /// stay.
     pub fn resolve(&self, ty: &Type) -> Type {
         let mut ty = ty;
         while let Some(bound) = self.binding(ty.plain()) {
@@ -61,7 +62,7 @@ impl Unifier {
         ty.clone()
     }
 
-    /// Whether a value of type `actual` can be used as a value of type `expected`. Binds variables.
+    /// Whether a value of type `actual` can be used where a value of type `expected` is needed. Binds type variables.
     pub fn assign(&mut self, expected: &Type, actual: &Type) -> bool {
         let (to, from) = (self.resolve(expected), self.resolve(actual));
         match (to.plain(), from.plain()) {
@@ -99,7 +100,8 @@ impl Unifier {
         }
     }
 
-    /// Changes the type of the variable at the end of a chain of variables.
+    /// Changes the binding of a type variable. If the variable is bound to another variable, the last variable of this
+    /// chain is changed.
     fn widen(&mut self, ty: &Type, to: Type) {
         let mut last = None;
         let mut ty = ty;
@@ -122,12 +124,12 @@ impl Unifier {
         }
     }
 
-    /// The type in which all bound variables are replaced.
+    /// The type with all its bound variables replaced.
     pub fn apply(&self, ty: &Type) -> Type {
         self.rewrite(ty, false)
     }
 
-    /// Like [`Unifier::apply`]; unbound variables become dynamic.
+    /// Like [`Unifier::apply`], but unbound variables become dynamic.
     pub fn finish(&self, ty: &Type) -> Type {
         self.rewrite(ty, true)
     }
@@ -145,7 +147,7 @@ impl Unifier {
     }
 }
 
-/// Types whose values may be null.
+/// Whether values of the type may be null.
 fn nullable(ty: &Type) -> bool {
     matches!(ty, Type::Object(_) | Type::Opaque(_) | Type::Optional(_) | Type::Duration | Type::Timestamp)
 }

@@ -16,7 +16,8 @@ pub fn validate(node: &mut Node) -> Vec<Complaint> {
 
 struct Validator {
     complaints: Vec<Complaint>,
-    /// The number of enclosing `format` calls. Lists inside them may have items of different types.
+    /// The number of calls of `format` that enclose the node. Lists inside such a call may have items of different
+    /// types.
     below_format: usize,
 }
 
@@ -43,7 +44,7 @@ impl Validator {
         }
     }
 
-    /// All nodes must have the type of the first node. An optional node counts as its inner type.
+    /// Checks that all nodes have the type of the first node. Of an optional node, the type inside the optional counts.
     fn alike<'n>(&mut self, nodes: impl Iterator<Item = (&'n Node, bool)>) {
         let mut first: Option<&Type> = None;
         for (node, is_optional) in nodes {
@@ -87,7 +88,7 @@ impl Validator {
     }
 }
 
-/// Checks a literal template with these arguments. The error is the fault and its position.
+/// Checks that a literal template fits these arguments. The error has a message and its position.
 fn template_of(template: &str, items: &[Item], at: u32) -> Result<(), (String, u32)> {
     let asked = text_format::read(
         template,
@@ -107,7 +108,7 @@ fn template_of(template: &str, items: &[Item], at: u32) -> Result<(), (String, u
     Ok(())
 }
 
-/// The first part of an argument that the clause cannot format.
+/// The first part of an argument that the clause cannot format: the argument, or an item of its literal list or map.
 fn refused(clause: Clause, node: &Node) -> Option<&Node> {
     if !clause.accepts(&node.ty) {
         return Some(node);

@@ -25,21 +25,22 @@ pub enum Value<'a> {
     Optional(Option<Rc<Value<'a>>>),
     Type(Type),
     Opaque(Rc<dyn Opaque>),
-    /// A constructed part of a mutation.
+    /// An object or a JSON patch operation that a mutation constructed.
     Made(Rc<Made<'a>>),
-    /// An array or object of a document (never a scalar: see [`Value::json`]), with its type.
+    /// An array or object of a document with its type. A scalar of a document is never in this form: see
+    /// [`Value::json`].
     Json(&'a holdfast_value::Value, &'a Type),
 }
 
 /// A value of a type that only functions can read, such as a quantity.
 pub trait Opaque: fmt::Debug {
-    /// The full name of its type, as in signatures: `kubernetes.Quantity`.
+    /// The full name of the value's type, as in signatures: `kubernetes.Quantity`.
     fn type_name(&self) -> &'static str;
     fn equals(&self, other: &dyn Opaque) -> bool;
     fn as_any(&self) -> &dyn Any;
 }
 
-/// A value whose computation failed. Reading it is an error.
+/// A value whose computation failed. An expression that reads this value fails with the message.
 #[derive(Debug)]
 pub struct Failure(pub String);
 
@@ -57,19 +58,19 @@ impl Opaque for Failure {
     }
 }
 
-/// A string, borrowed from a document or an expression, or computed and shared.
+/// A string. It is either borrowed from a document or an expression, or computed and shared.
 #[derive(Clone)]
 pub enum Text<'a> {
     Borrowed(&'a str),
     Shared(Rc<str>),
 }
 
-/// A computed list: its items, or a concatenation that copies no items.
+/// A list that an expression computed: its items, or a concatenation that copies no items.
 #[derive(Debug, Clone)]
 pub enum List<'a> {
     Items(Rc<Vec<Value<'a>>>),
     Joined(Rc<Joined<'a>>),
-    /// The union of sets or map-like lists of a document. Comparisons ignore the order of its items.
+    /// The union of two sets, or of two map-like lists, of a document. Comparisons ignore the order of its items.
     Keyed(Rc<Vec<Value<'a>>>, &'a ListKind),
 }
 
@@ -80,19 +81,19 @@ pub struct Joined<'a> {
     pub len: u64,
 }
 
-/// A constructed object, whose type has only a name: `Object.spec{replicas: 3}`.
+/// An object that an expression constructed. Its type has a name but no schema: `Object.spec{replicas: 3}`.
 #[derive(Debug)]
 pub struct Made<'a> {
     pub name: String,
     pub fields: BTreeMap<String, Value<'a>>,
 }
 
-/// A key of a computed map.
+/// A key of a map that an expression computed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key<'a> {
     /// A null key, which only literal maps can have.
     Null,
-    /// A number with a fraction, as its bits.
+    /// The bits of a number that has a fraction.
     Fraction(u64),
     Bool(bool),
     Int(i64),
@@ -107,19 +108,20 @@ pub struct Duration(pub i64);
 /// An instant between the years 1 and 9999.
 #[derive(Debug, Clone, Copy)]
 pub struct Timestamp {
-    /// The seconds since 1970.
+    /// The seconds since the beginning of 1970, rounded down.
     pub seconds: i64,
     pub nanos: u32,
-    /// Seconds east of UTC in the original text. They are shown but not compared.
+    /// The offset from UTC in the original text, in seconds to the east. Formatting uses the offset, comparing does
+    /// not.
     pub offset_seconds: i32,
 }
 
 /// Why an evaluation failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EvalError {
-    /// The budget is spent. No operator absorbs this error.
+    /// The evaluation has spent its budget. No operator ignores this error.
     Cost,
-    /// An error of the expression, shown to clients; `||`, `&&` and some macros absorb it.
+    /// An error of the expression, which clients see. `||`, `&&` and some macros ignore it if another operand decides.
     Message(String),
 }
 

@@ -1,4 +1,4 @@
-//! Work that Kubernetes' costs do not count.
+//! The cost of work that Kubernetes' costs do not count.
 //!
 //! Some calls cost only a unit or two in Kubernetes, although their work has no bound: counting the characters of
 //! megabytes, compiling a pattern, building a long text. A loop of such calls could run for hours within its budget.
@@ -11,26 +11,29 @@ use super::types::Type;
 use super::value::{Key, List, Value};
 use crate::schema::structural::pattern;
 
-/// Pattern states and result bytes that are free in each call.
+/// The work that costs nothing extra in each call: states of a compiled pattern, units of reading cost, or bytes of a
+/// result.
 const FREE: u64 = 1_000;
-/// The number of compared items and listed keys that are free.
+/// The number of items and keys up to which looking up items and listing keys costs nothing extra.
 const FREE_ITEMS: u64 = 100;
-/// The cost of looking up one item in another list.
+/// The extra cost of looking up one item in another list.
 const LOOKED_UP: u64 = 5;
-/// The number of counted characters, and of listed keys, for one unit of cost.
+/// The number of characters that a call counts for one unit of extra cost.
 const COUNTED: u64 = 1_000;
+/// The number of keys that are listed, or of items that are built, for one unit of extra cost.
 const LISTED: u64 = 10;
-/// The number of written bytes for one unit of cost.
+/// The number of bytes that a call writes for one unit of extra cost.
 const WRITTEN: u64 = 10;
 
-/// The additional cost before a call, for its input.
+/// The extra cost that a call has because of its arguments. It is spent before the call runs.
 pub fn before(call: &Call, overload: &Compiled, arguments: &[Value<'_>]) -> u64 {
     let pattern = match (call.function.as_str(), arguments) {
         ("matches" | "find" | "findAll", [_, Value::String(pattern), ..]) => beyond_free(pattern::weight(pattern)),
         _ => 0,
     };
     let reading = match (&overload.cost, arguments) {
-        // Here the global function `matches` costs as much as the member function.
+        // In Kubernetes the global function `matches` costs one unit. Here it costs extra as much as the member
+        // function, above the free amount.
         (Cost::One, [Value::String(_), Value::String(_)]) if call.function == "matches" => {
             beyond_free(functions::pattern_cost(arguments, &Value::Null))
         }
@@ -45,7 +48,7 @@ pub fn beyond_free(cost: u64) -> u64 {
     cost.saturating_sub(FREE)
 }
 
-/// The additional cost after a call, for its result.
+/// The extra cost that a call has because of its result. It is spent after the call has run.
 pub fn after(call: &Call, result: &Value<'_>) -> u64 {
     let written = match (call.function.as_str(), result) {
         ("_+_", Value::List(List::Keyed(items, _))) => {
@@ -59,12 +62,12 @@ pub fn after(call: &Call, result: &Value<'_>) -> u64 {
     written.saturating_sub(FREE) / WRITTEN
 }
 
-/// The additional cost before a loop: a map's keys are listed first.
+/// The extra cost of a loop over a map, whose keys are listed before the first iteration.
 pub fn keys(range: &Value<'_>) -> u64 {
     if range.is_map() { range.size().saturating_sub(FREE_ITEMS) / LISTED } else { 0 }
 }
 
-/// The additional cost of a literal list or map.
+/// The extra cost of building a literal list or map.
 pub fn items(count: usize) -> u64 {
     (count as u64).saturating_sub(FREE_ITEMS) / LISTED
 }
@@ -86,17 +89,17 @@ fn key_bytes(key: &Key<'_>) -> u64 {
     }
 }
 
-/// The smaller of the sizes of two values. Not all characters of a longer text are counted.
+/// The smaller of the sizes of two values. Of a longer text, only as many characters are counted as are needed.
 pub fn smaller(one: &Value<'_>, other: &Value<'_>) -> u64 {
     let (Value::String(a), Value::String(b)) = (one, other) else { return one.size().min(other.size()) };
     let (short, long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
-    // A text with fewer bytes may have more characters than the other text, but fewer than four times as many.
+    // The text with fewer bytes may have more characters than the other text, but less than four times as many.
     let least = short.chars().count();
     least.min(long.chars().take(least).count()) as u64
 }
 
-/// Whether two maps certainly differ because of their sizes. Objects are excluded, because only the fields of their
-/// types count.
+/// Whether two maps certainly differ because they have different numbers of entries. Objects are excluded, because of
+/// an object only the fields of its type are compared.
 pub fn differ_in_length(one: &Value<'_>, other: &Value<'_>) -> bool {
     let is_object = |value: &Value<'_>| matches!(value, Value::Json(_, ty) if matches!(ty.plain(), Type::Object(_)));
     !is_object(one) && !is_object(other) && one.size() != other.size()

@@ -11,7 +11,7 @@ use holdfast_value::{Map, Value as Json};
 const BYTES_MAX: usize = 3 << 20;
 
 impl Value<'_> {
-    /// The value as JSON. The error names a part that JSON cannot represent.
+    /// Converts the value to JSON. The error names a part of the value that JSON cannot represent.
     pub fn written(&self) -> Result<Json, String> {
         Writer { left: BYTES_MAX, depth: 0 }.value(self)
     }
@@ -87,7 +87,7 @@ impl Writer {
         })
     }
 
-    /// Spends the size of a part of a document.
+    /// Counts the size of a part of a document against the maximum number of written bytes.
     fn weigh(&mut self, document: &Json) -> Result<(), String> {
         match document {
             Json::String(text) => self.spend(text.len()),
@@ -104,7 +104,7 @@ impl Writer {
     }
 }
 
-/// As in Go, an integral number is written without a fraction.
+/// Writes a double. As in Go, a whole number has no fraction.
 fn number(value: f64) -> Result<Json, String> {
     if value.fract() == 0.0 && value.abs() < 9.0e15 {
         return Ok((value as i64).into());
@@ -118,7 +118,8 @@ fn no_name(key: &Key<'_>) -> String {
 }
 
 impl Made<'_> {
-    /// The constructed objects whose type does not match their path, such as `Object.spec{a: Object.spec.b{}}`.
+    /// A fault for each constructed object whose type does not match its path. In `Object.spec{a: Object.spec.b{}}` the
+    /// type of `a` should be `Object.spec.a`.
     pub fn misplaced(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let mut left = BYTES_MAX / 64;
@@ -140,7 +141,7 @@ fn misplaced(made: &Made<'_>, path: &str, faults: &mut Vec<String>, left: &mut u
 }
 
 fn below(value: &Value<'_>, path: &str, faults: &mut Vec<String>, left: &mut usize) {
-    // A value that is too large for this search is also too large to be written.
+    // If the limit of this search is reached, the value is also too large to be written.
     let Some(fewer) = left.checked_sub(1) else { return };
     *left = fewer;
     match value {

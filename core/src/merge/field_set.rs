@@ -30,7 +30,7 @@ impl FieldSet {
         Self::parse_noting(fields).map(|(set, _)| set)
     }
 
-    /// Like [`Self::parse`]. The second result is whether every element was in canonical form.
+    /// Like [`Self::parse`]. Also returns whether every element was in canonical form.
     pub(super) fn parse_noting(fields: &Value) -> Option<(Self, bool)> {
         let map = fields.as_object()?;
         let mut nodes = Vec::with_capacity(map.len());
@@ -53,14 +53,15 @@ impl FieldSet {
         Some((Self::from_unsorted(nodes), is_canonical))
     }
 
-    /// Whether `fieldsV1` contain a member. They are searched without parsing, because most have a member at their
-    /// first leaf.
+    /// Whether these `fieldsV1` contain any member. They are searched without parsing, because most have a member on
+    /// the first path that is searched.
     pub(super) fn names_any(written: &Value) -> bool {
         let Some(written) = written.as_object() else { return false };
         written.iter().any(|(key, inner)| is_element(key) && (is_member(inner) || Self::names_any(inner)))
     }
 
-    /// Whether any member is also in these `fieldsV1`, which are searched without parsing.
+    /// Whether any member of this set is also in `written`, which has the form of `fieldsV1` and is searched without
+    /// parsing.
     pub(super) fn meets(&self, written: &Value) -> bool {
         let Some(written) = written.as_object() else { return false };
         self.nodes.iter().any(|node| {
@@ -68,7 +69,8 @@ impl FieldSet {
         })
     }
 
-    /// Whether all members are in these `fieldsV1`, which are searched without parsing.
+    /// Whether all members of this set are in `written`, which has the form of `fieldsV1` and is searched without
+    /// parsing.
     pub(super) fn is_within(&self, written: &Value) -> bool {
         let Some(written) = written.as_object() else { return self.is_empty() };
         self.nodes.iter().all(|node| {
@@ -78,8 +80,8 @@ impl FieldSet {
         })
     }
 
-    /// Makes a set of elements in any order. Each item has the element, whether the element is a member, and its
-    /// subtree.
+    /// Makes a set from elements in any order. Each item has the element, whether the path that ends in the element is
+    /// a member, and the set of the paths below it.
     ///
     /// Sorting avoids the cost of single insertions, in which each node out of order would shift other nodes.
     pub(super) fn from_unsorted(mut nodes: Vec<(String, bool, Self)>) -> Self {
@@ -111,7 +113,8 @@ impl FieldSet {
         self.nodes.is_empty()
     }
 
-    /// Adds an element with its subtree. Usually the element comes after all others.
+    /// Adds an element with the set of the paths below it. Usually the element is ordered after all elements of this
+    /// set.
     pub(super) fn add(&mut self, element: String, member: bool, below: Self) {
         if !member && below.is_empty() {
             return;
@@ -165,8 +168,8 @@ impl FieldSet {
         self.nodes.extend(theirs);
     }
 
-    /// The union of many sets. The sets are merged in pairs, because merging one after another would go through the
-    /// growing union in each step.
+    /// The union of many sets. The sets are merged in pairs: merging one set after another into a growing union would
+    /// go through the whole union for each set.
     pub(super) fn union_all(mut sets: Vec<Self>) -> Self {
         while sets.len() > 1 {
             let mut pairs = sets.into_iter();
@@ -221,7 +224,7 @@ impl FieldSet {
         shared
     }
 
-    /// Removes one path and keeps the paths below it.
+    /// Removes the path itself from the set, and keeps the paths below it.
     pub(super) fn remove_member(&mut self, fields: &[&str]) {
         self.remove(fields, false);
     }
@@ -239,12 +242,12 @@ impl FieldSet {
         }
     }
 
-    /// Removes one path and all paths below it.
+    /// Removes the path and all paths below it.
     pub(super) fn remove_tree(&mut self, fields: &[&str]) {
         self.remove(fields, true);
     }
 
-    /// A set with this path as its only member.
+    /// A set whose only member is this path.
     pub(super) fn of_fields(fields: &[&str]) -> Self {
         let mut set = Self::default();
         if let Some((first, rest)) = fields.split_first() {
@@ -265,7 +268,7 @@ impl FieldSet {
         self.place(element).is_ok_and(|at| self.nodes[at].member)
     }
 
-    /// The subtree below an element; `None` if it has no members.
+    /// The set of the paths below an element; `None` if it is empty.
     pub(super) fn below(&self, element: &str) -> Option<&Self> {
         self.place(element).ok().map(|at| &self.nodes[at].below).filter(|below| !below.is_empty())
     }
@@ -368,7 +371,7 @@ fn is_element(key: &str) -> bool {
     ["f:", "k:", "v:", "i:"].iter().any(|kind| key.starts_with(kind))
 }
 
-/// Whether the path to these `fieldsV1` is itself in the set.
+/// Whether the path that leads to these `fieldsV1` is itself a member of the set.
 fn is_member(written: &Value) -> bool {
     written.as_object().is_some_and(|inner| inner.is_empty() || inner.contains_key("."))
 }
@@ -397,7 +400,7 @@ pub(super) fn key_element<'v>(keys: impl Iterator<Item = (&'v str, &'v Value)>) 
     element
 }
 
-/// The canonical form of an element: `Some(None)` if its kind is unknown, `None` if it cannot be parsed.
+/// The canonical form of an element. `Some(None)` if the element is of an unknown kind, `None` if it cannot be parsed.
 fn canonical(element: &str) -> Option<Option<String>> {
     let (kind, content) = element.split_once(':')?;
     Some(Some(match kind {
@@ -534,7 +537,7 @@ mod tests {
         assert_eq!(set.into_value(), json!({"v:1": {}}));
     }
 
-    /// Sets of very different sizes use another algorithm than sets of similar size.
+    /// If one set is far smaller than the other, they are compared by another algorithm than sets of similar size.
     #[test]
     fn few_and_many_elements() {
         let set = |range: std::ops::Range<u32>| {

@@ -1,4 +1,4 @@
-//! A small test schema that has each shape which the merges distinguish, and documents that match it.
+//! A small test schema with one field for each case that the merges distinguish, and documents that match the schema.
 
 use holdfast_value::{Value, json};
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ const STRATEGY: Type = Type::Message(MessageId(5));
 const ROLLING: Type = Type::Message(MessageId(6));
 const SELECTOR: Type = Type::Message(MessageId(7));
 
-/// The schema. Its message `test.Root` is like a Deployment with the pod's fields directly in `spec`.
+/// The test schema. Its message `test.Root` is like a Deployment that has the fields of its pod directly in `spec`.
 pub(super) fn schema() -> Schema {
     let Type::Message(root) = ROOT else { unreachable!() };
     assert_eq!(root.0, 0);
@@ -162,7 +162,7 @@ fn field(json: &str, ty: Type) -> Field {
     }
 }
 
-/// Short methods that set the markers of a schema field.
+/// Short methods that set the merge markers of a schema field, such as its list type.
 trait Marked: Sized {
     fn marked(self, mark: impl FnOnce(&mut Field)) -> Self;
 

@@ -1,4 +1,4 @@
-//! Parses IP addresses and networks as Kubernetes does. More forms are accepted than printed.
+//! Parses IP addresses and networks as Kubernetes does. It accepts more forms than the canonical form that is printed.
 
 use std::net::IpAddr;
 

@@ -1,12 +1,12 @@
 //! A value of a document and its path, for validation rules.
 //!
-//! The path is printed only for violations. A missing value reads as null. A value of the wrong type reads as unset,
-//! because the schema checks types.
+//! The path is printed only for violations. A value that does not exist reads as null. A value of the wrong type reads
+//! as unset, because the schema has already refused wrong types.
 
 use crate::refusal::{Cause, CauseReason, Causes, Cut, PATH_BYTES_MAX};
 use holdfast_value::Value;
 
-/// A value of a document, with its path.
+/// A value in a document, with the path that leads to it.
 #[derive(Clone, Copy)]
 pub(crate) struct At<'a> {
     pub value: &'a Value,
@@ -36,7 +36,7 @@ impl<'a> At<'a> {
         At { value: &self.value[key], parent: Some(self), step: Step::Key(key) }
     }
 
-    /// Another value at the same path.
+    /// Another value at the same path, for a rule that judges a changed copy of the value.
     pub fn holding(self, value: &'a Value) -> Self {
         Self { value, ..self }
     }
@@ -46,7 +46,7 @@ impl<'a> At<'a> {
         list.iter().enumerate().map(|(at, value)| At { value, parent: Some(self), step: Step::Index(at) })
     }
 
-    /// The keys of a map's entries, and the entries.
+    /// Each entry of a map: its key, and its value with its path.
     pub fn entries<'b>(&'b self) -> impl Iterator<Item = (&'b str, At<'b>)> + 'b {
         self.value
             .as_object()
@@ -82,7 +82,8 @@ impl<'a> At<'a> {
         }
     }
 
-    /// The path, cut at a limit. The names that users choose may be as long as a request body.
+    /// The path as text. It is cut at a limit, because users choose names in it, which may be as long as a request
+    /// body.
     pub fn path(&self) -> String {
         let mut path = Cut::at(PATH_BYTES_MAX);
         self.write(&mut path);
@@ -151,7 +152,7 @@ impl<'a> At<'a> {
         Fault { at: *self, tells: Tells::NotSupported(supported) }
     }
 
-    /// The fault of a field that Kubernetes reports with another value than the value of the field.
+    /// The fault of a field that Kubernetes reports with the value `shown` in place of the field's own value.
     pub fn invalid_as<'f>(&self, shown: impl Into<Value>, detail: &'f str) -> Fault<'f>
     where
         'a: 'f,
@@ -172,7 +173,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// The number; zero if the value is not a number.
+    /// The number; zero if the value is not an integer.
     pub fn number_or_zero(&self) -> i64 {
         self.number().unwrap_or(0)
     }

@@ -6,7 +6,7 @@ use base64::{
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
 
-/// Decodes base64 and ignores spare bits in the last letter, as Go does.
+/// The decoder. Like Go's, it ignores the bits of the last letter that belong to no byte.
 const ENGINE: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()
@@ -14,14 +14,14 @@ const ENGINE: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
 );
 
-/// Checks a text. `Ok(Some(text))` is the canonical spelling of the bytes if it differs from the text.
+/// Checks a base64 text. Returns the canonical spelling of its bytes if it differs from the text.
 pub fn check(text: &str) -> Result<Option<String>, String> {
     if let Some(at) = first_fault(text.as_bytes()) {
         return Err(format!("illegal base64 data at input byte {at}"));
     }
     let broken = text.contains(['\r', '\n']);
     let tail = text.len().saturating_sub(4);
-    // Spare bits occur only before padding. This cheap test saves decoding long texts.
+    // Only the letter before padding has bits that belong to no byte. This cheap test saves decoding long texts.
     if !broken && !text.ends_with('=') {
         return Ok(None);
     }
@@ -49,7 +49,7 @@ pub fn decode(text: &str) -> Result<Vec<u8>, String> {
     ENGINE.decode(compact).map_err(|_| "illegal base64 data at input byte 0".to_string())
 }
 
-/// The position at which Go's decoder reports an error.
+/// The index of the byte at which Go's decoder reports an error; `None` if the text is valid.
 fn first_fault(text: &[u8]) -> Option<usize> {
     // The number of letters in the current group of four, and the number of padding characters.
     let mut letters = 0;
@@ -66,8 +66,8 @@ fn first_fault(text: &[u8]) -> Option<usize> {
                 padding += 1;
                 last_padding = at;
             }
-            // The second padding character is missing. Go reports the later of two positions: the position of the first
-            // padding character, and the position before this byte.
+            // The second padding character is missing. Go reports the index of the first padding character or the index
+            // before this byte, whichever is greater.
             _ if padding > 0 => return Some(last_padding.max(at - 1)),
             _ => return Some(at),
         }

@@ -12,23 +12,26 @@ use std::fmt;
 use std::ops::{DerefMut, Range};
 use std::sync::{Arc, Weak};
 
-/// Smaller objects are not packed, because the overhead would outweigh the savings.
+/// The minimum number of bytes of a packed object. Smaller objects are not packed, because the overhead would outweigh
+/// the savings.
 const BYTES_MIN: usize = 700;
-/// Larger objects are not packed, so that readers get the stored bytes and never a copy.
+/// The maximum number of bytes of a packed object. Larger objects are not packed, so that readers get the stored bytes
+/// and never a copy.
 const BYTES_MAX: usize = 32 << 10;
 /// If more than 1/`OWN_PART` of an object's bytes are its own, the object is not packed and becomes a model.
 const OWN_PART: usize = 4;
-/// The number of recent objects that stay whole, because they may change soon.
+/// The number of the newest objects that stay whole, because they may change soon.
 const YOUNG_MAX: usize = 1024;
-/// The maximum number of kinds that have models, and the maximum number of models of a kind.
+/// The maximum number of kinds that have models.
 const FAMILIES_MAX: usize = 32;
+/// The maximum number of models of a kind.
 const MODELS_MAX: usize = 4;
-/// After several objects in a row that match no model, at most this many objects of the kind are skipped before the
-/// next attempt.
+/// The maximum number of objects of a kind that are skipped after several objects in a row matched no model. Then the
+/// next object is compared with the models.
 const SKIPS_MAX: u32 = 64;
-/// The shortest match in a model, in bytes.
+/// The number of bytes of the shortest match with a model.
 const WINDOW: usize = 16;
-/// Matches begin at multiples of this number of bytes in a model.
+/// In a model, a match begins at an index that is a multiple of this number of bytes.
 const STEP: usize = 4;
 
 /// The bytes of one version of an object. Clones share the bytes. Readers see no difference between whole and packed
@@ -46,7 +49,7 @@ struct Pieces {
     /// The pieces, each as four parts: the number of own bytes, these bytes, the number of bytes from the model, and
     /// their offset in the model.
     own: Box<[u8]>,
-    /// The length of the whole object.
+    /// The number of bytes of the unpacked object.
     length: usize,
 }
 
@@ -82,7 +85,7 @@ impl Body {
         matches!(&*self.form(), Form::Pieces(_))
     }
 
-    /// Appends a range of the bytes to `out`.
+    /// Appends the bytes of the range `part` to `out`.
     pub fn append(&self, part: Range<usize>, out: &mut Vec<u8>) {
         match &*self.form() {
             Form::Whole(bytes) => out.extend_from_slice(&bytes[part]),
@@ -136,26 +139,28 @@ impl Pieces {
     }
 }
 
-/// Packs bodies, and stores the models for packing.
+/// Packs the bodies of objects. It stores the models against which they are packed.
 #[derive(Default)]
 pub struct Packer {
-    /// The most recently used family comes first.
+    /// The families of objects, the most recently used one first.
     families: VecDeque<Family>,
     young: VecDeque<Weak<Cached<Form>>>,
 }
 
-/// Objects of one apiVersion and kind, which begin with the same bytes.
+/// The objects of one apiVersion and kind, which all begin with the same bytes.
 struct Family {
     head: Bytes,
-    /// The most recently used model comes first.
+    /// The models of this family, the most recently used one first.
     models: VecDeque<Model>,
-    /// The number of objects in a row that matched no model, and the number of objects that are still to be skipped.
+    /// The number of objects in a row that matched no model.
     misses: u32,
+    /// The number of objects that are still to be skipped.
     skips: u32,
 }
 
 impl Packer {
-    /// Adds a new object. If the object still exists when `YOUNG_MAX` further objects have been added, it is packed.
+    /// Adds the body of a new object. It is packed after `YOUNG_MAX` further bodies have been added, unless the object
+    /// is gone by then.
     pub fn note(&mut self, body: &Body) {
         if !(BYTES_MIN..=BYTES_MAX).contains(&body.len()) {
             return;
@@ -168,7 +173,7 @@ impl Packer {
         }
     }
 
-    /// Packs an object if it matches a model. Otherwise the object becomes a model.
+    /// Packs a body if it matches a model of its family. Otherwise the body becomes a model.
     pub fn pack(&mut self, body: &Body) {
         if !(BYTES_MIN..=BYTES_MAX).contains(&body.len()) || body.is_in_pieces() {
             return;
@@ -218,7 +223,7 @@ impl Family {
     }
 }
 
-/// The bytes before the metadata: `{"apiVersion":"v1","kind":"Pod",`.
+/// The bytes of an object before its metadata: `{"apiVersion":"v1","kind":"Pod",`.
 fn head(bytes: &[u8]) -> &[u8] {
     const METADATA: &[u8] = b"\"metadata\":";
     let start = &bytes[..bytes.len().min(512)];
@@ -229,7 +234,8 @@ fn head(bytes: &[u8]) -> &[u8] {
 /// An object against which other objects are packed.
 struct Model {
     bytes: Bytes,
-    /// For each hash of a window, the step at which the window begins plus one; 0 if no window has the hash.
+    /// For each hash of a window of [`WINDOW`] bytes, the number of the step at which such a window begins, plus one.
+    /// Zero if no window has the hash.
     steps: Box<[u16]>,
 }
 
@@ -277,14 +283,14 @@ impl Model {
     }
 }
 
-/// The length of the common prefix of two texts.
+/// The number of bytes at which two texts are equal, from the beginning.
 fn alike(one: &[u8], other: &[u8]) -> usize {
     let chunks = one.chunks_exact(WINDOW).zip(other.chunks_exact(WINDOW));
     let whole = chunks.take_while(|(one, other)| one == other).count() * WINDOW;
     whole + one[whole..].iter().zip(&other[whole..]).take_while(|(one, other)| one == other).count()
 }
 
-/// The index of a window in a table that has at least `places` entries.
+/// The index for a window of bytes in a hash table that has at least `places` entries.
 fn slot(window: &[u8], places: usize) -> usize {
     let word = |at: usize| window[at..at + 8].iter().fold(0, |word: u64, byte| word << 8 | u64::from(*byte));
     let hash = (word(0) ^ word(8).rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -298,7 +304,8 @@ fn piece(out: &mut Vec<u8>, own: &[u8], length: usize, place: usize) {
     put_number(out, place);
 }
 
-/// Writes seven bits in each byte, the lowest bits first. The high bit of a byte means that more bytes follow.
+/// Writes a number with seven bits in each byte, the lowest bits first. A set high bit of a byte means that more bytes
+/// follow.
 fn put_number(out: &mut Vec<u8>, mut number: usize) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);

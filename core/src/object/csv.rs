@@ -1,7 +1,7 @@
 //! Comma-separated values as Go's encoding/csv reads them. Quoted fields may contain commas, quotes and line breaks.
-//! Spaces belong to fields. Empty lines are skipped.
+//! Spaces at the ends of a field belong to the field. Empty lines are skipped.
 
-/// The number of the line where a record begins, and the record's fields.
+/// The number of the line on which a record begins, and the record's fields.
 pub type Record = (usize, Vec<String>);
 
 /// All records of a text, or the first error.

@@ -86,7 +86,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The content of a string as written, with escapes.
+/// The content of a JSON string as it is written, with its escapes.
 #[derive(Clone, Copy)]
 pub(super) struct Quoted<'a> {
     text: &'a str,
@@ -94,12 +94,12 @@ pub(super) struct Quoted<'a> {
 }
 
 impl<'a> Quoted<'a> {
-    /// The content with escapes unresolved.
+    /// The content as it is written: escapes are not resolved.
     pub fn as_written(self) -> &'a str {
         self.text
     }
 
-    /// The content, if it contains no escapes.
+    /// The content, if it has no escapes; otherwise `None`.
     pub fn plain(self) -> Option<&'a str> {
         (!self.has_escapes).then_some(self.text)
     }

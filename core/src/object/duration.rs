@@ -1,8 +1,8 @@
-//! Go's durations: `1h30m`, `-1.5s`, `0`.
+//! Durations in Go's format, such as `1h30m`, `-1.5s` and `0`.
 
 use std::time::Duration;
 
-/// The units with their nanoseconds.
+/// The units, each with the number of nanoseconds in it.
 const UNITS: [(&str, i128); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -19,7 +19,7 @@ pub fn check(text: &str) -> Result<(), String> {
     nanos(text).map(|_| ())
 }
 
-/// The nanoseconds of a duration. As in Go, they must fit 64 bits.
+/// The number of nanoseconds in a duration. As in Go, the number must fit a signed 64-bit integer.
 pub fn nanos(text: &str) -> Result<i64, String> {
     i64::try_from(total(text)?).map_err(|_| invalid(text))
 }
@@ -28,7 +28,7 @@ fn invalid(text: &str) -> String {
     format!("time: invalid duration {}", quoted(text))
 }
 
-/// The nanoseconds of a duration, which may be longer than Go's longest duration.
+/// The number of nanoseconds in a duration, which may be longer than Go's longest duration (about 292 years).
 pub fn total(text: &str) -> Result<i128, String> {
     let invalid = || invalid(text);
     let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -61,14 +61,15 @@ pub fn total(text: &str) -> Result<i128, String> {
     Ok(if text.starts_with('-') { -total } else { total })
 }
 
-/// The number of digits of a fraction that count. A nanosecond is more than 10⁻¹³ of the largest unit.
+/// The maximum number of digits of a fraction that are read. The digits after them are less than a nanosecond in every
+/// unit.
 const FRACTION_DIGITS: usize = 18;
 
-/// The nanoseconds of a decimal number, whose unit is `scale` nanoseconds.
+/// The nanoseconds in `number` units, where a unit has `scale` nanoseconds and `number` is a decimal number.
 fn amount(number: &str, scale: i128) -> i128 {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().unwrap_or(i128::MAX) };
-    // Further digits are less than a nanosecond.
+    // The digits that are left out are less than a nanosecond.
     let fraction = &fraction[..fraction.len().min(FRACTION_DIGITS)];
     let digits: i128 = if fraction.is_empty() { 0 } else { fraction.parse().unwrap_or(0) };
     let fraction = digits * scale / 10_i128.pow(fraction.len() as u32);
@@ -78,7 +79,7 @@ fn amount(number: &str, scale: i128) -> i128 {
 /// A duration in nanoseconds as Go prints it: `15s`, `1m0s`, `1h0m0.5s`, `1.5ms`.
 pub fn text(nanos: i64) -> String {
     let (sign, nanos) = (if nanos < 0 { "-" } else { "" }, nanos.unsigned_abs());
-    // Go uses the largest unit in which the number before the point is not zero.
+    // As in Go, the unit is the largest one in which the number before the decimal point is not zero.
     let (unit, name) = match nanos {
         0 => return "0s".into(),
         1..1_000 => (1, "ns"),

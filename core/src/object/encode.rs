@@ -10,13 +10,13 @@ use crate::event::Offset;
 use bytes::Bytes;
 use holdfast_value::Value;
 
-/// Canonical JSON of an object that ends with a newline, with a hole for the digits of its resourceVersion.
+/// The canonical JSON of an object, ended by a newline. It has a hole where the digits of the resourceVersion will be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draft {
     json: Vec<u8>,
     /// Invariant: `json[..hole]` ends with `"resourceVersion":"` and `json[hole..]` begins with `"`.
     hole: usize,
-    /// The length of `{"apiVersion":"…","kind":"…",`.
+    /// The number of bytes before `"metadata"`: the length of `{"apiVersion":"…","kind":"…",`.
     head: usize,
     depth: usize,
 }
@@ -44,17 +44,17 @@ impl Draft {
         Draft { json, hole, head, depth: 1 + deepest }
     }
 
-    /// The number of nested levels of objects and lists.
+    /// The number of levels of objects and lists inside each other.
     pub fn depth(&self) -> usize {
         self.depth
     }
 
-    /// The size in bytes, without the digits of the version.
+    /// The size of the JSON in bytes, without the digits of the resourceVersion.
     pub fn size(&self) -> usize {
         self.json.len()
     }
 
-    /// The final bytes, with the digits of the version in the hole.
+    /// The JSON with the digits of `version` in the hole.
     pub fn seal(&self, version: Offset) -> Bytes {
         let mut digits = [0u8; 20];
         let digits = decimal(version.0, &mut digits);
@@ -75,13 +75,13 @@ impl Draft {
             && sealed[self.hole + digits.len()..] == self.json[self.hole..]
     }
 
-    /// Whether the draft has a deletion timestamp.
+    /// Whether the object has a deletion timestamp.
     pub fn is_deleting(&self) -> bool {
         let document: Value = serde_json::from_slice(&self.json).unwrap_or_default();
         meta::is_deleting(meta::fields(&document))
     }
 
-    /// The number of bytes that a list item omits after its opening brace.
+    /// The number of bytes after its opening brace that a list item omits: `apiVersion` and `kind`.
     pub fn head(&self) -> usize {
         self.head
     }
@@ -95,7 +95,7 @@ impl Draft {
     }
 }
 
-/// Writes canonical JSON of any value. Returns the number of nested levels.
+/// Appends the canonical JSON of a value to `out`. Returns the number of levels of objects and lists in the value.
 pub fn encode(out: &mut Vec<u8>, value: &Value) -> usize {
     match value {
         Value::Object(map) => return object(out, map),
@@ -119,7 +119,7 @@ fn array(out: &mut Vec<u8>, list: &[Value]) -> usize {
     1 + deepest
 }
 
-/// Compact JSON of a whole document, without a hole. `kind`, `apiVersion` and `metadata` come first, in this order.
+/// The compact JSON of a whole document, without a hole. `kind`, `apiVersion` and `metadata` come first, in this order.
 pub fn document(document: &Document) -> Vec<u8> {
     let mut json = Vec::with_capacity(512);
     json.push(b'{');
@@ -161,8 +161,8 @@ fn object(out: &mut Vec<u8>, map: &Document) -> usize {
     1 + deepest
 }
 
-/// Writes the metadata with an empty `resourceVersion`. Returns the position for the version's digits, and the number
-/// of nested levels.
+/// Writes the metadata with an empty `resourceVersion`. Returns the index at which the digits of the version belong,
+/// and the number of levels of objects and lists in the metadata.
 fn metadata(out: &mut Vec<u8>, map: &Document) -> (usize, usize) {
     const FIELD: &[u8] = b"\"resourceVersion\":\"";
     let (mut hole, mut deepest) = (0, 0);
@@ -199,7 +199,8 @@ fn metadata(out: &mut Vec<u8>, map: &Document) -> (usize, usize) {
     (hole, 1 + deepest)
 }
 
-/// An object's name, from the object's canonical JSON without the `head`. Other fields are skipped without parsing.
+/// An object's name. `tail` is the object's canonical JSON from `"metadata"` on. Fields before the name are skipped
+/// without parsing.
 pub fn name(tail: &[u8]) -> Option<String> {
     let mut at = Cursor::of(tail.strip_prefix(b"\"metadata\":")?)?;
     at.take(b'{')?;
@@ -221,23 +222,23 @@ pub fn string(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// Whether no byte of the text needs escaping. Several bytes are checked at once.
+/// Whether JSON needs no escape for any byte of the text. Several bytes are checked at once.
 fn is_plain(text: &str) -> bool {
     let special = |bytes: &[u8]| {
         bytes.iter().fold(false, |special, byte| special | (*byte < 0x20) | (*byte == b'"') | (*byte == b'\\'))
     };
     let (chunks, rest) = text.as_bytes().as_chunks::<32>();
-    // Most names and values are shorter than a chunk.
+    // Most names and values are shorter than a chunk of the first check, so the rest is checked eight bytes at a time.
     let (words, rest) = rest.as_chunks::<8>();
     !chunks.iter().any(|chunk| special(chunk)) && !words.iter().any(|word| special_word(*word)) && !special(rest)
 }
 
-/// Whether one of eight bytes needs escaping.
+/// Whether JSON needs an escape for one of eight bytes.
 fn special_word(bytes: [u8; 8]) -> bool {
     const EACH: u64 = u64::from_ne_bytes([1; 8]);
     let word = u64::from_ne_bytes(bytes);
-    // Computes the high bit of each byte that is below `limit`. Bytes above a match may be wrong, which does not matter
-    // because the result is only compared with zero.
+    // Computes the high bit of each byte that is below `limit`. Bytes above such a byte may be wrong. That does not
+    // matter, because the result is only compared with zero.
     let less = |word: u64, limit: u8| word.wrapping_sub(EACH * u64::from(limit)) & !word;
     let equal = |byte: u8| less(word ^ (EACH * u64::from(byte)), 1);
     (less(word, 0x20) | equal(b'"') | equal(b'\\')) & (EACH << 7) != 0
@@ -264,7 +265,7 @@ fn decimal(mut number: u64, buffer: &mut [u8; 20]) -> &[u8] {
     }
 }
 
-/// The JSON as Go writes it inside text, with escapes for HTML.
+/// Canonical JSON in the form in which Go writes JSON into messages: with escapes for the special characters of HTML.
 pub fn as_go_writes(json: &str) -> String {
     let escapes =
         [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];

@@ -2,7 +2,7 @@
 
 use super::meta::{Document, metadata_mut, text};
 
-/// Metadata fields that only the server sets.
+/// The fields of `metadata` that only the server sets.
 pub(crate) const SERVER_METADATA: [&str; 8] = [
     "creationTimestamp",
     "deletionGracePeriodSeconds",
@@ -14,8 +14,8 @@ pub(crate) const SERVER_METADATA: [&str; 8] = [
     "uid",
 ];
 
-/// Removes fields that a user cannot set. Unless `exact` is set, it also removes metadata specific to this cluster, and
-/// the fields that `of_the_cluster`, the kind's function, removes.
+/// Removes the fields that a user cannot set. Unless `exact` is set, it also removes the metadata that has a meaning
+/// only in this cluster, and calls `of_the_cluster`, which removes further such fields of the object's kind.
 pub fn export(document: &mut Document, exact: bool, of_the_cluster: Option<fn(&mut Document)>) {
     let metadata = metadata_mut(document);
     for field in SERVER_METADATA {

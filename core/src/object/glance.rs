@@ -1,21 +1,21 @@
-//! Parses only the needed fields of a stored document, in one pass and with little memory.
+//! Parses only the fields of a stored document that a reader needs, in one pass and with little memory.
 //!
-//! A table shows a dozen values of an object, which are a small part of the object's bytes. Stored text is canonical,
-//! so it has no white space between tokens. The checksum of its record shows that the text is as Holdfast wrote it, so
-//! its syntax is right.
+//! A table shows a dozen values of an object, which are a small part of the object's bytes. Stored text is canonical
+//! JSON, so it has no white space between tokens. Its syntax is not checked again: the checksum of the log record that
+//! contains the text shows that the text is what Holdfast wrote.
 
 use super::cursor::{Cursor, Quoted};
 use holdfast_value::{Map, Value};
 use std::ops::Range;
 
-/// The fields that are parsed in documents of a kind.
+/// The set of fields that are parsed in the documents of a kind.
 #[derive(Debug, Clone)]
 pub struct Glance(Part);
 
 #[derive(Debug, Clone)]
 enum Part {
     All,
-    /// The keys of a map. The values read as null.
+    /// The keys of a map are parsed. Its values are skipped and read as null.
     Keys,
     Only(Vec<(&'static str, Part)>),
     But(&'static str),
@@ -24,7 +24,7 @@ enum Part {
 /// The parsed part of a document.
 pub struct Seen<'a> {
     pub document: Value,
-    /// The metadata as JSON text.
+    /// The object's metadata as JSON text.
     pub metadata: &'a [u8],
 }
 
@@ -39,13 +39,13 @@ impl Default for Glance {
 }
 
 impl Glance {
-    /// Parses the metadata and these dotted paths. A path continues in each item of a list; `a.*` means the keys of a
-    /// map.
+    /// Parses the metadata, and the values at these dotted paths. A path that leads to a list continues in each item of
+    /// the list; `a.*` means the keys of the map `a`.
     pub fn at(paths: &[&'static str]) -> Self {
         Self(Part::Only(ALWAYS.to_vec())).and_at(paths)
     }
 
-    /// Parses only these paths.
+    /// Parses only the values at these paths, and not the metadata.
     pub fn only_at(paths: &[&'static str]) -> Self {
         Self(Part::Only(Vec::new())).and_at(paths)
     }
@@ -55,7 +55,7 @@ impl Glance {
         self
     }
 
-    /// Adds a path.
+    /// Adds a path to the fields that are parsed.
     pub fn add(&mut self, path: &'static str) {
         if let Part::Only(parts) = &mut self.0 {
             add(parts, path);
@@ -84,13 +84,13 @@ fn add(parts: &mut Vec<(&'static str, Part)>, path: &'static str) {
         (None, part) => *part = Part::All,
         (Some("*"), part) => *part = Part::Keys,
         (Some(rest), Part::Only(below)) => add(below, rest),
-        // The whole part is parsed already.
+        // The part that contains the path is parsed as a whole already.
         (Some(_), Part::All | Part::Keys | Part::But(_)) => {}
     }
 }
 
 impl Part {
-    /// The part to parse below a key; `None` if the key is skipped.
+    /// What to parse of the value with this key; `None` if the value is skipped.
     fn below(&self, key: &str) -> Option<&Part> {
         match self {
             Part::All => Some(&Part::All),
@@ -116,7 +116,7 @@ impl Reader<'_> {
             let key = self.cursor.key()?;
             let begin = self.cursor.at();
             match (key.as_written(), part) {
-                // The metadata is also returned as text, so its managed fields need not be parsed.
+                // The metadata is also returned as text, so its managed fields need not be parsed here.
                 (name @ "metadata", Part::All) => {
                     let value = self.value(&Part::But("managedFields"))?;
                     map.insert(name, value);
@@ -162,7 +162,7 @@ impl Reader<'_> {
     }
 
     fn entry(&mut self, key: Quoted, part: &Part, map: &mut Map) -> Option<()> {
-        // No name in a `Part` contains an escape, so the key can be compared as written.
+        // The keys in a `Part` need no escapes, so they can be compared with the key as it is written.
         match part.below(key.as_written()) {
             Some(below) => {
                 let value = self.value(below)?;

@@ -4,13 +4,13 @@ use holdfast_value::{Map, Value};
 
 pub type Document = Map;
 
-/// The finalizer of foreground deletion.
+/// The finalizer that foreground deletion adds, so that the object stays until its dependents are deleted.
 pub const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
-/// The finalizer for orphaning dependents.
+/// The finalizer of a deletion that orphans the dependents: the object stays until they no longer refer to it.
 pub const ORPHAN_FINALIZER: &str = "orphan";
 
-/// The maximum number of nested levels of objects and lists in a stored document. Readers of the log stop at 128
-/// levels, as do clients of lists and watches, whose responses add a few levels.
+/// The maximum number of levels of objects and lists inside each other in a stored document. Readers of the log, and
+/// clients of lists and watches, stop at 128 levels, and a response has a few more levels than an object.
 pub const DEPTH_MAX: usize = 120;
 
 static EMPTY: std::sync::LazyLock<Document> = std::sync::LazyLock::new(Document::new);
@@ -20,7 +20,7 @@ pub fn fields(document: &Value) -> &Document {
     document.as_object().unwrap_or(&EMPTY)
 }
 
-/// The fields of a document. A document that is not an object is replaced by an empty object.
+/// The fields of a document, for changing them. A document that is not an object is replaced by an empty object.
 pub fn fields_mut(document: &mut Value) -> &mut Document {
     if !document.is_object() {
         *document = Value::Object(Document::new());
@@ -41,7 +41,7 @@ pub fn metadata_mut(document: &mut Document) -> &mut Document {
     object_mut(document, "metadata")
 }
 
-/// The named object field, created if it is missing or not an object.
+/// The object in a field. If the field is missing or not an object, it becomes an empty object.
 pub fn object_mut<'a>(document: &'a mut Document, field: &str) -> &'a mut Document {
     let value = document.entry(field).or_insert_with(|| Value::Object(Document::new()));
     if !value.is_object() {
@@ -53,7 +53,7 @@ pub fn object_mut<'a>(document: &'a mut Document, field: &str) -> &'a mut Docume
     }
 }
 
-/// A string field; empty if absent or of another type.
+/// The string in a field; empty if the field is absent or not a string.
 pub fn text<'a>(document: &'a Document, field: &str) -> &'a str {
     document.get(field).and_then(Value::as_str).unwrap_or("")
 }
@@ -91,12 +91,12 @@ pub fn set_finalizers(document: &mut Document, finalizers: Vec<String>) {
     }
 }
 
-/// The value at the path `a.b.c`.
+/// The value at a dotted path, such as `a.b.c`.
 pub fn path<'a>(document: &'a Value, dotted: &str) -> Option<&'a Value> {
     dotted.split('.').try_fold(document, |value, field| value.get(field))
 }
 
-/// Sets the value at the path `a.b.c`, and creates missing objects in the path.
+/// Sets the value at a dotted path, such as `a.b.c`. Objects on the path that do not exist are created.
 pub fn set_path(document: &mut Document, dotted: &str, value: Value) {
     match dotted.split_once('.') {
         None => {
@@ -106,7 +106,7 @@ pub fn set_path(document: &mut Document, dotted: &str, value: Value) {
     }
 }
 
-/// Go's name for the type of a JSON value.
+/// The name that Go has for the type of a JSON value in error messages.
 pub(crate) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -118,7 +118,7 @@ pub(crate) fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// The number of nested levels of objects and lists.
+/// The number of levels of objects and lists inside each other; zero for a scalar.
 pub fn depth(value: &Value) -> usize {
     match value {
         Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),

@@ -11,7 +11,7 @@ pub enum NameRule {
     Subdomain,
     /// A DNS-1035 label: it starts with a letter.
     Label1035,
-    /// Any text that can be one segment of a path.
+    /// Any text that can be one segment of a URL path.
     PathSegment,
     /// An IP address in canonical form.
     IpAddress,
@@ -37,7 +37,7 @@ const QUALIFIED_RULE: &str =
 const LABEL_VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start \
      and end with an alphanumeric character";
 
-/// The violations of a name; empty if it is valid.
+/// The violations of the rule by a name; empty if the name is valid.
 pub fn name(rule: NameRule, name: &str) -> Vec<String> {
     match rule {
         NameRule::Label => label(name),
@@ -55,7 +55,8 @@ pub fn generate_name(rule: NameRule, prefix: &str) -> Vec<String> {
         NameRule::PathSegment => path_segment_characters(prefix),
         NameRule::IpAddress => ip_address(prefix),
         NameRule::Label | NameRule::Subdomain | NameRule::Label1035 => match prefix.strip_suffix('-') {
-            // As in Kubernetes, the character before the dash is replaced too, so it is not checked.
+            // As in Kubernetes, the dash and the character before it are replaced by a letter, so that character is not
+            // checked.
             Some(kept) if !kept.is_empty() => {
                 let end = kept.char_indices().next_back().map_or(0, |(at, _)| at);
                 name(rule, &format!("{}a", &kept[..end]))
@@ -118,7 +119,7 @@ pub fn path_segment(value: &str) -> Vec<String> {
     path_segment_characters(value)
 }
 
-/// Checks a domain-prefixed path (`acme.io/foo`). Returns the invalid parts, each with the reason.
+/// Checks a path with a domain as its prefix, such as `acme.io/foo`. Returns the invalid parts, each with the reason.
 pub fn domain_prefixed_path(value: &str) -> Vec<(&str, String)> {
     const MARKS: &[u8] = b"/-._~%!$&'()*+,;=:";
     let (host, path) = value.split_once('/').unwrap_or((value, ""));
@@ -132,7 +133,8 @@ pub fn domain_prefixed_path(value: &str) -> Vec<(&str, String)> {
     faults
 }
 
-/// The violations of a label key, annotation key or finalizer: a name, which a subdomain and a slash may precede.
+/// The violations in a label key, annotation key or finalizer. It is a name, possibly after a DNS subdomain and a
+/// slash.
 pub fn qualified_name(value: &str) -> Vec<String> {
     if is_qualified_name(value) {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Reads documents strictly: records every fault with the path of its field, and unknown keys as faults too.
+//! Reads documents strictly: records every fault with the path of its field. A key that was not read is a fault, too.
 
 use super::yaml;
 use holdfast_value::{CompactString, Map, Value};
@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// The fault of one field.
+/// What is wrong with the field at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     pub path: String,
@@ -21,7 +21,7 @@ impl fmt::Display for Fault {
 
 pub type Faults = RefCell<Vec<Fault>>;
 
-/// The result of `read` on a document; the error has all faults.
+/// Returns the result of `read` on a document, or all faults that `read` recorded.
 pub fn read<T>(document: &Value, read: impl FnOnce(&Reader) -> T) -> Result<T, Vec<String>> {
     let faults = Faults::default();
     let found = Reader::new(document, "", &faults).map(|reader| read(&reader));
@@ -32,7 +32,7 @@ pub fn read<T>(document: &Value, read: impl FnOnce(&Reader) -> T) -> Result<T, V
     }
 }
 
-/// The result of `read` on a document in YAML or JSON; the error has all faults.
+/// Returns the result of `read` on a document in YAML or JSON, or all faults.
 pub fn read_text<T>(text: &str, read: impl FnOnce(&Reader) -> T) -> Result<T, Vec<String>> {
     let document: Value = yaml::read(text).map_err(|error| vec![error.to_string()])?;
     self::read(&document, read)
@@ -58,13 +58,13 @@ impl<'a> Reader<'a> {
         Some(Reader { fields, path: path.into(), faults, asked: RefCell::default(), strict: true })
     }
 
-    /// Makes the reader accept unknown keys.
+    /// Makes the reader accept keys that are not read.
     pub fn lenient(mut self) -> Self {
         self.strict = false;
         self
     }
 
-    /// Marks all keys of this object as known.
+    /// Marks all keys of the object as read, so that none of them is unknown.
     pub fn ask_for_all(&self) {
         self.asked.borrow_mut().extend(self.fields.keys().cloned());
     }
@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
         self.typed(field, "a boolean", Value::as_bool)
     }
 
-    /// An integer. A number outside of the bounds is a fault.
+    /// The integer in a field. A number outside the bounds is a fault.
     pub fn int_within(&self, field: &str, least: i64, most: i64) -> Option<i64> {
         let number = self.int(field)?;
         if !(least..=most).contains(&number) {
@@ -132,12 +132,12 @@ impl<'a> Reader<'a> {
         Some(number)
     }
 
-    /// A duration such as `1m30s`, in seconds.
+    /// The duration in a field, such as `1m30s`, in seconds.
     pub fn seconds(&self, field: &str) -> Option<f64> {
         self.typed(field, "a duration", |value| seconds(value.as_str()?))
     }
 
-    /// A reader of the object in a field.
+    /// The reader of the object in a field.
     pub fn child(&self, field: &str) -> Option<Reader<'a>> {
         let mut child = Reader::new(self.get(field)?, &self.path(field), self.faults)?;
         child.strict = self.strict;
@@ -148,7 +148,7 @@ impl<'a> Reader<'a> {
         self.typed(field, "a list", |value| value.as_array().map(Vec::as_slice))
     }
 
-    /// Readers of the objects in a list, with their indexes.
+    /// The readers of the objects in a field that is a list. The path of each reader contains the object's index.
     pub fn list(&self, field: &str) -> Option<Vec<Reader<'a>>> {
         let values = self.values(field)?;
         let reader = |(at, value)| {
@@ -183,7 +183,7 @@ impl Drop for Reader<'_> {
     }
 }
 
-/// The seconds of a duration in Go's format.
+/// The number of seconds in a duration in Go's format.
 pub fn seconds(text: &str) -> Option<f64> {
     super::duration::nanos(text).ok().map(|nanoseconds| nanoseconds as f64 / 1e9)
 }

@@ -1,14 +1,14 @@
 //! Finds the ends of strings, lists and objects in JSON, many bytes at a time.
 //!
-//! Readers skip most of a stored object: a reader of a pod needs a tenth of it. So bytes are not examined one by one,
-//! but as bits of 64-bit masks.
+//! Readers skip most of a stored object: a reader of a pod, for example, needs a tenth of it. So bytes are not examined
+//! one by one. Each block of bytes becomes a 64-bit mask for each kind of structural byte.
 
 use wide::i8x16;
 
 const LANES: usize = 16;
 const BLOCK: usize = 4 * LANES;
 
-/// The positions of structural bytes in a block, with one bit for each position.
+/// The positions of the structural bytes in a block. Each kind of byte has a mask with one bit for each position.
 #[derive(Default)]
 struct Marks {
     quotes: u64,
@@ -17,7 +17,7 @@ struct Marks {
     closes: u64,
 }
 
-/// The state that one block passes to the next.
+/// What the scan of one block passes to the scan of the next block.
 #[derive(Default)]
 struct Carried {
     /// All ones if the block begins inside a string, otherwise zero.
@@ -76,11 +76,11 @@ pub fn text_end(rest: &[u8]) -> Option<(usize, bool)> {
     None
 }
 
-/// The marks of a block that are not inside strings.
+/// The positions of those structural bytes in a block that are not inside strings.
 fn structure(block: &[u8], carried: &mut Carried) -> Marks {
     let Marks { quotes, escapes, opens, closes } = match block.first_chunk() {
         Some(block) => marks(block),
-        // The last block is padded with zero bytes, which are not structural.
+        // The last block of a text is filled up with zero bytes, which are not structural.
         None => {
             let mut filled = [0; BLOCK];
             filled[..block.len()].copy_from_slice(block);
@@ -97,8 +97,8 @@ fn marks(block: &[u8; BLOCK]) -> Marks {
     let mut marks = Marks::default();
     for (number, lanes) in block.as_chunks::<LANES>().0.iter().enumerate() {
         let (lanes, shift) = (load(lanes), number * LANES);
-        // In ASCII `[` and `]` differ from `{` and `}` only in this bit, and no other printable character becomes a
-        // bracket by setting it.
+        // In ASCII, `[` and `]` differ from `{` and `}` only in this bit, and no other printable character becomes a
+        // brace when this bit is set.
         let folded = lanes | i8x16::splat(0x20);
         marks.quotes |= of(lanes, b'"') << shift;
         marks.escapes |= of(lanes, b'\\') << shift;
@@ -112,13 +112,13 @@ fn load(lanes: &[u8; LANES]) -> i8x16 {
     i8x16::new(lanes.map(|byte| byte as i8))
 }
 
-/// The bits of the bytes that equal `byte`.
+/// A mask with a bit for each byte that equals `byte`.
 fn of(lanes: i8x16, byte: u8) -> u64 {
     use wide::CmpEq;
     lanes.cmp_eq(i8x16::splat(byte as i8)).move_mask() as u64
 }
 
-/// The positions of escaped bytes.
+/// A mask of the bytes that are escaped. `escapes` is the mask of the backslashes.
 fn escaped(escapes: u64, carried: &mut bool) -> u64 {
     let mut escaped = u64::from(std::mem::take(carried));
     let mut rest = escapes & !escaped;
@@ -135,7 +135,8 @@ fn escaped(escapes: u64, carried: &mut bool) -> u64 {
     escaped
 }
 
-/// Sets the bits from each odd quote up to the bit before the next quote.
+/// A mask of the bytes from each opening quote up to, but without, the closing quote. `quotes` is the mask of the
+/// quotes.
 fn within(quotes: u64) -> u64 {
     [1, 2, 4, 8, 16, 32].into_iter().fold(quotes, |bits, by| bits ^ bits << by)
 }
@@ -146,7 +147,7 @@ pub(super) mod tests {
     use holdfast_value::Value;
     use proptest::prelude::*;
 
-    /// A naive implementation for comparison, which goes byte by byte.
+    /// A simple implementation that goes byte by byte, with which the tests compare [`nested_end`].
     fn nested_end_by_bytes(rest: &[u8]) -> Option<usize> {
         let (mut depth, mut text, mut at) = (1, false, 0);
         while let Some(byte) = rest.get(at) {

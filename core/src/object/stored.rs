@@ -11,7 +11,7 @@ use serde::forward_to_deserialize_any;
 use serde_json::value::RawValue;
 use std::fmt;
 
-/// The limit of nested levels, the same as in serde_json.
+/// The maximum number of levels of objects and lists inside each other, the same as in serde_json.
 const DEPTH_MAX: usize = 128;
 
 /// The text is not canonical, or does not fit the type. Callers parse it again with serde_json to learn the reason.
@@ -24,7 +24,7 @@ pub fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, Unlike> {
     T::deserialize(&mut Values { cursor: &mut cursor, depth: 0 })
 }
 
-/// Parses a whole document. Writes do this often, so the tree is built directly and not by a serde visitor.
+/// Parses a whole document. Each write does this, so the tree is built directly and not by a serde visitor.
 pub fn document(json: &[u8]) -> Result<Value, Unlike> {
     value(&mut Cursor::of(json).ok_or(Unlike)?, 0).ok_or(Unlike)
 }
@@ -88,7 +88,7 @@ where
     Ok((metadata.ok_or(Unlike)?, rest))
 }
 
-/// The text of a value.
+/// The JSON text of a value that is not parsed.
 pub struct Raw<'a>(pub &'a str);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Raw<'a> {
@@ -105,7 +105,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Raw<'a> {
                 Ok(Raw(text))
             }
 
-            // Called by serde_json, which does not handle the name `RAW` itself.
+            // Called if serde_json is the deserializer, because it does not know the name [`RAW`].
             fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Raw<'de>, D::Error> {
                 <&RawValue>::deserialize(deserializer).map(|value| Raw(value.get()))
             }
@@ -114,7 +114,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Raw<'a> {
     }
 }
 
-/// The newtype name with which [`Raw`] requests the text of a value.
+/// The name by which [`Raw`] asks this module's deserializer for the text of a value.
 const RAW: &str = "$holdfast::Raw";
 
 struct Values<'c, 'de> {
@@ -172,7 +172,7 @@ impl<'de> Deserializer<'de> for &mut Values<'_, 'de> {
         }
     }
 
-    /// Supports only unit variants, because no type that is read here has other variants.
+    /// Supports only unit variants, because no type that is read from stored text has other variants.
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -213,7 +213,7 @@ fn visit_number<'de, V: Visitor<'de>>(text: &str, visitor: V) -> Result<V::Value
     }
 }
 
-/// Deserializes a document, and its metadata into a separate value.
+/// Deserializes a document, and deserializes its metadata into a separate value.
 struct Whole<'c, 'de, M> {
     cursor: &'c mut Cursor<'de>,
     metadata: &'c mut Option<M>,
@@ -238,11 +238,11 @@ impl<'de, M: Deserialize<'de>> Deserializer<'de> for Whole<'_, 'de, M> {
     }
 }
 
-/// The entries of an object.
+/// Deserializes the entries of an object.
 struct Entries<'c, 'de, M> {
     values: Values<'c, 'de>,
     begun: bool,
-    /// Receives the value of `metadata`, which is then not among the entries.
+    /// Receives the value of the entry `metadata`, which is then not among the other entries.
     metadata: Option<&'c mut Option<M>>,
 }
 
@@ -289,7 +289,7 @@ impl<'de, M: Deserialize<'de>> MapAccess<'de> for Entries<'_, 'de, M> {
     }
 }
 
-/// The items of a list.
+/// Deserializes the items of a list.
 struct Items<'c, 'de> {
     values: Values<'c, 'de>,
     begun: bool,

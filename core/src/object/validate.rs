@@ -1,6 +1,6 @@
 //! Validation of `metadata`, which is the same for every kind: the content, and the changes that an update may make.
 //!
-//! Values of the wrong type count as unset here, because the schema checks types.
+//! A value of the wrong type counts as unset, because the schema has already refused wrong types.
 
 pub use super::names::{NameRule, name};
 
@@ -13,13 +13,13 @@ use std::collections::BTreeSet;
 const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
 const FINALIZER_ORPHAN: &str = "orphan";
 const FINALIZER_FOREGROUND: &str = "foregroundDeletion";
-/// Finalizers that Kubernetes itself uses without a domain.
+/// The finalizers that Kubernetes itself uses and that have no domain.
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", FINALIZER_ORPHAN, FINALIZER_FOREGROUND];
-/// Fields of `metadata` that only the server sets, in Kubernetes' order of checks.
+/// The fields of `metadata` that only the server sets, in the order in which Kubernetes checks them.
 const IMMUTABLE: [&str; 6] =
     ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
 
-/// The violations in a new object's metadata. A generated name has already been set.
+/// The violations in a new object's metadata. If the name is generated, it is already in the metadata.
 pub fn metadata(meta: &Map, rule: NameRule, namespaced: bool) -> Causes {
     let mut causes = object_names(meta, rule);
     if text(meta, "name").is_empty() {
@@ -57,8 +57,8 @@ pub fn object_names(meta: &Map, rule: NameRule) -> Causes {
     causes
 }
 
-/// The violations in the metadata of an update. [`metadata`] need not run too, because this function also checks the
-/// rules of [`metadata`] that an update could violate.
+/// The violations in the metadata of an update. The caller need not call [`metadata`] too, because this function also
+/// checks the rules of [`metadata`] that an update could violate.
 pub fn metadata_update(new: &Map, old: &Map) -> Causes {
     let mut causes = Causes::default();
     if is_set(old.get("deletionTimestamp")) {
@@ -92,7 +92,8 @@ pub fn standard_finalizers(meta: &Map) -> Causes {
         .collect()
 }
 
-/// Warnings for new finalizers of a custom resource that have no domain, because their names may collide.
+/// Warnings about the finalizers that a write adds to a custom resource and that have no domain, because such names may
+/// collide.
 pub fn bare_finalizers(new: &Map, old: Option<&Map>) -> Texts {
     let had: BTreeSet<&str> = old.into_iter().flat_map(finalizers).collect();
     let is_bare = |name: &&str| !name.contains('/') && !STANDARD_FINALIZERS.contains(name) && !had.contains(name);
@@ -108,7 +109,7 @@ pub fn bare_finalizers(new: &Map, old: Option<&Map>) -> Texts {
     told.collect()
 }
 
-/// Applies the rules for labels, at any path (`metadata.labels`, `spec.template.labels`).
+/// Checks labels. They may be at any path, such as `metadata.labels` or `spec.template.labels`.
 pub fn labels(labels: &Map, path: &str, causes: &mut Causes) {
     for (key, value) in labels {
         for message in names::qualified_name(key) {
@@ -121,11 +122,11 @@ pub fn labels(labels: &Map, path: &str, causes: &mut Causes) {
     }
 }
 
-/// Applies the rules for annotations, at any path.
+/// Checks annotations, which may be at any path.
 pub fn annotations(annotations: &Map, path: &str, causes: &mut Causes) {
     let mut bytes = 0;
     for (key, value) in annotations {
-        // Unlike label keys, annotation keys may have a prefix in upper case.
+        // The prefix of an annotation key may have upper case letters, unlike the prefix of a label key.
         let messages =
             if names::qualified_name(key).is_empty() { Vec::new() } else { names::qualified_name(&key.to_lowercase()) };
         for message in messages {
@@ -138,7 +139,7 @@ pub fn annotations(annotations: &Map, path: &str, causes: &mut Causes) {
     }
 }
 
-/// Applies the rules for both create and update.
+/// Checks the rules that apply both to a new object and to an update.
 fn common(meta: &Map, causes: &mut Causes) {
     if let Some(generation) = meta.get("generation").filter(|value| value.as_i64().is_some_and(|value| value < 0)) {
         causes.push(Cause::invalid("metadata.generation", generation, "must be greater than or equal to 0"));
@@ -190,7 +191,7 @@ fn owner_references(meta: &Map, causes: &mut Causes) {
         }
         if reference.get("controller") == Some(&Value::Bool(true)) {
             if let Some((first_kind, first_name)) = controller {
-                // The message shows the whole list, so the fault is reported only once.
+                // The message shows the whole list, so this fault is reported only once for the list.
                 if std::mem::replace(&mut is_told, true) {
                     continue;
                 }
@@ -227,7 +228,7 @@ fn text<'a>(map: &'a Map, field: &str) -> &'a str {
     map.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether a field that the server sets is set. An empty string or null counts as absent.
+/// Whether a field has a value. An empty string or null counts as absent.
 fn is_set(value: Option<&Value>) -> bool {
     !matches!(value, None | Some(Value::Null)) && value.and_then(Value::as_str) != Some("")
 }

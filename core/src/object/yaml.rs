@@ -6,12 +6,12 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Why a text is not YAML of the expected form. Its text names the line and the column.
+/// Why a text is not YAML of the expected form. The message of the error names the line and the column.
 pub use serde_yaml_ng::Error;
 
-/// The fields of an [`Ordered`] document.
+/// The fields of an [`Ordered`] document that is an object.
 pub use serde_yaml_ng::Mapping as OrderedFields;
-/// A document whose fields stay in their order when it is written again.
+/// A document that is written with its fields in the order in which they were read.
 pub use serde_yaml_ng::Value as Ordered;
 
 /// Reads a document in YAML or JSON.

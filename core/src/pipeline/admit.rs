@@ -1,4 +1,5 @@
-//! The two admission stages: mutating before the server completes the object, validating before it is encoded.
+//! The two stages of admission. Mutating admission runs before the server completes the object, validating admission
+//! runs before the object is encoded.
 
 use super::candidate::{Candidate, Old};
 use super::endpoint::Part;
@@ -8,7 +9,7 @@ use crate::authz::reviews;
 use crate::kinds::Known;
 use holdfast_value::Value;
 
-/// Mutating admission, on the client's object.
+/// Runs mutating admission on the object as the client wants it.
 pub(super) fn mutate(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Stop> {
     if object.admitted {
         return Ok(());
@@ -24,7 +25,7 @@ pub(super) fn mutate(context: &Context, endpoint: &Endpoint, object: &mut Candid
     outcome
 }
 
-/// Validating admission, on the object as it would be stored.
+/// Runs validating admission on the object as it would be stored.
 pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Stop> {
     if object.admitted {
         return Ok(());
@@ -40,8 +41,8 @@ pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &mut Cand
     outcome
 }
 
-/// Both halves of admission, for the body of a subresource that is not an object of the path's kind. Returns the body
-/// that results from mutating admission.
+/// Runs mutating and validating admission on the body of a subresource, such as a Binding, which is not an object of
+/// the path's kind. Returns the body as mutating admission leaves it.
 pub(super) fn part(
     context: &Context,
     body: Known,
@@ -52,7 +53,7 @@ pub(super) fn part(
     completed_update(context, body, operation, document, old, |_| Ok(()))
 }
 
-/// Like [`part`], for a new document that `complete` checks and completes between the halves.
+/// Like [`part`], for a new document. `complete` checks and completes it between mutating and validating admission.
 pub(super) fn completed_part(
     context: &Context,
     body: Known,
@@ -62,7 +63,7 @@ pub(super) fn completed_part(
     completed_update(context, body, Operation::Create, document, &Value::Null, complete)
 }
 
-/// Like [`part`], for a document that replaces another one.
+/// Like [`part`], for a document that replaces another document.
 pub(super) fn completed_update(
     context: &Context,
     body: Known,
@@ -74,14 +75,15 @@ pub(super) fn completed_update(
     both(context, of(context, operation, Body::Part(body), document, old), complete)
 }
 
-/// Both halves of admission, for a document of the path's kind that is posted but never stored.
+/// Runs mutating and validating admission on a posted document of the path's kind that is never stored, such as a
+/// review.
 pub(super) fn question(context: &Context, document: Value) -> Result<Value, Stop> {
     let body = Body::Object { version: context.request.target.version };
     let attributes = of(context, Operation::Create, body, document, &Value::Null);
     both(context, attributes, |document| Ok(reviews::check(context.kind, document)?))
 }
 
-/// Runs both halves, with `complete` between them.
+/// Runs mutating admission, then `complete`, then validating admission.
 fn both(
     context: &Context,
     mut attributes: Attributes,

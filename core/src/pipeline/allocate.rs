@@ -28,7 +28,7 @@ pub(super) fn allocate(context: &Context, endpoint: &Endpoint, object: &mut Cand
     };
     let old = object.old.as_ref().map(|old: &Old| &old.document);
     let causes = allocate(&allocator, old, &mut object.new);
-    // An exhausted range is an error of the server, not of the client.
+    // If no value of a range is free, the request fails with an error of the server and not of the client.
     if let Some(exhausted) = causes.iter().find(|cause| cause.reason == CauseReason::Internal) {
         return Err(Refusal::Internal(Internal::Exhausted(exhausted.message.clone())));
     }
@@ -38,7 +38,7 @@ pub(super) fn allocate(context: &Context, endpoint: &Endpoint, object: &mut Cand
     Err(Refusal::Invalid { subject: context.kind_subject(meta::name(object.fields())), causes })
 }
 
-/// Claims that are taken: by objects of this state, by IPAddress objects, and by other servers that share the log.
+/// The claims that are taken: by objects of this state, by IPAddress objects, and by other servers that share the log.
 struct Given<'a> {
     context: &'a Context<'a>,
     /// The key of the object that gets the claims.
@@ -46,7 +46,7 @@ struct Given<'a> {
     owner: &'a Arc<str>,
 }
 
-/// Represents an owner that is not an object of this state.
+/// The owner of a claim that is not held by an object of this state.
 static ANOTHER: LazyLock<Arc<str>> = LazyLock::new(|| "another".into());
 
 impl Claims for Given<'_> {
@@ -64,7 +64,7 @@ impl Given<'_> {
                 let kind = state.registry.known(known::IP_ADDRESS).map(|(kind, _)| kind);
                 let Some(given) = kind.and_then(|kind| state.get(kind, address)) else { return false };
                 let (namespace, name) = meta::split_key(self.key);
-                // An earlier attempt may have recorded the address for this same object before its write failed.
+                // An earlier attempt to write this same object may have recorded the address before its write failed.
                 holder(&given.document()).is_none_or(|AddressOwner { namespace: of, name: whose }| {
                     (of.as_str(), whose.as_str()) != (namespace.unwrap_or_default(), name)
                 })

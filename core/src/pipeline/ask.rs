@@ -1,5 +1,6 @@
-//! Requests without a write: posted reviews, and connections to nodes. Admission judges them like writes. The answer
-//! has the document after admission. The caller then computes the result of the review, or connects to the node.
+//! Requests that write nothing: posted reviews, and connections to nodes. Admission runs for them as for writes. The
+//! answer has the document as admission leaves it. The caller then computes the result of the review, or connects to
+//! the node.
 
 use super::candidate::Made;
 use super::decision::{Answer, Decision};

@@ -7,7 +7,7 @@ use crate::object::meta::{self, Document, metadata, metadata_mut, object_mut};
 use crate::refusal::{BadRequest, Cause, Causes, Conflict, Mismatch, Refusal, Subject, Unreasoned};
 use holdfast_value::{Value, json};
 
-/// The kind of a Binding's target.
+/// The kind of the target that a Binding must have.
 const NODE_KIND: &str = NODE.kind;
 
 pub(super) fn bind(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
@@ -21,11 +21,11 @@ pub(super) fn bind(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     check_unassigned(context, &old, binding)?;
     let mut new = old.document.clone();
     assign(context, meta::fields_mut(&mut new), binding, &node);
-    // The binding writes no managed fields.
+    // A binding does not change managed fields, and admission has already run on the Binding.
     Ok(Candidate { tracked: true, admitted: true, ..Candidate::replacing(context, old, new) }.into())
 }
 
-/// Checks that a Binding is for the pod that the path names, and its target a node.
+/// Checks that a Binding is for the pod that the path names, and that its target is a node.
 fn check(context: &Context, binding: &Value) -> Result<(), Refusal> {
     if binding["metadata"]["name"] != context.request.name() {
         return Err(Refusal::BadRequest(BadRequest::OtherNameInBinding));
@@ -34,7 +34,7 @@ fn check(context: &Context, binding: &Value) -> Result<(), Refusal> {
     if causes.is_empty() { Ok(()) } else { Err(Refusal::Unreasoned(Unreasoned::Causes(causes))) }
 }
 
-/// The causes if the target is not a node.
+/// The causes of the refusal if the target of a Binding is not a node.
 fn wrong_target(target: &Value) -> Causes {
     let mut causes = Causes::default();
     let kind = &target["kind"];
@@ -64,7 +64,7 @@ fn check_unassigned(context: &Context, old: &Old, binding: &Document) -> Result<
     }
 }
 
-/// The conflict if the Binding requires another UID or version than the pod has.
+/// The conflict, if the Binding names another UID or resourceVersion than the pod has; otherwise `None`.
 fn other_pod(binding: &Document, uid: &str, version: &str) -> Option<Conflict> {
     let wanted = |field: &str| metadata(binding).get(field).and_then(Value::as_str).filter(|wanted| !wanted.is_empty());
     if let Some(wanted) = wanted("uid").filter(|wanted| *wanted != uid) {
@@ -78,7 +78,8 @@ fn is_gated(pod: &Value) -> bool {
     pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty())
 }
 
-/// Sets the node, the labels and annotations of the Binding, and the condition PodScheduled.
+/// Sets the pod's node and the condition PodScheduled, and copies the labels and annotations of the Binding into the
+/// pod.
 fn assign(context: &Context, pod: &mut Document, binding: &Document, node: &str) {
     object_mut(pod, "spec").insert("nodeName", node.into());
     // The Binding's labels (the node's topology) never replace labels that the pod has.
@@ -90,12 +91,12 @@ fn assign(context: &Context, pod: &mut Document, binding: &Document, node: &str)
         object_mut(metadata_mut(pod), "annotations").insert(key.clone(), value.clone());
     }
     let time = context.stamp.rfc3339();
-    // All fields are set here, because no later stage sets defaults.
+    // All fields of the condition are set here, because no later stage sets defaults for a binding.
     let condition =
         json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": time});
     let status = object_mut(pod, "status");
     if !context.settings.gates_off.contains("ClearingNominatedNodeNameAfterBinding") {
-        // The pod has a node, so its nomination has ended.
+        // The pod now has a node, so it no longer needs a nominated node.
         status.remove("nominatedNodeName");
     }
     set_condition(status, condition);

@@ -1,4 +1,4 @@
-//! Candidates from a whole document: create and update.
+//! Makes the candidates of requests whose body is a whole document: create and update.
 
 use super::candidate::{Candidate, Made, Old};
 use super::{Context, Endpoint, Stop, owners};
@@ -61,7 +61,7 @@ pub(super) fn creating(context: &Context, document: Value) -> Result<Candidate, 
     Ok(Candidate::creating(document))
 }
 
-/// The resourceVersion in the body of a create, which is allowed in a dry run only.
+/// The resourceVersion in the body of a create. Only a dry run may have one.
 pub fn named_version(request: &Request) -> Option<String> {
     let decoded = match request.body.format {
         Format::Json => request.body.content.json(),
@@ -72,8 +72,8 @@ pub fn named_version(request: &Request) -> Option<String> {
     document["metadata"]["resourceVersion"].as_str().filter(|version| !version.is_empty()).map(str::to_owned)
 }
 
-/// Fills in the path's namespace, or checks that the body has the same namespace. Removes the namespace of a
-/// cluster-scoped object.
+/// Sets the namespace in the body to the path's namespace, or checks that they are the same. Removes the namespace if
+/// the kind is cluster-scoped.
 pub(super) fn match_namespace(context: &Context, meta: &mut Document) -> Result<(), Refusal> {
     match context.request.namespace() {
         Some(namespace) => {
@@ -101,7 +101,8 @@ fn name_mismatch(body: &str, path: &str) -> Refusal {
     Refusal::BadRequest(BadRequest::OtherName { body: body.into(), path: path.into() })
 }
 
-/// Checks the resourceVersion in a document; returns whether the document has one.
+/// Checks that the resourceVersion in a document is the version of the stored object. Returns whether the document has
+/// one.
 pub(super) fn match_version(context: &Context, old: &Old, meta: &Document) -> Result<bool, Refusal> {
     let name = context.request.name();
     match text(meta, "resourceVersion") {
@@ -113,7 +114,7 @@ pub(super) fn match_version(context: &Context, old: &Old, meta: &Document) -> Re
                 .into(),
         }),
         version => {
-            // Kubernetes parses the version only in its store, and passes the error on without a reason.
+            // Kubernetes parses the version only in its store, and passes the parser's error on without a reason.
             let parsed: u64 =
                 version.parse().map_err(|_| Refusal::Unreasoned(Unreasoned::NotAVersion(version.into())))?;
             if parsed != old.entry.offset.0 {
@@ -124,7 +125,7 @@ pub(super) fn match_version(context: &Context, old: &Old, meta: &Document) -> Re
     }
 }
 
-/// The refusal of a write whose UID precondition does not match.
+/// The refusal of a write that requires another UID than the object has.
 fn other_uid(context: &Context, wanted: &str, found: &str) -> Refusal {
     unmet(context, Conflict::UidPrecondition(Mismatch::new(wanted, found)))
 }
@@ -138,7 +139,7 @@ pub(super) fn unmet(context: &Context, why: Conflict) -> Refusal {
     }
 }
 
-/// The refusal of a write on a version that is no longer the newest.
+/// The refusal of a write that is based on a version which is no longer the newest.
 pub(super) fn modified(context: &Context) -> Refusal {
     Refusal::modified(context.subject(context.request.name()))
 }

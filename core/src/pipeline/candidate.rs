@@ -9,10 +9,10 @@ use crate::state::Entry;
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// The result of an endpoint's first stage.
+/// What the first stage of a mutation makes: the function `candidate` of an endpoint.
 pub(super) enum Made {
     Object(Box<Candidate>),
-    /// No write is needed: the answer is the whole decision.
+    /// Nothing has to be written: this decision is the answer to the request.
     Answer(Box<Decision>),
 }
 
@@ -23,7 +23,7 @@ pub(super) enum Made {
 pub(super) struct Candidate {
     /// The object's key within its kind; empty until a new object has its name.
     pub key: Arc<str>,
-    /// The old form of the object; `None` if the request creates it.
+    /// The stored form of the object; `None` if the request creates it.
     pub old: Option<Old>,
     /// The new document: in the path's version until defaults are set, then in the working version.
     pub new: Value,
@@ -40,7 +40,7 @@ pub(super) struct Candidate {
     pub besides: Vec<Write>,
 }
 
-/// An object as it is stored.
+/// The object as it is stored before the write.
 pub(super) struct Old {
     pub entry: Arc<Entry>,
     /// The old document in the working version, without its resourceVersion.
@@ -102,7 +102,7 @@ impl From<Candidate> for Made {
 }
 
 impl Context<'_> {
-    /// The stored object that the path names, or NotFound.
+    /// The stored object that the path names. If it does not exist, the request is refused with NotFound.
     pub fn existing(&self) -> Result<Old, Stop> {
         match self.find()? {
             Some(old) => Ok(old),
@@ -110,7 +110,8 @@ impl Context<'_> {
         }
     }
 
-    /// Finds the stored object; `None` if there is none. It is read once; all stages use this result.
+    /// Finds the stored object that the path names; `None` if there is none. The object is read once, and all stages
+    /// use this result.
     pub fn find(&self) -> Result<Option<Old>, Stop> {
         let Some(entry) = self.state.get(self.request.target.kind, &self.request.key()) else { return Ok(None) };
         let document = match self.kind.custom {
@@ -137,7 +138,8 @@ impl Context<'_> {
         let document = meta::fields_mut(&mut live);
         meta::metadata_mut(document).insert("resourceVersion", old.entry.offset.to_string().into());
         if self.kind.custom.is_none() && self.has_status() {
-            // Built-in objects show a status even if it was never set, and patches rely on it.
+            // A built-in object is shown with a status even if the status was never set, and patches rely on the
+            // status.
             document.entry("status").or_insert_with(|| Value::Object(Document::new()));
         }
         let version = self.request.target.version;

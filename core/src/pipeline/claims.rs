@@ -4,12 +4,13 @@
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenClaims {
     pub id: String,
-    /// `system:serviceaccount:default:builder`.
+    /// The name of the account's user, such as `system:serviceaccount:default:builder`.
     pub subject: String,
-    /// The audiences; empty for the signer's own audiences.
+    /// The audiences of the token. If the list is empty, the signer uses its own audiences.
     pub audiences: Vec<String>,
-    /// The time of issue, in seconds since 1970 like all times here.
+    /// The time at which the token is issued, in seconds since 1970.
     pub issued: i64,
+    /// The time until which the token is valid, in seconds since 1970.
     pub expires: i64,
     /// Whether the signer may extend the lifetime. The signer does so only if all audiences are audiences
     /// of the server itself.

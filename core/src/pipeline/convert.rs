@@ -1,7 +1,7 @@
-//! Conversion between the versions of a kind: by function for built-in kinds; for custom kinds by changing
-//! `apiVersion`, or by webhook.
+//! Conversion between the versions of a kind. A built-in kind has conversion functions. A custom kind changes only
+//! `apiVersion`, or has a conversion webhook.
 //!
-//! The core calls no webhook: a conversion that is not among the answers yet becomes an [`Effect`].
+//! The core calls no webhook: if the answers lack the result of a conversion, judging stops with an [`Effect`].
 
 use super::{Context, Effect, Stop, decode};
 use crate::kinds::custom::{Conversion, relabelled};
@@ -38,8 +38,8 @@ impl Context<'_> {
         }
     }
 
-    /// A stored object in a version of its kind. A delete calls the conversion webhook again, like a get; other writes
-    /// may use an earlier answer.
+    /// A stored object, converted to a version of its kind. A delete calls the conversion webhook again, like a get.
+    /// Other writes may use the result of an earlier call.
     pub(super) fn in_version(&self, entry: &Entry, version: usize) -> Result<Value, Stop> {
         let conversion = match self.request.verb {
             Verb::Delete => entry.conversion(self.kind, version),
@@ -55,7 +55,7 @@ impl Context<'_> {
         }
     }
 
-    /// The schema of the path's version.
+    /// The schema of documents in the version that the path names.
     pub(super) fn layout(&self) -> Result<Layout<'_>, Refusal> {
         decode::layout(self.kind, self.request.target.version)
     }

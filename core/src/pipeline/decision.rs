@@ -1,4 +1,4 @@
-//! The result of judging a request: its writes, the versions they rely on, and the answer.
+//! The result of judging a request: the writes, the versions on which they rely, and the answer.
 
 use crate::event::{ChangedBy, Offset};
 use crate::kinds::{self, KindId};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub struct Decision {
     /// The writes. Either all are made, at consecutive offsets, or none.
     pub writes: Vec<Write>,
-    /// Other objects that must still have the version on which the decision was judged, such as the namespace of a new
+    /// Other objects that must still have the version on which the decision relies, such as the namespace of a new
     /// object.
     pub expects: Vec<Expectation>,
     pub answer: Answer,
@@ -22,16 +22,16 @@ pub struct Decision {
     /// otherwise the request is judged again.
     pub fixed: bool,
     pub warnings: Texts,
-    /// Changes made by admission, recorded in the event.
+    /// The changes that admission made to the object, which the event records.
     pub changes: Vec<ChangedBy>,
 }
 
-/// A future event without its offset.
+/// An event that is not yet in the log, so that it has no offset.
 #[derive(Debug, Clone)]
 pub struct Write {
     pub kind: KindId,
     pub key: Arc<str>,
-    /// The version that the decision saw; `None` if the object did not exist.
+    /// The version of the object on which the decision relies; `None` if the object did not exist.
     pub expect: Option<Offset>,
     pub draft: Draft,
     pub index: Index,
@@ -44,8 +44,8 @@ pub struct Write {
 const SERVER: &str = "kube-apiserver";
 
 impl Write {
-    /// A status update that the server makes on another object than the object of the request. It is valid only if that
-    /// object has not changed.
+    /// Makes a status update that the server itself adds to the decision, on another object than the object of the
+    /// request. The update is valid only if that object has not changed meanwhile.
     pub fn of_status(
         state: &State,
         kind: KindId,
@@ -73,7 +73,7 @@ impl Write {
     }
 }
 
-/// An object and the version that the decision saw. The version is `None` if the object did not exist.
+/// An object, and its version on which the decision relies. The version is `None` if the object did not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expectation {
     pub kind: KindId,
@@ -81,17 +81,17 @@ pub struct Expectation {
     pub version: Option<Offset>,
 }
 
-/// The response after the writes are done.
+/// The answer to the client after the writes are done.
 pub enum Answer {
-    /// The object of the write with this index.
+    /// The object that the write with this index stores.
     Written { index: usize, created: bool, representation: Representation },
-    /// A stored object that was not changed.
+    /// A stored object that the request did not change.
     Entry { entry: Arc<Entry>, representation: Representation },
-    /// A created document that is not stored, such as a token.
+    /// A document that the request created and that is not stored, such as a token.
     Document { document: Document },
-    /// The request succeeded, and there is no object to show.
+    /// A Status of success, because there is no object to show.
     Success,
-    /// The object was removed.
+    /// The request removed the object.
     Deleted { subject: Subject, uid: String },
 }
 
@@ -114,6 +114,6 @@ impl std::fmt::Debug for Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Representation {
     Object,
-    /// The object's `autoscaling/v1` Scale.
+    /// The `autoscaling/v1` Scale of the object.
     Scale,
 }

@@ -1,4 +1,4 @@
-//! The first stage: decodes the body into a document that is checked against its schema.
+//! The first stage of a mutation: decodes the body into a document, and checks the document against its schema.
 
 pub(super) use crate::kinds::{layout, layout_of};
 
@@ -14,7 +14,8 @@ use crate::state::State;
 use crate::wire::protobuf::codec;
 use holdfast_value::Value;
 
-/// The body of a request on a kind that is not stored: checked against its schema, with defaults and managed fields.
+/// The document in the body of a request on a kind that is not stored. It is checked against its schema and has
+/// defaults and managed fields.
 pub fn decode_body(state: &State, request: &Request, stamp: Stamp) -> Result<Document, Refusal> {
     let (settings, answers) = (Settings::default(), Answers::default());
     let context = Context::new(Basis::without_authorization(state, &settings), request, stamp, &answers);
@@ -33,7 +34,7 @@ pub(super) fn posted(context: &Context) -> Result<Value, Refusal> {
     Ok(document)
 }
 
-/// Parses a body of any kind.
+/// The document in a body of any kind, without checks; `None` if the body cannot be parsed.
 pub fn parsed(body: &Body) -> Option<Value> {
     let decoded = match body.format {
         Format::Yaml | Format::ApplyPatch => body.content.yaml(),
@@ -43,8 +44,8 @@ pub fn parsed(body: &Body) -> Option<Value> {
     Some(decoded.ok()?.value)
 }
 
-/// The object in a body, with the defaults of its version and without unknown fields. `None` if the body is not an
-/// object of this kind and version; other code refuses the body.
+/// The object in a body, with the defaults of its version and without unknown fields. Returns `None` if the body is not
+/// an object of this kind and version; the pipeline refuses such a body.
 pub fn requested(kind: &Kind, version: usize, body: &Body) -> Option<Value> {
     if !matches!(body.format, Format::Json | Format::Yaml | Format::Protobuf) {
         return None;
@@ -107,7 +108,7 @@ impl Context<'_> {
             let (kind, version) = (kind.to_owned(), version.to_owned());
             Refusal::BadRequest(BadRequest::Unfit { wanted: kind.clone(), kind, version, why })
         };
-        // As in Go, null or empty YAML is an empty object.
+        // As in Go, a YAML body that is null or empty is an empty object of a built-in kind.
         if !value.is_object() && layout.message().is_none() {
             return Err(unfit(Unfit::NotAnObject));
         }
@@ -168,7 +169,7 @@ impl Context<'_> {
     }
 }
 
-/// Unknown and duplicate fields in the words of strict decoding.
+/// The complaints about unknown and duplicate fields, in the words of strict decoding.
 pub(super) fn complaints(duplicates: Texts, unknown: Texts) -> Texts {
     let mut complaints = unknown.map(|path| format!("unknown field \"{path}\""));
     complaints.append(duplicates);
@@ -191,7 +192,7 @@ fn split_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 
-/// The apiVersion and kind in the body. If the body leaves them out, the given apiVersion and kind.
+/// The apiVersion and kind of a body. `api_version` and `kind` replace what the body omits.
 fn identify(value: &Value, api_version: &str, kind: &str) -> Result<(String, String), Refusal> {
     let fault = |fault: Unmarshal| {
         let why = Unrecognized::TypeMeta(fault);
@@ -212,7 +213,7 @@ fn identify(value: &Value, api_version: &str, kind: &str) -> Result<(String, Str
     Ok((or(text(document, "apiVersion"), api_version), or(text(document, "kind"), kind)))
 }
 
-/// The fault in the words of Go's decoder, which reads these two fields first.
+/// The refusal in the words of Go's decoder, which reads `apiVersion` and `kind` before all other fields.
 fn not_an_object(value: &Value) -> Unmarshal {
     const TYPE_META: &str = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; \
                              Kind string \"json:\\\"kind,omitempty\\\"\" }";

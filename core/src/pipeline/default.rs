@@ -1,4 +1,4 @@
-//! Defaults, and conversion into the hub version, in which all later stages work.
+//! Sets defaults, and converts the object into the hub version, in which all later stages work.
 
 use super::candidate::Candidate;
 use super::endpoint::Part;
@@ -8,7 +8,8 @@ use crate::refusal::Refusal;
 use crate::request::Format;
 use crate::schema::layout::Layout;
 
-/// Shows unset fields as Kubernetes does: an empty status is present, an empty list is absent.
+/// Shows unset fields of a built-in object as Kubernetes does: a status that was never set as an empty object, and an
+/// empty list as absent.
 pub(super) fn show_zeros(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Refusal> {
     if !endpoint.part.is_of_server() && context.kind.custom.is_none() {
         let stored = object.old.as_ref().map(|old| &old.document);
@@ -19,8 +20,8 @@ pub(super) fn show_zeros(context: &Context, endpoint: &Endpoint, object: &mut Ca
 
 /// Sets the defaults of the path's version, converts to the hub version, and sets the defaults of the hub version.
 ///
-/// A deletion and a binding change no field with a default, so an object that was stored before a default existed may
-/// stay without it.
+/// A deletion and a binding change no field that has a default. So if an object was stored before its kind had a
+/// default, it may stay without that default.
 pub(super) fn to_hub(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Refusal> {
     let stored = object.old.as_ref().map(|old| &old.document);
     match endpoint.part {
@@ -31,7 +32,7 @@ pub(super) fn to_hub(context: &Context, endpoint: &Endpoint, object: &mut Candid
             }
             layout => kinds::default(layout, &mut object.new),
         },
-        // The candidate is made from the stored object, which is in the hub version.
+        // The candidate was made from the stored object, which is in the hub version already.
         Part::Replicas => context.kind.default_to_hub(0, &mut object.new, stored),
         _ => context.kind.default_to_hub(context.request.target.version, &mut object.new, stored),
     }

@@ -14,9 +14,9 @@ use holdfast_value::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The server makes the writes of this module as this user.
+/// The user of the writes that this module plans.
 const USER: &str = "system:apiserver";
-/// The maximum number of steps in one plan.
+/// The maximum number of writes and deletions in one plan.
 const STEPS_MAX: usize = 512;
 
 /// The maximum number of objects that are read in one round.
@@ -26,7 +26,7 @@ const LOOKS_MAX: usize = 8192;
 /// of a terminating definition are walked once; if finalizers keep objects, the walk is repeated after a pause.
 #[derive(Debug, Default)]
 pub struct Clearing {
-    /// Walks for the terminating definitions.
+    /// For each terminating definition, the walk through its objects.
     walks: BTreeMap<Arc<str>, Walk>,
     /// All definitions were read up to this event, and no definition waits for a name that is free.
     settled: Offset,
@@ -34,21 +34,21 @@ pub struct Clearing {
     pub looked_at: usize,
 }
 
-/// One walk through the objects of a definition.
+/// A walk through all objects of one definition, which may take several rounds.
 #[derive(Debug, Default)]
 struct Walk {
-    /// The last object that was read.
+    /// The key of the last object that was read; `None` before the first one.
     after: Option<Arc<str>>,
     seen: usize,
     deletions: usize,
-    /// The previous walk requested deletions.
+    /// Whether the walk before this one requested deletions.
     repeated: bool,
     /// The time at which the next walk begins; set when this walk has ended.
     rests_until_ms: Option<i64>,
 }
 
 impl Clearing {
-    /// The steps for terminating definitions, and for definitions whose names may have become free.
+    /// Plans the next steps for terminating definitions, and for definitions whose names may have become free.
     pub fn plan(&mut self, state: &State, stamp: Stamp) -> Plan {
         let mut plan = Plan::default();
         let Some(definitions) = state.registry.definitions() else { return plan };
@@ -69,7 +69,7 @@ impl Clearing {
         plan
     }
 
-    /// Finds the definitions that need work.
+    /// Finds the definitions that need work, and plans the steps that need no walk.
     fn look(&mut self, state: &State, definitions: KindId, steps: &mut Vec<Step>) {
         let mut before = std::mem::take(&mut self.walks);
         for name in &state.definitions.unsettled {
@@ -92,8 +92,8 @@ impl Clearing {
 }
 
 impl Walk {
-    /// Deletes the objects, then removes the finalizer. Returns the time of the next round. A write causes a round
-    /// before that time.
+    /// Continues the walk: deletes objects, and removes the definition's finalizer after all objects are gone. Returns
+    /// the time of the next round; a write causes a round before that time.
     fn go_on(
         &mut self,
         state: &State,
@@ -159,7 +159,7 @@ fn deletion(kind: KindId, key: &str) -> Request {
     request(Verb::Delete, target, Body::default())
 }
 
-/// Removes the finalizer: no objects are left.
+/// Removes the finalizer from a definition without objects, so that the definition itself is deleted.
 fn release(definitions: KindId, name: &str, mut definition: Document) -> Step {
     let finalizers = meta::finalizers(&definition).into_iter().filter(|finalizer| *finalizer != FINALIZER);
     let finalizers = finalizers.map(str::to_owned).collect();

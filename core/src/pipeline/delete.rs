@@ -31,7 +31,8 @@ fn check_not_of_system(context: &Context) -> Result<(), Refusal> {
     }
 }
 
-/// The candidate of a delete: marked as being deleted, or unchanged if the object is removed at once.
+/// The candidate of a delete: the object marked as being deleted. If it is removed at once, the object without the
+/// mark.
 pub(super) fn deleting(context: &Context, old: Old) -> Result<Candidate, Refusal> {
     let (options, rules) = (&context.request.options.delete, &context.kind.deletion);
     let fixed = preconditions(context, options, &old)?;
@@ -56,13 +57,13 @@ pub(super) fn deleting(context: &Context, old: Old) -> Result<Candidate, Refusal
     Ok(Candidate { removed, fixed, tracked: true, ..Candidate::replacing(context, old, last) })
 }
 
-/// The warning for a delete of this kind, whether or not the object exists.
+/// The warning that a delete of an object of this kind gets, whether or not the object exists.
 pub fn warning(kind: &Kind, version: &Version, options: &DeleteOptions) -> Option<String> {
     let unsaid = options.orphan_dependents.is_none() && options.propagation_policy.is_none();
     kind.deletion.orphan_warning(version).filter(|_| unsaid).map(str::to_owned)
 }
 
-/// Checks for conflicting or unknown delete options.
+/// Checks that the delete options are known and do not conflict.
 pub fn validate_options(options: &DeleteOptions, dry_run: bool) -> Result<(), Refusal> {
     let mut causes = Causes::default();
     if options.orphan_dependents.is_some() && options.propagation_policy.is_some() {
@@ -108,11 +109,11 @@ pub fn validate_options_of_many(options: &DeleteOptions, dry_run: bool) -> Resul
     Err(Refusal::Invalid { subject: Subject::new("meta.k8s.io", "DeleteOptions", ""), causes })
 }
 
-/// Checks the preconditions. Returns whether the client named the version.
+/// Checks the preconditions of a delete. Returns whether the client named the object's resourceVersion.
 fn preconditions(context: &Context, options: &DeleteOptions, old: &Old) -> Result<bool, Refusal> {
     let name = context.request.name();
     let conflict = |why: Conflict| match context.kind.deletion.has_terminating_phase() {
-        // For namespaces and definitions, Kubernetes has separate code with another message.
+        // Kubernetes deletes namespaces and CustomResourceDefinitions by separate code, which has another message.
         true => Refusal::Conflict { subject: context.subject(name), why: Conflict::Precondition(Box::new(why)) },
         false => Refusal::Conflict { subject: context.kind_subject(name), why },
     };
@@ -136,7 +137,8 @@ fn imply_finalizers(options: &DeleteOptions, orphans: bool, document: &mut Docum
         (Some(true), _) | (_, Some("Orphan")) => Some(ORPHAN_FINALIZER),
         (_, Some("Foreground")) => Some(FOREGROUND_FINALIZER),
         (Some(false), _) | (_, Some("Background")) => None,
-        // Without a policy, a finalizer that the object already has decides.
+        // If the request names no policy and the object has one of the two finalizers already, the finalizers stay as
+        // they are.
         _ if !orphans || meta::finalizers(document).iter().any(|finalizer| ours.contains(finalizer)) => return,
         _ => Some(ORPHAN_FINALIZER),
     };
@@ -146,21 +148,21 @@ fn imply_finalizers(options: &DeleteOptions, orphans: bool, document: &mut Docum
     meta::set_finalizers(document, finalizers);
 }
 
-/// As in Kubernetes, a negative period counts as one second.
+/// The grace period of a request. As in Kubernetes, a negative period counts as one second.
 fn not_negative(seconds: i64) -> i64 {
     if seconds < 0 { 1 } else { seconds }
 }
 
-/// Sets the deletion timestamp and grace period.
+/// Sets the deletion timestamp and the grace period in the object's metadata.
 fn mark(context: &Context, document: &mut Document, grace: i64) {
-    // Times after the year 9999 cannot be shown.
+    // A time after the year 9999 cannot be written, so the deletion timestamp is limited to that year.
     let time = context.stamp.time.checked_add(SignedDuration::from_secs(grace)).unwrap_or(Timestamp::MAX);
     let meta = metadata_mut(document);
     meta.insert("deletionTimestamp", rfc3339(time).into());
     meta.insert("deletionGracePeriodSeconds", grace.into());
 }
 
-/// A repeated delete may shorten the grace period, never extend it.
+/// Changes the grace period of an object that is already being deleted. It may become shorter, never longer.
 fn shorten(document: &mut Document, grace: i64) {
     let meta = metadata_mut(document);
     let now = meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);

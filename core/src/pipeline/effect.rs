@@ -1,8 +1,9 @@
-//! The effects that a decision needs from outside. The core names an effect and the engine carries it out, so the core
-//! never waits.
+//! Effects: work outside the core that a decision needs. The core names an effect and the engine carries it out, so the
+//! core never waits.
 //!
-//! Judging stops at the first effect whose outcome is not among the answers. The caller carries it out, adds the
-//! outcome and judges again: the same request, stamp and snapshot reach the same effect, and continue after it.
+//! Judging stops at the first effect whose outcome is not among the answers. The caller carries the effect out, adds
+//! the outcome to the answers, and judges again with the same request, stamp and snapshot. Judging then reaches the
+//! same effect and continues after it.
 
 use super::claims::TokenClaims;
 use crate::admission::call::{Bucket, Call};
@@ -14,12 +15,13 @@ use crate::object::meta::Document;
 use crate::refusal::Refusal;
 use holdfast_value::Value;
 
-/// Work that only the engine can do.
+/// Work outside the core, which only the engine can do.
 #[derive(Debug, Clone)]
 pub enum Effect {
-    /// Converts an object into another version by webhook.
+    /// Calls the webhook that converts an object to another version of its kind.
     Convert(Box<Conversion>),
-    /// Calls admission webhooks, all at once. With the pause among the answers, judging resumes where it stopped.
+    /// Calls several admission webhooks at once. If `pause` is among the answers, judging later resumes where it
+    /// stopped.
     Review { calls: Vec<Call>, pause: Option<Box<Pause>> },
     /// Asks authorization webhooks whether a user may do something.
     Authorize(Vec<Question>),
@@ -32,7 +34,7 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// The description of the effect in the fault of an engine that cannot carry it out.
+    /// Describes the effect, for the message of a fault of an engine that cannot carry it out.
     pub fn what(&self) -> &'static str {
         match self {
             Self::Authorize(_) => "call authorization webhooks",
@@ -49,20 +51,20 @@ impl Effect {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignedToken {
     pub token: String,
-    /// The token's audiences: the requested audiences, or the signer's own audiences.
+    /// The audiences for which the token is valid: the requested audiences, or the signer's own audiences.
     pub audiences: Vec<String>,
 }
 
-/// The outcome of a webhook call.
+/// The outcome of one call of an admission webhook.
 #[derive(Debug, Clone)]
 pub struct Reviewed {
-    /// The body of the response, or why there is none.
+    /// The body of the webhook's response, or the reason why there is none.
     pub answer: Result<Vec<u8>, String>,
-    /// The duration of the call.
+    /// The duration of the call in nanoseconds.
     pub nanos: u64,
 }
 
-/// The outcomes of effects, for one request.
+/// The outcomes of the effects that were carried out for one request.
 #[derive(Debug, Clone, Default)]
 pub struct Answers {
     conversions: Vec<(Conversion, Result<Document, Refusal>)>,
@@ -73,13 +75,13 @@ pub struct Answers {
     outdated: Option<Offset>,
     /// The points at which judging stopped to call mutating webhooks.
     pub(crate) pauses: Pauses,
-    /// The answers of authorization webhooks.
+    /// The answers of authorization webhooks to the questions of this request.
     pub opinions: Opinions,
 }
 
 impl Answers {
-    /// Adds the converted object, or why the conversion failed. A failure matters only to a stage that needs the
-    /// object.
+    /// Adds the converted object, or the reason why the conversion failed. The failure stops only a stage that needs
+    /// the converted object.
     pub fn converted(&mut self, conversion: Conversion, converted: Result<Document, Refusal>) {
         self.conversions.push((conversion, converted));
     }
@@ -88,7 +90,7 @@ impl Answers {
         self.tokens.push((claims, token));
     }
 
-    /// Adds the status of the answered ImageReview, or why there is no answer.
+    /// Adds the status of the ImageReview that the webhook answered, or the reason why there is no answer.
     pub fn images_judged(&mut self, review: Value, answer: Result<Value, String>) {
         self.images.push((review, answer));
     }
@@ -107,7 +109,7 @@ impl Answers {
         self.outdated == Some(version)
     }
 
-    /// Adds the result of taking tokens: `empty` has the indexes of the rate limiters that had no token.
+    /// Adds the outcome of taking tokens: `empty` has the indexes of the rate limiters in `buckets` that had no token.
     pub fn counted(&mut self, buckets: Vec<Bucket>, empty: Vec<usize>) {
         self.limits.push((buckets, empty));
     }
@@ -120,7 +122,7 @@ impl Answers {
         self.reviews.push((call, reviewed));
     }
 
-    /// Adds the pause of an effect, if it has one.
+    /// Adds the point at which judging stopped, if the effect has one.
     pub fn paused(&mut self, pause: Option<Box<Pause>>) {
         if let Some(pause) = pause {
             self.pauses.add(pause);
@@ -135,7 +137,7 @@ impl Answers {
         self.conversions.iter().find(|(known, _)| known == wanted).map(|(_, converted)| converted.as_ref())
     }
 
-    /// Whether any webhook was called: webhooks may be slow.
+    /// Whether any webhook was called for this request. If so, the request may have taken long.
     pub fn have_webhooks(&self) -> bool {
         !self.reviews.is_empty() || !self.conversions.is_empty()
     }
@@ -145,7 +147,7 @@ impl Answers {
     }
 }
 
-/// Why the stages end without a decision.
+/// Why the stages end without a decision: a refusal, or an effect that must be carried out first.
 #[derive(Debug)]
 pub(crate) enum Stop {
     Refused(Refusal),

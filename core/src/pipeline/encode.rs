@@ -1,4 +1,4 @@
-//! The last stage: encodes the document into a write, and makes the answer.
+//! The last stage of a mutation: encodes the document into a write, and makes the answer.
 
 use super::candidate::{Candidate, Old};
 use super::decision::{Answer, Decision, Representation, Write};
@@ -15,19 +15,19 @@ use crate::state::{Index, Recent};
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// The maximum size of an object: the largest body plus its managed fields. Without a limit, patches could grow an
-/// object without end, and it would be in every watch and every list.
+/// The maximum size of a stored object in bytes: the largest body plus its managed fields. Without a limit, patches
+/// could make an object grow without end, and each watch and list of the kind would send it.
 const OBJECT_BYTES_MAX: usize = 8 << 20;
 
-/// The decision: a write or a removal of the object, or no write if nothing changes.
+/// Makes the decision: a write or a removal of the object, or no write if the request changes nothing.
 pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) -> Result<Decision, Stop> {
     let Candidate { key, old, new, removed, fixed, besides, .. } = object;
     let fields = meta::fields(&new);
     let gone = removed || (old.is_some() && meta::is_deleting(fields) && is_released(context, fields));
     let uid = meta::uid(fields).to_owned();
     let expect = old.as_ref().map(|old| old.entry.offset);
-    // The deletion of a kind with a grace period always has two phases, so that a watcher receives the beginning of the
-    // deletion before the removal of the object.
+    // An object of a kind with a grace period is always deleted in two phases, even if the period is zero: a watcher
+    // then sees the beginning of the deletion before the removal.
     let begins = gone && context.kind.deletion.is_gradual();
     let begins = begins && old.as_ref().is_some_and(|old| !meta::is_deleting(old.fields()));
     // If an object is removed unchanged, its last state is written without calling the kind's conversion webhook.
@@ -62,14 +62,14 @@ pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) 
     Ok(Decision { writes, expects, answer, fixed, warnings: Texts::default(), changes })
 }
 
-/// Adds the kind's warnings about a valid object.
+/// Adds the warnings of the object's kind about a valid object.
 pub(super) fn warn(context: &Context, endpoint: &Endpoint, object: &Candidate) {
     if endpoint.part == Part::Main && endpoint.answer != Form::Deletion {
         context.warn_of(context.kind.warnings_about(object.fields(), object.old()));
     }
 }
 
-/// Checks the size limit. An object above the limit may still shrink or be removed.
+/// Checks the size limit. An object that is above the limit may still become smaller or be removed.
 fn check_size(write: &Write, old: Option<&Old>) -> Result<(), Refusal> {
     let (size, before) = (write.draft.size(), old.map_or(0, |old| old.entry.size()));
     if size <= OBJECT_BYTES_MAX || write.delete || size <= before {
@@ -78,7 +78,7 @@ fn check_size(write: &Write, old: Option<&Old>) -> Result<(), Refusal> {
     Err(Refusal::TooLarge(TooLarge::Object { bytes: size, bytes_max: OBJECT_BYTES_MAX }))
 }
 
-/// Namespaces of the cluster's own components, for which `--namespace-bytes` does not count.
+/// The namespaces of the cluster's own components. The option `--namespace-bytes` does not limit them.
 const OF_CLUSTER: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
 
 /// Checks the limit on a namespace's stored bytes. In a full namespace objects may still shrink or be removed. Writes
@@ -86,7 +86,7 @@ const OF_CLUSTER: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
 /// workloads continue.
 fn check_room(context: &Context, write: &Write, old: Option<&Old>) -> Result<(), Refusal> {
     let (room, request) = (&context.state.room, context.request);
-    // ResourceQuotas may be written in a full namespace too, so that the limit can be raised.
+    // ResourceQuotas may be written in a full namespace, so that its limit can be raised.
     let is_free = write.delete || request.target.kind == context.state.registry.quotas();
     let Some(namespace) = request.target.namespace.as_deref().filter(|_| !is_free) else { return Ok(()) };
     let of_quota = room.limit(namespace);

@@ -1,30 +1,30 @@
-//! The differences between verbs and subresources. Everything else is the same for all mutations.
+//! Describes how verbs and subresources differ. Everything else is the same for all mutations.
 
 use super::candidate::Made;
 use super::{Context, Stop};
 
 pub(super) struct Endpoint {
-    /// Makes the candidate from the body and the stored object.
+    /// Makes the candidate from the body and from the stored object.
     pub candidate: fn(&Context, &Endpoint) -> Result<Made, Stop>,
     pub part: Part,
     pub rules: Rules,
     pub answer: Form,
 }
 
-/// The part of an object that a write may change; the rest is reset to its old value.
+/// The part of an object that a write may change. All other fields are reset to their old values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
-    /// All fields except the status.
+    /// All fields except the fields of the status.
     Main,
-    /// Only the status.
+    /// Only the status of the object.
     Status,
-    /// `spec.finalizers` of a namespace.
+    /// The finalizers in `spec.finalizers` of a namespace.
     Finalize,
     /// The conditions of a certificate signing request, and its metadata.
     Approval,
-    /// `spec.ephemeralContainers` of a pod.
+    /// The ephemeral containers in `spec.ephemeralContainers` of a pod.
     EphemeralContainers,
-    /// Container resources of a pod.
+    /// The resources of a pod's containers.
     Resize,
     /// The number of replicas; the candidate changes nothing else.
     Replicas,
@@ -41,33 +41,33 @@ impl Part {
     }
 }
 
-/// The rules by which the object is validated.
+/// The rules by which the new form of the object is validated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rules {
     /// The rules of the object's kind.
     Kind,
-    /// The rules of the object's kind for a new object. The rules for updates forbid changing the part that this
-    /// endpoint changes.
+    /// The rules that the object's kind has for a new object. The rules for an update would forbid the change that this
+    /// endpoint makes.
     New,
     /// Only the rules of metadata, because a status write does not check the spec.
     Metadata,
-    /// No rules, because a stored object may always be deleted, even if it violates rules that were added later.
+    /// No rules: an object may always be deleted, even if it violates rules that were added after it was stored.
     Nothing,
 }
 
-/// The form of a successful answer.
+/// What a successful request answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Object,
     Scale,
-    /// A Status of success. The request counts as creating something.
+    /// A Status of success, with the HTTP code for a created object.
     Success,
-    /// The object while it still exists; after its removal, a Status of success or its last state.
+    /// The object as long as it exists; after its removal, a Status of success or the object's last state.
     Deletion,
 }
 
 impl Endpoint {
-    /// Whether the endpoint may create an object.
+    /// Whether a write through the endpoint may create the object.
     pub fn may_create(&self) -> bool {
         self.part == Part::Main
     }

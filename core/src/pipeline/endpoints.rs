@@ -1,4 +1,4 @@
-//! The table of endpoints: the work of each verb and subresource.
+//! The table of endpoints: which endpoint serves each verb and subresource.
 
 use super::candidate::Made;
 use super::endpoint::{Endpoint, Form, Part, Rules};
@@ -49,7 +49,7 @@ impl Endpoint {
                 let candidate = scale::scale;
                 return Ok(Endpoint { candidate, part: Part::Replicas, rules: Rules::Kind, answer: Form::Scale });
             }
-            // A custom resource has one schema for all parts.
+            // A custom resource has one schema for all its fields, so a status write checks all of them.
             "status" if context.kind.custom.is_some() => (Part::Status, Rules::Kind),
             "status" => (Part::Status, Rules::Metadata),
             "finalize" => (Part::Finalize, Rules::New),
@@ -62,7 +62,7 @@ impl Endpoint {
     }
 }
 
-/// The function that makes the candidate for a write of an object or a part shaped like it.
+/// The function that makes the candidate for a write of an object, or of a part that has the form of the object.
 fn changing(context: &Context) -> fn(&Context, &Endpoint) -> Result<Made, Stop> {
     match (context.request.verb, context.request.body.format) {
         (Verb::Patch, Format::ApplyPatch) => patch::apply,

@@ -12,11 +12,11 @@ use crate::state::{Entry, prefix};
 use holdfast_value::{Value, json};
 use std::sync::Arc;
 
-/// The PodDisruptionBudget condition that says whether evictions are allowed.
+/// The condition of a PodDisruptionBudget that says whether evictions are allowed.
 const ALLOWED: &str = "DisruptionAllowed";
-/// The maximum number of evictions that the controller has not counted yet.
+/// The maximum number of evictions in a budget's status that the disruption controller has not processed yet.
 const DISRUPTED_PODS_MAX: usize = 2000;
-/// The Retry-After for a budget whose status is out of date.
+/// The number of seconds after which a client should retry if the status of the budget is out of date.
 const BEHIND_RETRY_SECONDS: u32 = 10;
 
 pub(super) fn evict(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
@@ -34,7 +34,7 @@ pub(super) fn evict(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     Ok(candidate.into())
 }
 
-/// The posted Eviction, in any of its versions.
+/// The Eviction in the body, which may have any version in which Kubernetes serves Evictions.
 fn posted(context: &Context) -> Result<Value, Refusal> {
     const OLD: &str = "v1beta1";
     let is_old = decode::parsed(&context.request.body)
@@ -68,7 +68,7 @@ fn tell_pod(context: &Context, pod: &mut Document) {
     }
 }
 
-/// PodDisruptionBudgets count running pods; other pods may always be evicted.
+/// Whether a budget protects the pod. Budgets count only running pods, so other pods may always be evicted.
 fn is_protected(pod: &Document) -> bool {
     let phase = pod.get("status").and_then(|status| status["phase"].as_str()).unwrap_or("");
     !meta::is_deleting(pod) && !matches!(phase, "Pending" | "Succeeded" | "Failed" | "")
@@ -95,7 +95,7 @@ fn take_disruption(context: &Context, pod: &Old) -> Result<Option<Write>, Refusa
     Write::of_status(context.state, kind, key, &entry, document, &context.stamp.rfc3339()).map(Some)
 }
 
-/// Sets the budget's condition to say that no more disruptions are allowed.
+/// Sets the budget's condition, which then says that no more disruptions are allowed.
 fn tell_exhausted(status: &mut Document, now: &str) {
     let mut condition = json!({"type": ALLOWED, "status": "False", "reason": "InsufficientPods", "message": "",
         "lastTransitionTime": now});
@@ -120,7 +120,8 @@ fn is_ready(pod: &Document) -> bool {
     conditions.into_iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
-/// Whether the budget allows the eviction of unready pods: always, or while enough other pods are ready.
+/// Whether the budget lets unready pods be evicted: always, or only while enough other pods are ready, as its policy
+/// says.
 fn lets_unhealthy_go(budget: &Value) -> bool {
     let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
     let policy = &budget["spec"]["unhealthyPodEvictionPolicy"];
@@ -134,7 +135,7 @@ struct Budget {
     document: Value,
 }
 
-/// The only budget that covers the pod; more than one is refused.
+/// The budget that covers the pod, if any. If several budgets cover the pod, the eviction is refused.
 fn covering(context: &Context, kind: KindId, pod: &Old) -> Result<Option<Budget>, Refusal> {
     let labels = pod.metadata().get("labels").and_then(Value::as_object).cloned().unwrap_or_default();
     let prefix = prefix(context.request.namespace());
@@ -155,7 +156,7 @@ fn covering(context: &Context, kind: KindId, pod: &Old) -> Result<Option<Budget>
     Ok(budget)
 }
 
-/// The reason why the budget allows no disruption, if its status has one.
+/// The reason why the budget allows no disruption, as far as its status gives one.
 fn why_none(status: &Value) -> Withheld {
     let number = |field: &str| status[field].as_i64().unwrap_or(0);
     let conditions = status["conditions"].as_array().into_iter().flatten();
@@ -163,7 +164,7 @@ fn why_none(status: &Value) -> Withheld {
     let text = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
     let told = told.next().map(|condition| (text(condition, "reason"), text(condition, "message")));
     match told.filter(|(_, message)| !message.is_empty()) {
-        // The numbers in the status are from before the failed sync.
+        // The last sync of the budget failed, so the numbers in its status may be wrong.
         Some((reason, why)) if reason == "SyncFailed" => Withheld::NotSynced { why },
         told => {
             let (healthy_needed, healthy) = (number("desiredHealthy"), number("currentHealthy"));

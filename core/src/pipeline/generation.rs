@@ -15,7 +15,7 @@ pub(super) fn count(context: &Context, endpoint: &Endpoint, object: &mut Candida
         Some(old) => {
             let before = old.metadata().get("generation");
             let number = before.and_then(Value::as_i64).unwrap_or(0);
-            // The server assigns the node; this is not a change of the desired state.
+            // The server assigns the pod's node, so that is not a change of the state that the user wants.
             let is_told = endpoint.part == Part::Assignment;
             let is_counted = if begins_deletion {
                 // For a kind with a terminating phase, the change of the phase is the only effect of the delete.
@@ -33,7 +33,7 @@ pub(super) fn count(context: &Context, endpoint: &Endpoint, object: &mut Candida
     context.kind.writes.observe(new, &context.settings.gates_off);
 }
 
-/// Whether the only change is the spelling of quantities.
+/// Whether the new document differs from the old one only in the spelling of quantities, such as `1000m` and `1`.
 fn is_respelled(context: &Context, endpoint: &Endpoint, new: &Document, old: &Old) -> bool {
     let respelled = context.respelled(&Value::Object(new.clone()), &old.document);
     respelled.is_some_and(|new| !is_changed(context, endpoint, meta::fields(&new), old))
@@ -42,7 +42,7 @@ fn is_respelled(context: &Context, endpoint: &Endpoint, new: &Document, old: &Ol
 fn is_changed(context: &Context, endpoint: &Endpoint, new: &Document, old: &Old) -> bool {
     let beside = context.kind.writes.generation.counted_metadata(endpoint.part == Part::Status);
     let Some(beside) = beside else { return false };
-    // Without a status subresource, the status counts as desired state like any other field.
+    // If a custom kind has no status subresource, its status counts as desired state like any other field.
     let reported = context.kind.custom.is_none() || context.has_status();
     let old_fields = old.fields();
     let is_desired = |field: &str| match field {

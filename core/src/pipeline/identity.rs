@@ -5,7 +5,7 @@ use super::endpoint::Part;
 use super::{Context, Endpoint, owners};
 use crate::object::meta::{self, Document, metadata_mut, text};
 
-/// The maximum number of generated names that are tried.
+/// The maximum number of generated names that are tried until one is free.
 const GENERATED_NAME_TRIES: u64 = 8;
 
 /// Clears fields that only the server sets on a new object, before managed fields could record an owner for them.
@@ -24,11 +24,11 @@ pub(super) fn identify(context: &Context, endpoint: &Endpoint, object: &mut Cand
         owners::merge(context, metadata_mut(object.fields_mut()), " after mutating admission happens");
     }
     match &object.old {
-        // A deletion sets the timestamps that other writes must keep.
+        // A deletion sets the deletion timestamp, so the old metadata is not restored.
         _ if endpoint.part == Part::Deletion => {}
         Some(old) => keep(meta::fields_mut(&mut object.new), old.metadata()),
         None => {
-            // Mutating admission may have set these fields again.
+            // Mutating admission may have set fields that only the server sets.
             wipe(object);
             let name = give(context, object.fields_mut());
             object.key = meta::key(context.request.namespace(), &name).into();
@@ -54,7 +54,7 @@ fn give(context: &Context, document: &mut Document) -> String {
     name
 }
 
-/// A generated name that no object has. If all tried names are in use, the first name is returned, and a later stage
+/// Generates a name that no object has. If all tried names are in use, returns the first of them, and a later stage
 /// refuses the create.
 fn generate(context: &Context, base: &str) -> String {
     const BASE_LENGTH_MAX: usize = 63 - 5;

@@ -3,8 +3,8 @@
 
 use super::{Context, Expectation};
 
-/// Expects the namespace in the version of this snapshot. Otherwise a new object could be written after the namespace
-/// was emptied, and would outlive it.
+/// Requires that the namespace still has the version of this snapshot when the object is written. Otherwise the new
+/// object could be written after all objects of a terminating namespace were deleted, and would outlive the namespace.
 pub(super) fn expect_namespace(context: &Context) -> Option<Expectation> {
     let namespace = context.request.namespace()?;
     let kind = context.state.registry.namespaces();

@@ -32,9 +32,10 @@ pub(super) fn check_options(request: &Request) -> Result<(), Refusal> {
     Err(Refusal::Invalid { subject: Subject::new("meta.k8s.io", options, ""), causes })
 }
 
-/// Records the request's manager as owner of the fields that it changed.
+/// Makes the request's manager the owner of the fields that the request changes.
 pub(super) fn track(context: &Context, object: &mut Candidate) -> Result<(), Stop> {
-    // Apply and scale have done this already. Fields set by defaults have no owner.
+    // Apply and scale have already recorded the owners. For other writes this runs before defaults are set, so defaults
+    // have no owner.
     if !object.tracked {
         let version = context.request.target.version;
         match version == context.working_version() {
@@ -45,7 +46,7 @@ pub(super) fn track(context: &Context, object: &mut Candidate) -> Result<(), Sto
     Ok(())
 }
 
-/// Records the sender as owner of all fields of a document that is never stored.
+/// Makes the request's manager the owner of all fields of a document that is never stored.
 pub(super) fn note_new(context: &Context, document: &mut Value) -> Result<(), Refusal> {
     match update(context, None, document) {
         Ok(()) => Ok(()),
@@ -54,14 +55,15 @@ pub(super) fn note_new(context: &Context, document: &mut Value) -> Result<(), Re
     }
 }
 
-/// Restores the timestamps of managers if nothing else changed, so that the write changes nothing.
+/// If the write changes nothing but the times of managed fields, restores the old times, so that nothing needs to be
+/// written.
 pub(super) fn keep_times(object: &mut Candidate) {
     if let Some(old) = &object.old {
         managed::keep_times(old.fields(), meta::fields_mut(&mut object.new));
     }
 }
 
-/// Compares both documents as the version of the request shows them, if that is not the hub version.
+/// Compares the old and the new document after converting both from the hub version to the version of the request.
 fn track_in_version(context: &Context, version: usize, object: &mut Candidate) -> Result<(), Stop> {
     let shown = |document: &Value| {
         let mut shown = document.clone();
@@ -94,8 +96,8 @@ fn update(context: &Context, old: Option<&Value>, new: &mut Value) -> Result<(),
     );
     match missing.take() {
         None => Ok(()),
-        // Fields of managers in other versions can only be compared after conversion by webhook. If the webhook fails,
-        // managed fields stay unchanged; no other part of this write needs the webhook.
+        // To compare the fields of managers in other versions, a webhook must convert the object. If the webhook fails,
+        // managed fields stay unchanged. No other part of this write needs the webhook.
         Some(Stop::Refused(_)) => {
             let owners = old.and_then(|old| old["metadata"].get("managedFields")).cloned();
             super::reset::put(metadata_mut(meta::fields_mut(new)), "managedFields", owners);
@@ -105,8 +107,8 @@ fn update(context: &Context, old: Option<&Value>, new: &mut Value) -> Result<(),
     }
 }
 
-/// Converts a document to another served version of its kind. `None` if there is no such version, or if a webhook must
-/// convert it first, which is then recorded in `missing`.
+/// Converts a document to another served version of its kind. Returns `None` if there is no such version, or if the
+/// conversion stopped; `missing` then has the reason: the webhook that must be called first, or a refusal.
 pub(super) fn convert<'a>(
     context: &'a Context,
     value: &Value,

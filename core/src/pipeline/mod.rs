@@ -69,18 +69,18 @@ use std::sync::Arc;
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one a request, and most are done: a box would cost more")]
 pub enum Judgement {
-    /// The decision or refusal, both with warnings and audit annotations.
+    /// Judging is complete: the decision or refusal, with warnings and audit annotations in both cases.
     Done(Result<Decision, Refusal>, Told),
-    /// An effect that must be carried out. With its outcome among the answers the request is judged again.
+    /// An effect that must be carried out. The request is then judged again, with the outcome among the answers.
     Need(Effect),
 }
 
-/// The input of a judgement, in addition to the request, its stamp and the outcomes of effects.
+/// The input of judging, in addition to the request, its stamp and the outcomes of effects.
 #[derive(Clone, Copy)]
 pub struct Basis<'a> {
     pub state: &'a State,
     pub settings: &'a Settings,
-    /// The authorizers. They decide about requests, and limit the permissions that users may grant.
+    /// The authorizers. They decide whether a request is allowed, and which permissions a user may grant.
     pub chain: &'a Arc<Chain>,
 }
 
@@ -91,11 +91,11 @@ impl<'a> Basis<'a> {
     }
 }
 
-/// Judges a request. Changes nothing, and is deterministic.
+/// Judges a request. The function changes nothing, and the same input gives the same judgement.
 pub fn judge(basis: Basis<'_>, request: &Request, stamp: Stamp, answers: &Answers) -> Judgement {
     let context = Context::new(basis, request, stamp, answers);
     let decided = stages(&context);
-    // An authorization webhook has not answered yet, so the result is not final.
+    // An authorization webhook was asked and has not answered yet, so this judgement is not final.
     let open = context.consulted.take_open();
     if !open.is_empty() {
         return Judgement::Need(Effect::Authorize(open));
@@ -120,12 +120,12 @@ pub fn decide(basis: Basis<'_>, request: &Request, stamp: Stamp) -> Result<Decis
     }
 }
 
-/// The stages of every mutation, in order.
+/// Runs the stages of a mutation, in order.
 fn stages(context: &Context) -> Result<Decision, Stop> {
     context.check_stored()?;
     manage::check_options(context.request)?;
     let endpoint = Endpoint::of(context)?;
-    // Decode, check and prune the body, and make the candidate from it and the stored object.
+    // Decodes, checks and prunes the body, and makes the candidate from the body and the stored object.
     let mut object = match (endpoint.candidate)(context, &endpoint)? {
         Made::Object(object) => *object,
         Made::Answer(decision) => return Ok(*decision),
@@ -152,7 +152,7 @@ fn stages(context: &Context) -> Result<Decision, Stop> {
     encode::decide(context, &endpoint, object)
 }
 
-/// The user and request, as the event records them.
+/// The user and the request, in the form in which the event records them.
 pub fn actor(request: &Request) -> Actor {
     Actor {
         user: request.user.name.clone(),
@@ -163,7 +163,7 @@ pub fn actor(request: &Request) -> Actor {
     }
 }
 
-/// The input of every stage.
+/// The input that all stages share.
 struct Context<'a> {
     state: &'a State,
     settings: &'a Settings,
@@ -172,9 +172,9 @@ struct Context<'a> {
     stamp: Stamp,
     kind: &'a Kind,
     answers: &'a Answers,
-    /// The webhooks' answers to questions of authorization, and the questions that this judgement leaves open.
+    /// The answers of webhooks to questions of authorization, and the questions that this judgement could not answer.
     consulted: Consulted,
-    /// Admission's warnings, annotations and further writes so far.
+    /// What admission has added so far: warnings, audit annotations and further writes.
     admitted: RefCell<Admitted>,
 }
 
@@ -185,31 +185,32 @@ impl<'a> Context<'a> {
         Context { state, settings, chain, request, stamp, kind, answers, consulted, admitted: RefCell::default() }
     }
 
-    /// Adds warnings for the client. They are sent with every result.
+    /// Adds warnings for the client, who gets them with a decision and with a refusal.
     fn warn(&self, warnings: impl IntoIterator<Item = String>) {
         let told = &mut self.admitted.borrow_mut().told.warnings;
         warnings.into_iter().for_each(|warning| told.push_once(warning));
     }
 
-    /// Adds a list of warnings that may have been cut short.
+    /// Adds a bounded list of warnings for the client.
     fn warn_of(&self, warnings: Texts) {
         let more = warnings.more();
         self.warn(warnings.iter().cloned());
         self.admitted.borrow_mut().told.warnings.add_more(more);
     }
 
-    /// Adds an audit annotation.
+    /// Adds an annotation to the audit event of the request.
     fn annotate(&self, key: &str, value: String) {
         self.admitted.borrow_mut().told.annotations.add(key, value);
     }
 
-    /// The authorizer for permissions beyond the request's own verb. It uses the webhooks' answers so far.
+    /// The authorizer for permissions beyond the request's own verb. It uses the answers that webhooks have given so
+    /// far.
     fn authorizer(&self) -> Authorizer<'_> {
         self.state.authorizer(self.chain, &self.consulted)
     }
 
-    /// Checks that the kind is served and can be written. A kind that is never stored must be a review. The target was
-    /// resolved with this snapshot's registry.
+    /// Checks that the server serves the kind and that its objects can be written. A kind that is never stored must be
+    /// a review. The path was resolved with the registry of this snapshot.
     fn check_stored(&self) -> Result<(), Refusal> {
         if !self.state.registry.serves(self.request.target.kind) {
             return Err(Refusal::NoSuchPath);
@@ -224,8 +225,8 @@ impl<'a> Context<'a> {
         &self.kind.versions[self.request.target.version]
     }
 
-    /// The version in which documents are judged: the hub version for a built-in kind, the request's version for a
-    /// custom kind, whose versions have their own rules.
+    /// The index of the version in which documents are judged: the hub version for a built-in kind. For a custom kind
+    /// it is the request's version, because each version has its own rules.
     fn working_version(&self) -> usize {
         if self.kind.custom.is_some() { self.request.target.version } else { 0 }
     }
@@ -235,12 +236,13 @@ impl<'a> Context<'a> {
         self.kind.has_status(self.request.target.version)
     }
 
-    /// The object as refusals name it by resource: `deployments.apps "web"`.
+    /// The object as it is named in refusals that use the resource: `deployments.apps "web"`.
     fn subject(&self, name: &str) -> Subject {
         Subject::new(&self.version().group, &self.kind.resource, name)
     }
 
-    /// The object as refusals name it by kind: `Deployment.apps "web"`, with the hub version's group.
+    /// The object as it is named in refusals that use the kind: `Deployment.apps "web"`, with the group of the hub
+    /// version.
     fn kind_subject(&self, name: &str) -> Subject {
         Subject::new(&self.kind.hub().group, &self.kind.kind, name)
     }

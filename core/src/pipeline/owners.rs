@@ -5,8 +5,8 @@ use crate::object::meta::{Document, text};
 use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Removes duplicate references and warns about them. As in Kubernetes this runs on the client's object, and again
-/// after patches and admission.
+/// Removes duplicate owner references and warns about them. As in Kubernetes this is done for the object that the
+/// client sends, and again after a patch is applied and after admission.
 pub(super) fn merge(context: &Context, meta: &mut Document, when: &str) {
     let repeated = repeated(meta);
     if repeated.is_empty() {
@@ -27,7 +27,7 @@ pub(super) fn merge(context: &Context, meta: &mut Document, when: &str) {
     }
 }
 
-/// The UIDs of references that equal an earlier reference, by the index of the repeated reference in the list.
+/// For each owner reference that equals an earlier one: its index in the list, and its UID.
 fn repeated(meta: &Document) -> BTreeMap<usize, String> {
     let Some(Value::Array(references)) = meta.get("ownerReferences") else { return BTreeMap::new() };
     if references.len() < 2 {

@@ -1,4 +1,4 @@
-//! Candidates from a patch of the stored object: JSON patch, merge patch, strategic merge patch and apply.
+//! Makes candidates by patching the stored object: JSON patch, merge patch, strategic merge patch and apply.
 
 use super::candidate::{Candidate, Made, Old};
 use super::{Context, Endpoint, Stop, body, decode as documents, manage, patched};
@@ -27,7 +27,7 @@ pub(super) fn patch(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     Ok(Candidate { fixed, ..Candidate::replacing(context, old, new) }.into())
 }
 
-/// Whether the patch in a body sets the resourceVersion. If so, a lost race is a conflict for the client.
+/// Whether the patch in a body sets the resourceVersion. If so, and another write is first, the client gets a conflict.
 pub(super) fn names_version(body: &Body) -> bool {
     match body.format {
         Format::ApplyPatch => body.content.yaml().is_ok_and(|patch| sets_version(&patch.value)),
@@ -56,16 +56,16 @@ fn sets_version(patch: &Value) -> bool {
     }
 }
 
-/// A patched document that is not yet checked.
+/// The patched document, which is not checked yet.
 struct Patched<'a> {
     context: &'a Context<'a>,
     layout: Layout<'a>,
-    /// The object before the patch.
+    /// The document before the patch: the object, or its Scale.
     live: &'a Value,
     document: Value,
     /// Faults that strict decoding finds in the patch itself.
     strict_errors: Texts,
-    /// The patch sets the object's resource version.
+    /// Whether the patch sets the object's resourceVersion.
     names_version: bool,
 }
 
@@ -117,20 +117,20 @@ impl<'a> Patched<'a> {
         }
     }
 
-    /// For this format Kubernetes converts the result into a Go struct; for the other formats it decodes the JSON of
-    /// the result.
+    /// Whether the patch is a strategic merge patch. For that format Kubernetes converts the result into a Go struct;
+    /// for the other formats it decodes the JSON of the result.
     fn is_strategic(&self) -> bool {
         self.context.request.body.format == Format::StrategicMergePatch
     }
 
-    /// The refusal of a result that is not an object of its kind. As in Kubernetes, the refusal names no object.
+    /// The refusal of a patch whose result is not an object of its kind. As in Kubernetes, the refusal names no object.
     fn fault(&self, why: &str) -> Refusal {
         let cause = Cause::invalid("patch", &Value::from(self.shown()), why);
         Refusal::Invalid { subject: Subject::default(), causes: cause.into() }
     }
 
-    /// The text that an error about the result shows: the patch itself if it is strategic, otherwise the whole document
-    /// before pruning. That document is computed again for this message.
+    /// The text that an error about the result shows: the patch itself if it is strategic, otherwise the whole patched
+    /// document before pruning. The patched document is computed again for the message.
     fn shown(&self) -> String {
         let patch = self.context.request.body.content.json().map(|patch| patch.value).unwrap_or_default();
         if self.is_strategic() {
@@ -145,10 +145,10 @@ impl<'a> Patched<'a> {
         self.apply(patch).map(shown).unwrap_or_default()
     }
 
-    /// Checks and prunes the document by its schema. Unknown and duplicate fields are refused or reported, depending on
-    /// the client's `fieldValidation`.
+    /// Checks and prunes the patched document by its schema. Unknown and duplicate fields are refused, reported as
+    /// warnings or ignored, depending on the client's `fieldValidation`.
     ///
-    /// Subtrees shared with the `checked` document are skipped.
+    /// Subtrees that the document shares with `checked` are skipped, because they are known to be valid.
     fn check(&mut self, layout: Layout, checked: Option<&Value>) -> Result<(), Refusal> {
         let unknown = layout.check_change(&mut self.document, checked).map_err(|error| match self.is_strategic() {
             true => self.fault(&as_converter_says(&error.to_string())),
@@ -174,7 +174,7 @@ fn unknown_format() -> Refusal {
     }
 }
 
-/// Rewrites a decoder's error into the words of Go's map-to-struct converter for the same fault.
+/// Rewrites an error of the decoder into the words in which Go's map-to-struct converter reports the same fault.
 fn as_converter_says(error: &str) -> String {
     let parts = error
         .strip_prefix("json: cannot unmarshal ")
@@ -197,7 +197,7 @@ fn as_converter_says(error: &str) -> String {
     }
 }
 
-/// The patched document, type-checked, in the path's version.
+/// Checks the types of the patched document, and converts it to the version of the path.
 fn checked(context: &Context, patched: Patched) -> Result<Value, Stop> {
     let mut patched = patched;
     let own = context.request.target.version;
@@ -218,7 +218,8 @@ fn checked(context: &Context, patched: Patched) -> Result<Value, Stop> {
             .filter(|_| kind == context.kind.kind)
             .ok_or_else(|| patched.fault(&context.kind_fault(&api_version, &kind).to_string()))?;
     }
-    // The stored object was checked before in this version, so the parts that the result shares with it are skipped.
+    // The stored object has been checked in this version before, so the parts that the result shares with it are
+    // skipped.
     let checked = (version == own).then_some(patched.live);
     patched.check(documents::layout(context.kind, version)?, checked)?;
     if !patched.document.is_object() {
@@ -227,8 +228,8 @@ fn checked(context: &Context, patched: Patched) -> Result<Value, Stop> {
     context.converted(patched.document, version, own)
 }
 
-/// A custom object must name a kind and a version. They may be wrong at this point: the validation rules below refuse a
-/// changed type.
+/// Checks that a patched custom object names a kind and a version. They need not be the right ones here, because
+/// validation later refuses a changed type.
 fn check_custom_type(context: &Context, patched: &Patched, document: &meta::Document) -> Result<(), Refusal> {
     let (found_version, found_kind) = (text(document, "apiVersion"), text(document, "kind"));
     if found_kind.is_empty() {
@@ -250,7 +251,8 @@ fn check_custom_type(context: &Context, patched: &Patched, document: &meta::Docu
     Err(Refusal::Invalid { subject: Subject::new(group, found_kind, context.request.name()), causes })
 }
 
-/// The Scale that results from a patch of the live Scale. Both contain the managed fields of the replicas.
+/// The Scale that results from a patch of the live Scale. Both Scales have managed fields, with the owners of the
+/// replicas.
 pub(super) fn scale(context: &Context, layout: Layout, live: &Value) -> Result<Value, Stop> {
     if context.request.body.format == Format::ApplyPatch {
         let config = apply_body(context, "autoscaling/v1", "Scale")?;
@@ -305,7 +307,7 @@ fn applied(context: &Context, old: Option<Old>, merged: Value, names_version: bo
     Ok(Candidate { fixed, tracked: true, ..Candidate::replacing(context, old, merged) })
 }
 
-/// The input of one apply.
+/// What one apply works on.
 struct Apply<'a> {
     live: Option<&'a Value>,
     config: &'a Value,
@@ -333,8 +335,8 @@ impl<'a> Apply<'a> {
     }
 }
 
-/// Checks and normalizes the merged document by its schema. This follows the merge because apply compares values as
-/// they were sent.
+/// Checks and normalizes the merged document by its schema. This happens after the merge, because apply compares values
+/// as clients sent them.
 fn fitted(merged: Value, config: &Value, layout: Layout) -> Result<Value, Refusal> {
     let mut merged = merged;
     layout.check(&mut merged).map_err(|error| {
@@ -345,8 +347,8 @@ fn fitted(merged: Value, config: &Value, layout: Layout) -> Result<Value, Refusa
     Ok(merged)
 }
 
-/// The applied configuration: YAML (which includes JSON) of the path's kind. The types of its fields are not checked
-/// here but later, by the apply.
+/// The applied configuration, in YAML (which includes JSON), of the path's kind. The merge itself checks the types of
+/// its fields later.
 fn apply_body(context: &Context, api_version: &str, kind: &str) -> Result<Value, Refusal> {
     let body = &context.request.body;
     let bad = |fault: ApplyFault| Refusal::BadRequest(BadRequest::Apply(fault));
@@ -363,7 +365,7 @@ fn apply_body(context: &Context, api_version: &str, kind: &str) -> Result<Value,
     if config["apiVersion"].as_str() != Some(api_version) || config["kind"].as_str() != Some(kind) {
         return Err(bad(ApplyFault::OtherKind { kind: server_side::named(&config).1 }));
     }
-    // As in Kubernetes, duplicate keys are reported only if everything else is valid.
+    // As in Kubernetes, duplicate keys are reported only if the configuration has no other fault.
     if !strict_errors.is_empty() {
         match context.request.options.field_validation {
             FieldValidation::Strict => return Err(bad(ApplyFault::Strict(strict_errors.into_vec()))),

@@ -1,22 +1,23 @@
-//! Prints a document as Go does after a patch: a struct in field order, and a subtree that the patch changed as a map
-//! in key order.
+//! Prints a patched document as Go does: a struct in the order of its fields, and a subtree that the patch changed as a
+//! map in key order.
 
 use crate::kinds::structures::in_order;
 use crate::schema::{Message, Schema, Shape, Type};
 use holdfast_value::{Map, Value};
 
-/// The document's JSON. `patched` has the shape of the touched parts; the document's root is always a map.
+/// The JSON of the document. `patched` has the maps and lists through which the paths of the patch lead; the document's
+/// root is always printed as a map.
 pub(super) fn json(schema: &Schema, message: Option<&Message>, document: &Value, patched: &Value) -> String {
     let mut out = String::new();
     Writer { schema, out: &mut out }.value(document, message.map(Of::Message), Some(patched));
     out
 }
 
-/// The schema of a value.
+/// What the schema says about a value.
 #[derive(Clone, Copy)]
 enum Of<'a> {
     Message(&'a Message),
-    /// A list or map of these messages.
+    /// A list or map whose values are messages of this type.
     Items(&'a Message),
 }
 
@@ -84,7 +85,7 @@ impl<'a> Writer<'a, '_> {
     }
 }
 
-/// The part of the patch below this field.
+/// What the patch touches below the field `name`.
 fn touched<'a>(patched: Option<&'a Value>, name: &str) -> Option<&'a Value> {
     patched.and_then(|patched| patched.get(name))
 }

@@ -1,4 +1,4 @@
-//! Resets fields that an endpoint may not change, and sets fields that only the server sets.
+//! Resets the fields that an endpoint may not change, and sets the fields that only the server sets.
 //!
 //! Managed fields are computed before this stage. A manager that writes one part never becomes owner of the fields that
 //! this stage resets. The client stays owner of the fields of its own part, even if the server then changes them.
@@ -10,7 +10,7 @@ use crate::kinds::{Asking, FieldPaths};
 use crate::object::meta::{self, Document, metadata_mut};
 use holdfast_value::Value;
 
-/// Resets all other parts when a request writes one part of an object.
+/// Resets all fields outside the part of the object that the endpoint may change.
 pub(super) fn narrow_to_part(context: &Context, endpoint: &Endpoint, object: &mut Candidate) {
     let Some(old) = &object.old else { return };
     let (new, old) = (&mut object.new, &old.document);
@@ -28,14 +28,14 @@ pub(super) fn narrow_to_part(context: &Context, endpoint: &Endpoint, object: &mu
         }
         Part::EphemeralContainers => narrow(new, old, &[&["spec", "ephemeralContainers"]]),
         Part::Resize => narrow(new, old, &[&["spec", "containers"], &["spec", "initContainers"]]),
-        // Defaults may have filled in the status. Finalize may change everything but the status.
+        // Defaults may have filled in the status. The subresource `finalize` may change everything but the status.
         Part::Replicas | Part::Finalize => put(meta::fields_mut(new), "status", old.get("status").cloned()),
         // `prepare` resets the status for Main. The candidates of Assignment and Deletion change nothing else.
         Part::Main | Part::Assignment | Part::Deletion => {}
     }
 }
 
-/// Drops the client's status, and sets fields that only the server sets, when a request writes the object itself.
+/// For a write of the object itself: resets the status, and sets the fields that only the server sets.
 pub(super) fn prepare(context: &Context, endpoint: &Endpoint, object: &mut Candidate) {
     if !endpoint.part.is_of_server() {
         let old = object.old.as_ref().map(|old: &Old| &old.document);
@@ -65,7 +65,8 @@ fn note(context: &Context, object: &mut Candidate) {
     note(&mut object.new, old, &asking);
 }
 
-/// The old object with the new status, and with the metadata fields that a status write of this kind may change.
+/// Replaces `new` by the old object with the status of `new`, and with the metadata fields that a status write of this
+/// kind may change.
 fn narrow_to_status(kept: FieldPaths, new: &mut Value, old: &Value) {
     let mut wanted = std::mem::replace(new, old.clone());
     let wanted = meta::fields_mut(&mut wanted);
@@ -79,8 +80,8 @@ fn narrow_to_status(kept: FieldPaths, new: &mut Value, old: &Value) {
 }
 
 impl Context<'_> {
-    /// The fields that the path's endpoint resets. The manager of a write through the endpoint does not become owner of
-    /// these fields.
+    /// The paths of the fields that the endpoint of the request's path resets. A manager that writes through the
+    /// endpoint does not become their owner.
     pub(super) fn reset_fields(&self) -> FieldPaths {
         let target = &self.request.target;
         self.kind.reset_fields(target.version, target.subresource.as_deref())

@@ -7,16 +7,17 @@ use crate::kinds::known;
 use crate::object::meta;
 use crate::state::State;
 
-/// The user of the server's own background work.
+/// The user of the writes that the server makes in the background.
 const SERVER: &str = "system:apiserver";
-/// The maximum size of an accepted Lease. Leases of Kubernetes are much smaller.
+/// The maximum size of a Lease that may be written, in bytes. Leases of Kubernetes are much smaller.
 const LEASE_BYTES_MAX: usize = 8 << 10;
-/// The maximum number of bytes that a new field manager or a deletion timestamp adds to an object.
+/// The maximum number of bytes by which a new field manager or a deletion timestamp may enlarge an object.
 const META_BYTES: usize = 1 << 10;
-/// The shortest time between accepted writes of one object, for renewals and deletions.
+/// The shortest time between two accepted writes of one object, in milliseconds. It applies to renewals of Leases and
+/// to deletions.
 const PERIOD_MS: i64 = 1000;
 
-/// Whether all of these writes are accepted.
+/// Whether the log accepts all these writes while its disk is nearly full.
 pub fn makes_room(state: &State, writes: &[Write], actor: &Actor, now_ms: i64) -> bool {
     actor.user == SERVER || writes.iter().all(|write| one_makes_room(state, write, now_ms))
 }
@@ -35,7 +36,7 @@ fn one_makes_room(state: &State, write: &Write, now_ms: i64) -> bool {
     if kind.kind == lease.kind && kind.versions[0].group == lease.group {
         return is_due && after <= LEASE_BYTES_MAX;
     }
-    // The deletion timestamp is set once; then the finalizers are removed one by one.
+    // A deletion sets the deletion timestamp once. After that the object's finalizers are removed one by one.
     let begins_to_go = !meta::is_deleting(meta::fields(&old.document()));
     after <= before + META_BYTES && (begins_to_go || is_due) && write.draft.is_deleting()
 }

@@ -36,7 +36,7 @@ pub fn scale_of(paths: &ScalePaths, document: &Value) -> Document {
     status.insert("replicas", path(document, &paths.status_replicas).cloned().unwrap_or(Value::from(0)));
     if let Some(selector) = paths.selector.as_deref().and_then(|selector| path(document, selector)) {
         let text = match selector {
-            // Custom resources store the selector as text.
+            // A custom resource stores its selector as text.
             Value::String(text) => text.to_string(),
             object if object["matchLabels"].is_object() || object["matchExpressions"].is_array() => {
                 LabelSelector::from_object(object).map(|selector| selector.to_string()).unwrap_or_default()
@@ -53,8 +53,8 @@ pub fn scale_of(paths: &ScalePaths, document: &Value) -> Document {
     out
 }
 
-/// Faults in the fields that a custom resource's scale subresource points to. They are checked independently of its
-/// schema.
+/// The faults in the fields to which a custom resource's scale subresource points. These fields are checked even if the
+/// schema of the resource does not restrict them.
 pub(super) fn causes(kind: &Kind, version: usize, document: &Value) -> Causes {
     let Some(paths) = kind.subresource(version, "scale").and_then(|scale| scale.scale.as_ref()) else {
         return Causes::default();
@@ -82,13 +82,13 @@ fn replicas_fault(document: &Value, at: &str) -> Option<Cause> {
     Some(fault(at, &replicas.into(), &why))
 }
 
-/// Paths are shown as CustomResourceDefinitions write them, with a leading dot.
+/// Makes a fault at a path. As CustomResourceDefinitions write paths, the path is shown with a leading dot.
 fn fault(at: &str, value: &Value, why: &str) -> Cause {
     Cause::invalid(format!(".{at}"), value, why)
 }
 
-/// The value at the end of a path; `None` if the path ends early. Returns an error if the path leads through a value
-/// that is not an object, or if the value at the end has another type than expected.
+/// The value to which a path leads; `None` if a field on the path does not exist. Returns an error if the path leads
+/// through a value that is not an object, or if the value is not of the expected type.
 fn reach<'a>(
     document: &'a Value,
     at: &str,
@@ -116,7 +116,7 @@ fn reach<'a>(
     if fits(value) { Ok(Some(value)) } else { accessor(at, value, wanted) }
 }
 
-/// Go's name for the type of a scalar.
+/// The name that Go has for the type of a scalar in messages.
 fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
@@ -129,7 +129,7 @@ fn go_type(value: &Value) -> &'static str {
     }
 }
 
-/// Prints a value as Go does.
+/// Appends a value to `out` in the form in which Go prints it.
 fn put_go(out: &mut String, value: &Value) {
     match value {
         Value::Null => out.push_str("<nil>"),
@@ -158,7 +158,7 @@ fn put_go(out: &mut String, value: &Value) {
     }
 }
 
-/// The candidate with the number of replicas from the posted Scale, or from a patch of the live Scale.
+/// Makes the candidate, whose number of replicas comes from the posted Scale, or from a patch of the live Scale.
 pub(super) fn scale(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let paths = context.kind.subresource(context.request.target.version, "scale").and_then(|part| part.scale.clone());
     let paths = paths.ok_or_else(|| Refusal::NotFound(context.subject(context.request.name())))?;
@@ -169,7 +169,7 @@ pub(super) fn scale(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let fixed = check_scale(context, &old, &wanted)?;
     let mut mutated = Value::Null;
     admit::completed_update(context, SCALE, Operation::Update, wanted, &live, |scale| {
-        // Validating admission gets the Scale of the resulting object.
+        // Validating admission gets the Scale that shows the number of replicas of the changed object.
         let replicas = scale["spec"]["replicas"].clone();
         mutated = std::mem::replace(scale, live.clone());
         let spec = meta::object_mut(meta::fields_mut(scale), "spec");
@@ -193,7 +193,7 @@ pub(super) fn scale(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let owners = managed::with_scale_entries(owners, scale_owners, &replicas_path, &api_version, &served);
     let owners = owners.filter(|owners| owners.as_array().is_some_and(|owners| !owners.is_empty()));
     super::reset::put(metadata_mut(fields), "managedFields", owners);
-    // The schema of the object itself checks the field that this writes.
+    // The replicas field of the object gets a value here, so the object's own schema checks the object.
     let layout = decode::layout(context.kind, context.working_version())?;
     layout.check(&mut new).map_err(|error| Refusal::BadRequest(BadRequest::Undecodable(error.to_string())))?;
     Ok(Candidate { fixed, tracked: true, admitted: true, ..Candidate::replacing(context, old, new) }.into())
@@ -210,7 +210,8 @@ fn live_scale(paths: &ScalePaths, old: &Old, replicas_path: &[&str]) -> Value {
     Value::Object(live)
 }
 
-/// The Scale from the body or patch; it must be for the object that the path names.
+/// The Scale in the body, or the result of the patch in the body. It must have the name of the object that the path
+/// names.
 fn wanted_scale(context: &Context, live: &Value) -> Result<Value, Stop> {
     let mut scale = match context.request.body.format {
         Format::Json | Format::Yaml | Format::Protobuf => {
@@ -224,7 +225,7 @@ fn wanted_scale(context: &Context, live: &Value) -> Result<Value, Stop> {
     Ok(scale)
 }
 
-/// Checks the Scale's UID, version and number of replicas. Returns whether the client named the version.
+/// Checks the UID, the version and the number of replicas in a Scale. Returns whether the client named the version.
 fn check_scale(context: &Context, old: &Old, wanted: &Value) -> Result<bool, Refusal> {
     let name = context.request.name();
     let meta = metadata(meta::fields(wanted));
@@ -239,7 +240,7 @@ fn check_scale(context: &Context, old: &Old, wanted: &Value) -> Result<bool, Ref
         return Err(body::modified(context));
     }
     let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
-    // Validation of the whole object checks this for a custom resource.
+    // For a custom resource, the number is checked when the whole object is validated.
     if replicas < 0 && context.kind.custom.is_none() {
         let cause = Cause::invalid("spec.replicas", &replicas.into(), "must be greater than or equal to 0");
         return Err(Refusal::Invalid { subject: Subject::new("autoscaling", "Scale", name), causes: cause.into() });
@@ -247,7 +248,7 @@ fn check_scale(context: &Context, old: &Old, wanted: &Value) -> Result<bool, Ref
     Ok(!version.is_empty() && (context.request.verb == Verb::Update || patch::names_version(&context.request.body)))
 }
 
-/// Records the owner of the Scale's replicas; apply has done this already.
+/// Records who owns the replicas of the Scale. For an apply this has been done already.
 fn track(context: &Context, live: &Value, wanted: &mut Value) -> Result<(), Refusal> {
     if context.request.body.format == Format::ApplyPatch {
         return Ok(());

@@ -11,25 +11,25 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub service_ranges: ServiceRanges,
-    /// First and last node port.
+    /// The first and the last port of the range of node ports.
     pub node_ports: (u16, u16),
     pub ports_elsewhere: PortsElsewhere,
-    /// Whether containers may be privileged.
+    /// Whether a pod may have privileged containers.
     pub allow_privileged: bool,
     pub admission: Admission,
     /// The key that seals continue tokens.
     pub token_key: TokenKey,
     /// The time for which Events are kept after their last change; `None` means forever.
     pub event_ttl: Option<Duration>,
-    /// The time for which the server waits for the client to remove the content of a deleted namespace.
+    /// How long the server waits for the client to remove the content of a deleted namespace.
     pub namespace_grace: Duration,
-    /// The audiences of service account tokens whose request names no audience. An empty list means the signer's
-    /// default audiences.
+    /// The audiences of a service account token if the request for it names none. If this list is empty, the signer
+    /// uses its own default audiences.
     pub api_audiences: Vec<String>,
-    /// The longest lifetime of service account tokens, if shorter than the API's maximum.
+    /// The longest lifetime of a service account token in seconds, if it is shorter than the API's maximum.
     pub token_seconds_max: Option<i64>,
-    /// Whether tokens that nodes request for pods are valid for longer than requested, so that old clients keep
-    /// working.
+    /// Whether a token that a node requests for a pod is valid for longer than requested. Old clients, which do not
+    /// read a renewed token, then keep working.
     pub extend_tokens: bool,
     /// Whether a garbage collector runs: a deletion then adds the finalizers of its propagation policy.
     pub garbage_collection: bool,
@@ -37,7 +37,8 @@ pub struct Settings {
     pub ticks: Ticks,
     /// The maximum number of objects of a collection that are deleted at once.
     pub deletions_max: usize,
-    /// The maximum number of bytes of a namespace's objects, unless a quota in it sets a limit; `None` for no maximum.
+    /// The maximum number of bytes of a namespace's objects, unless a ResourceQuota in the namespace sets a limit;
+    /// `None` for no maximum.
     pub namespace_bytes: Option<u64>,
     /// Whether requests may delete objects that cannot be read from the store, with the option
     /// `ignoreStoreReadErrorWithClusterBreakingPotential`.
@@ -70,7 +71,7 @@ impl fmt::Debug for PortsElsewhere {
     }
 }
 
-/// The number is large enough that deleting a collection needs few fsyncs.
+/// The default of `deletions_max`. It is so large that deleting a collection needs few fsyncs.
 const DELETIONS_MAX: usize = 256;
 /// The feature gates that are off by default in Kubernetes.
 const GATES_OFF: [&str; 13] = [

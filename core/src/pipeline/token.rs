@@ -1,4 +1,4 @@
-//! Decides the claims of service account tokens. The engine signs them.
+//! Decides the claims of service account tokens. The engine signs the tokens.
 
 use super::candidate::Made;
 use super::claims::{BoundTo, TokenClaims};
@@ -15,18 +15,21 @@ use crate::stamp::rfc3339;
 use holdfast_value::{Value, json};
 use jiff::SignedDuration;
 
-/// The default, smallest and largest lifetime of a token, in seconds.
+/// The lifetime of a token if the request names none, in seconds.
 const SECONDS: i64 = 3600;
+/// The shortest lifetime of a token, in seconds.
 const SECONDS_MIN: i64 = 600;
+/// The longest lifetime of a token, in seconds.
 const SECONDS_MAX: i64 = 1 << 32;
-/// The lifetime that a kubelet requests for a pod's token whose lifetime the server may extend.
+/// The lifetime in seconds that a kubelet requests for the token of a pod. The server may extend a token with this
+/// lifetime.
 const EXTENDED: i64 = 3607;
 
 pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let layout = decode::layout_of("io.k8s.api.authentication.v1.TokenRequest")?;
     let mut body = context.decode_as("authentication.k8s.io", "v1", "TokenRequest", layout)?;
     body::match_namespace(context, meta::metadata_mut(meta::fields_mut(&mut body)))?;
-    // A client that sends an empty list sets the field, too.
+    // An empty list of audiences also counts as naming audiences, so the request's sender owns the field.
     let names_audiences = body["spec"]["audiences"].is_array();
     let mut account = None;
     let mut body = admit::completed_part(context, TOKEN_REQUEST, body, |body| {
@@ -47,7 +50,7 @@ pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
         return Err(Stop::Needs(Effect::Sign(Box::new(claims))));
     };
     if !names_audiences && let Some(spec) = body["spec"].as_object_mut() {
-        // Fields that the server set have no owner.
+        // The server set the audiences, so no manager owns them.
         spec.remove("audiences");
     }
     // Requests made with the token have the same annotation, so that the audit log leads from them to the token's
@@ -60,7 +63,7 @@ pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     Ok(Made::Answer(Box::new(decision)))
 }
 
-/// Checks a request, and fills in missing fields.
+/// Checks a TokenRequest, and fills in its missing fields.
 fn complete(context: &Context, layout: Layout, body: &mut Value, account: &Value) -> Result<(), Refusal> {
     if !context.settings.gates_off.contains("TokenRequestServiceAccountUIDValidation") {
         same_uid(context, body, account)?;
@@ -84,7 +87,7 @@ fn complete(context: &Context, layout: Layout, body: &mut Value, account: &Value
     Ok(())
 }
 
-/// Checks that the request has the account's name, or none.
+/// Checks that the request names the account of the path, or no account.
 fn same_name(context: &Context, body: &Value) -> Result<(), Refusal> {
     let name = body["metadata"]["name"].as_str().unwrap_or_default();
     if name.is_empty() || name == context.request.name() {
@@ -97,7 +100,7 @@ fn same_name(context: &Context, body: &Value) -> Result<(), Refusal> {
     })
 }
 
-/// Checks the account's UID: a request with another UID is for a deleted account.
+/// Checks the account's UID. A request with another UID is for an account that was deleted.
 fn same_uid(context: &Context, body: &Value, account: &Value) -> Result<(), Refusal> {
     let (wanted, found) = (meta::uid(meta::fields(body)), meta::uid(meta::fields(account)));
     if wanted.is_empty() || wanted == found {
@@ -159,7 +162,7 @@ fn bind(context: &Context, claims: TokenClaims, asked: &Value) -> Result<TokenCl
         Some((_, rest)) if rest.contains('/') => ("", ""),
         Some(parts) => parts,
     };
-    // The version itself is not compared.
+    // The version in the request's apiVersion is not compared, only the group.
     let bindable = [known::POD, known::SECRET, known::NODE];
     let bindable = bindable.into_iter().find(|known| known.kind == kind && known.group == group);
     match bindable {
@@ -170,7 +173,7 @@ fn bind(context: &Context, claims: TokenClaims, asked: &Value) -> Result<TokenCl
                 return Err(Refusal::BadRequest(BadRequest::OtherAccount { account: account.into() }));
             }
             let node = pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty());
-            // If the node does not exist, the token names the node without a UID.
+            // The node of the pod may not exist. The token then names the node without a UID.
             let node = node.map(|name| match find(context, known::NODE, None, name) {
                 Some(node) => bound_to(&node),
                 None => BoundTo { name: name.to_owned(), uid: String::new() },
@@ -189,7 +192,7 @@ fn bind(context: &Context, claims: TokenClaims, asked: &Value) -> Result<TokenCl
     }
 }
 
-/// The object to bind to, if it exists with the requested UID.
+/// The object to which the token is to be bound. It must exist and have the requested UID.
 fn named(context: &Context, known: Known, namespace: Option<&str>, asked: &Value) -> Result<Value, Refusal> {
     let name = asked["name"].as_str().unwrap_or("");
     if name.is_empty() {
@@ -216,7 +219,7 @@ fn bound_to(object: &Value) -> BoundTo {
     BoundTo { name: meta::name(fields).to_owned(), uid: meta::uid(fields).to_owned() }
 }
 
-/// The TokenRequest as granted, with the token.
+/// The TokenRequest that is answered: as granted, and with the token.
 fn answer(context: &Context, layout: Layout, body: Value, seconds: i64, signed: &SignedToken) -> Value {
     let stamp = context.stamp;
     let expires = stamp.time.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(stamp.time);

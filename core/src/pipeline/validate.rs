@@ -1,4 +1,4 @@
-//! Validates an object by the rules for all objects and the rules of its kind.
+//! Validates an object by the rules for all objects, and by the rules of its kind.
 
 use super::candidate::{Candidate, Old};
 use super::endpoint::Rules;
@@ -15,7 +15,8 @@ use holdfast_value::Value;
 
 const PARTIAL_METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata";
 
-/// A violation that the old object has already, and that is allowed to stay, becomes a warning.
+/// Validates the new form of the object. A violation that the old form already has, and that may stay, becomes a
+/// warning.
 pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Refusal> {
     if endpoint.rules == Rules::Nothing {
         return Ok(());
@@ -41,7 +42,8 @@ pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &mut Cand
     }
 }
 
-/// The faults for privileged containers if `--allow-privileged` is off, for every write that the kind's rules judge.
+/// The faults of pods with privileged containers, if `--allow-privileged` is off. They are checked in every write that
+/// the rules of the kind apply to.
 fn privileged_pods(context: &Context, endpoint: &Endpoint, object: &Candidate) -> Causes {
     let judges = !context.settings.allow_privileged && matches!(endpoint.rules, Rules::Kind | Rules::New);
     let pods_at = context.kind.content.pods_at.filter(|_| judges);
@@ -58,9 +60,9 @@ fn in_namespace(context: &Context, object: &Candidate) -> Causes {
     rules(&object.new, &labels)
 }
 
-/// Shows values in causes as Go prints them; before this call they are JSON.
+/// Replaces the JSON of values in causes by the form in which Go prints them.
 fn show_structures(kind: &Kind, causes: &mut Causes) {
-    // A custom resource has no Go struct, but its metadata has a Go struct.
+    // A custom resource has no Go struct, but its metadata has one.
     let message = if kind.custom.is_some() { PARTIAL_METADATA } else { kind.hub().message.as_str() };
     if let Some(message) = schema().id(message) {
         structures::show(message, causes);
@@ -76,7 +78,7 @@ fn by_kind(context: &Context, endpoint: &Endpoint, object: &Candidate) -> Judged
         return rule(&object.new, old).into();
     }
     match endpoint.rules {
-        // A quantity with another spelling does not count as a change of an immutable field.
+        // A quantity with another spelling and the same amount does not count as a change of an immutable field.
         Rules::Kind => {
             let respelled = old.and_then(|old| context.respelled(&object.new, old));
             rules_of_kind(context, respelled.as_ref().unwrap_or(&object.new), old)
@@ -95,8 +97,8 @@ fn rules_of_kind(context: &Context, new: &Value, old: Option<&Value>) -> Judged 
     custom.schema().judge(new, old, scale::causes(context.kind, version, new))
 }
 
-/// A create by update or apply also needs the permission to create: the request was authorized only for its own verb,
-/// before it was known whether the object exists.
+/// Checks that the user may create the object, if an update or apply creates it. The request was authorized only for
+/// its own verb, before it was known whether the object exists.
 fn may_create(context: &Context) -> Result<(), Refusal> {
     let request = context.request;
     if request.verb == Verb::Create {
@@ -117,7 +119,7 @@ fn may_create(context: &Context) -> Result<(), Refusal> {
     if verdict.is_allowed() {
         return Ok(());
     }
-    // The request's own verb was allowed; only the create is forbidden.
+    // The user may use the request's own verb; only the create is forbidden.
     let why = Forbidden::Author(denied(&request.user, &attributes, verdict.reason()).to_string());
     Err(Refusal::Forbidden { subject: context.subject(request.name()), why })
 }

@@ -4,20 +4,22 @@ use super::{Selector, Usage};
 use crate::schema::amount::Amount;
 use holdfast_value::Value;
 
-/// The amounts that quotas count for the objects of a kind, in addition to `count/…`.
+/// What quotas count for the objects of a kind in addition to `count/…`, and how.
 #[derive(Debug)]
 pub struct Measure {
-    /// The older resource name for the number of objects: `secrets`.
+    /// An older resource name that counts the objects, such as `secrets`.
     pub alias: Option<&'static str>,
-    /// Whether the kind uses this resource name, in addition to the count.
+    /// Whether objects of the kind use the quota resource with this name, in addition to `count/…`.
     pub answers: fn(&str) -> bool,
-    /// Returns how much of these resources one object uses at a given time; `None` if quotas only count the objects.
+    /// Returns how much of each quota resource one object uses at a given time; `None` if quotas only count the
+    /// objects.
     pub usage: Option<fn(&Value, &str) -> Usage>,
-    /// Returns whether an object is within a scope.
+    /// Returns whether an object is within the scope that the selector names.
     pub within: fn(&Value, &Selector) -> bool,
-    /// Returns the message for an object that does not set the values which a quota on these resources requires.
+    /// Returns the message for an object that lacks values which a quota on these resources requires; `None` if it
+    /// lacks none.
     pub missing: fn(&Value, &[&str]) -> Option<String>,
-    /// Subresources through which an update may raise the object's usage; "" is the object itself.
+    /// The subresources through which an update may raise the object's usage; "" stands for the object itself.
     pub grows_through: &'static [&'static str],
 }
 
@@ -31,7 +33,7 @@ pub const NOTHING_BUT_ITS_NUMBER: Measure = Measure {
     grows_through: &[],
 };
 
-/// A kind as quotas see it.
+/// A kind whose objects quotas count.
 #[derive(Debug, Clone)]
 pub struct Counted {
     name: std::borrow::Cow<'static, str>,
@@ -40,7 +42,7 @@ pub struct Counted {
 }
 
 impl Measure {
-    /// Whether usage depends only on the number of objects.
+    /// Whether quotas count only the number of the kind's objects, whatever the objects contain.
     pub fn is_number_alone(&self) -> bool {
         self.usage.is_none()
     }
@@ -51,7 +53,7 @@ impl Counted {
         Counted { name: std::borrow::Cow::Borrowed(plural), group: std::borrow::Cow::Borrowed(group), measure }
     }
 
-    /// The properties of a kind, by its plural name and group; the name of the core group is empty.
+    /// The kind with this plural name in this group; the name of the core group is empty.
     pub fn named(plural: &str, group: &str, measure: &'static Measure) -> Counted {
         Counted { name: plural.to_owned().into(), group: group.to_owned().into(), measure }
     }

@@ -16,11 +16,11 @@ use crate::schema::amount::Amount;
 use holdfast_value::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Amounts by resource name: `pods`, `requests.cpu`, `count/deployments.apps`.
+/// Amounts by the name of the quota resource: `pods`, `requests.cpu`, `count/deployments.apps`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Usage(pub BTreeMap<String, Amount>);
 
-/// The limits of one ResourceQuota.
+/// The limits that one ResourceQuota sets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Quota {
     pub hard: Usage,
@@ -56,7 +56,7 @@ impl Usage {
         }
     }
 
-    /// Raises each amount to the amount in `other`, if that is larger.
+    /// Raises each amount to the amount that `other` has for the same name, if that amount is larger.
     pub fn raise(&mut self, other: &Usage) {
         for (name, amount) in &other.0 {
             let most = self.0.entry(name.clone()).or_insert(*amount);
@@ -64,13 +64,13 @@ impl Usage {
         }
     }
 
-    /// Retains only the names for which `keeps` is true.
+    /// Retains only the amounts for whose names `keeps` is true.
     pub fn only(mut self, keeps: impl Fn(&str) -> bool) -> Usage {
         self.0.retain(|name, _| keeps(name));
         self
     }
 
-    /// The amounts as a document.
+    /// The amounts as a document, in the form of a ResourceQuota's `hard` and `used`.
     pub fn document(&self) -> Value {
         let amounts = self.0.iter().map(|(name, amount)| (name.clone(), amount.to_string().into()));
         Value::Object(amounts.collect::<Map>())
@@ -93,8 +93,8 @@ impl Quota {
         self.selectors.iter().all(|selector| (counted.measure.within)(object, selector))
     }
 
-    /// How much of the limited resources an object uses at a time (`2026-11-22T17:00:00Z`); nothing if the quota does
-    /// not cover it.
+    /// How much of the limited resources an object uses at the time `now` (`2026-11-22T17:00:00Z`). If the quota does
+    /// not cover the object, it uses nothing.
     pub fn usage(&self, counted: &Counted, object: &Value, now: &str) -> Usage {
         if !self.concerns(counted) || !self.covers(counted, object) {
             return Usage::default();
@@ -104,13 +104,13 @@ impl Quota {
         usage
     }
 
-    /// The limited names that objects of these kinds use, each with an amount of zero.
+    /// The limited resource names that objects of these kinds may use, each with an amount of zero.
     pub fn unused<'a>(&self, kinds: impl Iterator<Item = &'a Counted> + Clone) -> Usage {
         let counts = |name: &&String| kinds.clone().any(|counted| counted.answers(name));
         Usage(self.hard.0.keys().filter(counts).map(|name| (name.clone(), Amount::ZERO)).collect())
     }
 
-    /// The names whose used amount is above the limit.
+    /// The resource names of which more is used than the limit allows.
     pub fn exceeded<'a>(&'a self, used: &'a Usage) -> impl Iterator<Item = &'a str> {
         let over = move |(name, limit): (&'a String, &Amount)| {
             used.get(name).is_some_and(|used| used > *limit).then_some(name.as_str())

@@ -7,22 +7,22 @@ use imbl::OrdMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// The name under which a quota limits the bytes that its namespace stores.
+/// The resource name under which a ResourceQuota limits the stored bytes of its namespace.
 pub const BYTES: &str = "holdfast.dev/bytes";
 
-/// Bytes and limits by namespace. Cluster-scoped objects do not count.
+/// The stored bytes of each namespace, and the limits on them. Cluster-scoped objects do not count.
 #[derive(Clone, Default)]
 pub struct Room {
-    /// Total size of a namespace's objects, in bytes.
+    /// The total size of each namespace's objects, in bytes.
     stored: OrdMap<Arc<str>, u64>,
-    /// Limits, by the key of the quota that sets them.
+    /// The limits in bytes, by the key (`namespace/name`) of the ResourceQuota that sets the limit.
     limits: OrdMap<Arc<str>, u64>,
-    /// The total sizes of each namespace's objects in other logs.
+    /// For each other log: the total size of each namespace's objects in that log, in bytes.
     apart: Vec<OrdMap<Arc<str>, u64>>,
 }
 
 impl Room {
-    /// Updates the sum for a change of an object's size; `None` if the object does not exist.
+    /// Updates the namespace's total when the size of an object changes. A size is `None` if the object does not exist.
     pub(crate) fn note(&mut self, key: &str, before: Option<usize>, after: Option<usize>) {
         let (Some(namespace), true) = (meta::split_key(key).0, before != after) else { return };
         let (less, more) = (before.unwrap_or(0) as u64, after.unwrap_or(0) as u64);
@@ -35,7 +35,7 @@ impl Room {
         }
     }
 
-    /// Updates the limit for the newest state of a quota; `None` if the quota was deleted.
+    /// Updates the limit that a ResourceQuota sets, from its newest state; `None` if the quota was deleted.
     pub(crate) fn note_quota(&mut self, key: &Arc<str>, document: Option<&Value>) {
         let limit = document.and_then(|document| quantity::whole(document["spec"]["hard"][BYTES].as_str()?));
         match limit {
@@ -44,18 +44,18 @@ impl Room {
         }
     }
 
-    /// Adds the objects of another log to the sums.
+    /// Adds the objects of another log to the totals.
     pub(crate) fn join(&mut self, other: &Room) {
         self.apart.push(other.stored.clone());
     }
 
-    /// Total size of a namespace's objects, in bytes.
+    /// The total size of a namespace's objects in all logs, in bytes.
     pub fn stored(&self, namespace: &str) -> u64 {
         let all = std::iter::once(&self.stored).chain(&self.apart);
         all.filter_map(|stored| stored.get(namespace)).sum()
     }
 
-    /// The lowest limit that quotas of a namespace set, with the name of that quota.
+    /// The lowest limit in bytes that ResourceQuotas of a namespace set, and the name of the quota that sets it.
     pub fn limit<'a>(&'a self, namespace: &str) -> Option<(&'a str, u64)> {
         if self.limits.is_empty() {
             return None;

@@ -3,7 +3,7 @@
 use holdfast_value::Value;
 use std::collections::BTreeSet;
 
-/// One scope of a quota.
+/// A condition that a quota sets on the scope of the objects that it counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selector {
     /// The name of the scope, such as `BestEffort` or `PriorityClass`.
@@ -47,7 +47,7 @@ impl Selector {
         }
     }
 
-    /// Whether the selector matches an object whose value of the scope is `value`; `None` for an object without a
+    /// Whether the selector matches an object that has the value `value` for the scope; `None` if the object has no
     /// value.
     pub fn selects(&self, value: Option<&str>) -> bool {
         match self.operator {

@@ -1,8 +1,8 @@
 //! A persistent ordered map that can count the keys before any point quickly.
 //!
-//! The map is a B+ tree of shared nodes. A clone copies a pointer. A change copies only those nodes on its path that
-//! other maps share. Each branch counts the entries below each child, so that counting a range costs only as much as
-//! finding its two ends. (`imbl::OrdMap` would have to visit each entry of the range.)
+//! The map is a B+ tree, and maps share its nodes. A clone copies a pointer. A change copies only those nodes on the
+//! way to the changed key that other maps share. Each branch counts the entries below each child, so that counting a
+//! range costs only as much as finding its two ends. (`imbl::OrdMap` would have to visit each entry of the range.)
 
 use std::borrow::Borrow;
 use std::iter::FusedIterator;
@@ -11,7 +11,8 @@ use std::sync::Arc;
 /// The maximum number of entries in a leaf, and of children in a branch. A write copies one leaf and touches every
 /// value in it, so nodes must not be wide. Each level of a read is a cache miss, so nodes must not be narrow.
 const WIDTH: usize = 24;
-/// The number of entries by which the capacity of a full node grows. Doubling it would leave half of the node empty.
+/// The number of entries by which the capacity of a full node grows. Doubling the capacity would leave half of the node
+/// empty.
 const ROOM: usize = 4;
 
 /// Keys in order, each with a value. A clone shares all nodes.
@@ -27,10 +28,10 @@ enum Node<K, V, const WIDE: usize> {
 }
 
 struct Child<K, V, const WIDE: usize> {
-    /// Invariant: every key in this child is at least `lowest`, and every key in the previous child is lower than
+    /// Invariant: every key below this child is at least `lowest`, and every key below the child before it is less than
     /// `lowest`.
     lowest: K,
-    /// The number of entries below this child.
+    /// The number of entries below this child node.
     count: usize,
     node: Arc<Node<K, V, WIDE>>,
 }
@@ -64,7 +65,7 @@ impl<K: Ord + Clone, V: Clone, const WIDE: usize> RankedMap<K, V, WIDE> {
         }
     }
 
-    /// Inserts or replaces a value. Returns the replaced value.
+    /// Inserts a value, or replaces the value that the key has. Returns the replaced value.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         let (before, split) = insert(&mut self.root, key, value, true);
         if let Some(right) = split {
@@ -78,7 +79,7 @@ impl<K: Ord + Clone, V: Clone, const WIDE: usize> RankedMap<K, V, WIDE> {
     where
         K: Borrow<Q>,
     {
-        // The key is looked up first, because removing an absent key must not copy the nodes on its path.
+        // The key is looked up first: if it is absent, no node on the way to it must be copied.
         self.get(key)?;
         let before = remove(&mut self.root, key);
         while let Node::Branch(children) = &*self.root
@@ -89,8 +90,8 @@ impl<K: Ord + Clone, V: Clone, const WIDE: usize> RankedMap<K, V, WIDE> {
         before
     }
 
-    /// The number of keys for which `before` is true. In key order, `before` must be true up to some key, and false
-    /// from then on.
+    /// The number of keys for which `before` is true. `before` must be true for all keys up to some key, and false for
+    /// all keys after it.
     pub fn rank(&self, before: impl Fn(&K) -> bool) -> usize {
         let (mut node, mut rank) = (&self.root, 0);
         loop {
@@ -98,7 +99,8 @@ impl<K: Ord + Clone, V: Clone, const WIDE: usize> RankedMap<K, V, WIDE> {
                 Node::Leaf(entries) => return rank + entries.partition_point(|(key, _)| before(key)),
                 Node::Branch(children) => {
                     let below = children.partition_point(|child| before(&child.lowest));
-                    // The point is in the last child whose lowest key is before it.
+                    // The point at which `before` becomes false is in the last child whose lowest key is before that
+                    // point.
                     let Some((last, whole)) = children[..below].split_last() else { return rank };
                     rank += whole.iter().map(|child| child.count).sum::<usize>();
                     node = &last.node;
@@ -112,8 +114,8 @@ impl<K: Ord + Clone, V: Clone, const WIDE: usize> RankedMap<K, V, WIDE> {
         self.iter_from(|_| false)
     }
 
-    /// The entries in key order, beginning with the first key for which `before` is false. `before` must be true up to
-    /// some key, and false from then on.
+    /// The entries in key order, beginning with the first key for which `before` is false. `before` must be true for
+    /// all keys up to some key, and false for all keys after it.
     pub fn iter_from(&self, before: impl Fn(&K) -> bool) -> Entries<'_, K, V, WIDE> {
         let (mut node, mut branches) = (&self.root, Vec::new());
         loop {
@@ -134,9 +136,9 @@ impl<K: Ord + Clone, V: Clone, const WIDE: usize> RankedMap<K, V, WIDE> {
     }
 }
 
-/// The entries after some point, in key order.
+/// Iterates over the entries from some key on, in key order.
 pub struct Entries<'a, K, V, const WIDE: usize = WIDTH> {
-    /// For each branch on the path to the leaf, the children that are still to be visited.
+    /// For each branch on the way to the current leaf, the children that are still to be visited.
     branches: Vec<std::slice::Iter<'a, Child<K, V, WIDE>>>,
     leaf: std::slice::Iter<'a, (K, V)>,
 }
@@ -180,7 +182,7 @@ impl<K, V, const WIDE: usize> Node<K, V, WIDE> {
 }
 
 impl<K: Clone, V, const WIDE: usize> Child<K, V, WIDE> {
-    /// Returns `None` for an empty node.
+    /// A child for the node `node`; `None` if the node is empty.
     fn of(node: Arc<Node<K, V, WIDE>>) -> Option<Self> {
         let lowest = match &*node {
             Node::Leaf(entries) => entries.first()?.0.clone(),
@@ -195,8 +197,8 @@ fn place<K: Borrow<Q>, V, Q: Ord + ?Sized, const WIDE: usize>(children: &[Child<
     children.partition_point(|child| child.lowest.borrow() <= key).saturating_sub(1)
 }
 
-/// Inserts a key below this node. Returns the replaced value, and the right half of the node if it was split.
-/// `rightmost` says that no node of the map is to the right of this node.
+/// Inserts a key below this node. If the node was split, also returns its right half. `rightmost` means that no node of
+/// the map is to the right of this node.
 fn insert<K: Ord + Clone, V: Clone, const WIDE: usize>(
     node: &mut Arc<Node<K, V, WIDE>>,
     key: K,
@@ -277,7 +279,7 @@ fn remove<K: Ord + Clone + Borrow<Q>, V: Clone, Q: Ord + ?Sized, const WIDE: usi
     }
 }
 
-/// Merges a child with the next one if the result leaves room for insertions.
+/// Merges the child at `at` with the next child, if the merged node still has room for insertions.
 fn join<K: Clone, V: Clone, const WIDE: usize>(children: &mut Vec<Child<K, V, WIDE>>, at: usize) {
     let Some([left, right]) = children.get(at..at + 2) else { return };
     if left.node.width() + right.node.width() > WIDE * 3 / 4 {
@@ -289,7 +291,7 @@ fn join<K: Clone, V: Clone, const WIDE: usize>(children: &mut Vec<Child<K, V, WI
     match (Arc::make_mut(&mut left.node), Arc::unwrap_or_clone(right.node)) {
         (Node::Leaf(entries), Node::Leaf(others)) => entries.extend(others),
         (Node::Branch(children), Node::Branch(others)) => children.extend(others),
-        // This case is impossible, because all leaves have the same depth.
+        // A leaf is never beside a branch, because all leaves have the same depth.
         (Node::Leaf(_), Node::Branch(_)) | (Node::Branch(_), Node::Leaf(_)) => {}
     }
 }

@@ -1,4 +1,4 @@
-//! Compares the map with `BTreeMap`. Its nodes are so narrow that a few keys make a deep tree.
+//! Compares [`RankedMap`] with `BTreeMap`. The nodes of the map are so narrow that a few keys make a deep tree.
 
 use super::*;
 use proptest::prelude::*;
@@ -10,12 +10,12 @@ type Twin = BTreeMap<u16, u32>;
 #[derive(Debug, Clone)]
 enum Step {
     Insert(u16, u32),
-    /// Appends this many keys in order, beginning with the first number.
+    /// Inserts as many keys as the second number says, in order, beginning with the first number.
     Append(u16, u8),
     Remove(u16),
-    /// Removes this many keys in order, beginning with the first number.
+    /// Removes as many keys as the second number says, in order, beginning with the first number.
     Clear(u16, u8),
-    /// Stores a clone, which later operations must not change.
+    /// Keeps a clone of the map. Later operations on the map must not change the clone.
     Keep,
 }
 
@@ -59,7 +59,8 @@ fn check(map: &Map, twin: &Twin) {
     sound(&map.root, true);
 }
 
-/// Checks the invariants in the comments on the types. Returns the depth, and the lowest and the highest key.
+/// Checks the invariants that the comments on the types of the map state. Returns the depth, and the lowest and the
+/// highest key.
 fn sound(node: &Node<u16, u32, 4>, root: bool) -> (usize, Option<(u16, u16)>) {
     assert!(node.width() <= 4 && (root || node.width() > 0));
     match node {

@@ -1,26 +1,27 @@
-//! The causes of a refusal: each has a field, a reason and a message.
+//! The causes of a refusal. Each cause has a field, a reason and a message.
 
 use super::cut::{Cut, cut, json_bytes};
 use holdfast_value::Value;
 use std::fmt;
 
-/// The maximum number of bytes of one value that are shown.
+/// The maximum number of bytes of one value that a message shows.
 pub(crate) const SHOWN_BYTES_MAX: usize = 8 << 10;
 pub(super) const MESSAGE_BYTES_MAX: usize = 12 << 10;
-/// The maximum number of bytes of a path that are shown. A user's own names can make a path as long as a body.
+/// The maximum number of bytes of a path that a message shows. Names that a user chooses can make a path as long as a
+/// body.
 pub(crate) const PATH_BYTES_MAX: usize = 4 << 10;
 
 /// One violated rule and the field that violates it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cause {
     pub reason: CauseReason,
-    /// Dotted path from the object's root: `spec.template.spec.containers[0].name`.
+    /// The dotted path of the field from the object's root: `spec.template.spec.containers[0].name`.
     pub field: String,
     /// The text after `<field>: `, for example `Required value: must be set`.
     pub message: String,
-    /// The value in the message as JSON, if Kubernetes may print it in another form: null or a structure.
+    /// The value that the message shows as JSON, if Kubernetes may print it in another form: null, a list or an object.
     value: Option<Box<Value>>,
-    /// The old and the new value, if the message must end with their difference.
+    /// The old and the new value of the field, if the message must end with their difference.
     change: Option<Box<(Value, Value)>>,
 }
 
@@ -36,11 +37,11 @@ pub enum CauseReason {
     TooMany,
     TypeInvalid,
     Internal,
-    /// Another manager owns the field (server-side apply).
+    /// In server-side apply: another manager owns the field.
     FieldManagerConflict,
     UnexpectedServerResponse,
     NamespaceTerminating,
-    /// A budget forbids the eviction.
+    /// A PodDisruptionBudget forbids the eviction.
     DisruptionBudget,
     ResourceVersionTooLarge,
 }
@@ -69,7 +70,7 @@ impl CauseReason {
 }
 
 impl Cause {
-    /// A cause with its own message.
+    /// A cause whose message the caller gives as a whole.
     pub fn told(reason: CauseReason, field: impl Into<String>, message: impl Into<String>) -> Self {
         let (field, message) = (cut(field.into(), PATH_BYTES_MAX), cut(message.into(), MESSAGE_BYTES_MAX));
         Self { reason, field, message, value: None, change: None }
@@ -79,7 +80,7 @@ impl Cause {
         Self::told(CauseReason::Required, field, detailed("Required value", detail))
     }
 
-    /// A cause that shows the value as JSON: strings quoted, numbers bare.
+    /// A cause whose message shows the value as JSON: strings in quotes, numbers without.
     pub fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
         Self::showing(CauseReason::Invalid, field, "Invalid value", value, detail)
     }
@@ -98,7 +99,7 @@ impl Cause {
         Self::told(CauseReason::Forbidden, field, detailed("Forbidden", detail))
     }
 
-    /// A forbidden change from `old` to `new`. `kinds::structures` appends their difference to the message.
+    /// A cause that forbids the change from `old` to `new`. `kinds::structures` appends the difference to the message.
     pub fn changed(field: impl Into<String>, detail: &str, old: &Value, new: &Value) -> Self {
         let change = Some(Box::new((old.clone(), new.clone())));
         Self { change, ..Self::forbidden(field, detail) }
@@ -108,7 +109,7 @@ impl Cause {
         Self::duplicate_of(field, value, "")
     }
 
-    /// A duplicate with a detail.
+    /// A cause for a value that occurs twice, with a detail after the value.
     pub fn duplicate_of(field: impl Into<String>, value: &Value, detail: &str) -> Self {
         Self::showing(CauseReason::Duplicate, field, "Duplicate value", value, detail)
     }
@@ -126,17 +127,17 @@ impl Cause {
         Self::told(CauseReason::TooMany, field, message)
     }
 
-    /// The size of the cause in a `Status`, in bytes of JSON.
+    /// The number of bytes of JSON that the cause adds to a `Status`.
     pub(super) fn size(&self) -> usize {
         json_bytes(&self.field) + json_bytes(&self.message)
     }
 
-    /// The value in the message, if it is null or a structure.
+    /// The value that the message shows, if it is null, a list or an object.
     pub fn value(&self) -> Option<&Value> {
         self.value.as_deref()
     }
 
-    /// Takes the old and the new value whose difference must end the message.
+    /// Takes the old and the new value out of the cause, to append their difference to the message.
     pub fn take_change(&mut self) -> Option<Box<(Value, Value)>> {
         self.change.take()
     }
@@ -152,7 +153,7 @@ impl Cause {
         let shown = Cut::json(value, SHOWN_BYTES_MAX);
         let message = detailed(&format!("{head}: {}", shown.text), detail);
         let is_plain = value.is_string() || value.is_number() || value.is_boolean();
-        // A value that was cut as JSON would also be cut in Go's form.
+        // A value that is cut in the form of JSON would also be cut in the form in which Go prints it.
         let value = (!is_plain && !shown.is_cut).then(|| Box::new(value.clone()));
         Self { value, ..Self::told(reason, field, message) }
     }

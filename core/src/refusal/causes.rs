@@ -4,14 +4,15 @@ use super::cause::{Cause, MESSAGE_BYTES_MAX};
 use super::cut::{cut, json_bytes};
 use std::ops::{Deref, DerefMut};
 
-/// The maximum number of entries of a list.
+/// The maximum number of entries that a bounded list keeps.
 const TOLD_MAX: usize = 100;
-/// The maximum number of bytes of all entries. An answer contains each entry twice, in the message and in the details.
+/// The maximum number of bytes of all entries of a list. An answer contains each entry twice: in its message and in its
+/// details.
 const TOLD_BYTES_MAX: usize = 20 << 10;
 
-/// The causes of a refusal.
+/// A bounded list of the causes of a refusal.
 pub type Causes = Told<Cause>;
-/// Faults or warnings as text.
+/// A bounded list of faults or warnings that are texts.
 pub type Texts = Told<String>;
 
 /// A list of at most 100 entries and 20 KiB, and the number of further entries.
@@ -25,17 +26,17 @@ pub struct Told<T> {
     more: usize,
 }
 
-/// An entry of a bounded list.
+/// A type whose values can be entries of a bounded list.
 pub trait Tell: Sized {
     /// The entry, cut to its largest size.
     fn cut(self) -> Self;
 
-    /// The size of the entry in an answer, in bytes.
+    /// The number of bytes that the entry takes in an answer.
     fn size(&self) -> usize;
 }
 
 impl Tell for Cause {
-    /// Causes are cut when they are created.
+    /// A cause is cut when it is created, so it is not cut again.
     fn cut(self) -> Cause {
         self
     }
@@ -60,7 +61,7 @@ impl<T: Tell> Told<T> {
         self.push_with(|| one);
     }
 
-    /// Like `push`, for an entry that is expensive to build.
+    /// Like `push`, for an entry that is expensive to build. `one` is called only if the list has room.
     pub fn push_with<O: Into<T>>(&mut self, one: impl FnOnce() -> O) {
         if !self.has_room() {
             self.more += 1;
@@ -77,7 +78,7 @@ impl<T: Tell> Told<T> {
         self.more += others.more;
     }
 
-    /// The number of entries, including those that were left out.
+    /// The number of entries, including the entries that were left out.
     pub fn len(&self) -> usize {
         self.told.len() + self.more
     }
@@ -105,7 +106,8 @@ impl<T: Tell> Told<T> {
         }
     }
 
-    /// Applies the bounds again. Entries may have grown since, because their values are shown in another form.
+    /// Cuts the list to its bounds again. Its entries may have grown after they were added, because values are then
+    /// shown in another form.
     pub fn fit(&mut self) {
         let others = std::mem::take(self);
         self.append(others);
@@ -129,7 +131,7 @@ impl Texts {
         Texts { told: self.told.into_iter().map(reword).collect(), ..self }
     }
 
-    /// The listed texts. If there are further texts, a last text gives their number.
+    /// The listed texts. If entries were left out, a last text gives their number.
     pub fn into_vec(self) -> Vec<String> {
         let mut told = self.told;
         told.extend(and_more(self.more));
@@ -163,7 +165,7 @@ impl<T: Tell> From<T> for Told<T> {
     }
 }
 
-/// The listed entries.
+/// Gives access to the listed entries as a slice.
 impl<T> Deref for Told<T> {
     type Target = [T];
 

@@ -1,4 +1,4 @@
-//! Shortens texts. Otherwise a body of megabytes could be repeated for each of its faults.
+//! Shortens texts. Without it, a refusal could repeat a body of megabytes for each fault in the body.
 
 use holdfast_value::Value;
 use std::io::{self, Write};
@@ -15,15 +15,15 @@ impl Cut {
         Cut { text: String::new(), bytes_max, is_cut: false }
     }
 
-    /// A value as JSON. Writing stops at the limit, so that a huge value costs no more than the shown part.
+    /// Writes a value as JSON and stops at the limit, so that a huge value costs no more than its shown part.
     pub fn json(value: &Value, bytes_max: usize) -> Cut {
         let mut cut = Cut::at(bytes_max);
-        // Reaching the limit is an error for the writer.
+        // At the limit this writer returns an error, which ends the writing.
         let _ = serde_json::to_writer(&mut cut, value);
         cut
     }
 
-    /// Appends a text, or the part for which there is room. Returns false if no room is left.
+    /// Appends a text, or the part of it for which there is room. Returns false if no room is left.
     pub fn add(&mut self, text: &str) -> bool {
         if self.is_cut {
             return false;
@@ -61,7 +61,7 @@ pub(crate) fn cut(text: String, bytes_max: usize) -> String {
     cut.text
 }
 
-/// The number of bytes of a text inside JSON.
+/// The number of bytes that a text takes inside JSON, including escapes.
 pub(super) fn json_bytes(text: &str) -> usize {
     let escaped = |byte: u8| match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 2,

@@ -40,7 +40,7 @@ impl Subject {
         Self { group: group.into(), resource: resource.into(), name: name.into() }
     }
 
-    /// `deployments.apps`, or `pods` for the core group.
+    /// The resource with its group, as Kubernetes prints it: `deployments.apps`, or `pods` in the core group.
     pub fn qualified(&self) -> String {
         if self.group.is_empty() { self.resource.clone() } else { format!("{}.{}", self.resource, self.group) }
     }
@@ -56,15 +56,15 @@ pub enum Refusal {
         why: Forbidden,
     },
     NotFound(Subject),
-    /// The path does not exist at all.
+    /// The request's path is not a path of the API.
     NoSuchPath,
     MethodNotAllowed(MethodNotAllowed),
     AlreadyExists {
         subject: Subject,
-        /// The object with this name is being deleted.
+        /// An object with this name exists, but it is being deleted.
         is_deleting: bool,
     },
-    /// The request requires a version or uid that the object no longer has.
+    /// The request requires another version or UID than the object has.
     Conflict {
         subject: Subject,
         why: Conflict,
@@ -76,12 +76,12 @@ pub enum Refusal {
         subject: Subject,
         causes: Causes,
     },
-    /// A well-formed JSON patch that cannot be applied (reason Invalid).
+    /// A JSON patch is well-formed but cannot be applied to the object. The reason is `Invalid`.
     Unprocessable,
     /// The client accepts none of the media types that the server offers.
     NotAcceptable {
         offered: &'static str,
-        /// The media type itself is offered, but not with the requested parameters.
+        /// The server offers this media type, but not with the requested parameters.
         is_offered: bool,
     },
     /// The body has an unsupported media type. For patches, Kubernetes does not list the accepted types.
@@ -95,7 +95,8 @@ pub enum Refusal {
         what: Plenty,
         retry_after_seconds: u32,
     },
-    /// The PodDisruptionBudget forbids the eviction now. Zero seconds mean that the time for a retry is unknown.
+    /// The PodDisruptionBudget forbids the eviction now. If the number of seconds is zero, the time for a retry is
+    /// unknown.
     DisruptionBudget {
         budget: String,
         why: Withheld,
@@ -103,7 +104,7 @@ pub enum Refusal {
     },
     Timeout(Timeout),
     Internal(Internal),
-    /// A fault that Kubernetes reports without a reason.
+    /// A fault that Kubernetes reports in a `Status` without a reason.
     Unreasoned(Unreasoned),
     Unavailable(Unavailable),
     /// Objects that cannot be read from the store. Each object is a cause whose field is the object's key in the store.
@@ -143,12 +144,13 @@ impl Refusal {
         }
     }
 
-    /// The refusal of a write or deletion that is based on a version older than the newest.
+    /// The refusal of a write or deletion that is based on a version of the object that is no longer the newest.
     pub fn modified(subject: Subject) -> Refusal {
         Refusal::Conflict { subject, why: Conflict::Modified }
     }
 
-    /// The refusal for a fault of a lower layer, with its own message.
+    /// The refusal of a request that fails because of a fault in a lower layer. The client gets the message of the
+    /// fault.
     pub fn fault(fault: impl fmt::Display) -> Refusal {
         Refusal::Internal(Internal::Fault(fault.to_string()))
     }

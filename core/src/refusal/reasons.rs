@@ -1,6 +1,6 @@
-//! The details of refusals: the request, rule or state that caused them, and its values.
+//! The details of refusals: for each reason, the values of the request, rule or state that caused it.
 //!
-//! A text inside a variant comes from a lower layer: a parser, the log, the network, or a kind's own rule.
+//! A text inside a variant comes from another part of the server: a parser, the log, the network, or a kind's own rule.
 
 use super::{Causes, Subject, Texts};
 use crate::event::Offset;
@@ -8,7 +8,7 @@ use crate::event::Offset;
 /// The request is contradictory or cannot be parsed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BadRequest {
-    /// A parser's message about the body, a selector or a moment.
+    /// The message of a parser about the body, a selector or a moment.
     Undecodable(String),
     Unmarshal(Unmarshal),
     /// The body is not an object of the wanted kind, and has no other kind that could be reported.
@@ -40,10 +40,10 @@ pub enum BadRequest {
         subject: Subject,
         depth_max: usize,
     },
-    /// A new object with a `resourceVersion`.
+    /// The request creates an object, and the object in the body has a `resourceVersion`.
     VersionOnCreate,
     OtherNamespace,
-    /// The path has a name but the body has none.
+    /// The path names an object, but the body has no name.
     NoName {
         path: String,
     },
@@ -53,7 +53,7 @@ pub enum BadRequest {
     },
     /// The patch is malformed.
     Patch(PatchFault),
-    /// An invalid directive of a strategic merge patch.
+    /// A strategic merge patch has an invalid directive.
     Directive(&'static str),
     NotAnObjectToMerge,
     Apply(ApplyFault),
@@ -68,33 +68,33 @@ pub enum BadRequest {
     Continue(ContinueFault),
     /// The `resourceVersion` of a list is not a number.
     NotAVersion(String),
-    /// A list request with both a continue token and a resource version.
+    /// A list request has both a continue token and a resource version.
     VersionWithContinue,
-    /// A SelfSubjectRulesReview without a namespace.
+    /// A SelfSubjectRulesReview names no namespace.
     NoNamespace,
-    /// A path to a subresource without the object's name.
+    /// The path is of a subresource but does not contain the name of an object.
     NoNameInPath,
-    /// A look-up of an object without a name.
+    /// A look-up of an object gives no name.
     NoNameParameter,
-    /// A look-up of a namespaced object without a namespace.
+    /// A look-up of a namespaced object gives no namespace.
     NoNamespaceParameter,
-    /// Impersonated groups, uid or extra fields without an impersonated user.
+    /// The request impersonates groups, a UID or extra fields, but no user.
     ImpersonationWithoutUser(String),
-    /// A TokenReview without a token.
+    /// A TokenReview has no token.
     NoToken,
-    /// A token bound to a pod that runs under another account.
+    /// A token is requested for another account than the account of the pod to which it is to be bound.
     OtherAccount {
         account: String,
     },
-    /// A token bound to a kind that tokens cannot be bound to.
+    /// A token is to be bound to an object of a kind to which tokens cannot be bound.
     NotBindable {
         kind: String,
     },
-    /// A connect request to a pod that has no node.
+    /// A request to connect to a pod that has no node.
     NoHost {
         pod: String,
     },
-    /// A connect request that must name a container.
+    /// A request to connect to a pod with several containers names none of them.
     NoContainer {
         pod: String,
         names: Vec<String>,
@@ -104,20 +104,20 @@ pub enum BadRequest {
         pod: String,
         container: String,
     },
-    /// The name in a proxy path cannot be parsed.
+    /// In the path of a proxy, the name with its scheme and port cannot be parsed.
     BadWay {
         resource: String,
         name: String,
     },
-    /// A connect request with `dryRun`.
+    /// A request to connect has the option `dryRun`, which such requests cannot have.
     NoDryRun,
-    /// The proxy's destination has no address, or a forbidden address.
+    /// The pod, Service or node to which a proxy should connect has no address, or has a forbidden address.
     NoAddress,
     /// The connection broke before the whole body was read.
     BrokenBody(String),
     OtherNameInEviction,
     OtherNameInBinding,
-    /// The body is an object of another kind than the options of this request.
+    /// The body is an object of another kind than the kind of options that this request takes.
     OtherOptions {
         wanted: &'static str,
         version: String,
@@ -127,9 +127,9 @@ pub enum BadRequest {
     UnknownIncludeObject(String),
     /// The `timeout` parameter is malformed.
     Timeout(String),
-    /// A query parameter that must be a number.
+    /// A query parameter must be a number, but is not.
     NotANumber(String),
-    /// A port to forward that is not a number.
+    /// A port that should be forwarded is not a number.
     NotAPort(String),
     MissingParameter(String),
     NoCount {
@@ -144,7 +144,7 @@ pub enum BadRequest {
     Fork(ForkFault),
 }
 
-/// A JSON value of another type than Go expects. If `field` is empty, the value is the whole document.
+/// A JSON value has another type than Go expects. If `field` is empty, the value is the whole document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unmarshal {
     pub found: &'static str,
@@ -170,7 +170,7 @@ pub enum Unrecognized {
     },
     /// `apiVersion` or `kind` has a wrong type.
     TypeMeta(Unmarshal),
-    /// The options cannot be decoded.
+    /// The options in the body or in the query cannot be decoded.
     Options(String),
     OptionsAreNoObject,
 }
@@ -178,14 +178,14 @@ pub enum Unrecognized {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Unfit {
     NotAnObject,
-    /// The message of the schema or the decoder.
+    /// The message of the schema's type check, or of the decoder.
     Layout(String),
-    /// Unknown and repeated fields under strict validation.
+    /// The fields that strict validation refuses: unknown fields, and fields that occur twice.
     Strict(Vec<String>),
     Kind(Box<KindFault>),
 }
 
-/// The reason why an object is not of the expected kind.
+/// Why the kind of an object is not the expected kind.
 #[derive(Debug, Clone, PartialEq)]
 pub enum KindFault {
     Unregistered { kind: String, api_version: String },
@@ -212,7 +212,7 @@ pub enum ApplyFault {
         found: String,
         expected: String,
     },
-    /// An applied configuration must not have managed fields.
+    /// An applied configuration has managed fields, which it must not have.
     ManagedFields,
 }
 
@@ -221,14 +221,14 @@ pub enum ContinueFault {
     NotBase64 {
         at: usize,
     },
-    /// The parser's message.
+    /// The token is not JSON; the text is the parser's message.
     NotJson(String),
     OtherRelease,
-    /// The token's format has an unknown version.
+    /// The version of the token's format is unknown.
     UnknownApi(String),
     NoVersion,
     NoStart,
-    /// The start key has an empty part, `.` or `..`.
+    /// The key after which the list should continue has an empty part, or the part `.` or `..`.
     OddStart(String),
 }
 
@@ -243,7 +243,7 @@ pub enum WebSocketFault {
 pub enum ForkFault {
     Undecodable(String),
     RelativeFolder(String),
-    /// The file system's message about the folder.
+    /// The file system cannot use the folder of the fork. The text is the message of the file system.
     Folder(String),
     NoneInMemory,
     TooDeep {
@@ -251,53 +251,53 @@ pub enum ForkFault {
     },
 }
 
-/// The request is forbidden to this user, or to all users.
+/// Why the request is forbidden, to this user or to all users.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Forbidden {
     /// No authorizer allows the request.
     Access(Box<Denied>),
-    /// The message of a kind's own rule about its author, such as privilege escalation.
+    /// The message of a kind's own rule about who may make the write, such as the rule against privilege escalation.
     Author(String),
-    /// The message of an admission plug-in.
+    /// The message of the admission plug-in that forbids the request.
     Admission(String),
     NamespaceTerminating {
         namespace: String,
     },
-    /// The CustomResourceDefinition is being deleted.
+    /// The CustomResourceDefinition of the kind is being deleted, so no object of the kind can be created.
     DefinitionTerminating,
-    /// The object can never be deleted, such as the namespace `default`.
+    /// No user can delete the object, such as the namespace `default`.
     Undeletable {
         kind: String,
     },
-    /// The system needs the object.
+    /// The system itself needs the object, so it cannot be deleted.
     OfSystem {
         what: &'static str,
     },
-    /// The budget's allowed disruptions are negative.
+    /// The number of disruptions that the PodDisruptionBudget allows is negative.
     NegativeBudget,
-    /// The budget has too many unfinished evictions.
+    /// The PodDisruptionBudget has too many evictions that its controller has not processed.
     TooManyEvictions,
-    /// A write to a view of the past.
+    /// The request is a write to a view of the past, which cannot change.
     Past {
         at: Offset,
         newest: Offset,
     },
 }
 
-/// A verb that the user may not use on the target.
+/// The verb that the user may not use, and the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denied {
     pub user: String,
     pub verb: String,
     pub target: DeniedTarget,
-    /// The authorizer's reason; may be empty.
+    /// The reason that the authorizers give; it may be empty.
     pub reason: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeniedTarget {
     Path(String),
-    /// A resource in the request. Absent parts are empty.
+    /// The parts of the name of a resource. A part that the request does not have is empty.
     Resource {
         group: String,
         resource: String,
@@ -308,7 +308,7 @@ pub enum DeniedTarget {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum MethodNotAllowed {
-    /// The path exists, but not for this verb.
+    /// The path exists, but the verb cannot be used on it.
     OnResource,
     OnSubresource {
         verb: &'static str,
@@ -316,31 +316,32 @@ pub enum MethodNotAllowed {
     },
 }
 
-/// Why the object does not meet the request's conditions. The refusal's subject names the object.
+/// Why the object does not meet the conditions that the request sets. The refusal's subject names the object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Conflict {
     Modified,
     /// The body has another uid than the object.
     Uid(Box<Mismatch>),
-    /// A precondition that Kubernetes checks in its store; the message names the store's key.
+    /// A precondition that Kubernetes checks in its store, so the message names the object's key in the store.
     Stored {
         key: String,
         why: Box<Conflict>,
     },
     /// An applied configuration has a uid, but the object does not exist.
     NoObjectWithUid(String),
-    /// Preconditions of a deletion.
+    /// The deletion has a precondition on the UID or the version, and the object does not fulfil it.
     UidPrecondition(Box<Mismatch>),
     VersionPrecondition(Box<Mismatch>),
-    /// A precondition of a deletion, for kinds whose deletion has its own code path.
+    /// A deletion has a precondition that the object does not fulfil, and Kubernetes deletes its kind by separate code
+    /// with another message.
     Precondition(Box<Conflict>),
-    /// A token is bound to an object with another uid.
+    /// A token is to be bound to an object that has another UID than the request names.
     BoundUid(String),
-    /// A token is requested for an account with another uid.
+    /// A token is requested for an account that has another UID than the request names.
     AccountUid(Box<Mismatch>),
-    /// A binding of a pod that is being deleted.
+    /// The pod that should be bound to a node is being deleted.
     PodDeleting,
-    /// A binding of a pod that has scheduling gates.
+    /// The pod that should be bound to a node has scheduling gates.
     PodGated,
     PodAssigned {
         node: String,
@@ -359,7 +360,7 @@ impl Mismatch {
     }
 }
 
-/// Fields of an applied configuration that another manager owns, in the spelling of `managedFields`.
+/// The fields of an applied configuration that another manager owns, in the form in which `managedFields` writes them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnedFields {
     pub owner: String,
@@ -371,12 +372,12 @@ pub enum TooLarge {
     Body {
         bytes_max: usize,
     },
-    /// The object that a write would store; the write itself may be small.
+    /// The object that a write would store is too large, although the write itself may be small.
     Object {
         bytes: usize,
         bytes_max: usize,
     },
-    /// The defaults that would be added to the object.
+    /// The defaults that would be added to the object are too large.
     Defaults {
         bytes_max: usize,
     },
@@ -388,13 +389,13 @@ pub enum TooLarge {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Expired {
-    /// A version that lists cannot show.
+    /// Lists cannot be read at the requested version.
     List(Offset),
-    /// The log has removed the events of this version.
+    /// The log has removed the events of the requested version.
     LetGo { asked: Offset, oldest: Offset },
-    /// The version is older than the present namespace.
+    /// The requested version is older than the namespace that now has this name.
     BeforeNamespace { asked: Offset, namespace: String, start: Offset },
-    /// The continue token was issued by another server.
+    /// Another server issued the continue token.
     ForeignContinue,
     /// The version at which a list began is no longer available. The token continues at the newest version.
     Inconsistent { continue_token: String },
@@ -402,50 +403,51 @@ pub enum Expired {
     Forgotten(String),
 }
 
-/// A resource that is used too much, by one user or by all users together.
+/// The resource of which too much is in use, by one user or by all users together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plenty {
     Requests,
     Watches,
-    /// Selectors of one user's watches, in bytes.
+    /// The selectors of one user's watches take too much memory. The numbers are in bytes.
     Selectors {
         held: u64,
         max: u64,
     },
-    /// Memory in use by reads, in bytes: the limit, the total, and this user's part.
+    /// Reads take too much memory. The numbers are in bytes: the limit, what all reads take, and what this user's reads
+    /// take.
     Memory {
         bytes_max: u64,
         bytes: u64,
         own: u64,
     },
-    /// Forks in memory.
+    /// Too many forks are in memory.
     Forks,
-    /// Connections of one user, and the limit.
+    /// One user has too many connections. The number is the limit.
     OwnConnections {
         most: usize,
     },
-    /// Connections of all users, and the limit.
+    /// All users together have too many connections. The number is the limit.
     Connections {
         most: usize,
     },
-    /// Connections from this server to nodes and pods.
+    /// This server has too many connections to nodes and pods.
     NodeConnections,
 }
 
 /// Why a budget allows no disruption now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Withheld {
-    /// The controller has not processed the budget's newest generation.
+    /// The disruption controller has not processed the budget's newest generation.
     Unprocessed,
     Needed {
         healthy_needed: i64,
         healthy: i64,
     },
-    /// The controller could not compute the expected number of pods.
+    /// The disruption controller could not compute the expected number of pods.
     NotSynced {
         why: String,
     },
-    /// The budget's condition, with its reason and message if these are known.
+    /// The budget's own condition says so, with a reason and a message if these are known.
     Condition {
         told: Option<(String, String)>,
     },
@@ -453,7 +455,7 @@ pub enum Withheld {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Timeout {
-    /// A version that was not reached in time.
+    /// The server has not reached the requested version in time.
     Version {
         asked: Offset,
         newest: Offset,
@@ -465,17 +467,17 @@ pub enum Timeout {
     Backend,
 }
 
-/// Faults that the client cannot avoid.
+/// A fault for which the client is not responsible.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Internal {
-    /// The message of the log or a task about its failure.
+    /// A fault of the log or of a task. The text is its message.
     Fault(String),
-    /// A value in a shared store that cannot be decrypted.
+    /// A value in a shared store cannot be decrypted.
     Unread(Unread),
-    /// An allocator's message that its range is exhausted.
+    /// No value of a range is free. The text is the message of the allocator.
     Exhausted(String),
     Panicked,
-    /// The authorizers failed to decide.
+    /// The authorizers could not decide whether the request is allowed.
     NotAuthorizable {
         why: String,
     },
@@ -493,7 +495,8 @@ pub enum Internal {
     NoDecision {
         verb: &'static str,
     },
-    /// A decision needs an answer from outside, but no configured component can give it.
+    /// A decision needs an answer from outside (a webhook's, for example), but nothing that could give it is
+    /// configured.
     NobodyToAsk {
         what: &'static str,
     },
@@ -504,7 +507,7 @@ pub enum Internal {
     },
     NoSigningKey,
     NothingConverted,
-    /// A decision on an old state was not judged again. This is a bug in this server.
+    /// A decision relied on an old state and was not judged again, because of a bug in this server.
     StaleDecision,
     UnknownBuiltIn {
         name: String,
@@ -549,25 +552,26 @@ pub struct GivenCode(pub u16);
 /// Values in a shared store that cannot be decrypted or decoded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unread {
-    /// The store's key, and the fault of its value.
+    /// The key of the value in the store.
     pub place: String,
+    /// The fault of the value.
     pub why: String,
-    /// The keys of further unreadable values in the request's range.
+    /// The keys of the other unreadable values in the range that the request reads.
     pub others: Vec<String>,
 }
 
-/// Faults that Kubernetes passes on from lower layers, without a reason.
+/// Faults that Kubernetes passes on from lower layers in a `Status` without a reason.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Unreasoned {
-    /// A value in a shared store that is not an object.
+    /// A value in a shared store cannot be read as an object.
     Unread(Unread),
-    /// An admission plug-in's message about its own failure.
+    /// An admission plug-in failed. The text is its message.
     Admission(String),
-    /// A resource version that is not a number.
+    /// A write has a resource version that is not a number.
     NotAVersion(String),
-    /// A resource version that is not a number, in a get or watch.
+    /// A get or watch has a resource version that is not a number.
     NotAVersionToRead(String),
-    /// An applied configuration, named by object and kind, that does not match its schema.
+    /// An applied configuration does not match its schema. The configuration is named by its object and kind.
     Untyped {
         object: String,
         kind: String,
@@ -585,9 +589,9 @@ pub enum Unreasoned {
         why: WebhookFault,
     },
     Merge(Merging),
-    /// The pod to evict has several budgets.
+    /// Several PodDisruptionBudgets cover the pod that should be evicted.
     SeveralBudgets,
-    /// Causes of an invalid document for which Kubernetes makes no Invalid refusal.
+    /// The document is invalid, but Kubernetes does not report these causes as an `Invalid` refusal.
     Causes(Causes),
 }
 
@@ -595,15 +599,15 @@ pub enum Unreasoned {
 pub enum WebhookFault {
     NobodyToCall,
     Call(String),
-    /// The webhook's response is unusable.
+    /// The webhook's response cannot be used. The text says why.
     Returned(String),
 }
 
-/// A strategic merge patch that cannot be merged. Maps and lists are shown as Go prints them.
+/// Why a strategic merge patch cannot be merged. Maps and lists are shown as Go prints them.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Merging {
     ListsWithoutKey,
-    /// The directive `merge`, in a list.
+    /// An element of a list has the directive `merge`, which is allowed only in maps.
     MergeDirective,
     UnknownDirective {
         directive: String,
@@ -628,7 +632,7 @@ pub enum Merging {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Unavailable {
-    /// The resource kept being redefined while the request was decided.
+    /// The definition of the resource changed again and again while the request was judged.
     Redefined,
     /// The node is simulated, so no container runs on it.
     NodeNotConnected {
@@ -641,6 +645,6 @@ pub enum Unavailable {
         service: String,
         port: i64,
     },
-    /// The writer's message that it cannot write to the log.
+    /// The writer cannot write to the log. The text is its message.
     Log(String),
 }

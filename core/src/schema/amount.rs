@@ -1,11 +1,12 @@
-//! Quantities as numbers, for sums and comparisons.
+//! Quantities as numbers, which can be added and compared.
 
 use super::quantity::{self, Notation};
 use holdfast_value::Value;
 use std::cmp::Ordering;
 use std::fmt;
 
-/// A quantity as a number. Amounts beyond 128 bits of billionths are cut to that bound.
+/// A quantity as a number of billionths and its notation. An amount that does not fit 128 bits becomes the nearest
+/// amount that does.
 #[derive(Debug, Clone, Copy)]
 pub struct Amount {
     nanos: i128,
@@ -27,7 +28,7 @@ impl Amount {
         quantity::read(text).map(|(nanos, notation)| Amount { nanos, notation })
     }
 
-    /// A quantity in a document: a string or a number.
+    /// Parses a quantity in a document, which may be a string or a number.
     pub fn of(value: &Value) -> Option<Amount> {
         match value {
             Value::String(text) => Amount::parse(text),
@@ -44,7 +45,7 @@ impl Amount {
         self.nanos < 0
     }
 
-    /// The sum. It has the notation of the first of the two amounts that is not zero.
+    /// The sum of two amounts. Its notation is the notation of `self`, or of `other` if `self` is zero.
     pub fn plus(self, other: Amount) -> Amount {
         let notation = if self.is_zero() { other.notation } else { self.notation };
         Amount { nanos: self.nanos.saturating_add(other.nanos), notation }
@@ -55,7 +56,7 @@ impl Amount {
         Amount { nanos: self.nanos.saturating_sub(other.nanos), notation }
     }
 
-    /// The amount, limited so that sums over any number of objects stay exact. Each amount that is added to a sum can
+    /// The amount, cut to a limit below which sums over any number of objects stay exact. What is added to a sum can
     /// then be subtracted again.
     pub fn countable(self) -> Amount {
         const MOST: i128 = i128::MAX >> 32;
@@ -66,12 +67,12 @@ impl Amount {
         if other.nanos > self.nanos { other } else { self }
     }
 
-    /// The quotient, for display, and for comparisons that round as Kubernetes does.
+    /// `self` divided by `other`, for texts, and for comparisons in which Kubernetes rounds in the same way.
     pub fn ratio(self, other: Amount) -> f64 {
         self.nanos as f64 / other.nanos as f64
     }
 
-    /// The amount rounded up to a whole number.
+    /// The amount rounded up to a whole number of units.
     pub fn rounded_up(self) -> Amount {
         let nanos = self.nanos.saturating_sub(self.nanos.rem_euclid(UNIT));
         let more = if self.nanos.rem_euclid(UNIT) == 0 { 0 } else { UNIT };
@@ -105,7 +106,7 @@ impl Ord for Amount {
     }
 }
 
-/// Prints the amount in Kubernetes' form: with the largest suffix that leaves a whole number.
+/// Prints the amount in Kubernetes' canonical form: with the largest suffix that leaves a whole number.
 impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whole = self.rounded_up().nanos / UNIT;

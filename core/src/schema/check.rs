@@ -1,4 +1,5 @@
-//! Checks a document against its message: checks types as Go's decoder does, and removes unknown fields.
+//! Checks a document against the message that describes it: checks types as Go's decoder does, and removes unknown
+//! fields.
 //!
 //! The check is a single walk that changes the document in place. A valid document needs no allocation: the path of the
 //! walk is a chain of borrowed segments on the stack, and is printed only for errors.
@@ -13,7 +14,7 @@ use crate::refusal::{Cut, PATH_BYTES_MAX, Texts};
 
 use super::{Field, Message, MessageId, Schema, Shape, Type, Zero, go_names, quantity, timestamp};
 
-/// A value of the wrong type, in the words of Kubernetes' decoder.
+/// A value has the wrong type. The text is the message of Kubernetes' decoder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TypeError(pub String);
 
@@ -25,7 +26,7 @@ impl fmt::Display for TypeError {
 
 impl std::error::Error for TypeError {}
 
-/// Checks `document` as a `message`. Returns the paths of the unknown fields that it removed
+/// Checks `document` against `message`. Removes unknown fields and returns their paths
 /// (`spec.template.spec.containers[0].foo`), up to a limit of text.
 ///
 /// As in Go, a null field is removed, and a null item or map value becomes its type's zero. Empty values that Go would
@@ -35,7 +36,7 @@ pub fn check(schema: &Schema, message: MessageId, document: &mut Value) -> Resul
     check_change(schema, message, document, None)
 }
 
-/// Like [`check`], for a document that was derived from a checked document. Parts that both documents share are
+/// Like [`check`], for a document that was made by changing a checked document. Parts that the two documents share are
 /// skipped.
 pub fn check_change(
     schema: &Schema,
@@ -64,7 +65,7 @@ struct Walk<'a> {
     lenient: usize,
 }
 
-/// The path of the value that the walk checks.
+/// The path of the value that is being checked.
 #[derive(Clone, Copy)]
 struct Path<'a> {
     parent: Option<&'a Path<'a>>,
@@ -82,7 +83,7 @@ enum Segment<'a> {
     Index(usize),
 }
 
-/// The field that contains a value, directly or as an item.
+/// The field that contains a value, either directly or as an item of a list or map.
 #[derive(Clone, Copy)]
 struct Owner<'a> {
     message: &'a Message,
@@ -174,7 +175,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Checks an item of a list or a value of a map.
+    /// Checks an item of a list, or a value of a map.
     fn item(
         &mut self,
         owner: Owner<'a>,
@@ -251,7 +252,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Checks a field that contains a JSON schema or a simpler value. Only JSONSchemaProps has such fields.
+    /// Checks a field that contains either a JSON schema or a simpler value, such as a boolean. Only JSONSchemaProps
+    /// has such fields.
     fn schema_or(&mut self, ty: Type, owner: Owner<'a>, value: &mut Value, path: &Path) -> Result<(), TypeError> {
         match (ty, value) {
             (_, Value::Object(object)) => self.message(owner.message, object, None, Some(path)),
@@ -274,7 +276,7 @@ impl<'a> Walk<'a> {
                     None => Ok(()),
                 }
             }
-            // Kubernetes reads any other value as empty.
+            // Kubernetes' decoder reads a value of any other type as empty.
             (_, value) => {
                 *value = Value::Null;
                 Ok(())
@@ -298,7 +300,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The Go type of the field's values.
+    /// The Go type of the values of a field, for error messages.
     fn go_type(&self, owner: Owner) -> String {
         if let Some(name) = go_names::item(owner.message, &owner.field.json) {
             return name;
@@ -363,7 +365,8 @@ fn add_name(path: &mut Cut, name: &str) {
     path.add(name);
 }
 
-/// Rewrites a quantity into its canonical form: `0.5` becomes `500m`. A client may send a quantity as a number.
+/// Checks a quantity and rewrites it into its canonical form: `0.5` becomes `500m`. A client may send a quantity as a
+/// number.
 fn check_quantity(value: &mut Value) -> Result<(), TypeError> {
     let problem = |problem: quantity::Problem| TypeError(problem.to_string());
     let sent = match value {
@@ -373,7 +376,7 @@ fn check_quantity(value: &mut Value) -> Result<(), TypeError> {
     };
     let mut shown = quantity::canonical(&sent).map_err(problem)?;
     if shown != sent {
-        // A binary number that no suffix divides is parsed again as a decimal number.
+        // An amount in a binary notation that is no multiple of a binary suffix is parsed again as a decimal amount.
         shown = quantity::canonical(&shown).map_err(problem)?;
     }
     *value = Value::from(shown);
@@ -393,7 +396,7 @@ pub fn raise_to_thousandths(value: &mut Value) {
     *value = Value::from(quantity::canonical(&raised).unwrap_or(raised));
 }
 
-/// Replaces a text by the canonical form that a check returned, if it returned one.
+/// Replaces `text` by the canonical form that a check has returned, if it returned one.
 fn rewrite(result: Result<Option<String>, String>, text: &mut CompactString) -> Result<(), TypeError> {
     if let Some(better) = result.map_err(TypeError)? {
         *text = better.into();
@@ -423,7 +426,7 @@ fn is_plain_zero(ty: Type, value: &Value) -> bool {
     }
 }
 
-/// The value that Go's decoder makes of a null item.
+/// The value into which Go's decoder turns a null item of this type.
 fn zero(ty: Type) -> Value {
     match ty {
         Type::String | Type::Bytes | Type::Duration => Value::from(""),
@@ -439,7 +442,7 @@ fn zero(ty: Type) -> Value {
 
 fn mismatch(value: &Value, message: &Message, path: &Path, ty: &str) -> TypeError {
     let what = match value {
-        // Only errors about integers show the number.
+        // Go's messages show a number only if the field is an integer.
         Value::Number(number) if ty.starts_with("int") => format!("number {number}"),
         other => kind(other).to_string(),
     };
@@ -458,7 +461,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// The name of the type as Go prints it, with the package: `v1.Deployment`.
+/// The Go name of a message's type, with its package: `v1.Deployment`.
 fn go_name(message: &Message) -> String {
     let mut parts = message.name.rsplit('.');
     let (name, package) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -601,7 +604,7 @@ mod tests {
         );
         assert_eq!(document["spec"]["template"]["spec"]["containers"][1], json!({"name": "d"}));
         assert!(document.get("zzz").is_none());
-        // The path contains the map's key.
+        // The value is in a map, so the path contains its key.
         let (_, unknown) = run(
             "api.resource.v1.ResourceSliceSpec",
             json!({"devices": [{"attributes": {"a.b/c": {"x": 1, "string": "s"}}}]}),

@@ -1,9 +1,9 @@
-//! Sets unset fields to their defaults, and to the zeros that Kubernetes always writes.
+//! Sets unset fields to their defaults, and to the zeros that Kubernetes shows for unset fields.
 //!
-//! Rules belong to messages, so that a container gets the same defaults in a Pod and in a CronJob's template. A
-//! document is walked along its schema, with outer messages before inner messages, because a rule may create an object
-//! that then gets its own defaults. The messages that lead to a rule are computed once; other parts of a document are
-//! not visited.
+//! A rule belongs to a message, so a container gets the same defaults in a Pod and in a CronJob's template. A document
+//! is walked along its schema, with outer messages before inner messages, because a rule may create an object that then
+//! gets its own defaults. The messages that lead to a message with rules are computed once; other parts of a document
+//! are not visited.
 
 use super::{Field, Message, MessageId, Schema, Shape, Type, Zero};
 use holdfast_value::{Map, Value};
@@ -11,14 +11,14 @@ use holdfast_value::{Map, Value};
 /// The maximum size that defaults may add to one document, in bytes of JSON. It equals the size limit of stored
 /// objects.
 pub const ADDED_BYTES_MAX: usize = 8 << 20;
-/// The assumed bytes of each field that a rule's function adds.
+/// The assumed number of bytes of each field that the function of a rule adds.
 const FIELD_BYTES: usize = 64;
 
-/// An error: defaults would make the document too large. Setting defaults stopped at that point.
+/// The defaults would make the document too large. Only a part of them was set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Swollen;
 
-/// The number of bytes that may still be added.
+/// The number of bytes that defaults may still add to the document.
 pub(crate) struct Room(pub usize);
 
 impl Room {
@@ -28,7 +28,7 @@ impl Room {
     }
 }
 
-/// The defaults of one message, or of one message in several versions.
+/// The defaults of one message, which may exist in several versions.
 pub struct Rule {
     /// The names of the messages, without the prefix `io.k8s.`.
     messages: Vec<String>,
@@ -48,8 +48,8 @@ impl Rule {
         Self { messages, fields: Vec::new(), run: None }
     }
 
-    /// Sets a field to a value if it is unset. The schema decides whether an empty value counts as unset: it does if
-    /// Kubernetes cannot distinguish an empty value from an absent one.
+    /// Sets `field` to `value` where it is unset. An empty value counts as unset if Kubernetes cannot distinguish it
+    /// from an absent one; the schema says whether it can.
     pub fn set(mut self, field: &'static str, value: impl Into<Value>) -> Self {
         self.fields.push((field, value.into()));
         self
@@ -60,8 +60,8 @@ impl Rule {
         self.set(field, Map::new())
     }
 
-    /// Adds a function for defaults that depend on other fields. It runs after the constant fields are set and before
-    /// inner messages get their defaults.
+    /// Adds a function that sets defaults which depend on other fields. It runs after the constant defaults of the
+    /// message are set, and before inner messages get their defaults.
     pub fn run(mut self, run: fn(&mut Map)) -> Self {
         self.run = Some(run);
         self
@@ -70,7 +70,7 @@ impl Rule {
 
 /// The defaults of all messages of a schema.
 pub struct Defaults {
-    /// The plans, indexed by [`MessageId`].
+    /// What to set in each message, indexed by [`MessageId`].
     plans: Vec<Plan>,
 }
 
@@ -78,24 +78,24 @@ pub struct Defaults {
 struct Plan {
     fills: Vec<Fill>,
     runs: Vec<fn(&mut Map)>,
-    /// Fields that are shown even if unset, with their zero: `containers: null`, `replicas: 0`. If the field is a
-    /// struct, its own fields are filled when the walk visits it.
+    /// The fields that are shown with their zero even if they are unset: `containers: null`, `replicas: 0`. A field
+    /// that is a struct gets its own fields when the walk visits it.
     zeros: Vec<Shown>,
-    /// The fields that contain messages with defaults or zeros, ordered by name.
+    /// The fields that contain messages with defaults or zeros at any depth, ordered by name.
     descend: Vec<NestedField>,
 }
 
-/// A field that is always shown, with its zero.
+/// A field that is shown with its zero if it is unset.
 struct Shown {
     field: String,
     zero: Value,
-    /// The size of the entry in JSON, in bytes.
+    /// The number of bytes that the field with its zero takes in JSON.
     bytes: usize,
     /// Whether the field is a list or map, which may be empty without being null.
     is_container: bool,
 }
 
-/// A field that contains messages.
+/// A field that contains one or more messages.
 struct NestedField {
     field: String,
     message: MessageId,
@@ -124,7 +124,8 @@ impl Defaults {
             }
         }
         for (plan, message) in plans.iter_mut().zip(&schema.messages) {
-            // The server sets an object's own metadata; a template's metadata is an ordinary field.
+            // The server sets the metadata of an object itself. But the metadata of a template is an ordinary field
+            // with defaults.
             for field in message.fields.iter().filter(|field| !is_own_metadata(message, field)) {
                 plan.fills.extend(schema_default(field).map(|value| Fill::new(field, value)));
                 if field.zero.is_shown() {
@@ -175,10 +176,10 @@ impl Defaults {
 
     /// Sets all defaults. A second call changes nothing.
     ///
-    /// Parts that the document shares with a stored document have their defaults already, and are skipped.
+    /// Parts that the document shares with `stored`, the stored document, have their defaults already and are skipped.
     ///
-    /// The added bytes are counted and limited to [`ADDED_BYTES_MAX`], because three megabytes of empty items could
-    /// become gigabytes.
+    /// The added bytes are counted and limited to [`ADDED_BYTES_MAX`], because the defaults of three megabytes of empty
+    /// items could take gigabytes.
     pub fn apply(&self, message: MessageId, document: &mut Value, stored: Option<&Value>) -> Result<(), Swollen> {
         self.fill(message, document, stored, false, &mut Room(ADDED_BYTES_MAX))
     }
@@ -189,7 +190,8 @@ impl Defaults {
         self.fill(message, document, stored, true, &mut Room(ADDED_BYTES_MAX))
     }
 
-    /// Like [`Self::show_zeros`], for a stored object, whose size was checked when it was stored.
+    /// Like [`Self::show_zeros`], for a stored object. Its size has no limit here, because it was checked when the
+    /// object was stored.
     pub fn show_all_zeros(&self, message: MessageId, document: &mut Value) {
         let _ = self.fill(message, document, None, true, &mut Room(usize::MAX));
     }
@@ -253,7 +255,7 @@ impl Defaults {
 }
 
 impl NestedField {
-    /// Calls `visit` for the messages in the field.
+    /// Calls `visit` for each message that the field contains.
     fn each(
         &self,
         field: &mut Value,
@@ -309,19 +311,19 @@ impl Fill {
     }
 }
 
-/// The size of an entry in JSON, in bytes: `"field":value,`.
+/// The number of bytes that the entry `"field":value,` takes in JSON.
 fn entry_bytes(field: &str, value: &Value) -> usize {
     field.len() + value.to_string().len() + 4
 }
 
-/// The default of an unset field according to the schema table.
+/// The default that the schema table gives for an unset field.
 fn schema_default(field: &Field) -> Option<Value> {
     if let Some(text) = &field.default {
         let value: Value = serde_json::from_str(text).ok()?;
-        // An empty default need not be set if the field is not shown with this value.
+        // An empty default that is not shown makes no difference, so it is not set.
         return (!is_empty(&value) || field.zero == Zero::Kept).then_some(value);
     }
-    // Structs that are always present are created, so that rules can set fields inside them.
+    // A struct that is always present is created here, so that rules can set the fields in it.
     let is_struct = field.shape == Shape::Single && matches!(field.ty, Type::Message(_));
     (is_struct && field.zero == Zero::Always).then(|| Value::Object(Map::new()))
 }
@@ -392,12 +394,12 @@ pub(crate) fn text<'a>(map: &'a Map, field: &str) -> &'a str {
     map.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The object in a field.
+/// The object in a field; `None` if the field is absent or not an object.
 pub(crate) fn object<'a>(map: &'a mut Map, field: &str) -> Option<&'a mut Map> {
     map.get_mut(field).and_then(Value::as_object_mut)
 }
 
-/// The objects in a list.
+/// The objects in a field that is a list.
 pub(crate) fn objects<'a>(map: &'a mut Map, field: &str) -> impl Iterator<Item = &'a mut Map> {
     map.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
 }
@@ -415,7 +417,7 @@ pub(crate) mod testing {
     use crate::schema::schema;
     use expect_test::Expect;
 
-    /// Compares the lines that setting defaults adds to, changes in, and removes from a document.
+    /// Compares the lines that defaults add to a document, change in it and remove from it with the expected lines.
     pub(crate) fn check(message: &str, document: Value, expected: Expect) {
         let id = schema().id(&format!("io.k8s.{message}")).unwrap_or_else(|| panic!("no message {message}"));
         let mut filled = document.clone();
@@ -494,7 +496,7 @@ mod tests {
         }
     }
 
-    /// Applies defaults to an explicit zero in each field of this kind, and lists the fields that change.
+    /// Sets each field of this kind to an explicit zero, applies the defaults, and lists the fields that have changed.
     fn changed(which: fn(&Field) -> bool) -> (usize, Vec<String>) {
         let (mut count, mut lines) = (0, Vec::new());
         for (at, message) in schema().messages.iter().enumerate() {

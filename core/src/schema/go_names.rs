@@ -1,21 +1,21 @@
-//! Go's names for types and fields in decoder errors that the schema table lacks: named string types, and structs
-//! embedded without a JSON name.
+//! The names that Go has for types and fields in decoder errors, as far as the schema table lacks them: named string
+//! types, and structs that are embedded without a JSON name.
 //!
 //! Only error messages need these names, so a look-up may be slow.
 
 use super::{Field, Message};
 use std::sync::LazyLock;
 
-/// The meaning of the name in a row, given by the row's first word.
+/// What the name in a row is the name of. The first word of the row says it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Named {
     /// The struct that contains an inlined field.
     Embedded,
-    /// The type of the value, or of each item.
+    /// The type of the field's value, or of each item if it is a list or map.
     Item,
     /// The type of a map's keys.
     Key,
-    /// The type of a whole list or map.
+    /// The type of the list or map itself.
     Whole,
 }
 
@@ -76,13 +76,14 @@ fn find(named: Named, message: &str, field: &str) -> Option<&'static str> {
     row.map(|row| row.name)
 }
 
-/// Whether a named type is a string.
+/// Whether the Go type with this name is a string.
 pub fn is_text(name: &str) -> bool {
     let bare = |name: &str| name.rsplit('.').next().unwrap_or_default().to_owned();
     ROWS.iter().any(|row| row.named == Named::Item && bare(row.name) == bare(name))
 }
 
-/// The Go structs that embed the field, such as `VolumeSource`; empty for the message's own fields.
+/// The names of the Go structs through which a message embeds the field, such as `VolumeSource`; empty for the
+/// message's own fields.
 pub(super) fn embedded(message: &Message, field: &Field) -> Vec<&'static str> {
     let mut names = Vec::new();
     let mut within = message.name.rsplit('.').next().unwrap_or_default();

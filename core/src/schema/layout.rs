@@ -1,4 +1,4 @@
-//! The layout of a version's documents: a message of the schema table, or a custom resource's schema.
+//! What the documents of a version look like: a message of the schema table, or a custom resource's schema.
 
 use super::structural::Structural;
 use super::structural::default::whole_numbers;
@@ -20,7 +20,7 @@ pub struct Custom<'s> {
     pub prunes: bool,
 }
 
-/// The message of every object's metadata.
+/// The message that describes the metadata of every object.
 pub fn object_meta() -> MessageId {
     static OBJECT_META: LazyLock<MessageId> = LazyLock::new(|| {
         schema().id("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta").expect("every object has metadata")
@@ -42,7 +42,7 @@ impl Layout<'_> {
         self.check_change(document, None)
     }
 
-    /// Like [`Self::check`], for a document that was derived from a checked document.
+    /// Like [`Self::check`], for a document that was made by changing a checked document.
     pub fn check_change(self, document: &mut Value, checked: Option<&Value>) -> Result<Texts, TypeError> {
         match self {
             Layout::Table(schema, message) => check_change(schema, message, document, checked),
@@ -84,7 +84,7 @@ impl Custom<'_> {
         Ok(unknown)
     }
 
-    /// Removes unknown fields, unless the definition preserves them.
+    /// Removes unknown fields, unless the CustomResourceDefinition preserves them.
     pub fn prune(self, document: &mut Value) {
         if self.prunes {
             self.schema.prune(document);

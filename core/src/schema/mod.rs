@@ -1,4 +1,4 @@
-//! The table of field types: the layout of every message of the built-in API.
+//! The table of field types: it describes every message of the built-in API.
 //!
 //! Type checks, pruning, merge keys, list types, Protobuf numbers and OpenAPI all use this table. It is parsed once,
 //! from the text that `cargo xtask schema` writes (`core/schema/table.txt`).
@@ -38,19 +38,19 @@ pub struct Schema {
 
 #[derive(Debug)]
 pub struct Message {
-    /// The OpenAPI definition's name: `io.k8s.api.apps.v1.Deployment`.
+    /// The name of the message's OpenAPI definition: `io.k8s.api.apps.v1.Deployment`.
     pub name: String,
     /// The fields as in JSON, ordered by JSON name. The fields of an inlined struct are included; `inline` of such a
     /// field has its Protobuf path.
     pub fields: Vec<Field>,
-    /// Whether the type itself has `+structType=atomic`.
+    /// Whether the Go type is marked with `+structType=atomic`.
     pub atomic: bool,
-    /// Whether JSON has `apiVersion` and `kind`. They are not among the fields, because Protobuf has them in the
-    /// envelope.
+    /// Whether the JSON of the message has `apiVersion` and `kind`. They are not among `fields`, because in Protobuf
+    /// they are in the envelope.
     pub typed: bool,
 }
 
-/// A resource as named in the table's sources, which do not list resources of older versions.
+/// A resource that the sources of the table name. The sources do not name resources of older versions.
 #[derive(Debug)]
 pub struct Resource {
     /// The group; empty for the core group.
@@ -64,9 +64,9 @@ pub struct Resource {
 
 #[derive(Debug, Clone)]
 pub struct Field {
-    /// The name in JSON.
+    /// The name of the field in JSON.
     pub json: String,
-    /// The Protobuf field number.
+    /// The number of the field in Protobuf.
     pub number: u32,
     /// The Protobuf numbers of the nested messages that JSON inlines, outermost first; empty for most fields.
     pub inline: Vec<u32>,
@@ -76,14 +76,14 @@ pub struct Field {
     pub zero: Zero,
     pub list_type: ListType,
     pub list_map_keys: Vec<String>,
-    /// Whether `mapType` or `structType` is atomic.
+    /// Whether the field is marked with an atomic `mapType` or `structType`.
     pub atomic: bool,
-    /// Whether `structType` is granular, so that the field is not atomic even if its type is.
+    /// Whether the field is marked with a granular `structType`, so that it is not atomic even if its type is.
     pub granular: bool,
     pub patch_merge: bool,
     pub patch_retain_keys: bool,
     pub patch_merge_key: Option<String>,
-    /// The value of `+default=…`, as JSON text.
+    /// The value of the marker `+default=…`, as JSON text.
     pub default: Option<String>,
 }
 
@@ -107,16 +107,16 @@ pub enum Type {
     Message(MessageId),
     IntOrString,
     Quantity,
-    /// A time in RFC 3339 with seconds.
+    /// A time in RFC 3339 with whole seconds.
     Time,
     /// A time in RFC 3339 with six digits of fraction.
     MicroTime,
-    /// A duration as Go writes it.
+    /// A duration in Go's format.
     Duration,
     /// Any JSON object, which is bytes in Protobuf.
     RawExtension,
     FieldsV1,
-    /// Any JSON value (apiextensions).
+    /// Any JSON value; only types of apiextensions.k8s.io have such fields.
     Json,
     JsonSchemaPropsOrArray,
     JsonSchemaPropsOrBool,
@@ -125,19 +125,19 @@ pub enum Type {
     StringList,
 }
 
-/// How a zero scalar from Protobuf is shown in JSON (see `facts-zero-values.txt`).
+/// How JSON shows the field if it has a zero or is absent in Protobuf (see `facts-zero-values.txt`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Zero {
-    /// The rule for the field's type applies.
+    /// The rule that all fields of this type have.
     #[default]
     Plain,
-    /// A zero from Protobuf is explicit and is kept.
+    /// A zero in Protobuf differs from an absent value, so JSON keeps it.
     Kept,
-    /// Like `Kept`, and an absent value is shown as null.
+    /// Like `Kept`, and JSON shows an absent value as null.
     Null,
-    /// A zero value is not shown.
+    /// JSON does not show a zero.
     Dropped,
-    /// The value is always shown, even if it is absent in Protobuf.
+    /// JSON always shows the value, even if it is absent in Protobuf.
     Always,
 }
 
@@ -168,12 +168,12 @@ impl Schema {
 }
 
 impl Zero {
-    /// Whether a zero is distinct from an absent value.
+    /// Whether a zero of the field means something else than an absent value.
     pub fn is_explicit(self) -> bool {
         matches!(self, Zero::Kept | Zero::Null)
     }
 
-    /// Whether the field is shown even if it is unset.
+    /// Whether JSON shows the field even if it is unset.
     pub fn is_shown(self) -> bool {
         matches!(self, Zero::Always | Zero::Null)
     }

@@ -1,4 +1,5 @@
-//! Reads the table's text. The text's header explains the lines; `tools/xtask/src/schema/text.rs` writes them.
+//! Reads the text of the schema table. The text's header explains its lines; `tools/xtask/src/schema/text.rs` writes
+//! it.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -6,7 +7,7 @@ use super::{Field, ListType, Message, MessageId, Resource, Schema, Shape, Type, 
 
 const PREFIX: &str = "io.k8s.";
 
-/// An error in the table, with the number of its line.
+/// An error in the text of the table, with the number of its line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ParseError {
     pub line: usize,
@@ -65,7 +66,8 @@ impl Schema {
     }
 }
 
-/// The names of all messages. They are collected first, because fields may refer to messages that come later.
+/// The names of all messages, with their ids. They are collected first, because a field may refer to a message that
+/// comes later in the text.
 fn names(text: &str) -> Result<BTreeMap<String, MessageId>, ParseError> {
     let mut names: BTreeMap<String, MessageId> = BTreeMap::new();
     for (line, content) in lines(text) {

@@ -1,4 +1,4 @@
-//! Quantities: `500m`, `1.5Gi`, `2e3`.
+//! Quantities as Kubernetes writes them: `500m`, `1.5Gi`, `2e3`.
 
 use std::fmt;
 
@@ -24,8 +24,8 @@ pub fn check(text: &str) -> Result<(), Problem> {
     parse(text).map(|_| ())
 }
 
-/// Kubernetes' canonical form: the largest suffix that leaves a whole number, and no amount finer than nano. Quantities
-/// of more than 38 digits or with huge exponents are returned unchanged.
+/// The canonical form of a quantity, as in Kubernetes: the largest suffix that leaves a whole number, and no amount
+/// finer than a billionth. A quantity of more than 38 digits or with a huge exponent is returned unchanged.
 pub fn canonical(text: &str) -> Result<String, Problem> {
     let parts = parse(text)?;
     Ok(parts.canonical().unwrap_or_else(|| text.trim().to_string()))
@@ -44,11 +44,11 @@ pub fn nanos(text: &str) -> Option<i128> {
 /// The amount in whole units, rounded up; `None` if the text is not a quantity.
 pub fn whole(text: &str) -> Option<i128> {
     const UNIT: i128 = 1_000_000_000;
-    // Dividing first cannot overflow. Adding before the division could.
+    // The amount is divided before the remainder is added, because adding first could overflow.
     nanos(text).map(|nanos| nanos.div_euclid(UNIT) + i128::from(nanos.rem_euclid(UNIT) != 0))
 }
 
-/// The notation in which a quantity was written. Sums are shown in the same notation.
+/// The notation in which a quantity is written. A sum is shown in the notation of its first amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notation {
     Decimal,
@@ -77,24 +77,24 @@ struct Parts<'a> {
 
 #[derive(Debug, Clone, Copy)]
 enum Suffix {
-    /// A power of ten, as a letter.
+    /// The exponent of a power of ten that is written as a letter: 3 for `k`.
     Decimal(i32),
-    /// A power of ten, as an exponent.
+    /// The exponent of a power of ten that is written as such: 3 for `e3`.
     Exponent(i32),
-    /// A power of two.
+    /// The exponent of a power of two: 10 for `Ki`.
     Binary(u32),
 }
 
-/// Powers of ten from nano to exa.
+/// The suffixes for powers of ten, with the exponents of these powers.
 const DECIMAL: [(&str, i32); 10] =
     [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
 const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
-/// The finest unit is nano.
+/// The exponent of the smallest unit, nano.
 const FINEST: i32 = -9;
-/// The maximum amount in billionths, a whole number of units. Larger amounts are cut to it, so that a huge request
-/// counts as huge and not as nothing.
+/// The maximum amount in billionths, which is a whole number of units. A larger amount counts as this amount, so that a
+/// huge request counts as huge and not as nothing.
 const MOST: i128 = i128::MAX / 1_000_000_000 * 1_000_000_000;
-/// The limit of powers of ten that are computed.
+/// The maximum exponent for which a power of ten is computed.
 const POWER_MAX: u32 = 1_000;
 
 fn parse(text: &str) -> Result<Parts<'_>, Problem> {
@@ -138,7 +138,7 @@ impl Parts<'_> {
         self.exact_nanos().unwrap_or_else(|| self.rough_nanos())
     }
 
-    /// An approximation for numbers with very many digits.
+    /// The approximate amount in billionths of a number with too many digits for exact computation.
     fn rough_nanos(&self) -> i128 {
         let (power, shift) = match self.suffix {
             Suffix::Decimal(power) | Suffix::Exponent(power) => (power, 0),
@@ -147,7 +147,7 @@ impl Parts<'_> {
         let Parts { whole, fraction, .. } = self;
         let text = format!("0{whole}.{fraction}0e{}", i64::from(power) - i64::from(FINEST));
         let number = text.parse::<f64>().map_or(f64::INFINITY, |number| number.ceil() * f64::from(shift).exp2());
-        // A number too small for a float counts as one billionth.
+        // A positive number that is too small for a float counts as one billionth.
         let is_nothing = whole.bytes().chain(fraction.bytes()).all(|digit| digit == b'0');
         let number = (number as i128).clamp(i128::from(!is_nothing), MOST);
         if self.negative { -number } else { number }
@@ -171,7 +171,7 @@ impl Parts<'_> {
         Some(if self.negative { -number } else { number })
     }
 
-    /// The canonical form; `None` if the number is too long to compute with.
+    /// The canonical form; `None` if the number has too many digits to compute with.
     fn canonical(&self) -> Option<String> {
         let digits = format!("{}{}", self.whole, self.fraction);
         let digits = digits.trim_start_matches('0');
@@ -183,7 +183,7 @@ impl Parts<'_> {
         let binary = match self.suffix {
             Suffix::Binary(shift) => {
                 number = number.checked_mul(1_i128.checked_shl(shift)?)?;
-                // As in Kubernetes, amounts below 1024 are shown in decimal form.
+                // As in Kubernetes, a binary amount below 1024 units is shown in decimal notation.
                 let limit = 1024_i128.checked_mul(10_i128.checked_pow(power.unsigned_abs())?)?;
                 number >= limit
             }
@@ -227,11 +227,11 @@ impl Parts<'_> {
     }
 }
 
-/// `number / 10^power`, rounded up. The number must not be negative.
+/// `number / 10^power`, rounded up. `number` must not be negative.
 fn divide_up(number: i128, power: u32) -> i128 {
     match 10_i128.checked_pow(power) {
         Some(divisor) => number / divisor + i128::from(number % divisor != 0),
-        // Any smaller amount counts as the smallest unit.
+        // The quotient is less than one, so it is rounded up to one, unless the number is zero.
         None => number.min(1),
     }
 }
@@ -283,7 +283,7 @@ mod tests {
         }
     }
 
-    /// Amounts near the largest of 128 bits are computed correctly, or returned unchanged.
+    /// Amounts near the largest that 128 bits can hold are computed correctly, or returned unchanged.
     #[test]
     fn amounts_near_the_limits_do_not_overflow() {
         let largest = i128::MAX.to_string();
@@ -320,8 +320,8 @@ mod tests {
         #[test]
         fn canonical_is_stable(text in "[+-]?[0-9]{1,12}(\\.[0-9]{0,12})?(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|e[+-]?[0-9]{1,2})?") {
             if let Ok(once) = canonical(&text) {
-                // A binary number that no suffix divides is written without a suffix, and the second call parses it as
-                // decimal.
+                // The canonical form of a binary amount that no binary suffix divides has no suffix, and then it is
+                // parsed as a decimal amount.
                 let twice = canonical(&once).expect("a quantity");
                 proptest::prop_assert_eq!(compare(&once, &twice).unwrap_or(Ordering::Equal), Ordering::Equal);
                 proptest::prop_assert_eq!(canonical(&twice), Ok(twice));

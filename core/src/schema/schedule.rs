@@ -19,13 +19,13 @@ const DESCRIPTORS: [(&str, &str); 7] = [
 ];
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
-/// The number of years after the current year in which the next time is searched.
+/// The number of years after the given time in which the next time is searched.
 const YEARS_MAX: i16 = 5;
 
 struct Field {
     first: u32,
     last: u32,
-    /// Names of the values; the first name belongs to the first value.
+    /// The names of the values, such as `jan`. The first name belongs to the value `first`.
     names: &'static [&'static str],
 }
 
@@ -41,18 +41,18 @@ const FIELDS: [Field; 5] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
     times: Times,
-    /// The time zone that the schedule itself names.
+    /// The time zone that the text of the schedule names, if it names one.
     zone: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Times {
     At([Values; 5]),
-    /// A time that is this many seconds after the previous time.
+    /// The schedule matches every so many seconds, counted from the previous time.
     Every(i64),
 }
 
-/// The values of a field as a bit set.
+/// The values that a field of a schedule allows, as a set of bits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Values {
     bits: u64,
@@ -66,7 +66,7 @@ impl Values {
     }
 }
 
-/// The names of time zones, which are case-sensitive.
+/// The names of the time zones that Go knows. They are case-sensitive.
 static ZONES: LazyLock<BTreeSet<&str>> =
     LazyLock::new(|| include_str!("../../data/time-zones.txt").lines().filter(|line| !line.starts_with('#')).collect());
 
@@ -92,7 +92,8 @@ impl Schedule {
         // Older clients write the time zone before the schedule.
         let (zone, text) = match text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ=")) {
             Some(zoned) => {
-                // The Go parser has a bug here, and Kubernetes reports the message of its panic.
+                // Go's parser has a bug for a text without a schedule after the zone, and Kubernetes reports the
+                // message of its panic.
                 let nothing_else = "invalid schedule format: runtime error: slice bounds out of range [:-1]";
                 let (zone, rest) = zoned.split_once(' ').ok_or(nothing_else)?;
                 check_zone(zone).map_err(|why| format!("provided bad location {zone}: {why}"))?;
@@ -104,15 +105,15 @@ impl Schedule {
         Ok(Schedule { times, zone })
     }
 
-    /// The time zone that the schedule itself names.
+    /// The time zone that the text of the schedule names; `None` if it names none.
     pub fn zone(&self) -> Option<&str> {
         self.zone.as_deref()
     }
 
     /// The first time after `after`; `None` if there is no such time within five years.
     ///
-    /// A local time that does not exist because clocks are set forward is skipped. A local time that occurs twice fires
-    /// twice.
+    /// A local time that does not exist, because clocks are set forward, is skipped. A local time that occurs twice,
+    /// because clocks are set back, matches twice.
     pub fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let [minutes, hours, days, months, weekdays] = match &self.times {
             Times::At(values) => values,
@@ -144,7 +145,7 @@ impl Schedule {
     }
 }
 
-/// The beginning of the next minute.
+/// The beginning of the minute after `moment`.
 fn next_minute(moment: &Zoned) -> Option<Zoned> {
     let whole = moment.timestamp().as_second() - i64::from(moment.second()) + 60;
     Some(Timestamp::from_second(whole).ok()?.to_zoned(moment.time_zone().clone()))
@@ -185,7 +186,7 @@ fn descriptor(text: &str) -> Result<Times, String> {
 
 impl Field {
     fn range(&self, range: &str) -> Result<Values, String> {
-        // Only the first fault is reported, in the order of these checks.
+        // Only one fault of a range is reported: the first that is found in the order of these checks.
         let (span, steps) = range.split_once('/').map_or((range, None), |(span, steps)| (span, Some(steps)));
         let (first, mut last, mut any) = match span.split('-').collect::<Vec<_>>()[..] {
             ["*" | "?", ..] => (self.first.into(), self.last.into(), true),
@@ -264,8 +265,8 @@ mod tests {
             ("30 6 * jan,jul *", "2026-02-10T00:00:00Z", "2026-07-01T06:30:00"),
             ("0 0 29 2 *", "2026-01-01T00:00:00Z", "2028-02-29T00:00:00"),
             ("0 0 31 2 *", "2026-01-01T00:00:00Z", "never"),
-            // If both day fields are restricted, either suffices. A step other than one restricts the field; a star
-            // does not.
+            // If both the day of the month and the day of the week are restricted, a day matches if either field
+            // matches. A step other than one counts as a restriction; a star does not.
             ("0 0 13 * fri", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00"),
             ("0 0 * * fri", "2026-01-02T00:00:00Z", "2026-01-09T00:00:00"),
             ("0 0 13 * ?", "2026-01-02T00:00:00Z", "2026-01-13T00:00:00"),
@@ -293,7 +294,7 @@ mod tests {
         ] {
             assert_eq!(next(schedule, zone, after), expected, "{schedule} after {after}");
         }
-        // Midnight itself does not exist on that day.
+        // On that day the clocks are set forward at midnight, so 00:00 to 00:59 do not exist.
         let found = next("15 1 * * *", "America/Sao_Paulo", "2018-11-03T12:00:00-03:00");
         assert_eq!(found, "2018-11-04T01:15:00-02:00");
         assert_eq!(next("0 0 * * *", "Asia/Kathmandu", "2026-01-01T00:00:00Z"), "2026-01-02T00:00:00+05:45");

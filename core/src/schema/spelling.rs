@@ -8,7 +8,8 @@ use holdfast_value::{Map, Value};
 use std::cmp::Ordering;
 use std::sync::LazyLock;
 
-/// The document `new` with the spelling of `old` for each equal amount; `None` if all amounts have the same spelling.
+/// The document `new`, in which each amount that equals the old amount is written as in `old`; `None` if nothing
+/// changes.
 pub fn respelled(message: MessageId, new: &Value, old: &Value) -> Option<Value> {
     match (new, old) {
         (Value::Object(new), Value::Object(old)) => object(message, new, old).map(Value::Object),
@@ -66,7 +67,8 @@ fn value(ty: Type, new: &Value, old: &Value) -> Option<Value> {
     }
 }
 
-/// The changes that `change` makes to fields that both objects have; `None` if it makes none.
+/// Calls `change` for each field that both objects have. Returns the object with the values that it returned; `None` if
+/// there are none.
 fn each(new: &Map, old: &Map, change: impl Fn(&str, &Value, &Value) -> Option<Value>) -> Option<Map> {
     if new.is_same(old) {
         return None;
@@ -80,7 +82,7 @@ fn each(new: &Map, old: &Map, change: impl Fn(&str, &Value, &Value) -> Option<Va
     changed
 }
 
-/// Whether a message contains quantities at any depth.
+/// Whether the message contains quantities, directly or in inner messages.
 fn has_amounts(message: MessageId) -> bool {
     static WITH_AMOUNTS: LazyLock<Vec<bool>> = LazyLock::new(|| with_amounts(schema()));
     WITH_AMOUNTS[message.0 as usize]
@@ -113,8 +115,8 @@ mod tests {
     use super::*;
     use holdfast_value::json;
 
-    /// A document of the message with its first quantity set, at any depth. A message that was entered before is not
-    /// entered again.
+    /// A document of the message in which one quantity has the value `amount`: the first quantity that is found at any
+    /// depth. `met` has the messages that were entered before, which are not entered again.
     fn with_amount(message: MessageId, field: &Field, amount: &str, met: &mut Vec<MessageId>) -> Option<Value> {
         let inner = match field.ty {
             Type::Quantity => Value::from(amount),
@@ -135,7 +137,7 @@ mod tests {
         })
     }
 
-    /// Covers every field of the table that is a quantity or contains one.
+    /// Tests every field of the table that is a quantity or contains one.
     #[test]
     fn every_amount_is_compared_by_what_it_comes_to() {
         let mut amounts = 0;

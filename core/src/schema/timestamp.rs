@@ -1,4 +1,5 @@
-//! Checks times in documents. Times are in RFC 3339 as Go's `time.Parse` reads it, and errors have Go's text.
+//! Checks times in documents. They are in RFC 3339 as Go's `time.Parse` reads it, and errors have the text of Go's
+//! errors.
 
 use jiff::{
     SignedDuration,
@@ -10,8 +11,8 @@ use crate::object::duration::quoted;
 const SECONDS: &str = "2006-01-02T15:04:05Z07:00";
 const MICROS: &str = "2006-01-02T15:04:05.000000Z07:00";
 
-/// Checks a `Time`. A fraction is accepted and dropped. `Ok(Some(text))` is Kubernetes' form if it differs from the
-/// text.
+/// Checks a `Time`. A fraction of a second is accepted and dropped. Returns the form in which Kubernetes writes the
+/// time if it differs from the text.
 pub fn seconds(text: &str) -> Result<Option<String>, String> {
     let time = parse(text, SECONDS)?;
     // No other valid spelling has this length, because a one-digit hour or a fraction would change it.
@@ -19,7 +20,8 @@ pub fn seconds(text: &str) -> Result<Option<String>, String> {
     Ok((!canonical).then(|| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()))
 }
 
-/// Checks a `MicroTime`, which must have exactly six digits of fraction.
+/// Checks a `MicroTime`, whose seconds must have exactly six digits of fraction. Returns the form in which Kubernetes
+/// writes the time if it differs from the text.
 pub fn micros(text: &str) -> Result<Option<String>, String> {
     let time = parse(text, MICROS)?;
     let canonical = text.len() == "2006-01-02T15:04:05.000000Z".len() && text.ends_with('Z') && !text.contains(',');
@@ -36,7 +38,7 @@ fn parse(text: &str, layout: &'static str) -> Result<DateTime, String> {
     reader.literal("-")?;
     let day = reader.number("02", 2, 2)?;
     reader.literal("T")?;
-    // Go accepts a one-digit hour, unlike RFC 3339.
+    // Unlike RFC 3339, Go accepts an hour with one digit.
     let hour = reader.number("15", 1, 2)?;
     reader.range("hour", hour < 24)?;
     reader.literal(":")?;
@@ -60,7 +62,7 @@ fn parse(text: &str, layout: &'static str) -> Result<DateTime, String> {
     date.at(hour as i8, minute as i8, second as i8, nanosecond)
         .checked_sub(SignedDuration::from_secs(offset_seconds))
         .ok()
-        // Conversion to UTC could give a year outside 0 to 9999, which no reader accepts.
+        // In UTC, the year of the time may be outside of 0 to 9999, which no reader of documents accepts.
         .filter(|time| (0..=9999).contains(&time.year()))
         .ok_or_else(|| format!("parsing time {}: year out of range", quoted(text)))
 }
@@ -99,7 +101,7 @@ impl<'a> Reader<'a> {
         Ok(number.bytes().fold(0, |sum, digit| sum * 10 + u32::from(digit - b'0')))
     }
 
-    /// Skips the fraction, which is not part of a `Time` in a document.
+    /// Skips the fraction of the seconds, because a `Time` in a document has none.
     fn skip_fraction(&mut self) {
         if let Some(fraction) = self.rest.strip_prefix(['.', ',']) {
             let digits = fraction.bytes().take_while(u8::is_ascii_digit).count();
@@ -109,7 +111,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads six digits of fraction. The result is in nanoseconds.
+    /// Reads the six digits of the fraction. Returns the fraction in nanoseconds.
     fn six_digits(&mut self) -> Result<i32, String> {
         let digits = self.rest.strip_prefix(['.', ',']).and_then(|fraction| fraction.as_bytes().get(..6));
         match digits {
@@ -121,7 +123,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads the offset in seconds east of UTC.
+    /// Reads the offset from UTC, in seconds to the east.
     fn zone(&mut self) -> Result<i64, String> {
         if let Some(rest) = self.rest.strip_prefix('Z') {
             self.rest = rest;
@@ -135,7 +137,7 @@ impl<'a> Reader<'a> {
         }
         let two = |tens: &u8, ones: &u8| i64::from(tens - b'0') * 10 + i64::from(ones - b'0');
         let (hours, minutes) = (two(h1, h2), two(m1, m2));
-        // As in Go, the limits themselves are accepted, because offsets of a whole day occur.
+        // As in Go, 24 hours and 60 minutes are accepted, because offsets of a whole day occur.
         self.range("time zone offset hour", hours <= 24)?;
         self.range("time zone offset minute", minutes <= 60)?;
         self.rest = &self.rest[6..];

@@ -2,35 +2,35 @@
 
 use super::requirement::{Operator, Requirement, find_label};
 
-/// A selector's tests by key.
+/// The requirements of a selector, combined into one test for each key.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByKey {
-    /// The tests, sorted by key.
+    /// The tests of the labels, sorted by key.
     tests: Box<[Test]>,
-    /// The number of keys that an object must have.
+    /// The number of keys that an object must have to match the selector.
     needed: usize,
 }
 
-/// The combined requirements on one label.
+/// The combined requirements on the labels with one key.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Test {
-    /// The first requirement with this key.
+    /// The index of the first requirement with this key.
     first: u32,
     needs: bool,
     forbids: bool,
-    /// The allowed values of the label, sorted.
+    /// The values that the label may have, sorted; `None` if every value is allowed.
     among: Option<Box<[Place]>>,
-    /// Values that the label must not have, sorted.
+    /// The values that the label must not have, sorted.
     except: Box<[Place]>,
     above: Option<i64>,
     below: Option<i64>,
 }
 
-/// The position of a value: the index of its requirement, and its index in the requirement.
+/// Where a value is: the index of its requirement, and the index of the value in the requirement.
 type Place = (u32, u32);
 
 impl ByKey {
-    /// `requirements` must be sorted.
+    /// Combines requirements, which must be sorted.
     pub fn new(requirements: &[Requirement]) -> ByKey {
         let mut tests = Vec::new();
         let mut first = 0;
@@ -45,7 +45,7 @@ impl ByKey {
         self.tests.iter().all(|test| test.holds(all, label(test.key(all))))
     }
 
-    /// `labels` must be sorted by key.
+    /// Whether labels match. `labels` must be sorted by key.
     pub fn match_sorted(&self, all: &[Requirement], labels: &[(Box<str>, Box<str>)]) -> bool {
         if self.needed > labels.len() {
             return false;
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// Ten thousand requirements of any kind take few look-ups for an object with few labels.
+    /// Ten thousand requirements of any kind need few look-ups for an object with few labels.
     #[test]
     fn a_label_is_looked_at_once() {
         let rows = [

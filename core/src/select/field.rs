@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// A conjunction of requirements on fields. An absent field counts as empty. Clones share their content.
+/// A list of requirements on fields, all of which an object must fulfil. A field that the object lacks counts as empty.
+/// Clones share the list.
 ///
 /// Invariant: requirements are distinct and sorted by field, then `=` before `!=`, then by value, so that equal
 /// selectors compare and print the same.
@@ -21,8 +22,8 @@ pub struct FieldRequirement {
 }
 
 impl FieldSelector {
-    /// Parses a `fieldSelector` parameter. The error is Kubernetes' message. Other code checks whether the kind
-    /// supports the fields.
+    /// Parses the text of the parameter `fieldSelector`. The error is Kubernetes' message. Whether the kind supports
+    /// the fields is checked elsewhere.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut requirements = Vec::new();
         let mut terms = terms(text);
@@ -34,7 +35,7 @@ impl FieldSelector {
             };
             requirements.push(FieldRequirement { field: field.to_owned(), value: unescape(value)?, equal });
         }
-        // Among the requirements on one field, requirements with `=` come first.
+        // Of the requirements on one field, the requirements with `=` come first.
         requirements.sort_by(|one: &FieldRequirement, other| {
             let by_value = || (other.equal, &one.value).cmp(&(one.equal, &other.value));
             one.field.cmp(&other.field).then_with(by_value)
@@ -47,14 +48,14 @@ impl FieldSelector {
         &self.requirements
     }
 
-    /// Whether the selector matches everything.
+    /// Whether the selector matches every object.
     pub fn is_everything(&self) -> bool {
         self.requirements.is_empty()
     }
 
     /// Whether an object matches. `read` returns the value of a field; empty if the object lacks the field.
     pub fn matches<S: AsRef<str>>(&self, read: impl Fn(&str) -> S) -> bool {
-        // Each field is read once, and only few of its requirements are compared.
+        // Each field is read once, and its value is compared with few of the requirements on the field.
         let mut rest = &self.requirements[..];
         while let Some(first) = rest.first() {
             let is_alone = rest.get(1).is_none_or(|next| next.field != first.field);
@@ -76,7 +77,7 @@ impl FieldSelector {
         true
     }
 
-    /// The approximate size in memory.
+    /// The approximate number of bytes that the selector takes in memory.
     pub fn bytes(&self) -> usize {
         let of = |one: &FieldRequirement| size_of::<FieldRequirement>() + one.field.len() + one.value.len();
         self.requirements.iter().map(of).sum()
@@ -98,7 +99,7 @@ impl fmt::Display for FieldSelector {
     }
 }
 
-/// Splits at commas that are not escaped.
+/// Splits a selector into terms, at the commas that are not escaped.
 fn terms(text: &str) -> Vec<&str> {
     let mut escaped = false;
     text.split(|c| {
@@ -109,7 +110,7 @@ fn terms(text: &str) -> Vec<&str> {
     .collect()
 }
 
-/// Splits at the first operator. Field names contain no escapes.
+/// Splits a term into field, operator and value, at the first operator. Names of fields contain no escapes.
 fn split(term: &str) -> Option<(&str, bool, &str)> {
     let at = term.find('=')?;
     if let Some(field) = term[..at].strip_suffix('!') {
@@ -129,7 +130,7 @@ fn unescape(value: &str) -> Result<String, String> {
                 Some(c) => return Err(format!("invalid field selector: invalid escape sequence: \\{c}")),
                 None => return Err("invalid field selector: invalid escape sequence: \\".to_owned()),
             },
-            // Kubernetes prints the character's code point.
+            // Kubernetes' message shows the number of the character's code point.
             ',' | '=' => return Err(format!("invalid field selector: unescaped character in value: {}", u32::from(c))),
             c => plain.push(c),
         }

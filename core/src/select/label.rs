@@ -9,39 +9,41 @@ use holdfast_value::{CompactString, Map, Value};
 use std::fmt;
 use std::sync::Arc;
 
-/// If there are at most this many requirements, they are compared in a loop. Otherwise labels are looked up by key.
+/// The maximum number of requirements that are compared with an object's labels one by one. If a selector has more, the
+/// labels are looked up by key.
 const REQUIREMENTS_WALKED: usize = 8;
 
-/// A conjunction of requirements on labels. Clones share their content.
+/// A list of requirements on labels, all of which an object must fulfil. Clones share the list.
 ///
 /// Invariant: requirements are sorted and distinct, so that equal selectors compare and print the same.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct LabelSelector {
     requirements: Arc<[Requirement]>,
-    /// Whether the selector object is absent, and so matches nothing. (An empty selector object matches everything.)
+    /// Whether the selector matches no object, because the selector object is absent. (An empty selector object matches
+    /// every object.)
     nothing: bool,
-    /// The requirements by key, if there are many.
+    /// The requirements combined by key, if the selector has many; otherwise `None`.
     by_key: Option<Arc<ByKey>>,
 }
 
 impl LabelSelector {
-    /// Matches every object.
+    /// The selector that matches every object.
     pub fn everything() -> Self {
         Self::default()
     }
 
-    /// Matches no object.
+    /// The selector that matches no object.
     pub fn nothing() -> Self {
         Self { nothing: true, ..Self::default() }
     }
 
-    /// Parses a `labelSelector` parameter. The error is Kubernetes' message.
+    /// Parses the text of the parameter `labelSelector`. The error is Kubernetes' message.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parser = Parser { tokens: tokens(text), at: 0 };
         parser.selector().map(Self::from_requirements)
     }
 
-    /// Parses `{matchLabels, matchExpressions}`; null matches nothing.
+    /// Reads a selector object, `{matchLabels, matchExpressions}`. Null matches no object.
     pub fn from_object(selector: &Value) -> Result<Self, String> {
         if selector.is_null() {
             return Ok(Self::nothing());
@@ -89,7 +91,7 @@ impl LabelSelector {
         &self.requirements
     }
 
-    /// Whether the selector matches everything.
+    /// Whether the selector matches every object.
     pub fn is_everything(&self) -> bool {
         self.requirements.is_empty() && !self.nothing
     }
@@ -99,7 +101,7 @@ impl LabelSelector {
         self.matches_by(|key| labels.get(key).and_then(Value::as_str))
     }
 
-    /// Like [`Self::matches`], for labels in another form.
+    /// Like [`Self::matches`]. `label` returns the value of the label with a key.
     pub fn matches_by<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         !self.nothing
             && match &self.by_key {
@@ -122,7 +124,8 @@ impl LabelSelector {
         self.requirements.len().min(labels + REQUIREMENTS_WALKED)
     }
 
-    /// A label that must have one of a few values, with these values; `None` if the selector has no such requirement.
+    /// A label that an object must have with one of a few values, and these values; `None` if the selector requires no
+    /// such label.
     pub fn names(&self) -> Option<(&str, &[String])> {
         const VALUES_MAX: usize = 16;
         let naming = self.requirements.iter().filter(|one| matches!(one.operator, Operator::Equals | Operator::In));
@@ -130,7 +133,7 @@ impl LabelSelector {
         Some((&fewest.key, &fewest.values))
     }
 
-    /// The approximate size in memory.
+    /// The approximate number of bytes that the selector takes in memory.
     pub fn bytes(&self) -> usize {
         let text = |text: &String| size_of::<String>() + text.len().next_multiple_of(16);
         let of =
@@ -197,7 +200,7 @@ impl<'a> Parser<'a> {
         };
         let messages = names::qualified_name(key);
         if !messages.is_empty() {
-            // The selector is in no document, so Go prints the path as `<nil>`.
+            // The selector is not in a document, so Go prints `<nil>` in place of a path.
             return Err(Cause::invalid("<nil>", &Value::from(key), &messages.join("; ")).to_string());
         }
         if absent {
@@ -222,7 +225,7 @@ impl<'a> Parser<'a> {
         Requirement::new(key, operator, values)
     }
 
-    /// Parses `(x,y)`. Values may be empty; `()` is one empty value.
+    /// Parses a list of values, `(x,y)`. Values may be empty: `()` is a list of one empty value.
     fn values(&mut self) -> Result<Vec<String>, String> {
         match self.next() {
             Token::Symbol("(") => {}
@@ -234,7 +237,7 @@ impl<'a> Parser<'a> {
         }
         let mut values = Vec::new();
         loop {
-            // A value is a word, or empty if the next separator follows.
+            // A value is a word. If a comma or closing bracket follows immediately, the value is empty.
             match self.peek() {
                 Token::Word(value) => {
                     self.next();
@@ -254,7 +257,7 @@ impl<'a> Parser<'a> {
         Ok(values)
     }
 
-    /// One value, or an empty value if the requirement ends here.
+    /// Parses the value of a requirement with `=`, `==` or `!=`. It is empty if the requirement ends here.
     fn exact_value(&mut self) -> Result<String, String> {
         match self.peek() {
             Token::End | Token::Symbol(",") => Ok(String::new()),
@@ -363,7 +366,7 @@ mod tests {
         assert!(LabelSelector::from_object(&json!({})).unwrap().matches(&Map::new()));
     }
 
-    /// A naive evaluation of a requirement: key, operator, values.
+    /// A simple evaluation of a requirement, with which [`LabelSelector`] is compared.
     fn naive(key: &str, operator: &str, values: &[String], labels: &Map) -> bool {
         let has = labels.contains_key(key);
         let value = labels.get(key).and_then(Value::as_str).unwrap_or("").to_owned();

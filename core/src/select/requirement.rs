@@ -1,4 +1,4 @@
-//! One requirement of a label selector.
+//! One requirement of a label selector, such as `tier in (front,back)`.
 
 use crate::object::names;
 use crate::refusal::Cause;
@@ -9,11 +9,11 @@ use std::fmt;
 pub struct Requirement {
     pub key: String,
     pub operator: Operator,
-    /// The values, sorted and distinct.
+    /// The values that the operator compares, sorted and without duplicates.
     pub values: Vec<String>,
 }
 
-/// The operators. `==` is parsed as `=`.
+/// The operators of requirements. `==` is parsed as `=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operator {
     Equals,
@@ -27,7 +27,7 @@ pub enum Operator {
 }
 
 impl Requirement {
-    /// Checks the key, and the number and form of the values.
+    /// Makes a requirement. Checks the key, and the number and the form of the values.
     pub fn new(key: &str, operator: Operator, mut values: Vec<String>) -> Result<Self, String> {
         let mut causes = Vec::new();
         let messages = names::qualified_name(key);
@@ -111,7 +111,7 @@ impl fmt::Display for Requirement {
     }
 }
 
-/// The value of a label. `labels` must be sorted by key.
+/// The value of the label with this key. `labels` must be sorted by key.
 pub fn find_label<'a>(labels: &'a [(Box<str>, Box<str>)], key: &str) -> Option<&'a str> {
     let at = labels.binary_search_by(|(own, _)| (**own).cmp(key)).ok()?;
     Some(&labels[at].1)

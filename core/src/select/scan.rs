@@ -10,7 +10,7 @@ pub(super) enum Token<'a> {
 }
 
 impl<'a> Token<'a> {
-    /// The text that error messages show.
+    /// The text of the token as error messages show it.
     pub(super) fn text(self) -> &'a str {
         match self {
             Self::End => "",
@@ -19,7 +19,7 @@ impl<'a> Token<'a> {
     }
 }
 
-/// The tokens of a text. The last token, and no other, is [`Token::End`].
+/// Splits a text into tokens. The last token, and no other, is [`Token::End`].
 pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
     let bytes = text.as_bytes();
     let mut tokens = Vec::new();
@@ -28,7 +28,7 @@ pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
         while at < bytes.len() && is_blank(bytes[at]) {
             at += 1;
         }
-        // Kubernetes' reader takes a NUL as the end of the text wherever a token could begin.
+        // Wherever a token could begin, Kubernetes' scanner takes a NUL for the end of the text.
         if at >= bytes.len() || bytes[at] == 0 {
             tokens.push(Token::End);
             return tokens;
@@ -42,7 +42,7 @@ pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
                 at += 1;
             }
             tokens.push(Token::Word(&text[start..at]));
-            // A NUL that ends a word only separates tokens.
+            // A NUL directly after a word only ends the word.
             if bytes.get(at) == Some(&0) {
                 at += 1;
             }

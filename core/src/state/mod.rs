@@ -1,4 +1,4 @@
-//! The current state, a projection of the log. Its maps are persistent, so that a snapshot costs a pointer.
+//! The current state, a projection of the log. Its maps are persistent, so taking a snapshot copies only a pointer.
 
 mod recent;
 
@@ -24,44 +24,46 @@ use imbl::{OrdMap, OrdSet};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-/// The whole state of the server at one offset. A clone is cheap because it shares the content.
+/// All objects of the server after the event at one offset. A clone is cheap, because it shares the content.
 #[derive(Clone)]
 pub struct State {
-    /// The offset of the last event that was folded in.
+    /// The offset of the last event that was folded into this state.
     pub offset: Offset,
     pub registry: Arc<Registry>,
     pub rbac: RbacIndex,
-    /// The webhooks and policies for writes.
+    /// The webhooks and policies that are registered for writes.
     pub registered: Registered,
-    /// The last event on a role or binding.
+    /// The offset of the last event on a role or binding.
     pub rbac_offset: Offset,
     /// The node authorizer's graph; `None` if that authorizer is off.
     pub nodes: Option<NodeGraph>,
     pub definitions: Definitions,
-    /// Terminating namespaces.
+    /// The names of the namespaces that are being deleted.
     pub terminating: OrdSet<Arc<str>>,
-    /// Objects that expire some time after their last change, ordered by the time of that change.
+    /// The objects that expire some time after their last change. The key is the time of that change in milliseconds
+    /// and its offset.
     pub(crate) expiring: OrdMap<(i64, Offset), (KindId, Arc<str>)>,
     collections: OrdMap<KindId, Collection>,
-    /// Objects without a CustomResourceDefinition, by storage path. A new CustomResourceDefinition for that path adopts
-    /// them.
+    /// Objects whose kind nothing defines, by storage path. A new CustomResourceDefinition with that storage path
+    /// adopts them.
     orphans: OrdMap<Arc<str>, Collection>,
     /// Maps each claim (a value that only one object may hold, such as `ip/10.0.0.1`) to its holder, `resource/key`.
     claims: OrdMap<Arc<str>, Arc<str>>,
-    /// Bytes stored in each namespace, and their limits.
+    /// The number of bytes that the objects of each namespace take, and the limits.
     pub room: Room,
-    /// Parsed documents of the objects that were written last.
+    /// The parsed documents of the objects that were written last.
     pub recent: Arc<Recent>,
-    /// Kinds whose objects are in other logs, each with the offset of the last event of its log that was folded in.
+    /// The kinds whose objects are in other logs. Each has the offset of the last event of its log that was folded into
+    /// this state.
     apart: OrdMap<KindId, Offset>,
 }
 
-/// CustomResourceDefinitions that still need work by the server.
+/// The CustomResourceDefinitions with which the server is not finished.
 #[derive(Clone, Default)]
 pub struct Definitions {
-    /// The last event on a definition.
+    /// The offset of the last event on a CustomResourceDefinition.
     pub offset: Offset,
-    /// Definitions that are terminating, and definitions whose names conflict with the names of another definition.
+    /// The names of definitions that are being deleted, and of definitions that want the names of another definition.
     pub unsettled: OrdSet<Arc<str>>,
 }
 
@@ -71,39 +73,40 @@ pub struct Collection {
     objects: RankedMap<Arc<str>, Arc<Entry>>,
 }
 
-/// One object at one version.
+/// An object at one version.
 pub struct Entry {
-    /// Canonical JSON in the hub version, with `resourceVersion`, ended by a newline.
+    /// The object's canonical JSON in the hub version, with its `resourceVersion`, ended by a newline.
     body: Body,
     pub offset: Offset,
     /// The time at which the entry's event was accepted, in milliseconds since 1970.
     pub time_ms: i64,
-    /// The length of the part before `"metadata"`. List items omit this part.
+    /// The number of bytes before `"metadata"`, which list items omit.
     head: u32,
     pub index: Index,
     forms: Cached<Option<Arc<Forms>>>,
 }
 
-/// Converted forms of an object. Each is made on first use, for one definition of the kind. A form is computed from the
-/// object and this definition alone, so it does not matter when it is made.
+/// Forms into which an object was converted. Each is made when it is first used, for one definition of the kind. It
+/// depends only on the object and on this definition, and not on when it is made.
 struct Forms {
+    /// The offset since which the kind has this definition.
     since: Offset,
-    /// The JSON of every version, then the Protobuf message of every version. Like objects, they are stored whole or
-    /// packed.
+    /// The JSON in each version of the kind, then the Protobuf message of each version. Like objects, they are stored
+    /// whole or packed.
     made: Box<[OnceLock<Body>]>,
 }
 
-/// The values that selectors and claims read, extracted once.
+/// The values of an object that selectors and claims read. They are extracted once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Index {
     /// The labels, sorted by key.
     pub labels: Box<[(Box<str>, Box<str>)]>,
-    /// Values of the kind's selectable fields, in the kind's order.
+    /// The values of the fields that field selectors can use, in the order in which the kind lists these fields.
     pub fields: Box<[Box<str>]>,
     pub claims: Box<[Arc<str>]>,
 }
 
-/// One event, ready to be folded into a state.
+/// An event that was prepared for folding into a state.
 #[derive(Clone)]
 pub struct Change {
     pub offset: Offset,
@@ -135,8 +138,8 @@ impl State {
         }
     }
 
-    /// Adds the objects of some kinds from the state of another log. No other part of the state may be derived from
-    /// objects of these kinds: see [`Registry::apart`].
+    /// Adds the objects of `kinds` from the state of another log. These must be kinds from whose objects no other part
+    /// of a state is derived: see [`Registry::apart`].
     pub fn join(&mut self, other: &State, kinds: &[KindId]) {
         for id in kinds {
             match other.collections.get(id) {
@@ -151,17 +154,17 @@ impl State {
         self.room.join(&other.room);
     }
 
-    /// The offset of the last folded event of the log that contains the objects of this kind.
+    /// The offset of the last folded event of that log in which the objects of this kind are.
     pub fn offset_of(&self, kind: KindId) -> Offset {
         self.apart.get(&kind).copied().unwrap_or(self.offset)
     }
 
-    /// Whether objects of this kind are in another log than the main log.
+    /// Whether the objects of this kind are in another log than the main log.
     pub fn is_apart(&self, kind: KindId) -> bool {
         self.apart.contains_key(&kind)
     }
 
-    /// Builds the node authorizer's graph. Later events keep it up to date.
+    /// Builds the graph of the node authorizer from the objects of this state. Later events keep the graph up to date.
     pub fn follow_nodes(&mut self) {
         let mut graph = NodeGraph::default();
         for (id, objects) in &self.collections {
@@ -173,7 +176,7 @@ impl State {
         self.nodes = Some(graph);
     }
 
-    /// The chain of authorizers over the roles and nodes of this state.
+    /// Combines the authorizers of `chain` with the roles, bindings and nodes of this state.
     pub fn authorizer<'a>(&'a self, chain: &'a Arc<Chain>, consulted: &'a Consulted) -> Authorizer<'a> {
         Authorizer { chain, rbac: &self.rbac, nodes: self.nodes.as_ref(), consulted }
     }
@@ -186,7 +189,7 @@ impl State {
         self.collections.get(&kind)?.objects.get(key)
     }
 
-    /// Objects in key order whose keys start with `prefix` and come after `after`.
+    /// The objects whose keys start with `prefix` and come after `after`, in key order.
     pub fn scan<'a>(
         &'a self,
         kind: KindId,
@@ -207,7 +210,7 @@ impl State {
         self.collections.get(&kind).map_or(0, Collection::len)
     }
 
-    /// The number of objects that [`Self::scan`] would find. The time does not depend on that number.
+    /// The number of objects that [`Self::scan`] would return. Counting takes about the same time for any number.
     pub fn count_of(&self, kind: KindId, prefix: &str, after: Option<&str>) -> usize {
         let Some(Collection { objects }) = self.collections.get(&kind) else { return 0 };
         let after = after.filter(|after| *after >= prefix);
@@ -215,17 +218,17 @@ impl State {
         end.saturating_sub(objects.rank(|key| precedes(key, prefix, after)))
     }
 
-    /// The offset of the newest event on an object. A write to the object must expect this offset.
+    /// The offset of the newest event on an object. A decision that writes the object must rely on this offset.
     pub fn version_of(&self, kind: KindId, key: &str) -> Option<Offset> {
         self.get(kind, key).map(|entry| entry.offset)
     }
 
-    /// `resource/key` of the object that holds `claim`.
+    /// The object that holds `claim`, as `resource/key`; `None` if the claim is free.
     pub fn claimant(&self, claim: &str) -> Option<&Arc<str>> {
         self.claims.get(claim)
     }
 
-    /// Inserts or replaces an object. Returns the version that was replaced.
+    /// Inserts an object, or replaces its version. Returns the version that was replaced.
     pub(crate) fn put(&mut self, kind: KindId, key: Arc<str>, entry: Arc<Entry>) -> Option<Arc<Entry>> {
         let objects = &mut self.collections.entry(kind).or_default().objects;
         let owner = (!entry.index.claims.is_empty()).then(|| key.clone());
@@ -241,7 +244,7 @@ impl State {
         before
     }
 
-    /// Removes an object. Returns its last version.
+    /// Removes an object. Returns the last version of the object.
     pub(crate) fn remove(&mut self, kind: KindId, key: &str) -> Option<Arc<Entry>> {
         let before = self.collections.get_mut(&kind)?.objects.remove(key);
         self.room.note(key, before.as_ref().map(|before| before.size()), None);
@@ -260,22 +263,22 @@ impl State {
         before
     }
 
-    /// Removes an object whose kind nothing defines. Returns its last version.
+    /// Removes an object whose kind nothing defines. Returns the last version of the object.
     pub(crate) fn drop_orphan(&mut self, resource: &str, key: &str) -> Option<Arc<Entry>> {
         let before = self.orphans.get_mut(resource)?.objects.remove(key);
         self.room.note(key, before.as_ref().map(|before| before.size()), None);
         before
     }
 
-    /// Every non-empty collection with the storage path of its kind, including those whose kind nothing defines.
+    /// The collections that have objects, each with the storage path of its kind, including kinds that nothing defines.
     pub fn collections(&self) -> impl Iterator<Item = (&str, &Collection)> {
         let served = self.collections.iter().map(|(id, objects)| (self.kind(*id).storage.path.as_str(), objects));
         let orphans = self.orphans.iter().map(|(storage, objects)| (&**storage, objects));
         served.chain(orphans).filter(|(_, objects)| !objects.is_empty())
     }
 
-    /// Replaces one definition of a kind by another; the objects stay. Without a new definition the objects become
-    /// orphans.
+    /// Replaces one definition of a kind by another; the kind's objects stay. If there is no new definition, they
+    /// become orphans.
     pub(crate) fn redefine(&mut self, old: Option<KindId>, kind: Option<Kind>) {
         let registry = Arc::make_mut(&mut self.registry);
         let before = old.map(|old| registry.share(old));
@@ -301,7 +304,8 @@ impl State {
             return;
         };
         let kind = registry.share(new);
-        // Even if the selectable fields are the same, the definition may have changed their defaults.
+        // The indexes may change even if the selectable fields are the same, because the definition may give them other
+        // defaults.
         let selects =
             before.is_none_or(|before| !before.selectors.fields.is_empty()) || !kind.selectors.fields.is_empty();
         let objects = if selects { objects.indexed_for(&kind) } else { objects };
@@ -310,14 +314,14 @@ impl State {
         }
     }
 
-    /// Releases the claims of a version that was replaced or removed.
+    /// Releases the claims of a version of an object that was replaced or removed.
     fn release(&mut self, entry: Option<&Entry>) {
         for claim in entry.into_iter().flat_map(|entry| entry.index.claims.iter()) {
             self.claims.remove(claim);
         }
     }
 
-    /// The name of this object in the map of claims.
+    /// The name by which this object holds claims: `resource/key`.
     pub fn owner(&self, kind: KindId, key: &str) -> Arc<str> {
         format!("{}/{key}", self.kind(kind).storage.path).into()
     }
@@ -343,7 +347,7 @@ impl Definitions {
 }
 
 impl Collection {
-    /// The same objects, with their indexes rebuilt for `kind`.
+    /// The same objects, with the indexes that they have under the definition `kind`.
     fn indexed_for(&self, kind: &Kind) -> Collection {
         let indexed = |entry: &Entry| {
             let index = Index::of_stored(kind, entry.offset, &entry.json());
@@ -362,7 +366,7 @@ impl Collection {
         self.objects.get(key)
     }
 
-    /// The entries in key order.
+    /// The keys and the entries, in key order.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Entry>)> {
         self.objects.iter()
     }
@@ -383,7 +387,7 @@ impl Index {
         Index { labels, fields: kind.selectors.values(document), claims }
     }
 
-    /// The index of a stored object, which may have been written under an older definition.
+    /// Extracts the index from a stored object, which may have been written under an older definition of its kind.
     fn of_stored(kind: &Kind, offset: Offset, json: &[u8]) -> Index {
         let document = match kind.is_stale(offset) && !kind.selectors.fields.is_empty() {
             true => custom::as_stored(kind, parse(json)).1,
@@ -402,17 +406,17 @@ impl Entry {
         Entry { body: json.into(), offset, time_ms, head: head as u32, index, forms: Cached::default() }
     }
 
-    /// The stored bytes; a copy if the object is packed.
+    /// The object's stored bytes. If the object is packed, this is a copy.
     pub fn json(&self) -> Bytes {
         self.body.bytes()
     }
 
-    /// The length of the stored bytes.
+    /// The number of the object's stored bytes.
     pub fn size(&self) -> usize {
         self.body.len()
     }
 
-    /// The stored bytes, whole or packed, for callers that store them as long as the state does.
+    /// The object's stored bytes, whole or packed, for callers that keep them as long as the state does.
     pub fn body(&self) -> &Body {
         &self.body
     }
@@ -422,27 +426,27 @@ impl Entry {
         parse(&self.json())
     }
 
-    /// The object's name, read without parsing other fields.
+    /// The object's name. Only the name is read, and other fields are not parsed.
     pub fn name(&self) -> String {
         self.json().get(self.head as usize..).and_then(encode::name).unwrap_or_default()
     }
 
-    /// The JSON as a list item shows it: from `"metadata"` on, so without the opening brace, `apiVersion` and `kind`,
-    /// and without the newline.
+    /// The part of an object's JSON that a list item shows: from `"metadata"` on, without the opening brace,
+    /// `apiVersion`, `kind`, and the newline at the end.
     pub fn item(json: &Bytes) -> &[u8] {
         let head = head_length(json);
         &json[head..json.len() - 1]
     }
 
-    /// The object's JSON in the given version of its kind. For the hub version these are the stored bytes. Other
-    /// versions are converted once. A version that only a webhook can convert must have been converted before: see
-    /// [`Self::awaits`].
+    /// The object's JSON in the given version of its kind. In the hub version this is the stored text. For another
+    /// version the object is converted once. If only a webhook can convert the object, the result must be stored
+    /// already: see [`Self::awaits`].
     pub fn json_in(&self, kind: &Kind, version: usize) -> Bytes {
         self.body_in(kind, version).bytes()
     }
 
-    /// Like [`Self::json_in`], but whole or packed as the state stores it. For the hub version this shares the stored
-    /// bytes.
+    /// Like [`Self::json_in`], but whole or packed, as the state stores it. In the hub version, the result shares the
+    /// stored bytes.
     pub fn body_in(&self, kind: &Kind, version: usize) -> Body {
         if version == 0 && !kind.is_stale(self.offset) {
             return self.body.clone();
@@ -450,7 +454,8 @@ impl Entry {
         self.forms(kind).made[version].get_or_init(|| self.convert(kind, version)).clone()
     }
 
-    /// The webhook conversion that must be made before this version can be shown.
+    /// The conversion that a webhook must make before the object can be shown in this version; `None` if none is
+    /// needed.
     pub fn awaits(&self, kind: &Kind, version: usize) -> Option<Conversion> {
         let is_kept = || self.forms(kind).made[version].get().is_some();
         if !self.is_converted(kind, version) || is_kept() {
@@ -459,7 +464,8 @@ impl Entry {
         self.conversion(kind, version)
     }
 
-    /// The webhook conversion that results in this version, even if it was already made.
+    /// The webhook's conversion that results in this version, even if it was made already; `None` if no webhook is
+    /// needed.
     pub fn conversion(&self, kind: &Kind, version: usize) -> Option<Conversion> {
         if !self.is_converted(kind, version) {
             return None;
@@ -469,8 +475,8 @@ impl Entry {
         (stored != version).then_some(Conversion { to, object })
     }
 
-    /// Whether a conversion webhook makes this version. The result may also be true for the version in which the object
-    /// is stored, which needs no conversion.
+    /// Whether a conversion webhook makes this version. This may also be true of the version in which the object is
+    /// stored, for which no webhook is needed.
     fn is_converted(&self, kind: &Kind, version: usize) -> bool {
         kind.converts_elsewhere() && (version != 0 || kind.is_stale(self.offset))
     }
@@ -478,12 +484,13 @@ impl Entry {
     /// Stores the object that a conversion webhook returned.
     pub fn keep(&self, kind: &Kind, version: usize, converted: &Document) {
         let draft = Draft::new(&kind.versions[version].api_version(), &kind.kind, converted);
-        // If two calls converted the object at the same time, the first result stays. Either result is valid.
+        // If two requests converted the object at the same time, the result that was stored first stays. Both are
+        // valid.
         let _ = self.forms(kind).made[version].set(kind.storage.keep(draft.seal(self.offset)));
     }
 
-    /// The Protobuf message in the given version, without its envelope. It is made once. Returns `None` if the kind has
-    /// no Protobuf form.
+    /// The object's Protobuf message in the given version, without its envelope; `None` if the kind has no Protobuf
+    /// form. The message is made once.
     pub fn message_in(&self, kind: &Kind, version: usize) -> Option<Body> {
         if kind.custom.is_some() {
             return None;
@@ -494,7 +501,7 @@ impl Entry {
             let encode = |message| protobuf::codec().encode(message, &self.document_in(kind, version)).ok();
             kind.storage.keep(message.and_then(encode).unwrap_or_default().into())
         });
-        // Every object has a name, so an empty message means that encoding failed.
+        // An object always has a name, so a message without bytes means that encoding failed.
         Some(message.clone()).filter(|message| !message.is_empty())
     }
 
@@ -530,7 +537,7 @@ impl Entry {
             let shown = shown
                 .as_object()
                 .map(|shown| Draft::new(&kind.versions[version].api_version(), &kind.kind, shown).seal(self.offset));
-            // Most objects need no change and share the stored bytes.
+            // Most objects look the same in this version, so they share the stored bytes.
             return shown
                 .filter(|shown| *shown != self.json())
                 .map_or_else(|| self.body.clone(), |shown| kind.storage.keep(shown));
@@ -544,30 +551,29 @@ impl Entry {
         }
     }
 
-    /// The same object with another `resourceVersion`. A watch sends this form when the object leaves the watch's
-    /// selection.
+    /// The object with another `resourceVersion`. A watch sends it when the object leaves the selection of the watch.
     pub fn at_version(&self, version: Offset) -> Entry {
-        // Labels and other fields may also contain `resourceVersion`, so a text search would not find the right place.
+        // A search for the text `resourceVersion` could find a label or another field, so the object is parsed.
         let document = self.document();
         let text = |field: &str| document.get(field).and_then(Value::as_str).unwrap_or_default();
         let draft = Draft::new(text("apiVersion"), text("kind"), document.as_object().unwrap_or(&Map::new()));
         Entry::new(draft.seal(version), draft.head(), version, self.time_ms, self.index.clone())
     }
 
-    /// The range of the stored JSON that a list item shows.
+    /// The range of the stored JSON that a list item in the hub version shows.
     pub fn hub_item(&self) -> Range<usize> {
         self.head as usize..self.size() - 1
     }
 }
 
 impl Change {
-    /// Reads a record, as replay does.
+    /// Reads a record of the log, as replay does.
     pub fn from_record(registry: &Registry, record: &Record) -> Result<Change, UnknownResource> {
         Change::read(registry, record, |kind| Index::of_stored(kind, record.offset(), &record.object))
     }
 
-    /// Like [`Self::from_record`], but without the index, which is most of the work. A state that serves no requests
-    /// needs no index.
+    /// Like [`Self::from_record`], but without extracting the index, which is most of the work. This is enough for a
+    /// state that serves no requests.
     pub fn unindexed(registry: &Registry, record: &Record) -> Result<Change, UnknownResource> {
         Change::read(registry, record, |_| Index::default())
     }
@@ -592,7 +598,7 @@ impl Change {
     }
 }
 
-/// An error: the log has an object of a kind that this release does not have.
+/// An error: the log contains an object of a kind that this release does not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownResource {
     pub resource: String,
@@ -611,20 +617,22 @@ impl std::fmt::Display for UnknownResource {
 
 impl std::error::Error for UnknownResource {}
 
-/// Stored JSON parses, because Holdfast wrote it and the checksum of its record shows that it has not changed.
+/// Parses stored JSON. Its syntax is right, because Holdfast wrote it, and the checksum of its record shows that it has
+/// not changed since.
 fn parse(json: &[u8]) -> Value {
     stored::document(json).unwrap_or_else(|_| {
         serde_json::from_slice(json).unwrap_or_else(|error| panic!("stored object is not JSON: {error}"))
     })
 }
 
-/// The position of `"metadata":`. It follows `apiVersion` and `kind`, which never need an escape.
+/// The index of `"metadata":` in an object's JSON. Only `apiVersion` and `kind` come before it, and they never need an
+/// escape.
 fn head_length(json: &[u8]) -> usize {
     const METADATA: &[u8] = b"\"metadata\":";
     json.windows(METADATA.len()).position(|window| window[1] == b'm' && window == METADATA).unwrap_or(1)
 }
 
-/// Whether a key is before the range: at or before `after`, or before the prefix if there is no `after`.
+/// Whether a key comes before a range: it is `after` or before it, or if there is no `after`, before the prefix.
 fn precedes(key: &str, prefix: &str, after: Option<&str>) -> bool {
     match after {
         Some(after) => key <= after,
@@ -632,7 +640,7 @@ fn precedes(key: &str, prefix: &str, after: Option<&str>) -> bool {
     }
 }
 
-/// The key prefix of a namespace's objects; empty for all namespaces.
+/// The prefix of the keys of all objects in a namespace; empty for all namespaces together.
 pub fn prefix(namespace: Option<&str>) -> String {
     match namespace {
         Some(namespace) if !namespace.is_empty() => format!("{namespace}/"),
@@ -640,10 +648,10 @@ pub fn prefix(namespace: Option<&str>) -> String {
     }
 }
 
-/// Returns `None` if the namespace does not exist, otherwise whether it is terminating.
+/// Whether the namespace is terminating; `None` if it does not exist.
 pub fn namespace_phase(state: &State, name: &str) -> Option<bool> {
     let entry = state.get(state.registry.namespaces(), name)?;
-    // Most namespaces are not terminating. A text search avoids parsing them.
+    // Most namespaces are not terminating, and a text search finds that out without parsing them.
     if memchr::memmem::find(&entry.json(), b"\"deletionTimestamp\"").is_none() {
         return Some(false);
     }

@@ -7,35 +7,38 @@ use crate::object::meta;
 use holdfast_value::Value;
 use std::sync::{Arc, OnceLock, Weak};
 
-/// The number of last writes whose documents are cached.
+/// The number of writes whose documents are cached: the last ones.
 const WRITES_MAX: usize = 512;
-/// The maximum memory of a cached document. The limit keeps the total within 20 MiB for any kind of writes: an object
-/// with many small fields may take forty times the memory of its text. Larger documents are parsed again.
+/// The maximum number of bytes of memory that a cached document takes. It keeps the whole cache within 20 MiB for any
+/// writes: a document with many small fields may take forty times the memory of its text. A larger document is not
+/// cached.
 const FOOTPRINT_MAX: usize = 40 << 10;
-/// A longer text always exceeds `FOOTPRINT_MAX`, so large documents are not measured.
+/// The maximum number of bytes of the text of a cached document. A document with a longer text always exceeds
+/// `FOOTPRINT_MAX`, so its memory need not be measured.
 const BYTES_MAX: usize = 16 << 10;
 
-/// The documents of recently written objects. All states of one log share them, at any offset. A cached document equals
-/// the document that parsing the object gives.
+/// The documents of recently written objects. All states of one log share them, whatever their offsets are. A cached
+/// document equals the document that results from parsing the object.
 #[derive(Default)]
 pub struct Recent {
     kept: OnceLock<Box<[Cached<Option<Kept>>]>>,
 }
 
-/// An object at one version with its parsed document.
+/// A version of an object, with its parsed document.
 struct Kept {
-    /// The pointer is weak, so that the bytes are freed when the state drops the version.
+    /// The version of the object. The pointer is weak, so that the bytes are freed when no state has the version any
+    /// more.
     entry: Weak<Entry>,
     document: Value,
 }
 
 impl Recent {
-    /// Whether a document whose text has this many bytes is small enough for the cache.
+    /// Whether a document may be cached: it and its text, which has `bytes` bytes, are small enough.
     pub fn has_room(bytes: usize, document: &Value) -> bool {
         bytes <= BYTES_MAX && document.footprint() <= FOOTPRINT_MAX
     }
 
-    /// Caches a document: the result of [`Entry::document`] without `resourceVersion`.
+    /// Caches the document of an entry: the result of [`Entry::document`], without `resourceVersion`.
     pub fn keep(&self, entry: &Arc<Entry>, document: Value) {
         let kept = self.kept.get_or_init(|| (0..WRITES_MAX).map(|_| Cached::default()).collect());
         let mut place = kept[place(entry)].lock();
@@ -44,7 +47,7 @@ impl Recent {
         drop(before);
     }
 
-    /// The object's document without `resourceVersion`, from the cache or parsed.
+    /// The document of an entry, without `resourceVersion`. It is taken from the cache, or parsed.
     pub fn document(&self, entry: &Arc<Entry>) -> Value {
         if let Some(document) = self.find(entry) {
             return document;
@@ -57,13 +60,13 @@ impl Recent {
     /// The cached document without `resourceVersion`; `None` if it is not cached.
     pub fn find(&self, entry: &Arc<Entry>) -> Option<Value> {
         let kept = self.kept.get()?[place(entry)].lock();
-        // The pointers are compared, not the offsets, because two forks have different objects at one offset. The weak
-        // pointer keeps the allocation, so no other entry can get its address.
+        // Compares pointers and not offsets, because two forks may have different objects at the same offset. While the
+        // weak pointer exists, no other entry can get the same address.
         kept.as_ref().filter(|kept| kept.entry.as_ptr() == Arc::as_ptr(entry)).map(|kept| kept.document.clone())
     }
 }
 
-/// The slot of a write, computed from its offset. The last `WRITES_MAX` writes have different slots.
+/// The slot of a write in the cache, which depends on its offset. The last `WRITES_MAX` writes have different slots.
 fn place(entry: &Entry) -> usize {
     (entry.offset.0 % WRITES_MAX as u64) as usize
 }

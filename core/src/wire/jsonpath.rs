@@ -1,17 +1,17 @@
 //! JSONPath for the printer columns of custom resources.
 //!
-//! The module implements Kubernetes' dialect: fields with `\.` for a dot, quoted keys, indexes and slices, wildcards,
-//! recursive descent, unions, and filters with one comparison. A path that finds nothing is not an error.
+//! The paths are in Kubernetes' dialect: fields with `\.` for a dot, quoted keys, indexes and slices, wildcards,
+//! recursive descent, unions, and filters with one comparison. It is not an error if a path finds nothing.
 
 use holdfast_value::{Number, Value};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 const BYTES_MAX: usize = 4096;
-/// The maximum number of nested filters, so that parsing cannot exhaust the stack.
+/// The maximum number of filters inside each other. It is limited, so that parsing cannot exhaust the stack.
 const FILTERS_NESTED_MAX: usize = 8;
 
-/// A parsed path, evaluated on many documents.
+/// A path that was parsed once and is evaluated on many documents.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JsonPath {
     steps: Vec<Step>,
@@ -20,11 +20,11 @@ pub struct JsonPath {
 #[derive(Debug, Clone, PartialEq)]
 enum Step {
     Field(String),
-    /// An item of a list. A negative index counts from the end.
+    /// The item of a list with this index. A negative index counts from the end: -1 is the last item.
     Index(i64),
     Slice(Option<i64>, Option<i64>, usize),
     Wildcard,
-    /// The value and all values below it.
+    /// The value itself, and all values below it.
     Descend,
     Filter(Operand, Option<(Comparison, Operand)>),
     Union(Vec<Step>),
@@ -46,7 +46,7 @@ enum Comparison {
     GreaterOrEqual,
 }
 
-/// Two-character operators come first, so that `<=` is not parsed as `<`.
+/// The operators with two characters come first, so that `<=` is not parsed as `<`.
 const COMPARISONS: [(&str, Comparison); 6] = [
     ("==", Comparison::Equal),
     ("!=", Comparison::NotEqual),
@@ -57,7 +57,7 @@ const COMPARISONS: [(&str, Comparison); 6] = [
 ];
 
 impl JsonPath {
-    /// Parses a path such as `.spec.replicas`, with or without `{}` around it and `$` in front of it.
+    /// Parses a path such as `.spec.replicas`. The path may be in braces and may begin with `$`.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > BYTES_MAX {
             return Err(format!("path is longer than {BYTES_MAX} bytes"));
@@ -68,13 +68,13 @@ impl JsonPath {
         Ok(Self { steps: steps(text, FILTERS_NESTED_MAX)? })
     }
 
-    /// The values that the path leads to, without duplicates, in document order. `looks` is the number of values that
-    /// may still be visited. A path that visits more values finds nothing and sets `looks` to zero.
+    /// The values to which the path leads, without duplicates, in the order of the document. `looks` is the number of
+    /// values that may still be visited. If the path would visit more, it finds nothing, and `looks` becomes zero.
     pub fn find<'a>(&self, document: &'a Value, looks: &mut usize) -> Vec<&'a Value> {
         self.find_within(document, looks).unwrap_or_default()
     }
 
-    /// The values that the path leads to; `None` if `looks` is used up.
+    /// Like [`Self::find`], but the result is `None` if the path would visit more than `looks` values.
     fn find_within<'a>(&self, document: &'a Value, looks: &mut usize) -> Option<Vec<&'a Value>> {
         let mut found = vec![document];
         for step in &self.steps {
@@ -84,8 +84,8 @@ impl JsonPath {
                 step.follow(value, &mut next, looks)?;
             }
             if matches!(step, Step::Descend | Step::Union(_)) {
-                // These steps can reach a value several times. Without this set, the values found by a chain of such
-                // steps would grow exponentially.
+                // A chain of such steps can reach one value several times. Without this set, the number of found values
+                // would grow exponentially with the number of steps.
                 let mut seen = BTreeSet::new();
                 next.retain(|value| seen.insert(std::ptr::from_ref(*value)));
             }
@@ -95,8 +95,8 @@ impl JsonPath {
     }
 }
 
-/// Subtracts a cost from `looks` before the work is done. If `looks` is too small, it becomes zero and the result is
-/// `None`.
+/// Subtracts a cost from `looks`, before the work is done that costs it. If `looks` is less than the cost, it becomes
+/// zero and the result is `None`.
 pub(super) fn spend(looks: &mut usize, cost: usize) -> Option<()> {
     let left = looks.checked_sub(cost);
     *looks = left.unwrap_or_default();
@@ -144,8 +144,8 @@ fn from_start(index: i64, length: usize) -> i64 {
     if index < 0 { index.saturating_add(length as i64) } else { index }
 }
 
-/// The values directly below a value. Map entries are ordered by key, so that the result does not depend on the map's
-/// implementation.
+/// The values directly below a value. The entries of a map are ordered by key, so that the result does not depend on
+/// how the map stores them.
 fn children<'a>(value: &'a Value, looks: &mut usize) -> Option<Vec<&'a Value>> {
     Some(match value {
         Value::Array(list) => {
@@ -233,7 +233,8 @@ fn steps(mut rest: &str, filters: usize) -> Result<Vec<Step>, String> {
     Ok(steps)
 }
 
-/// Reads a name up to the next separator. A backslash escapes a separator. Returns the name and the rest.
+/// Reads the name of a field up to the next separator. A backslash before a separator makes it a part of the name.
+/// Returns the name, and the text after it.
 fn field(text: &str) -> (String, &str) {
     let mut name = String::new();
     let mut characters = text.char_indices();
@@ -247,7 +248,7 @@ fn field(text: &str) -> (String, &str) {
     (name, "")
 }
 
-/// The content of the bracket at the beginning of `text`, and the rest. Quoted brackets do not count.
+/// The text inside the brackets at the beginning of `text`, and the text after them. Brackets in quotes do not count.
 fn bracket(text: &str) -> Result<(&str, &str), String> {
     let mut depth = 0;
     let mut quote = None;
@@ -294,7 +295,7 @@ fn bracketed(inside: &str, filters: usize) -> Result<Step, String> {
     }
 }
 
-/// Parses a filter. `filters` is the number of nested filters that are allowed, including this filter.
+/// Parses a filter. `filters` is the number of filters that may be inside each other, including this one.
 fn filter(text: &str, filters: usize) -> Result<Step, String> {
     let filters = filters.checked_sub(1).ok_or_else(|| format!("filters are nested too deeply: {text}"))?;
     let mut quote = None;
@@ -449,7 +450,7 @@ mod tests {
     }
 
     proptest! {
-        /// Users write paths, so parsing and evaluating must end for any text.
+        /// Users write the paths of columns, so parsing and evaluating must end without a panic for any text.
         #[test]
         fn never_panics(text in r#"[.\[\]@?()'"*:,=<>!0-9a-c\\ {}$é-]{0,24}"#) {
             if let Ok(path) = JsonPath::parse(&text) {
@@ -457,7 +458,7 @@ mod tests {
             }
         }
 
-        /// Any key can be written with its dots escaped.
+        /// Any key can be a part of a path if its dots are escaped.
         #[test]
         fn escaped_keys(key in "[a-z./-]{1,12}") {
             let path = JsonPath::parse(&format!(".m['{}']", key.replace('.', "\\."))).unwrap();

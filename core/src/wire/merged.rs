@@ -1,7 +1,7 @@
-//! Merges API documents of this server with the API documents of other servers.
+//! Merges the discovery and OpenAPI documents of this server with those of other servers.
 //!
-//! Each function takes this server's own document. The caller computes the result again only when the document or
-//! another server's part changes.
+//! Each function takes this server's own document. The caller computes the merged document again only when the own
+//! document, or what another server serves, changes.
 
 use crate::apiservices::GroupVersion;
 use crate::kinds::compare_versions;
@@ -18,8 +18,9 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Remote {
     pub served: GroupVersion,
-    /// The resources of the version. If the server no longer answers, the last resources that the server sent.
+    /// The resources of the group version. If the other server no longer answers, what it sent last.
     pub resources: Vec<ResourceDiscovery>,
+    /// Whether the other server answers, so that `resources` is up to date.
     pub fresh: bool,
 }
 
@@ -58,7 +59,7 @@ impl Merge<'_> {
         Some(encoded(&list))
     }
 
-    /// This server's groups with the versions of other servers, in the order of priority.
+    /// Merges this server's groups with the groups of other servers, and puts them in the order of their priorities.
     fn groups<G: Group>(&self, own: Vec<G>) -> Vec<G> {
         let mut groups: BTreeMap<String, G> = own.into_iter().map(|group| (group.name().to_owned(), group)).collect();
         for remote in self.remotes {
@@ -84,7 +85,7 @@ impl Merge<'_> {
     }
 }
 
-/// A group in either discovery format.
+/// A group as one of the two discovery formats describes it.
 trait Group {
     type Version;
     fn empty(name: &str) -> Self;
@@ -147,7 +148,7 @@ impl Group for GroupDiscovery {
     }
 }
 
-/// The resources of a version in another server's aggregated document.
+/// The resources of a group version, read from another server's aggregated document.
 pub fn of_aggregated(document: &[u8], served: &GroupVersion) -> Option<Vec<ResourceDiscovery>> {
     let list: DiscoveryList = serde_json::from_slice(document).ok()?;
     let group = list.items.into_iter().find(|group| group.metadata.name == served.group)?;
@@ -155,7 +156,7 @@ pub fn of_aggregated(document: &[u8], served: &GroupVersion) -> Option<Vec<Resou
     Some(version.resources)
 }
 
-/// The resources of a version from another server's APIResourceList.
+/// The resources of a group version, read from another server's APIResourceList.
 pub fn of_resource_list(list: &[u8]) -> Option<Vec<ResourceDiscovery>> {
     let list: ResourceList = serde_json::from_slice(list).ok()?;
     let mut resources: Vec<ResourceDiscovery> = Vec::new();
@@ -198,7 +199,8 @@ pub fn of_resource_list(list: &[u8]) -> Option<Vec<ResourceDiscovery>> {
     Some(resources)
 }
 
-/// The index at `/openapi/v3` with the group versions of other servers and the hashes of their documents.
+/// The index at `/openapi/v3`, to which the group versions of other servers are added, with the hashes of their
+/// documents.
 pub fn openapi_v3_index<'a>(mut own: Value, others: impl IntoIterator<Item = (&'a GroupVersion, &'a str)>) -> Value {
     for (served, hash) in others {
         let path = served.path();
@@ -208,7 +210,8 @@ pub fn openapi_v3_index<'a>(mut own: Value, others: impl IntoIterator<Item = (&'
     own
 }
 
-/// The part of another server's `/openapi/v2` that belongs to a group version, with everything that the paths refer to.
+/// The part of another server's document at `/openapi/v2` that belongs to a group version: its paths, and everything to
+/// which they refer.
 pub fn openapi_v2_part(document: &Value, served: &GroupVersion) -> Value {
     let root = served.path();
     let within = |path: &str| path.strip_prefix(&root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
@@ -231,8 +234,8 @@ pub fn openapi_v2_part(document: &Value, served: &GroupVersion) -> Value {
     part
 }
 
-/// The document at `/openapi/v2` with the parts of other servers. If a part has a definition or parameter with the same
-/// name as a different definition or parameter, a number is appended to the name.
+/// The document at `/openapi/v2`, to which the parts of other servers are added. If a part has a definition or
+/// parameter whose name already belongs to a different one, a number is appended to its name.
 pub fn openapi_v2<'a>(mut own: Value, parts: impl IntoIterator<Item = &'a Value>) -> Value {
     let mut paths = take(&mut own, "paths");
     let mut sections = SECTIONS.map(|section| take(&mut own, section));
@@ -265,7 +268,7 @@ pub fn openapi_v2<'a>(mut own: Value, parts: impl IntoIterator<Item = &'a Value>
     own
 }
 
-/// The sections that references may point to.
+/// The sections of the document to which references may point.
 const SECTIONS: [&str; 2] = ["definitions", "parameters"];
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -275,7 +278,7 @@ struct Reference {
 }
 
 impl Reference {
-    /// Reads a reference: `#/definitions/NAME`.
+    /// The reference in the fields of a value, which looks like `#/definitions/NAME`; `None` if there is none.
     fn of(fields: &Map) -> Option<Reference> {
         let (section, name) = fields.get("$ref")?.as_str()?.strip_prefix("#/")?.split_once('/')?;
         let section = SECTIONS.iter().position(|known| *known == section)?;
@@ -287,7 +290,7 @@ fn take(document: &mut Value, field: &str) -> Map {
     document.get_mut(field).and_then(Value::as_object_mut).map(std::mem::take).unwrap_or_default()
 }
 
-/// Collects all references in a value.
+/// Collects all references that a value contains at any depth.
 fn references(value: &Value, found: &mut Vec<Reference>) {
     match value {
         Value::Object(fields) => {
@@ -353,7 +356,8 @@ mod tests {
             group("b.io", &["v1", "v2", "v1beta1"]),
         ]);
         assert_eq!(merged["groups"], expected);
-        // The fields are in the order in which Kubernetes writes them, as in a document without other servers.
+        // The merged document has its fields in the order in which Kubernetes writes them, as a document without other
+        // servers has.
         let head = br#"{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"high.io","versions":["#;
         assert!(text.starts_with(head), "{text:?}");
         let alone = merge.api_group(own.as_bytes(), "a.io").unwrap();

@@ -1,5 +1,5 @@
-//! Response formats other than stored objects: discovery, OpenAPI and tables. This module also reads and writes the
-//! Protobuf form of objects.
+//! The forms of responses other than stored objects: discovery, OpenAPI and tables. This module also reads and writes
+//! objects in Protobuf.
 
 pub mod discovery;
 pub mod jsonpath;

@@ -7,7 +7,7 @@ use crate::object::meta::Document;
 use crate::schema::{Field, MessageId, Shape, Type, schema};
 use holdfast_value::Value;
 
-/// The document as JSON that ends with a newline. Fields that the schema does not have are in canonical order.
+/// Writes a document as JSON that ends with a newline. Fields that the schema does not declare are in canonical order.
 pub fn ordered(document: &Document) -> Vec<u8> {
     let text = |field: &str| document.get(field).and_then(Value::as_str).unwrap_or_default();
     let Some(message) = protobuf::codec().find(text("apiVersion"), text("kind")) else {
@@ -33,8 +33,8 @@ fn object(out: &mut Vec<u8>, message: MessageId, map: &Document) {
     });
 }
 
-/// The sort key of a field. Protobuf numbers grow in the order of declarations. `kind` and `apiVersion`, which are in
-/// the envelope in Protobuf, come first.
+/// The key by which the fields are sorted. Fields are declared in the order of their Protobuf numbers. `kind` and
+/// `apiVersion` have no number, because they are in the envelope in Protobuf; they come first.
 fn place(name: &str, field: Option<&Field>) -> (u8, u32, u32) {
     match (field, name) {
         (Some(field), _) => (1, field.inline.first().copied().unwrap_or(field.number), field.number),

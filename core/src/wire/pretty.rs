@@ -1,4 +1,4 @@
-//! Indented JSON: line breaks and two spaces for each level, with fields in their original order.
+//! Indents JSON: a line break for each member, and two spaces for each level. The order of fields stays.
 
 /// Indents `json`, which must be valid. Existing white space is dropped.
 pub fn indented(json: &[u8]) -> Vec<u8> {

@@ -1,7 +1,7 @@
-//! The Table format: the rows and columns that `kubectl get` prints, made by the server.
+//! The Table format: the rows and columns that `kubectl get` prints, computed by the server.
 //!
-//! Each object becomes a row with a cell for each column of its kind. Start at [`table`]. [`Rows`] makes the rows one
-//! by one.
+//! Each object becomes a row, with a cell for each column of the object's kind. Start at [`table`]. [`Rows`] makes the
+//! rows one by one.
 
 use super::jsonpath::{JsonPath, spend};
 use super::openapi::descriptions;
@@ -14,23 +14,23 @@ use holdfast_value::{Number, Value};
 use serde::Serialize;
 use std::sync::LazyLock;
 
-/// The form of table that a client requested.
+/// The form of the Table that a client requests.
 #[derive(Debug, Clone, Copy)]
 pub struct Form {
     pub version: MetaVersion,
     pub include: IncludeObject,
-    /// Whether the table describes its columns; false for later events of a watch.
+    /// Whether the Table describes its columns. In a watch only the first Table does.
     pub headers: bool,
 }
 
-/// The requested version of `meta.k8s.io`.
+/// The version of the group `meta.k8s.io` that the client requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetaVersion {
     V1,
     V1Beta1,
 }
 
-/// The object that each row includes in addition to its cells.
+/// What each row includes of the object, in addition to the cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IncludeObject {
     None,
@@ -39,7 +39,7 @@ pub enum IncludeObject {
     Object,
 }
 
-/// The metadata of the table: the metadata of the list, or the `resourceVersion` of a single object.
+/// The metadata of the Table: of a list its metadata, of a single object its `resourceVersion`.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListMeta<'a> {
@@ -51,14 +51,14 @@ pub struct ListMeta<'a> {
     pub remaining_item_count: Option<i64>,
 }
 
-/// An object in two forms, as stored and in the client's version. Both are canonical JSON.
+/// An object in two forms, both canonical JSON: as it is stored, and in the version that the client requests.
 #[derive(Debug, Clone)]
 pub struct Source {
     pub hub: Bytes,
     pub served: Bytes,
 }
 
-/// A whole `Table` document: for a list, an object, or a watch event.
+/// Writes a whole Table for a list, for one object, or for an event of a watch.
 pub fn table(
     shown: &Shown,
     objects: impl IntoIterator<Item = Source>,
@@ -74,28 +74,29 @@ pub fn table(
     out
 }
 
-/// Makes the rows of a table one after another.
+/// Writes the rows of a Table one after another.
 pub struct Rows {
     readers: Vec<Reader>,
     now_seconds: i64,
     form: Form,
-    /// The number of values that the cells of all rows have visited.
+    /// The number of values that were visited to make the cells of all rows so far.
     pub looked: usize,
     is_first: bool,
 }
 
-/// The bytes after the last row.
+/// The bytes of a Table after its last row.
 pub const END: &[u8] = b"]}";
 
-/// The limit on the cells of one row: the number of visited values of the object plus the number of shown bytes.
+/// The limit on the work for the cells of one row: the number of visited values of the object, plus the number of bytes
+/// of the cells.
 ///
-/// The limit grows with the object's size and the number of columns, so that the cost of a row is proportional to both.
-/// Each step of a path counts as one visited value. A path through the whole object counts each value of the object.
+/// The limit grows with the object's size and with the number of columns, so that the cost of a row is proportional to
+/// both. Each step of a path counts as one visited value. A path through the whole object counts each of its values.
 const LOOKS_A_BYTE: usize = 4;
 const LOOKS_A_COLUMN: usize = 8;
 
 impl Rows {
-    /// Starts a table. Returns the table's writer and the bytes in front of the first row.
+    /// Begins a Table. Returns what writes the rows, and the bytes of the Table before its first row.
     pub fn begin(shown: &Shown, now_seconds: i64, form: Form, list: &ListMeta) -> (Rows, Vec<u8>) {
         let mut out = Vec::with_capacity(4096);
         out.extend_from_slice(br#"{"kind":"Table","apiVersion":"#);
@@ -113,7 +114,7 @@ impl Rows {
         (Rows { readers: readers(columns), now_seconds, form, looked: 0, is_first: true }, out)
     }
 
-    /// Writes the row of one object.
+    /// Appends the row of one object to `out`.
     pub fn put(&mut self, out: &mut Vec<u8>, shown: &Shown, object: &Source) {
         if !std::mem::take(&mut self.is_first) {
             out.push(b',');
@@ -159,14 +160,14 @@ fn looks(readers: &[Reader], bytes: usize) -> usize {
     LOOKS_A_BYTE.saturating_mul(bytes).saturating_add(LOOKS_A_COLUMN.saturating_mul(readers.len()))
 }
 
-/// The cells in the row of one object.
+/// The cells of the row for one object.
 pub fn cells(columns: &[Column], hub: &Value, now_seconds: i64) -> Vec<Value> {
     let readers = readers(or_default(columns));
     let mut looks = looks(&readers, hub.to_string().len());
     readers.iter().map(|reader| reader.cell(hub, now_seconds, &mut looks)).collect()
 }
 
-/// The `PartialObjectMetadata` of an object in canonical JSON.
+/// Writes an object, given as canonical JSON, in the form `PartialObjectMetadata`.
 pub fn partial_object_metadata(json: &[u8], left_out: Option<&str>, version: MetaVersion) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len());
     put_partial(&mut out, Glance::at(&[]).look(json).metadata, left_out, version);
@@ -182,7 +183,7 @@ impl MetaVersion {
     }
 }
 
-/// The columns of kinds that have no columns of their own.
+/// The columns of a kind that declares none.
 static DEFAULT: LazyLock<Vec<Column>> = LazyLock::new(default_columns);
 
 fn or_default(columns: &[Column]) -> &[Column] {
@@ -194,7 +195,7 @@ fn default_columns() -> Vec<Column> {
     vec![
         cells::name(),
         cells::column("Created At", "date", 0, description, |doc, _| {
-            // Kubernetes shows an unset time as the first second of year 1.
+            // If the time is unset, Kubernetes shows the first second of the year 1.
             cells::text_or(doc, "metadata.creationTimestamp", "0001-01-01T00:00:00Z")
         }),
     ]
@@ -237,7 +238,7 @@ fn definitions(columns: &[Column], message: &str) -> Vec<u8> {
     out
 }
 
-/// A column prepared for many objects: its path is parsed.
+/// A column that is prepared for many objects: its path has been parsed.
 enum Reader {
     Field {
         path: &'static str,
@@ -245,7 +246,7 @@ enum Reader {
     },
     Function(fn(&Value, i64) -> Value),
     Path {
-        /// The path; `None` if the path cannot be parsed. Without a path the cells stay empty.
+        /// The parsed path; `None` if the path is not valid. The cells of the column are then empty.
         path: Option<JsonPath>,
         ty: &'static str,
     },
@@ -268,7 +269,7 @@ impl Reader {
             Self::Path { path, ty } => {
                 let found = path.as_ref().and_then(|path| path.find(hub, looks).into_iter().next());
                 let cell = found.map_or(Value::Null, |value| typed(ty, value, now_seconds));
-                // Several columns may show the same text, so the shown bytes count too.
+                // Several columns may show the same long text, so the bytes of the cells count too.
                 let shown = cell.as_str().map_or(0, str::len);
                 spend(looks, shown).map_or(Value::Null, |()| cell)
             }
@@ -276,7 +277,7 @@ impl Reader {
     }
 }
 
-/// The value as a cell of the column's type; null if the value has another type.
+/// The value in the form of a cell of the column's type; null if the value is of another type.
 fn typed(ty: &str, value: &Value, now_seconds: i64) -> Value {
     match (ty, value) {
         ("string", Value::Null) => "<no value>".into(),
@@ -301,7 +302,8 @@ fn typed(ty: &str, value: &Value, now_seconds: i64) -> Value {
     }
 }
 
-/// The number as Go prints it. Only a very large or small number has an exponent, with a sign and two digits.
+/// The number in the form in which Go prints it. Only a very large or very small number has an exponent, with a sign
+/// and at least two digits.
 fn shown_number(number: &Number) -> String {
     match number.as_f64() {
         Some(float) if number.is_f64() => {
@@ -318,7 +320,7 @@ fn shown_number(number: &Number) -> String {
     }
 }
 
-/// Writes JSON with sorted keys and Go's escapes.
+/// Appends a value to `out` as JSON with sorted keys and with Go's escapes.
 fn put_sorted(out: &mut String, value: &Value) {
     let escaped = |text: &str| {
         Value::from(text).to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
@@ -368,7 +370,7 @@ fn put_partial(out: &mut Vec<u8>, metadata: &[u8], left_out: Option<&str>, versi
     out.push(b'}');
 }
 
-/// The metadata without one annotation; `None` if the metadata does not have the annotation.
+/// The metadata without the annotation; `None` if the metadata does not have it.
 fn without(metadata: &[u8], annotation: &str) -> Option<Document> {
     let mut metadata: Document = serde_json::from_slice(metadata).ok()?;
     let annotations = metadata.get_mut("annotations")?.as_object_mut()?;
@@ -566,7 +568,7 @@ mod tests {
             let (row, object) = cheap_and_dear(path);
             assert!(row < 6 * object, "{path}: {row}");
         }
-        // A few columns of a small object never exceed the limit.
+        // A few columns of a small object must stay within the limit.
         let few = vec![column("..c"), column(".a[*].b[?(@.c==1)].c"), column(".")];
         let small = json!({"a": [{"b": [{"c": 1}, {"c": 2}]}]});
         assert_eq!(cells(&few, &small, NOW), [json!("1"), json!("1"), json!(small.to_string())]);

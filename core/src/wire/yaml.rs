@@ -1,21 +1,22 @@
-//! Writes YAML as Kubernetes' library does: in block style, with keys in natural order, with quotes only where text
-//! would otherwise be read as another type, and with long lines folded.
+//! Writes YAML as Kubernetes' library does: in block style, with keys in natural order, with quotes only around texts
+//! that would otherwise be read as another type, and with long lines folded.
 
 use crate::visible::is_hidden;
 use holdfast_value::{Map, Value};
 use std::cmp::Ordering;
 
-/// Lines are folded at the first space after this column.
+/// The number of characters after which a line is folded, at the next space.
 const WIDTH: usize = 80;
-/// The maximum length of a key on the line of its value. A longer key is written on a line of its own.
+/// The maximum number of characters of a key that is written on the line of its value. A longer key has a line of its
+/// own.
 const KEY_MAX: usize = 128;
 
-/// The document as YAML.
+/// Writes a document as YAML.
 pub fn yaml(value: &Value) -> String {
     write(value, false)
 }
 
-/// The document as YAML for a terminal: control and invisible characters are escaped.
+/// Writes a document as YAML for a terminal: control characters and invisible characters are escaped.
 pub fn visible(value: &Value) -> String {
     write(value, true)
 }
@@ -30,17 +31,17 @@ struct Writer {
     out: String,
     /// The number of characters since the start of the line.
     column: usize,
-    /// Whether control and invisible characters are escaped.
+    /// Whether control characters and invisible characters are escaped.
     visible: bool,
 }
 
-/// The text in front of a value.
+/// What stands before a value on its line.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     Root,
-    /// The key of the value: `key:`.
+    /// The value follows its key: `key:`.
     Key,
-    /// The mark of an item: `-`.
+    /// The value is an item of a list and follows the mark of the item: `-`.
     Item,
 }
 
@@ -96,7 +97,7 @@ impl Writer {
                 self.line(indent);
             }
             self.put(":");
-            // The items of a list have the same indentation as its key.
+            // The items of a list are indented as much as the key of the list.
             let within = if value.is_array() { indent } else { indent + 2 };
             self.node(value, within, Place::Key);
         }
@@ -114,7 +115,8 @@ impl Writer {
         }
     }
 
-    /// Writes a string. Its continuation lines are indented by `indent`. Keys are not folded (`breaks` is false).
+    /// Writes a string. The lines after the first are indented by `indent`. `breaks` is false for a key, which is not
+    /// folded.
     fn scalar(&mut self, text: &str, indent: usize, breaks: bool) {
         let look = if self.visible && text.chars().any(|c| c != '\n' && is_hidden(c)) {
             Look { plain: false, quotable: false, literal: false }
@@ -132,7 +134,8 @@ impl Writer {
         }
     }
 
-    /// Writes a string plain or in single quotes. A line longer than [`WIDTH`] is folded at the next single space.
+    /// Writes a string without quotes or in single quotes. A line longer than [`WIDTH`] is folded at the next single
+    /// space.
     fn folded(&mut self, text: &str, indent: Option<usize>, quote: Option<char>) {
         let quoted = quote.is_some();
         self.put(if quoted { "'" } else { "" });
@@ -191,7 +194,7 @@ impl Writer {
     }
 }
 
-/// Whether no space is next to the space at this index.
+/// Whether the space at this index has no other space next to it.
 fn lone(characters: &[char], index: usize) -> bool {
     let space = |at: Option<usize>| at.and_then(|at| characters.get(at)) == Some(&' ');
     !space(index.checked_sub(1)) && !space(index.checked_add(1))
@@ -227,7 +230,7 @@ fn is_printable(character: char) -> bool {
         && character != '\u{feff}'
 }
 
-/// The styles in which a text can be written.
+/// The styles in which a text can be written so that it is read back unchanged.
 struct Look {
     plain: bool,
     quotable: bool,
@@ -314,7 +317,7 @@ fn is_float(text: &str) -> bool {
     exponent && digits(whole) && digits(part) && !(whole.is_empty() && part.is_empty())
 }
 
-/// Whether the text is a base-60 number in YAML 1.1, such as `1:30`.
+/// Whether YAML 1.1 reads the text as a number in base 60, such as `1:30`.
 fn is_sexagesimal(text: &str) -> bool {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let mut parts = unsigned.split(':');
@@ -331,7 +334,7 @@ fn is_sexagesimal(text: &str) -> bool {
         && rest[..rest.len() - 1].iter().all(|p| digits(p))
 }
 
-/// Whether the text is a date, with or without a time.
+/// Whether YAML reads the text as a date, with or without a time.
 fn is_time(text: &str) -> bool {
     let mut numbers = text.splitn(3, '-');
     let year = numbers.next().unwrap_or_default();
@@ -379,7 +382,7 @@ fn shown(number: &serde_json::Number) -> String {
     }
 }
 
-/// Orders keys in natural order: letters after all other characters, and numbers by value.
+/// The natural order of keys: letters come after all other characters, and numbers are compared by value.
 fn natural(one: &str, other: &str) -> Ordering {
     let (a, b): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let Some(at) = a.iter().zip(&b).position(|(x, y)| x != y) else { return a.len().cmp(&b.len()) };

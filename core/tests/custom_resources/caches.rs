@@ -1,5 +1,5 @@
-//! Cached values change no result: the same requests have the same outcomes in a cluster whose caches are full and in a
-//! cluster whose caches are empty before each request.
+//! Tests that caches change no result: a cluster whose caches are full, and a cluster whose caches are emptied before
+//! each request, must answer the same requests in the same way.
 
 use super::world::{DEFINITIONS, World, words};
 use holdfast_core::refusal::Refusal;
@@ -7,12 +7,12 @@ use holdfast_value::{Value, json};
 use proptest::prelude::*;
 
 const SCALERS: &str = "/apis/autoscaling/v1/namespaces/shop/horizontalpodautoscalers";
-/// The autoscalers in another version.
+/// The path of the autoscalers in their newer version.
 const NEW_SCALERS: &str = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/shop/deployments";
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/shop/widgets";
 
-/// A definition with a default, so that reading an object changes it.
+/// A definition whose schema has a default, so that an object that is read may differ from the object that is stored.
 fn definition() -> Value {
     let size = json!({"type": "integer", "default": 3, "maximum": 5});
     let spec = json!({"type": "object", "default": {}, "properties": {"size": size, "note": {"type": "string"}}});
@@ -45,7 +45,7 @@ fn widget(name: &str, number: u8) -> Value {
         "spec": {"size": number, "note": "n".repeat(900)}})
 }
 
-/// Makes one request. The numbers choose its verb and object.
+/// Makes one request. `act` chooses the verb, and `which` chooses the object.
 fn request(world: &mut World, act: u8, which: u8, number: u8) -> Result<Value, Refusal> {
     let name = ["a", "b", "c"][usize::from(which) % 3];
     let at = |path: &str| format!("{path}/{name}");

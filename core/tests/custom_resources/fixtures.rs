@@ -1,4 +1,4 @@
-//! Tests every definition in `tests/fixtures/crds` with valid and invalid objects.
+//! Tests each definition in `tests/fixtures/crds` with objects that are valid and objects that are not.
 
 use super::world::{DEFINITIONS, OLD_DEFINITIONS, World, condition, words};
 use holdfast_core::kinds::custom::Conversion;
@@ -61,7 +61,7 @@ fn no_fixture_is_left_out() {
     assert_eq!(names, ALL);
 }
 
-/// The conversion webhook of the composite stacks. It renames one field.
+/// The conversion webhook of the fixture `compositestacks`. It renames one field.
 fn convert(conversion: &Conversion) -> Value {
     let mut object = conversion.object.clone();
     let (from, to) = if conversion.to.ends_with("/v1") { ("instances", "replicas") } else { ("replicas", "instances") };
@@ -72,7 +72,8 @@ fn convert(conversion: &Conversion) -> Value {
     object
 }
 
-/// A world with the definition, and its spec in the newest version.
+/// A world with the definition of a fixture, and the spec of the definition in the newest version of
+/// CustomResourceDefinition.
 fn define(fixture: &Fixture) -> (World, Value) {
     let mut world = World::new();
     world.webhook = convert;
@@ -94,7 +95,7 @@ fn define(fixture: &Fixture) -> (World, Value) {
     (world, read)
 }
 
-/// A world with a fixture's definition, the path of its objects, and valid objects.
+/// A world with the definition of a fixture, the path of the definition's objects, and objects that are valid.
 pub fn defined(name: &str) -> (World, String, Vec<Value>) {
     let fixture = fixture(name);
     let (world, definition) = define(&fixture);
@@ -104,7 +105,7 @@ pub fn defined(name: &str) -> (World, String, Vec<Value>) {
     (world, path, fixture.good)
 }
 
-/// The definitions that are quick to parse.
+/// The definitions of fixtures that can be parsed quickly.
 pub fn small_definitions() -> &'static [Value] {
     static SMALL: LazyLock<Vec<Value>> = LazyLock::new(|| {
         let small = ["compositestacks", "portalclasses", "portals", "seals", "signers"];
@@ -113,7 +114,7 @@ pub fn small_definitions() -> &'static [Value] {
     &SMALL
 }
 
-/// The object in the form that is validated: with defaults.
+/// An object as it is validated: with the defaults of its schema.
 pub fn with_defaults(path: &str, world: &World, object: &Value) -> Value {
     let target = world.target(path).expect("a served path");
     let layout =
@@ -137,7 +138,7 @@ fn name_of(object: &Value) -> &str {
     text(object, "/metadata/name")
 }
 
-/// An example object in this version, under a unique name.
+/// The example object `good` in another version, with a name of its own.
 fn in_version(spec: &Value, good: &Value, version: &str, suffix: &str) -> Value {
     let to = format!("{}/{version}", text(spec, "/group"));
     let mut object = match spec["conversion"]["strategy"] == "Webhook" && good["apiVersion"] != to.as_str() {
@@ -191,8 +192,8 @@ fn good_objects(name: &str) {
     world.check_history();
 }
 
-/// Whether the create handled the status correctly. With a status subresource the status is dropped, unless the
-/// schema's defaults set it again. The examples without that subresource have no status.
+/// Whether the create handled the status correctly. If the kind has a status subresource, the status is dropped, unless
+/// defaults in the schema set it again. The examples of other kinds have no status.
 fn has_status_gone(has_status: bool, object: &Value, made: &Value) -> bool {
     match has_status {
         true => made["status"].is_null() || made["status"] == object["status"],
@@ -200,7 +201,7 @@ fn has_status_gone(has_status: bool, object: &Value, made: &Value) -> bool {
     }
 }
 
-/// Asserts that the object contains everything that was sent. It may also contain defaults, and a null may be missing.
+/// Asserts that `found` contains everything in `sent`. It may also contain defaults, and a null may be missing from it.
 fn assert_contains(found: &Value, sent: &Value, at: &str) {
     match (found, sent) {
         (Value::Object(found), Value::Object(sent)) => {
@@ -221,7 +222,7 @@ fn assert_contains(found: &Value, sent: &Value, at: &str) {
     }
 }
 
-/// Writing an unchanged object changes nothing; a new label does not change the generation.
+/// Writing an object unchanged must change nothing. A new label must not change the generation.
 fn write_again(world: &mut World, at: &str, made: &Value) {
     let again = world.update(at, made).unwrap_or_else(|refusal| panic!("{at} again: {}", words(&refusal)));
     assert_eq!((&again, world.events), (made, 0), "{at} again");
@@ -250,7 +251,8 @@ fn write_status(world: &mut World, at: &str, has_status: bool, made: &Value, sta
     reported["status"] = status.clone();
     let path = if has_status { format!("{at}/status") } else { at.to_owned() };
     if has_status {
-        // A status write ignores changes outside the status, and a write of the object ignores the status.
+        // A write of the status must ignore changes outside the status, and a write of the object must ignore the
+        // status.
         reported["metadata"]["annotations"]["ignored"] = "yes".into();
         reported["metadata"]["labels"] = json!({"ignored": "yes"});
         let mut elsewhere = made.clone();
@@ -263,7 +265,8 @@ fn write_status(world: &mut World, at: &str, has_status: bool, made: &Value, sta
     let written = world.update(&path, &reported).unwrap_or_else(|refusal| panic!("{path}: {}", words(&refusal)));
     assert_contains(&written["status"], status, &path);
     assert_eq!(written["spec"], made["spec"], "{path}");
-    // Without a status subresource, the status counts as desired state.
+    // If the kind has no status subresource, its status counts as desired state, so a change of it changes the
+    // generation.
     let same = made["status"] == written["status"];
     let expected = made["metadata"]["generation"].as_i64().map(|count| count + i64::from(!has_status && !same));
     assert_eq!(written["metadata"]["generation"].as_i64(), expected, "{path}");
@@ -274,7 +277,7 @@ fn write_status(world: &mut World, at: &str, has_status: bool, made: &Value, sta
     patched.unwrap_or_else(|refusal| panic!("{path} without: {}", words(&refusal)));
 }
 
-/// Two managers share a field, and then set it to different values.
+/// Two managers apply the same value of a field and share it. Then they apply different values, which is a conflict.
 fn apply_by_two(world: &mut World, at: &str, object: &Value) {
     let mut whole = object.clone();
     whole.as_object_mut().expect("an object").remove("status");
@@ -391,7 +394,7 @@ fn bad_objects(name: &str) {
     world.check_history();
 }
 
-/// Sets the value at a JSON pointer, or removes it.
+/// Sets the value at a JSON pointer; without a value, removes what is there.
 fn change(object: &mut Value, pointer: &str, to: Option<&Value>) {
     let (parent, last) = pointer.rsplit_once('/').expect("a JSON pointer");
     let parent = object.pointer_mut(parent).unwrap_or_else(|| panic!("nothing is at {pointer}"));
@@ -419,7 +422,7 @@ macro_rules! fixtures {
 
 fixtures!(collectors, compositestacks, databases, flows, portalclasses, portals, seals, serviceroutes, signers);
 
-/// Reading a definition in one version and writing it back changes nothing.
+/// Reading a definition in one version of CustomResourceDefinition and writing it back must change nothing.
 #[test]
 fn definitions_round_trip() {
     for name in ALL {

@@ -1,4 +1,5 @@
-//! Definitions are created, share names, change and are deleted, together with their objects.
+//! Tests what happens to definitions and their objects when definitions are created, want the same names, change and
+//! are deleted.
 
 use super::world::{DEFINITIONS, World, condition, words};
 use holdfast_core::refusal::Refusal;
@@ -7,7 +8,7 @@ use holdfast_value::{Value, json};
 
 const GROUP: &str = "things.fixtures.example";
 
-/// A definition with these versions; the first version is the storage version.
+/// A definition with these versions. Objects are stored in the first version.
 pub fn definition(plural: &str, kind: &str, short_names: &[&str], versions: &[Value]) -> Value {
     let mut definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -21,7 +22,7 @@ pub fn definition(plural: &str, kind: &str, short_names: &[&str], versions: &[Va
     definition
 }
 
-/// A served version whose objects have these fields in their spec.
+/// A served version of a definition. The spec of its objects has these fields.
 pub fn version(name: &str, fields: &Value) -> Value {
     json!({
         "name": name, "served": true, "storage": false, "subresources": {"status": {}},
@@ -100,7 +101,7 @@ fn names_belong_to_the_first_and_are_freed_when_it_goes() {
     held(&second, "Established", "False NotAccepted: not all names are accepted");
     assert_eq!(second["status"]["acceptedNames"], json!({"plural": "gadgets", "kind": ""}));
     assert!(world.target(&things("v1", "gadgets")).is_none());
-    // Two definitions wait for the same names. One of them gets the names.
+    // Two definitions wait for the names of the deleted definition. One of them gets the names.
     let third = definition("gizmos", "Gizmo", &["g", "w"], &[colored()]);
     held(
         &world.create(DEFINITIONS, &third).good(),
@@ -120,7 +121,7 @@ fn names_belong_to_the_first_and_are_freed_when_it_goes() {
     assert_eq!(condition(&third, "NamesAccepted").expect("a condition").0, "False");
     world.create(&things("v1", "gadgets"), &thing("v1", "Widget", "a", &json!({"color": "red"}))).good();
 
-    // A definition whose names no longer conflict need not wait.
+    // The definition no longer wants names that another definition has, so it gets its names at once.
     world.merge(&of("gizmos"), &json!({"spec": {"names": {"shortNames": ["gz"]}}})).good();
     world.create(&things("v1", "gizmos"), &thing("v1", "Gizmo", "a", &json!({}))).good();
     world.check_history();
@@ -176,7 +177,8 @@ fn who_is_established_keeps_the_names_that_it_has() {
     world.check_history();
 }
 
-/// The manager that applied the last owned fields of the metadata may remove them. The object keeps its name.
+/// When the manager that owns the last owned field of the metadata removes the field, the metadata must not disappear:
+/// the object keeps its name.
 #[test]
 fn the_last_field_of_the_metadata_can_be_taken_back() {
     let mut world = World::new();
@@ -265,7 +267,7 @@ fn versions_that_objects_are_stored_in_stay() {
     world.create(&old, &thing("v1", "Widget", "a", &json!({"color": "red", "size": 1}))).good();
     let moved = world.merge(&of("widgets"), &json!({"spec": {"versions": versions(1)}})).good();
     assert_eq!(moved["status"]["storedVersions"], json!(["v1", "v2"]));
-    // The object is stored in one version and served in both.
+    // The object is stored in one version and can be read in both.
     assert_eq!(world.get(&format!("{old}/a")).good()["spec"], json!({"color": "red", "size": 1}));
     let shown = world.get(&format!("{new}/a")).good();
     assert_eq!(shown["spec"], json!({"color": "red"}));
@@ -275,7 +277,7 @@ fn versions_that_objects_are_stored_in_stay() {
     let expected = "status.storedVersions[0]: Invalid value: \"v1\": missing from spec.versions; v1 was previously a storage version";
     assert!(words(&refusal).contains(expected), "{}", words(&refusal));
 
-    // Any write stores an object in the new version.
+    // Any write, even a write that changes nothing, stores the object in the new version.
     world.update(&format!("{new}/a"), &shown).good();
     assert_eq!(world.events, 1, "an object is stored in its new version");
     let done = json!({"status": {"storedVersions": ["v2"]}});
@@ -312,7 +314,7 @@ fn a_new_default_shows_at_once_and_is_stored_with_the_next_write() {
     let written = world.update(&format!("{path}/a"), &read).good();
     assert_eq!((&written["spec"], world.events), (&read["spec"], 1));
     assert_eq!(written["metadata"]["generation"], 1, "what everybody saw has not changed");
-    // After the default is removed, only objects that were written while it existed have the value.
+    // The schema now has another default. Object `a` was written while `blue` was the default, so it keeps `blue`.
     world.merge(&of("widgets"), &json!({"spec": {"versions": with(Some("green"))}})).good();
     assert_eq!(world.get(&format!("{path}/a")).good()["spec"]["color"], "blue");
     assert_eq!(world.get(&format!("{path}/b")).good()["spec"]["color"], "green");
@@ -405,7 +407,7 @@ fn a_definition_says_which_generation_was_seen_while_its_gate_is_on() {
     let names = |short: &str| json!({"spec": {"names": {"shortNames": [short]}}});
     let changed = world.merge(&of("widgets"), &names("w")).good();
     assert_eq!((&changed["metadata"]["generation"], seen(&changed)), (&json!(2), json!(2)));
-    // The server does not change conditions that other programs set.
+    // The server must not change conditions that other programs set.
     let mut status = json!({"status": changed["status"].clone()});
     let own = json!({"type": "Theirs", "status": "True", "observedGeneration": 1});
     status["status"]["conditions"].as_array_mut().expect("conditions").push(own.clone());
@@ -515,7 +517,7 @@ fn a_scale_obeys_the_schema_and_the_rules_of_its_object() {
     }
     world.merge(&scale, &json!({"spec": {"replicas": 10}})).good();
     assert_eq!(world.get(&format!("{path}/a")).good()["spec"]["run"]["count"], 10);
-    // Parts that the write creates get their defaults.
+    // When the write creates parts of the object, these parts get their defaults.
     world.merge(&format!("{path}/bare/scale"), &json!({"spec": {"replicas": 1}})).good();
     let spec = world.get(&format!("{path}/bare")).good()["spec"].clone();
     assert_eq!(spec, json!({"run": {"count": 1, "mode": "slow"}}));
@@ -536,13 +538,13 @@ fn without_a_webhook_versions_differ_in_name_only() {
     assert_eq!(shown["apiVersion"], format!("{GROUP}/v2"));
     assert_eq!(shown["spec"]["both"], "long enough");
     assert_eq!(shown["spec"].get("one"), None);
-    // The rules of the written version apply. Old violations may stay.
+    // The rules of the version in which the object is written apply. Violations that existed before may stay.
     let refusal = world.create(&new, &thing("v2", "Widget", "b", &json!({"both": "long"}))).expect_err("too long");
     assert!(words(&refusal).contains("spec.both: Too long: may not be more than 3 bytes"), "{}", words(&refusal));
     shown["spec"]["two"] = "3".into();
     let written = world.update(&format!("{new}/a"), &shown).good();
     assert_eq!(written["spec"]["both"], "long enough");
-    // Objects are stored in v1, which lacks this field.
+    // Objects are stored in v1, whose schema does not have this field, so its value is lost.
     assert_ne!(written["spec"]["two"], "3");
     assert_eq!(world.get(&format!("{old}/a")).good()["spec"], json!({"both": "long enough", "one": "1"}));
     world.check_history();
@@ -561,7 +563,8 @@ fn a_version_may_be_stored_and_not_served() {
     assert_eq!(made["apiVersion"], format!("{GROUP}/v2"));
     world.merge(&format!("{new}/a"), &json!({"spec": {"size": 1}})).good();
     world.delete(&format!("{new}/a")).expect("a deletion");
-    // Without a served version nothing is served. The objects exist again when a version is served again.
+    // If no version of the definition is served, its objects cannot be reached. They are there again when a version is
+    // served again.
     world.create(&new, &thing("v2", "Widget", "b", &json!({"color": "red"}))).good();
     world
         .merge(
@@ -590,7 +593,7 @@ fn a_request_from_before_a_change_goes_to_the_kind_as_it_is_now() {
     let request = world.request(Verb::Create, &things("v1", "widgets"), Format::Json, body).expect("a path");
     world.merge(&of("widgets"), &json!({"spec": {"names": {"categories": ["all"]}}})).good();
     assert_eq!(world.submit(&request), Err(Refusal::NoSuchPath));
-    // The registry still has the kind under its number, with a new definition.
+    // The kind has a new definition, and in the registry the same number as before.
     let kind = world.state.registry.share(request.target.kind);
     let request = request.retarget(&world.state.registry, &kind).expect("it is still served").into_owned();
     world.submit(&request).good();

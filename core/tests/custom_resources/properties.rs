@@ -1,4 +1,4 @@
-//! Properties that hold for any schema and any object, tested through whole decisions.
+//! Tests properties that hold for any schema and any object, by judging whole requests.
 
 use super::fixtures;
 use super::lifecycle::definition;
@@ -18,7 +18,7 @@ fn named<S: Strategy<Value = Value>>(of: S) -> impl Strategy<Value = Map> {
     prop::collection::btree_map(name(), of, 0..4).prop_map(|map| map.into_iter().collect())
 }
 
-/// Generates structural schemas. A default has the type of its field.
+/// Generates structural schemas. The default of a field has the field's type.
 fn schema() -> impl Strategy<Value = Value> {
     let leaf = prop::sample::select(vec![
         json!({"type": "string"}),
@@ -142,7 +142,7 @@ static EMPTY: LazyLock<World> = LazyLock::new(World::new);
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Writing back an accepted object changes nothing, in any version.
+    /// An object that the server accepted and that is written back unchanged must stay the same, in any version.
     #[test]
     fn what_is_accepted_stays((schema, spec) in schema_and_object()) {
         let version = |name: &str| json!({"name": name, "served": true, "storage": false, "schema": {"openAPIV3Schema":
@@ -160,12 +160,14 @@ proptest! {
                 prop_assert_eq!(&read, &first);
                 let again = world.update(&format!("{one}/a"), &read).expect("no change");
                 prop_assert_eq!((&again, world.events), (&read, 0));
-                // Writes the object back in the other version, then reads it in the first version.
+                // Writes the object back in the other version, and then reads it in the version in which it was
+                // created.
                 let there = world.get(&format!("{two}/a")).expect("an object");
                 prop_assert_eq!(there.get("spec"), first.get("spec"));
                 world.update(&format!("{two}/a"), &there).expect("no change");
                 prop_assert_eq!(world.events, 0);
-                // Adding a label stores the object again. A new definition with the same schema shows the object again.
+                // Adding a label stores the object again. A new definition with the same schema must then show the
+                // object unchanged.
                 world.merge(&format!("{two}/a"), &json!({"metadata": {"labels": {"a": "b"}}})).expect("a label");
                 let touched = world.get(&format!("{one}/a")).expect("an object");
                 prop_assert_eq!(touched.get("spec"), first.get("spec"));
@@ -173,7 +175,7 @@ proptest! {
                 let definition = made["metadata"]["name"].as_str().expect("a name");
                 world.merge(&format!("{DEFINITIONS}/{definition}"), &categories).expect("a new definition");
                 prop_assert_eq!(&world.get(&format!("{one}/a")).expect("an object"), &touched);
-                // Applying the stored object changes only the owners of its fields.
+                // Applying the object as it is stored must change only the owners of its fields.
                 let bare = ["managedFields", "uid", "creationTimestamp", "generation", "resourceVersion"];
                 let applied = bare.iter().fold(touched.clone(), |object, field| without(&object, field));
                 let applied = world.apply(&format!("{one}/a"), &applied, "applier");
@@ -193,7 +195,7 @@ proptest! {
     }
 }
 
-/// Whether a cause names a field that exists, or a required field that is missing.
+/// Whether the field that a cause names exists in the document, or is a required field that is missing.
 fn is_about(document: &Value, cause: &Cause) -> bool {
     if cause.field == "<nil>" {
         return true;
@@ -204,8 +206,8 @@ fn is_about(document: &Value, cause: &Cause) -> bool {
     is_there(document, &cause.field, missing) || is_there(document, &in_a_version(&cause.field), missing)
 }
 
-/// The name of the field in v1. Fields that all versions share are reported at the top of the spec, where v1beta1 has
-/// them.
+/// The name that a field of a v1beta1 definition has in v1. For a field that all versions share, causes name the place
+/// at the top of the spec, where v1beta1 has it.
 fn in_a_version(field: &str) -> String {
     const SHARED: [(&str, &str); 6] = [
         ("spec.validation", "spec.versions[0].schema"),
@@ -219,8 +221,8 @@ fn in_a_version(field: &str) -> String {
     moved.unwrap_or_else(|| field.to_owned()).replace("JSONPath", "jsonPath")
 }
 
-/// Whether the path leads to a value. Keys may contain dots, so every prefix of the path is tried. `missing` says that
-/// the last step may be absent.
+/// Whether a path leads to a value. Keys may contain dots, so each prefix of the path is tried as a key. If `missing`
+/// is true, the last step of the path need not exist.
 fn is_there(value: &Value, path: &str, missing: bool) -> bool {
     let path = path.strip_prefix('.').unwrap_or(path);
     if path.is_empty() {
@@ -236,11 +238,11 @@ fn is_there(value: &Value, path: &str, missing: bool) -> bool {
             path.strip_prefix(name.as_str()).is_some_and(|rest| continues(rest) && is_there(value, rest, missing))
         })
     });
-    // A null counts as absent.
+    // A field with null counts as absent.
     deeper || (missing && (value.is_null() || value.is_object()) && !path.contains('['))
 }
 
-/// A change of one value in a document.
+/// A change of one value in a document: what it becomes.
 #[derive(Debug, Clone)]
 enum Edit {
     Replace(Value),
@@ -272,7 +274,7 @@ fn pointers(value: &Value, at: &str, all: &mut Vec<String>) {
     }
 }
 
-/// The document with these changes below `within`.
+/// The document with these changes, all of them below the path `within`.
 fn changed(document: &Value, within: &str, changes: &[(prop::sample::Index, Edit)]) -> Value {
     let mut document = document.clone();
     for (index, change) in changes {
@@ -303,7 +305,8 @@ fn changed(document: &Value, within: &str, changes: &[(prop::sample::Index, Edit
     document
 }
 
-/// Worlds with one definition each, each with the path of the definition's objects, and valid objects.
+/// For each of some fixtures: a world with its definition, the path of the definition's objects, and objects that are
+/// valid.
 static DEFINED: LazyLock<Vec<(World, String, Vec<Value>)>> =
     LazyLock::new(|| ["compositestacks", "portals", "seals", "serviceroutes", "flows"].map(fixtures::defined).into());
 
@@ -322,8 +325,8 @@ proptest! {
         let created = world.create(path, &bad);
         if let Err(Refusal::Invalid { causes, .. }) = &created {
             for cause in causes {
-                // The client does not see pruned or defaulted parts. So each cause must be about the object that was
-                // sent, or about its defaults.
+                // The client sees neither what was pruned nor what defaults added. So each cause must be about the
+                // object that the client sent, or about that object with its defaults.
                 prop_assert!(is_about(&bad, cause) || is_about(&fixtures::with_defaults(path, &world, &bad), cause),
                     "{} in {}", cause, bad);
             }
@@ -355,7 +358,8 @@ proptest! {
         let mut world = EMPTY.clone();
         if let Err(Refusal::Invalid { causes, .. }) = world.create(DEFINITIONS, &bad) {
             for cause in &causes {
-                // The server derives these fields from other fields.
+                // The server derives the values of these fields from other fields, so a cause may name them although
+                // the client did not set them.
                 let filled = ["status.", "metadata.name", "spec.names.singular", "spec.names.listKind"];
                 let named = filled.iter().any(|field| cause.field.starts_with(field));
                 prop_assert!(named || is_about(&bad, cause), "{}", cause);

@@ -1,4 +1,4 @@
-//! A cluster in memory that gets requests by path. At the end every event is replayed and undone.
+//! A cluster in memory, to which tests send requests by path. At the end of a test, every event is replayed and undone.
 
 use holdfast_core::apply::apply;
 use holdfast_core::authz::{Chain, User};
@@ -18,7 +18,7 @@ use holdfast_value::{Value, json};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// 2026-11-21 10:00 UTC.
+/// The time at which every test begins, in seconds since 1970: 2026-11-21 10:00 UTC.
 const START_SECOND: i64 = 1_795_255_200;
 pub const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 pub const OLD_DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1beta1/customresourcedefinitions";
@@ -27,18 +27,18 @@ pub const OLD_DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1beta1/customreso
 pub struct World {
     pub state: State,
     pub settings: Settings,
-    /// The authorizers of the requests.
+    /// The authorizers that judge the requests.
     pub chain: Arc<Chain>,
-    /// The requesting user.
+    /// The user who sends the requests.
     pub user: Arc<User>,
     seconds: i64,
-    /// The warnings of the last request.
+    /// The warnings that the last request got.
     pub warnings: Vec<String>,
-    /// The number of events of the last request.
+    /// The number of events that the last request added to the log.
     pub events: usize,
-    /// Makes the answers of all conversion webhooks.
+    /// Makes the answer of every conversion webhook.
     pub webhook: fn(&Conversion) -> Value,
-    /// Every event, with the state before it.
+    /// Every event so far, with the state before it.
     log: Vec<(Record, State)>,
     first: State,
 }
@@ -130,7 +130,7 @@ impl World {
         Ok(self.shown(&request, list::get(&self.state, &request)?))
     }
 
-    /// The names of the objects in a list.
+    /// Lists the objects at a path that match a field selector, and returns their names.
     pub fn list(&self, path: &str, fields: &str) -> Result<Vec<String>, Refusal> {
         let mut request = self.request(Verb::List, path, Format::Json, Vec::new())?;
         request.options.field_selector = Some(fields.into());
@@ -139,7 +139,7 @@ impl World {
         Ok(page.entries.iter().map(name).collect())
     }
 
-    /// An object in the version of the request's path.
+    /// The stored object, in the version that the path of the request names.
     fn shown(&self, request: &Request, entry: &Entry) -> Value {
         let (kind, version) = (self.state.kind(request.target.kind), request.target.version);
         if let Some(conversion) = entry.awaits(kind, version) {
@@ -160,7 +160,7 @@ impl World {
         Stamp { time, seed: self.seconds.unsigned_abs() }
     }
 
-    /// Judges a request, with the answers of webhooks, and folds the events.
+    /// Judges a request, answers the webhooks that it needs, and folds its events into the state.
     pub fn submit(&mut self, request: &Request) -> Result<Value, Refusal> {
         self.seconds += 1;
         let mut answers = Answers::default();
@@ -212,14 +212,14 @@ impl World {
     }
 
     fn answered(&self, request: &Request, entry: &Entry, representation: Representation) -> Value {
-        // Writing a definition creates its kind again, so the request's target is outdated.
+        // A written definition replaces its kind in the registry, so the target of the request no longer exists there.
         let document = self.shown(request, entry);
         let is_shown = representation == Representation::Object || document["kind"] == "Scale";
         assert!(is_shown, "a scale is shown as one: {document}");
         document
     }
 
-    /// Carries out the background work for definitions until none is left.
+    /// Carries out the background work for definitions until no work is left.
     pub fn settle(&mut self) {
         for _ in 0..20 {
             let steps = Clearing::default().plan(&self.state, self.stamp()).steps;
@@ -228,7 +228,7 @@ impl World {
             }
             let before = self.state.offset;
             for step in steps {
-                // Steps of one plan may conflict. The next plan repeats failed steps.
+                // A step may conflict with an earlier step of the same plan. The next plan then repeats the step.
                 let _ = self.submit(&step.request);
             }
             if self.state.offset == before {
@@ -238,7 +238,7 @@ impl World {
         panic!("definitions are never settled");
     }
 
-    /// Folds the whole log into a new state, in which nothing is cached.
+    /// Folds all events into a new state, in which nothing is cached.
     pub fn empty_caches(&mut self) {
         let mut state = State::new(Arc::new(registry().clone()));
         for (record, _) in &self.log {
@@ -248,25 +248,25 @@ impl World {
         self.state = state;
     }
 
-    /// Makes and caches everything that can be cached about the objects.
+    /// Computes everything about the objects that can be cached, so that the caches are full.
     pub fn fill_caches(&mut self) {
         for (id, kind) in self.state.registry.iter() {
             let mut packer = Packer::default();
             for (_, entry) in self.state.scan(id, "", None) {
                 self.state.recent.keep(entry, entry.document());
                 (0..kind.versions.len()).for_each(|version| drop(entry.json_in(kind, version)));
-                // The first object becomes the model of the following ones.
+                // The first object of a kind becomes the model against which the following ones are packed.
                 packer.pack(entry.body());
             }
         }
     }
 
-    /// The events so far, and the content of the state that results from them.
+    /// All events so far, and what the state that results from them contains.
     pub fn outcome(&self) -> (Vec<Vec<u8>>, String) {
         (self.log.iter().map(|(record, _)| record.encode_record()).collect(), fingerprint(&self.state))
     }
 
-    /// Checks that replaying the log results in this state, and in each state before it.
+    /// Checks that replaying the log gives this state, and that undoing each event gives the state before it.
     pub fn check_history(&self) {
         let mut replayed = self.first.clone();
         for (record, before) in &self.log {
@@ -286,7 +286,7 @@ fn assert_same(state: &State, other: &State, when: &str) {
     }
 }
 
-/// The observable content of a state, without the numbers of kinds.
+/// What can be observed about a state, as text. The numbers of kinds are left out, because they may differ.
 fn fingerprint(state: &State) -> String {
     let mut out = format!("{} {:?}\n", state.offset, state.definitions.unsettled);
     let mut kinds: Vec<_> =
@@ -295,7 +295,8 @@ fn fingerprint(state: &State) -> String {
     for (id, kind) in kinds {
         let fields: Vec<&str> = kind.selectors.fields.iter().map(|field| field.field.as_str()).collect();
         let versions: Vec<String> = kind.versions.iter().map(|version| version.api_version()).collect();
-        // The offset `since` may be higher than necessary. Readers then only check once more.
+        // The offset `since` may be higher than necessary: then readers only check once more than needed, so it is left
+        // out.
         let custom = kind.custom.as_ref().map(|custom| (custom.identity(), custom.webhook.clone()));
         let _ = writeln!(
             out,
@@ -319,7 +320,7 @@ fn is_custom(state: &State, id: holdfast_core::kinds::KindId) -> bool {
     state.kind(id).custom.is_some()
 }
 
-/// A refusal's text for comparison: `field: message` of each cause, or the whole message.
+/// The text by which a refusal is compared: `field: message` of each cause, or the message if there are no causes.
 pub fn words(refusal: &Refusal) -> String {
     match refusal {
         Refusal::Invalid { .. } | Refusal::ApplyConflict(_) | Refusal::Forbidden { .. } => {

@@ -1,15 +1,15 @@
-//! Generates documents from the schema table in the form that Kubernetes shows, without the fields that Kubernetes
-//! omits.
+//! Generates documents from the schema table. They are in the form that Kubernetes shows, and without the fields that
+//! Kubernetes omits.
 
 use holdfast_core::schema::{Field, MessageId, Shape, Type, Zero, schema};
 use holdfast_value::{Map, Value, json};
 
-/// Choices that are read from bytes, so that failures can be shrunk. After the last byte every choice is no.
+/// Random choices, read from bytes, so that a failing test can shrink them. After the last byte every choice is no.
 pub struct Choices<'a> {
     bytes: std::slice::Iter<'a, u8>,
-    /// Below this depth no optional fields are set.
+    /// The depth below which optional fields stay unset.
     depth_max: usize,
-    /// Whether to set every field that may be set, within the depth.
+    /// Whether every field that may be set is set, down to `depth_max`.
     full: bool,
     /// Whether maps may have empty keys and values.
     empty_entries: bool,
@@ -20,7 +20,7 @@ impl<'a> Choices<'a> {
         Self { bytes: bytes.iter(), depth_max: 8, full: false, empty_entries: true }
     }
 
-    /// Sets every field.
+    /// Choices that set every field down to `depth_max`.
     pub fn full(bytes: &'a [u8], depth_max: usize) -> Self {
         Self { bytes: bytes.iter(), depth_max, full: true, empty_entries: true }
     }
@@ -73,7 +73,8 @@ fn message(id: MessageId, choices: &mut Choices<'_>, depth: usize) -> Value {
     Value::Object(object)
 }
 
-/// The value of a field that is no list or map. `set` is false if the field is present only because it is always shown.
+/// Generates the value of a field that is no list or map. `set` is false if the field is there only because it is
+/// always shown.
 fn single(owner: MessageId, field: &Field, set: bool, choices: &mut Choices<'_>, depth: usize) -> Value {
     let zero_shows = matches!(field.zero, Zero::Always | Zero::Kept);
     match field.ty {

@@ -1,5 +1,5 @@
-//! Compares the codec with the generated types of k8s-pb. These types must read the codec's bytes without loss, and the
-//! codec must read their bytes.
+//! Compares the codec with the generated types of the crate k8s-pb. Those types must read the codec's bytes without
+//! loss, and the codec must read the bytes that they write.
 
 use holdfast_core::{
     schema::{MessageId, schema},
@@ -14,7 +14,7 @@ use prost::Message;
 
 use crate::generate::{Choices, document};
 
-/// Pairs of message names and their generated types.
+/// For each message name, tests the generated type of that message.
 macro_rules! peers {
     ($($name:literal: $ty:ty,)*) => {
         &[$(($name, exchange::<$ty> as fn(&[u8]) -> Vec<u8>),)*]
@@ -144,7 +144,7 @@ const PEERS: &[(&str, Exchange)] = peers! {
     "kube-aggregator.pkg.apis.apiregistration.v1.APIService": apiregistration::v1::APIService,
 };
 
-/// Decodes and encodes a message with the peer's type.
+/// Decodes a message into the generated type, and encodes it again.
 fn exchange<T: Message + Default>(bytes: &[u8]) -> Vec<u8> {
     let read = T::decode(bytes).expect("the peer reads it");
     assert_eq!(read.encoded_len(), read.encode_to_vec().len());
@@ -157,8 +157,9 @@ fn compare(id: MessageId, exchange: Exchange, document: &Value) {
     let theirs = exchange(&ours);
     let back = codec().decode(id, &theirs).unwrap_or_else(|error| panic!("{name}: {error}"));
     assert_eq!(back, *document, "{name}");
-    // The peer omits empty keys and values in maps, so the documents have none. Otherwise the peer distinguishes set
-    // from unset values and drops unknown fields, so equal bytes mean that every number and type is right.
+    // The generated type omits empty keys and values of maps, so the documents have none. Apart from that, it
+    // distinguishes set from unset values and drops unknown fields. So equal bytes mean that every number and type is
+    // right.
     assert_eq!(ours, theirs, "{name}");
 }
 

@@ -22,7 +22,7 @@ fn faults(case: &Value) -> Vec<String> {
     let bytes = STANDARD.decode(case["pb"].as_str().expect("Protobuf")).expect("base64");
     let envelope = unwrap(&bytes).expect("an envelope");
     let found = match envelope.kind.as_str() {
-        // The envelope of a watch event contains no kind.
+        // The envelope of a watch event names no kind.
         "" => codec().find("v1", "WatchEvent"),
         kind => codec().find(&envelope.api_version, kind),
     };
@@ -48,7 +48,7 @@ fn faults(case: &Value) -> Vec<String> {
     faults
 }
 
-/// The first difference between two documents.
+/// Where and how two documents differ first, as text.
 fn difference(path: &str, expected: &Value, found: &Value) -> String {
     match (expected, found) {
         (Value::Object(expected), Value::Object(found)) => {

@@ -1,4 +1,4 @@
-//! Converts JSON to Protobuf and back, for all messages.
+//! Converts JSON documents to Protobuf and back, for every message of the schema table.
 
 use holdfast_core::{
     schema::{MessageId, check, schema},
@@ -28,7 +28,7 @@ fn every_message_returns_full_and_empty() {
     }
 }
 
-/// Generates a message and a document with every field below it that the choices reach.
+/// Generates a message and a document of it, in which every field may be set that the choices reach.
 fn any_document() -> impl Strategy<Value = (MessageId, Value)> {
     let messages = schema().messages.len() as u32;
     (0..messages, prop::collection::vec(any::<u8>(), 0..2000)).prop_map(|(id, bytes)| {
@@ -37,7 +37,7 @@ fn any_document() -> impl Strategy<Value = (MessageId, Value)> {
     })
 }
 
-/// Removes values, because clients may omit them.
+/// Removes some values from a document, because clients may omit them.
 fn thin(value: &mut Value, choices: &mut dyn Iterator<Item = u8>) {
     match value {
         Value::Object(object) => {
@@ -57,7 +57,8 @@ proptest! {
         returns(id, &document);
     }
 
-    /// Omitted fields return in the form that Kubernetes shows, and further round trips change nothing.
+    /// A document with omitted fields must come back with them in the form that Kubernetes shows. Further round trips
+    /// must change nothing.
     #[test]
     fn a_thin_document_settles((id, mut document) in any_document(), choices in prop::collection::vec(any::<u8>(), 200)) {
         thin(&mut document, &mut choices.into_iter());
@@ -66,10 +67,10 @@ proptest! {
         prop_assert_eq!(codec().encode(id, &shown).expect("our own document"), bytes);
     }
 
-    /// The schema check finds no faults in documents that were decoded.
+    /// The check against the schema must find no faults in a document that was decoded.
     #[test]
     fn what_is_decoded_passes_the_check((id, document) in any_document()) {
-        // Messages that represent special values are not documents.
+        // Messages for special values, such as times, are not documents.
         prop_assume!(schema().message(id).typed);
         let bytes = codec().encode(id, &document).expect("a document");
         let mut shown = codec().decode(id, &bytes).expect("our own bytes");

@@ -1,4 +1,5 @@
-//! Short texts of objects and refusals: one line per field; for a change only the changed fields.
+//! Prints objects and refusals for scripts: one line for each field, and of a changed object only the fields that
+//! changed.
 
 use super::words::Line;
 use holdfast_core::{Cause, Refusal};
@@ -6,13 +7,13 @@ use holdfast_value::Value;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// Replaces UIDs by short names.
+/// Replaces UIDs in the output by short names.
 #[derive(Default)]
 pub struct Renderer {
     uids: RefCell<Vec<String>>,
 }
 
-/// Fields that would be the same in the output of every command.
+/// The fields that are left out of the output, because they would be the same after every command.
 const NOISE: [&str; 7] = [
     "apiVersion",
     "kind",
@@ -28,30 +29,30 @@ impl Renderer {
         self.short(document["metadata"]["uid"].as_str().unwrap_or(""))
     }
 
-    /// The short name of a UID: `<u1>` for the first UID.
+    /// The short name of a UID: `<u1>` for the first UID that is printed.
     pub fn short(&self, uid: &str) -> String {
         let mut uids = self.uids.borrow_mut();
         let at = uids.iter().position(|known| known == uid).unwrap_or_else(|| {
             uids.push(uid.to_owned());
             uids.len() - 1
         });
-        // `<u0>` is the namespace `default`.
+        // `<u0>` is the short name of the UID of the namespace `default`.
         format!("<u{at}>")
     }
 
-    /// A script's text with short names replaced by UIDs.
+    /// The text of a script, in which short names are replaced by the UIDs for which they stand.
     pub fn long(&self, text: &str) -> String {
         let uids = self.uids.borrow();
         uids.iter().enumerate().fold(text.to_owned(), |text, (at, uid)| text.replace(&format!("<u{at}>"), uid))
     }
 
-    /// A text with UIDs replaced by short names.
+    /// A text in which UIDs are replaced by their short names.
     fn shorten(&self, text: &str) -> String {
         let uids = self.uids.borrow();
         uids.iter().enumerate().fold(text.to_owned(), |text, (at, uid)| text.replace(uid, &format!("<u{at}>")))
     }
 
-    /// The object, or its differences from `before`.
+    /// Prints an object, or only how it differs from `before`.
     pub fn object(&self, line: &Line, document: &Value, before: Option<&Value>) -> String {
         if line.has("brief") {
             return String::new();
@@ -119,7 +120,7 @@ impl Renderer {
     }
 }
 
-/// Shortens a message to its start and end: the refusal of a patch shows the whole document.
+/// Shortens a long message to its start and its end. The refusal of a patch, for example, shows the whole document.
 fn shortened(message: &str) -> String {
     const ENDS: (usize, usize) = (60, 140);
     let characters: Vec<char> = message.chars().collect();
@@ -140,7 +141,7 @@ fn wanted(line: &Line, path: &str) -> bool {
     }
 }
 
-/// The document as one entry for each leaf. Empty objects and lists are leaves.
+/// Collects the leaves of a document by their paths. An empty object or list is a leaf, too.
 fn flatten(path: String, value: &Value, out: &mut BTreeMap<String, String>) {
     let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
     match value {
@@ -167,7 +168,7 @@ fn flatten(path: String, value: &Value, out: &mut BTreeMap<String, String>) {
     }
 }
 
-/// The owned fields, one line for each manager.
+/// The fields that managers own, with one line for each manager.
 fn managed(document: &Value) -> String {
     let mut out = String::new();
     for entry in document["metadata"]["managedFields"].as_array().into_iter().flatten() {

@@ -1,17 +1,17 @@
-//! The text of a script. It consists of paragraphs of a command, a body and the expected output.
+//! The text of a script, which consists of paragraphs. Each has a command, a body and the expected output.
 
-/// A command, such as `update configmaps default/a manager=kubectl brief`.
+/// The line of a command, such as `update configmaps default/a manager=kubectl brief`.
 pub struct Line {
     pub text: String,
     pub words: Vec<String>,
     options: Vec<(String, String)>,
 }
 
-/// Words without `=` that control how a command runs, or what it prints.
+/// The words without `=` that say how a command runs or what it prints.
 const FLAGS: [&str; 7] = ["answer", "as-json", "brief", "continue", "dry", "managed", "raw"];
 
 pub struct Paragraph {
-    /// Comments and empty lines before the command, unchanged.
+    /// The comments and empty lines before the command, as they are in the script.
     pub comment: String,
     pub line: Option<Line>,
     pub body: String,
@@ -38,12 +38,12 @@ impl Line {
         self.options.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
     }
 
-    /// The request's target: the third word, unless it is a flag.
+    /// What the command is about: its third word, unless that word is a flag.
     pub fn place(&self) -> Option<&str> {
         self.words.get(2).map(String::as_str).filter(|word| !FLAGS.contains(word))
     }
 
-    /// Whether this word follows the command's name.
+    /// Whether the command has this word after its name.
     pub fn has(&self, word: &str) -> bool {
         self.words.iter().skip(1).any(|found| found == word)
     }

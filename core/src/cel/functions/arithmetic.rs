@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 type EvalResult<'a> = Result<Value<'a>, EvalError>;
 
-/// Comparing two texts reads at most the length of the shorter text.
+/// The cost of comparing two texts or byte strings, which reads at most the length of the shorter one.
 const SMALLER: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| traversal(smaller(&arguments[0], &arguments[1])),
     estimate: estimate_smaller,
@@ -23,7 +23,7 @@ fn estimate_smaller(arguments: &Arguments<'_>) -> CallEstimate {
     CallEstimate { cost: Range { min: u64::from(max > 0), max }.traversal(), result: None }
 }
 
-/// Comparing opaque values takes about constant time.
+/// The cost of `==` and `!=`. The estimate assumes that comparing opaque values takes about constant time.
 const EQUAL: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| traversal(smaller(&arguments[0], &arguments[1])),
     estimate: |arguments| {
@@ -42,7 +42,7 @@ const EQUAL: Cost = Cost::Custom(CustomCost {
 
 const NAMED_FORMAT_SIZE: u64 = 64;
 
-/// The size that Kubernetes assumes for comparing two URLs: the size of the right argument.
+/// The size that Kubernetes' estimate assumes for comparing two URLs: the maximum size of the right argument.
 fn right_size(arguments: &Arguments<'_>) -> u64 {
     arguments.arguments[1].size.map_or(1, |size| size.max)
 }
@@ -106,7 +106,7 @@ pub static TABLE: &[Overload] = &[
     overload("_[_](optional(map(A, B)), A) -> optional(B)", index, Cost::One),
 ];
 
-/// The ordering operators. Each of the four has the same pairs of types.
+/// The overloads of the operators `<`, `<=`, `>` and `>=`. Each of these operators has the same pairs of types.
 macro_rules! ordered {
     ($($operator:literal $run:ident;)*) => {
         pub static ORDER: &[Overload] = &[$(
@@ -154,7 +154,7 @@ fn negate<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     }
 }
 
-/// An operator on two numbers of one type.
+/// Applies an operator to two numbers of the same type.
 fn numbers<'a>(
     arguments: &[Value<'a>],
     int: fn(i64, i64) -> Option<i64>,
@@ -209,8 +209,8 @@ fn concatenate<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     }
 }
 
-/// The maximum length of a concatenated list. Concatenation is nearly free for any size, so costs do not limit it. No
-/// document has this many items.
+/// The maximum number of items of a concatenated list. The cost of a concatenation hardly depends on the size of the
+/// lists, so costs do not limit it. No list of a document has this many items.
 const MAX_LIST: u64 = 1 << 22;
 
 fn join<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
@@ -230,8 +230,8 @@ fn join<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     }
 }
 
-/// The items of the left list, then the items of the right list that are new. In a keyed list, an item of the right
-/// list replaces the left item with the same keys.
+/// Concatenates two lists of a document: the items of the left list, then the items of the right list that are new. In
+/// a keyed list, an item of the right list replaces the item of the left list with the same keys.
 fn unite<'a>(left: &Value<'a>, right: &Value<'a>, kind: &'a ListKind) -> EvalResult<'a> {
     let mut items: Vec<Value<'a>> = left.items().collect::<Result<_, _>>()?;
     // Identities are compared as text: equal items of a set, and equal keys, have equal texts.
@@ -352,7 +352,7 @@ fn in_map<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     }
 }
 
-/// `list[index]` or `map[key]`. The evaluator counts indexing as part of a path; this function performs one step.
+/// Computes `list[index]` or `map[key]`. The evaluator counts the cost of indexing as part of a path.
 pub fn index<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let [container, key] = arguments else { return Err(EvalError::no_such_overload()) };
     if container.list_len().is_some() {
@@ -368,7 +368,7 @@ pub fn index<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
         let item = u64::try_from(at).ok().and_then(|at| container.item(at));
         return item.unwrap_or_else(|| Err(EvalError::new(format!("index out of bounds: {at}"))));
     }
-    // Values of other types have no parts.
+    // Only lists and maps have parts that can be indexed.
     let found = if container.is_map() { container.get(key)? } else { None };
     found.ok_or_else(|| EvalError::new(format!("no such key: {}", super::as_text(key))))
 }

@@ -10,7 +10,7 @@ const TO_BYTES: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| traversal(arguments[0].size()),
     estimate: |arguments| {
         let size = arguments.size(0);
-        // A character has up to four bytes.
+        // A character takes at most four bytes.
         let result = Range { min: size.min, max: size.max.saturating_mul(4) };
         CallEstimate { cost: size.traversal(), result: Some(result) }
     },
@@ -92,7 +92,7 @@ fn uint<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
         Value::Int(value) => u64::try_from(*value).map_err(|_| overflow())?,
         Value::Double(value) if *value >= 0.0 && *value < 2f64.powi(64) => *value as u64,
         Value::Double(_) => return Err(overflow()),
-        // Go accepts no sign here.
+        // Go's parser of unsigned integers accepts no sign.
         Value::String(text) => match text.parse().ok().filter(|_| !text.starts_with('+')) {
             Some(value) => value,
             None => return failed(&arguments[0], "uint"),
@@ -106,7 +106,8 @@ fn double<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
         Value::Int(value) => *value as f64,
         Value::Uint(value) => *value as f64,
         Value::String(text) => match text.parse::<f64>() {
-            // As in Go, overflow is an error. Infinity is accepted only if it is spelled out.
+            // As in Go, a number that is too large is an error. Infinity is accepted only if the text spells it as a
+            // word.
             Ok(value) if value.is_finite() || !text.bytes().any(|byte| byte.is_ascii_digit()) => value,
             _ => return failed(&arguments[0], "double"),
         },
@@ -124,7 +125,7 @@ fn string<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     }
 }
 
-/// A scalar as `string()` shows it.
+/// The text into which `string()` converts a scalar.
 pub fn as_text(value: &Value<'_>) -> String {
     match value {
         Value::Null => "null".to_owned(),
@@ -140,7 +141,7 @@ pub fn as_text(value: &Value<'_>) -> String {
     }
 }
 
-/// The shortest text of a number, with an exponent as Go's `%g` writes it.
+/// The shortest text that is read back as the same number, with an exponent in the form of Go's `%g`.
 fn double_text(value: f64) -> String {
     if !value.is_finite() {
         return if value.is_nan() {

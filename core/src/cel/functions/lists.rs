@@ -1,4 +1,4 @@
-//! The list extension, in Kubernetes' version.
+//! CEL's extension for lists, in the version that Kubernetes uses.
 
 use super::{Beforehand, Cost, Overload, overload, unguarded};
 use crate::cel::compare::{Fuel, equal, order};
@@ -34,12 +34,14 @@ pub static TABLE: &[Overload] = &[
     unguarded("<list(A)>.@sortByAssociatedKeys(list(bytes)) -> list(A)", sort_by, SORT_BY_TEXTS),
 ];
 
-/// The budget of an evaluation never suffices for a longer list.
+/// The maximum number of items of a list that a function creates. A longer list would cost more than any evaluation's
+/// budget.
 const ITEMS_MAX: usize = 2_000_000;
 /// The cost of a call that creates a list.
 const MAKING: u64 = 11;
-/// Each item is compared with every other item, twice. Comparing texts also costs their length.
+/// The cost of comparing two items in a function that compares each item with every other item.
 const COMPARED: f64 = 2.0;
+/// Like [`COMPARED`], for items that are texts, which are compared character by character.
 const TEXTS_COMPARED: f64 = 2.1;
 
 const SLICE: Cost = Cost::Beforehand(Beforehand {
@@ -109,7 +111,7 @@ const SORT_BY_TEXTS: Cost = Cost::Beforehand(Beforehand {
     estimate: |arguments| estimate(TEXTS_COMPARED, squared(arguments.size(1))),
 });
 
-/// The cost of a function that creates a list. Unlike other costs, it is rounded down.
+/// The cost of a function that creates a list of `size` items. Unlike other costs, the product is rounded down.
 fn made(factor: f64, size: u64) -> u64 {
     ((size as f64 * factor) as u64).saturating_add(MAKING)
 }
@@ -129,7 +131,8 @@ fn estimate(factor: f64, size: Range) -> CallEstimate {
     CallEstimate { cost: cost.add(Range::exactly(MAKING)), result: Some(size) }
 }
 
-/// The value of a number literal; for other arguments `otherwise`.
+/// The value of an argument that is a number literal, and zero if the literal is negative. For other arguments
+/// `otherwise`.
 fn number(argument: Option<&Argument<'_>>, otherwise: u64) -> u64 {
     match argument.and_then(|argument| argument.number) {
         Some(number) => u64::try_from(number).unwrap_or(0),
@@ -232,7 +235,7 @@ fn sort_by<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     sorted(items(list)?, &items(keys)?)
 }
 
-/// The items sorted by their keys.
+/// Sorts `items` by `keys`, which has one key for each item.
 fn sorted<'a>(items: Vec<Value<'a>>, keys: &[Value<'a>]) -> EvalResult<'a> {
     if items.len() != keys.len() {
         return Err(EvalError::new(format!(
@@ -269,7 +272,7 @@ fn is_comparable(value: &Value<'_>) -> bool {
     )
 }
 
-/// NaN sorts last, so that the order is total.
+/// Compares two keys. NaN sorts after all numbers, so that all keys have an order.
 fn compare(a: &Value<'_>, b: &Value<'_>) -> Ordering {
     let is_nan = |value: &Value<'_>| matches!(value, Value::Double(number) if number.is_nan());
     is_nan(a).cmp(&is_nan(b)).then_with(|| order(a, b).flatten().unwrap_or(Ordering::Equal))

@@ -25,10 +25,10 @@ use super::value::{EvalError, Value};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// The tables of the language. A later table may add overloads to a function of an earlier table.
+/// The tables of the CEL language itself. A later table may add overloads to a function of an earlier table.
 static TABLES: &[&[Overload]] = &[arithmetic::TABLE, arithmetic::ORDER, standard::TABLE, convert::TABLE, time::TABLE];
 
-/// The tables of the language's extensions, without those that only Kubernetes has.
+/// The tables of the extensions of CEL that Kubernetes enables, without the libraries that only Kubernetes has.
 static EXTENSIONS: &[&[Overload]] = &[strings::TABLE, text_format::TABLE, sets::TABLE, lists::TABLE, optional::TABLE];
 
 /// One overload. The receiver of a member is its first argument.
@@ -37,24 +37,24 @@ pub struct Overload {
     pub signature: &'static str,
     pub run: Run,
     pub cost: Cost,
-    /// Whether arguments of dynamic types are compared with the signature at run time.
+    /// Whether the types of arguments that are dynamic before evaluation are compared with the signature at run time.
     pub guarded: bool,
 }
 
-/// The implementation. Its arguments have the types of the signature if these are known before evaluation. For an
-/// argument of type `dyn`, the first overload that fits the values is called.
+/// The implementation of an overload. If the types of the arguments are known before evaluation, they are the types of
+/// the signature. If an argument has the type `dyn`, the evaluator calls the first overload that fits the values.
 pub type Run = for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, EvalError>;
 
 /// The cost of a call in addition to its arguments.
 #[derive(Debug, Clone, Copy)]
 pub enum Cost {
-    /// One unit for any arguments.
+    /// One unit, whatever the arguments are.
     One,
     Fixed(u64),
-    /// A tenth of the sum of the sizes of these arguments, rounded up.
+    /// A tenth of the sum of the sizes of the arguments with these indexes, rounded up.
     Traverse(&'static [usize]),
     Custom(CustomCost),
-    /// A cost that depends only on the arguments, so it is spent before the call runs.
+    /// A cost that depends only on the arguments. The evaluator spends it before the call runs.
     Beforehand(Beforehand),
 }
 
@@ -76,9 +76,9 @@ impl Cost {
 
 #[derive(Debug, Clone, Copy)]
 pub struct CustomCost {
-    /// The cost at run time, given the result.
+    /// The cost at run time, from the arguments and the result.
     pub actual: for<'a> fn(&[Value<'a>], &Value<'a>) -> u64,
-    /// The estimate before evaluation, from the possible sizes of arguments.
+    /// The estimate of the cost before evaluation, from the possible sizes of the arguments.
     pub estimate: fn(&Arguments<'_>) -> CallEstimate,
 }
 
@@ -92,7 +92,7 @@ pub const fn overload(signature: &'static str, run: Run, cost: Cost) -> Overload
     Overload { signature, run, cost, guarded: true }
 }
 
-/// An overload whose function itself reports values of wrong types.
+/// Makes an overload whose function itself reports arguments of wrong types.
 pub const fn unguarded(signature: &'static str, run: Run, cost: Cost) -> Overload {
     Overload { signature, run, cost, guarded: false }
 }
@@ -110,7 +110,7 @@ pub struct Compiled {
     pub run: Run,
     pub cost: Cost,
     pub guarded: bool,
-    /// Whether the overload is from an extension of the language.
+    /// Whether the overload belongs to an extension or a library, and not to the CEL language itself.
     pub is_extension: bool,
 }
 
@@ -132,7 +132,7 @@ pub static LIBRARY: LazyLock<Library> = LazyLock::new(|| {
     library
 });
 
-/// Panics if a table has a malformed signature.
+/// Parses the signature of an overload. Panics if the signature is malformed.
 fn compile(overload: &Overload) -> Compiled {
     let signature = overload.signature;
     let mut reader = Reader { signature, rest: signature, placeholders: 0 };
@@ -222,7 +222,7 @@ impl Reader {
 }
 
 impl Compiled {
-    /// Whether the values may be arguments, judged by their outermost types.
+    /// Whether the values may be the arguments of this overload. Only their outermost types are compared.
     pub fn fits(&self, arguments: &[Value<'_>]) -> bool {
         self.parameters.len() == arguments.len()
             && (!self.guarded

@@ -1,4 +1,4 @@
-//! Optional values.
+//! CEL's extension for optional values, such as `optional.of` and `orValue`.
 
 use super::{Cost, Overload, overload};
 use crate::cel::value::{EvalError, Value};
@@ -38,9 +38,9 @@ fn of_non_zero<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
         Value::Uint(value) => *value == 0,
         Value::Double(value) => *value == 0.0,
         Value::Duration(duration) => duration.0 == 0,
-        // Go's zero time is in year 1.
+        // Go's zero time, `0001-01-01T00:00:00Z`.
         Value::Timestamp(timestamp) => timestamp.seconds == -62_135_596_800 && timestamp.nanos == 0,
-        // Objects and lists of documents never count as zero values; scalars of documents may.
+        // An object or list of a document never counts as a zero value. A scalar of a document may.
         Value::Made(made) => made.fields.is_empty(),
         Value::Type(_) | Value::Opaque(_) | Value::Optional(Some(_)) | Value::Json(..) => false,
         sized => sized.size() == 0,
@@ -48,7 +48,7 @@ fn of_non_zero<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     Ok(if is_zero { Value::Optional(None) } else { Value::some(arguments[0].clone()) })
 }
 
-/// The values of the optionals that have a value.
+/// The list of the values of those optionals in a list that have a value.
 fn unwrap<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     let mut values = Vec::new();
     for item in arguments[0].items() {
@@ -83,7 +83,7 @@ fn has_value<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     }
 }
 
-// If there is a value, the evaluator does not evaluate the argument of `or` and `orValue`.
+// The function of `or` and `orValue`. If the optional has a value, the evaluator does not evaluate the argument.
 fn or<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     match arguments {
         [Value::Optional(None), other @ Value::Optional(_)] => Ok(other.clone()),

@@ -1,4 +1,4 @@
-//! Lists as sets.
+//! CEL's extension that treats lists as sets, such as `sets.contains`.
 
 use super::{Cost, CustomCost, Overload, overload};
 use crate::cel::compare::{Fuel, equal};
@@ -26,7 +26,8 @@ pub static TABLE: &[Overload] = &[
     overload("sets.intersects(list(A), list(A)) -> bool", intersects, PRODUCT),
 ];
 
-/// Whether `list` contains any item (with `any`) or all items of `wanted`. Stops at the first item that decides.
+/// Returns whether `list` contains all items of `wanted`, or with `any` at least one. Stops at the first item that
+/// decides.
 fn look_up<'a>(list: &Value<'a>, wanted: &Value<'a>, any: bool, fuel: &mut Fuel) -> Result<bool, EvalError> {
     let items: Vec<Value<'a>> = list.items().collect::<Result<_, _>>()?;
     for item in wanted.items() {
@@ -60,7 +61,8 @@ fn intersects<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     look_up(&arguments[0], &arguments[1], true, &mut fuel(arguments)).map(Value::Bool)
 }
 
-/// Each pair of items may be compared; the cost of the call covers this.
+/// The number of comparisons that a call may make: each pair of items may be compared. The cost of the call covers this
+/// number.
 fn fuel(arguments: &[Value<'_>]) -> Fuel {
     Fuel(arguments[0].size().saturating_mul(arguments[1].size()).saturating_mul(2).saturating_add(Fuel::PLENTY))
 }

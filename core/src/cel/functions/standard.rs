@@ -7,7 +7,8 @@ use crate::schema::structural::pattern;
 
 type EvalResult<'a> = Result<Value<'a>, EvalError>;
 
-/// At run time cel-go uses the length of the text for the cost; its estimate uses the length of the prefix or suffix.
+/// The cost of `startsWith` and `endsWith`. At run time cel-go computes it from the length of the text, but its
+/// estimate from the length of the prefix or suffix.
 const EDGE: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| traversal(arguments[0].size()),
     estimate: |arguments| CallEstimate { cost: arguments.size(1).traversal(), result: None },
@@ -23,7 +24,7 @@ const SEARCH: Cost = Cost::Custom(CustomCost {
 
 const MATCH: Cost = Cost::Custom(CustomCost { actual: pattern_cost, estimate: pattern_estimate });
 
-/// The cost of matching a pattern (second argument) against a text (first).
+/// The cost of matching a text (the first argument) against a pattern (the second argument).
 pub fn pattern_cost(arguments: &[Value<'_>], _result: &Value<'_>) -> u64 {
     traversal(arguments[0].size() + 1).saturating_mul(scaled(arguments[1].size(), REGEX_FACTOR))
 }
@@ -46,7 +47,7 @@ pub static TABLE: &[Overload] = &[
     overload("<string>.startsWith(string) -> bool", starts_with, EDGE),
     overload("<string>.endsWith(string) -> bool", ends_with, EDGE),
     overload("<string>.matches(string) -> bool", matches, MATCH),
-    // This function costs one unit in Kubernetes.
+    // The member function `matches` costs more, but Kubernetes counts one unit for this global function.
     overload("matches(string, string) -> bool", matches, Cost::One),
 ];
 
@@ -74,7 +75,7 @@ fn matches<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     Ok(Value::Bool(pattern_of(pattern)?.is_match(text)))
 }
 
-/// Compiles a pattern in Go's dialect. Literal patterns are compiled together with their expression.
+/// Compiles a pattern in Go's regular expression dialect. Literal patterns are compiled together with their expression.
 pub fn pattern_of(source: &str) -> Result<regex::Regex, EvalError> {
     pattern::compile(source).map_err(EvalError::Message)
 }

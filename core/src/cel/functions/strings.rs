@@ -1,4 +1,4 @@
-//! The string extension, in Kubernetes' version. Indexes count characters.
+//! CEL's extension for strings, in the version that Kubernetes uses. Indexes count characters.
 
 use super::{Cost, CustomCost, Overload, overload};
 use crate::cel::cost::{Arguments, CallEstimate, Range, scaled, traversal};
@@ -6,7 +6,8 @@ use crate::cel::value::{EvalError, Value};
 
 type EvalResult<'a> = Result<Value<'a>, EvalError>;
 
-/// The cost of a search. Kubernetes counts bytes and rounds down.
+/// The cost of searching a text: a tenth of the number of the text's bytes. Unlike for other costs, Kubernetes counts
+/// bytes and rounds down.
 const FIND: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| arguments[0].as_str().map_or(1, |text| (text.len() as f64 * 0.1) as u64),
     estimate: |arguments| CallEstimate { cost: arguments.size(0).traversal(), result: None },
@@ -77,7 +78,8 @@ pub static TABLE: &[Overload] = &[
     overload("strings.quote(string) -> string", quote, QUOTE),
 ];
 
-/// The longest result replaces the shortest old text by the longest new text as often as possible, or keeps the text.
+/// Estimates the size of the result of `replace`. The longest result replaces the shortest old text by the longest new
+/// text as often as possible, or keeps the text.
 fn replaced(arguments: &Arguments<'_>) -> CallEstimate {
     let (size, old, new) = (arguments.size(0), arguments.size(1), arguments.size(2));
     let divided = |size: u64, by: u64| (size as f64 / by as f64).ceil() as u64;
@@ -113,7 +115,7 @@ fn int(arguments: &[Value<'_>], index: usize) -> Option<i64> {
     }
 }
 
-/// The byte offset of the character with this index. The end of the text counts as a character.
+/// The byte offset of the character at `index`. The index after the last character is the end of the text.
 fn byte_of(text: &str, index: i64) -> Option<usize> {
     let index = usize::try_from(index).ok()?;
     text.char_indices().map(|(at, _)| at).chain([text.len()]).nth(index)
@@ -143,7 +145,7 @@ fn index_of<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     if from < 0 {
         return Err(out_of_range(from));
     }
-    // A search that starts past the end finds nothing.
+    // A search that starts after the end of the text finds nothing.
     let Some(start) = byte_of(text, from) else { return Ok(Value::Int(-1)) };
     let found = memchr::memmem::find(&text.as_bytes()[start..], part.as_bytes());
     Ok(characters_before(text, found.map(|at| at + start)))
@@ -155,7 +157,7 @@ fn last_index_of<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
         None => text.len(),
         Some(from) if part.is_empty() => return Ok(Value::Int(from)),
         Some(from) if from < 0 => return Err(out_of_range(from)),
-        // The last offset at which the part may start.
+        // The search covers the parts of the text that start at or before the character with this index.
         Some(from) => match byte_of(text, from) {
             Some(start) if start < text.len() => (start + part.len()).min(text.len()),
             _ => return Ok(Value::Int(-1)),
@@ -206,7 +208,7 @@ fn substring<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {
     Ok(Value::text(text[start_byte..end_byte].to_owned()))
 }
 
-/// The maximum number of bytes of a computed text, to limit memory.
+/// The maximum number of bytes of a text that a function computes. It limits the memory of an evaluation.
 const MAX_TEXT: usize = 64 << 20;
 
 fn replace<'a>(arguments: &[Value<'a>]) -> EvalResult<'a> {

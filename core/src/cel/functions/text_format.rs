@@ -16,11 +16,12 @@ const FORMAT: Cost = Cost::Custom(CustomCost {
     estimate: |arguments| CallEstimate { cost: arguments.size(0).traversal(), result: None },
 });
 
-/// The maximum number of bytes of a formatted text, to limit memory.
+/// The maximum number of bytes of a formatted text. It limits the memory of an evaluation.
 const TEXT_MAX: usize = 64 << 20;
-/// The maximum precision. It is larger than the number of digits of any number.
+/// The maximum precision, in digits after the point. No number has so many digits.
 const PRECISION_MAX: usize = 1_000;
-/// The default number of digits after the point. Numbers inside lists always have this many.
+/// The number of digits after the point if the clause names none. A number inside a list is always written with this
+/// many.
 const PRECISION: usize = 6;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +35,8 @@ pub enum Clause {
     Hex { upper: bool },
 }
 
-/// A clause, its precision, and the index of its argument.
+/// A clause of a template, such as `%.3f`: how it formats, its precision, and the index of the argument that it
+/// formats.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked {
     pub clause: Clause,
@@ -47,8 +49,8 @@ pub enum Piece<'t> {
     Asked(Asked),
 }
 
-/// Parses a template for this many arguments, and calls `each` with its pieces. Returns the number of arguments that it
-/// uses.
+/// Parses a template that has `arguments` arguments, and calls `each` with each of its pieces. Returns the number of
+/// arguments that the template uses.
 pub fn read<'t, E>(
     template: &'t str,
     arguments: usize,
@@ -111,7 +113,7 @@ fn precision(text: &str) -> Result<(Option<usize>, &str), String> {
 }
 
 impl Clause {
-    /// The error for a value whose type the clause cannot format.
+    /// The error for a value of type `ty`, which the clause cannot format.
     pub fn refusal(self, ty: &str) -> String {
         match self {
             Clause::Text => {
@@ -129,7 +131,7 @@ impl Clause {
         }
     }
 
-    /// Whether the clause can format some value of the type.
+    /// Whether the clause can format at least one value of the type.
     pub fn accepts(self, ty: &Type) -> bool {
         let ty = ty.plain();
         let is_whole = matches!(ty, Type::Int | Type::Uint);
@@ -137,7 +139,7 @@ impl Clause {
             || match self {
                 Clause::Text => !matches!(ty, Type::Object(_) | Type::Opaque(_) | Type::Optional(_) | Type::Param(_)),
                 Clause::Decimal | Clause::Octal => is_whole,
-                // Some numbers are passed as strings.
+                // The numbers NaN and infinity may be passed as strings.
                 Clause::Fixed | Clause::Scientific => matches!(ty, Type::Double | Type::String),
                 Clause::Binary => is_whole || *ty == Type::Bool,
                 Clause::Hex { .. } => is_whole || matches!(ty, Type::String | Type::Bytes),
@@ -248,7 +250,7 @@ fn fixed(number: f64, precision: usize) -> String {
     grouped + fraction
 }
 
-/// Formats a number as `1.5×10⁰³`, always with the same number of digits.
+/// Formats a number as `1.5×10⁰³`. The exponent has at least two digits.
 fn scientific(number: f64) -> String {
     if let Some(text) = unlimited(number) {
         return text;
@@ -279,7 +281,7 @@ fn text(out: &mut String, value: &Value<'_>) -> Result<(), String> {
     }
 }
 
-/// Formats a value inside a list or map as a literal is written.
+/// Formats a value inside a list or map.
 fn part(out: &mut String, value: &Value<'_>) -> Result<(), String> {
     if out.len() > TEXT_MAX {
         return Err("the text becomes too long".to_owned());

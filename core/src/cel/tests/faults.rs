@@ -1,4 +1,4 @@
-//! Compile errors, and inferred types.
+//! Tests of compile errors and of inferred types.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Limits against untrusted expressions.
+//! Tests of the limits that protect the server against untrusted expressions.
 
 use super::*;
 
@@ -12,18 +12,18 @@ fn a_spent_budget_ends_everything() {
         let value = Value::json(&document, &schema).unwrap();
         assert_eq!(program.eval(&[value], &mut Budget::new(8)).unwrap_err(), EvalError::Cost, "{source}");
     }
-    // These lists contain other lists twice at each level, so comparing them would take forever.
+    // Each level of these lists contains the level below twice, so comparing all items one by one would never end.
     let twice: String = (0..40).map(|level| format!(".map(x{level}, [x{level}, x{level}])")).collect();
     let source = format!("dyn([0]{twice}) == dyn([0]{twice})");
     let program = compile(&source, &Environment::kubernetes()).unwrap();
     assert_eq!(program.eval(&[], &mut Budget::new(100_000)).unwrap_err(), EvalError::Cost);
-    // These lists double their length at each step, so they would take forever, too.
+    // Each step doubles the length of these lists, so that without a limit the evaluation would never end.
     let doubled: String = (0..100).map(|level| format!(".map(x{level}, x{level} + x{level})")).collect();
     let program = compile(&format!("[[0]]{doubled}.size()"), &Environment::kubernetes()).unwrap();
     assert_eq!(program.eval(&[], &mut Budget::new(100_000)).unwrap_err(), EvalError::Cost);
 }
 
-/// Calls that cost only a unit or two in Kubernetes for any amount of data, in loops over thousands of items.
+/// Evaluates calls that cost only a unit or two in Kubernetes for any amount of data, in loops over thousands of items.
 #[test]
 fn work_that_costs_do_not_show_is_bounded() {
     let text = Type::String.sized(3 << 20);
@@ -61,7 +61,7 @@ fn work_that_costs_do_not_show_is_bounded() {
         let result = program.eval(&[value], &mut Budget::new(1_000_000));
         assert_eq!(result.map(|value| show(&value)), Err(EvalError::Cost), "{source}");
     }
-    // These expressions are cheap, because comparisons stop early.
+    // These comparisons stop at the first difference, so the expressions cost little.
     for source in ["self.items.all(i, self.text != '')", "self.items.all(i, self.labels != {})"] {
         let program = compile(source, &environment).unwrap();
         let value = Value::json(&document, &schema).unwrap();
@@ -130,7 +130,7 @@ fn depth_does_not_exhaust_the_stack() {
     std::thread::Builder::new().stack_size(3 << 19).spawn(run).unwrap().join().unwrap();
 }
 
-/// No input causes a panic.
+/// Arbitrary input must never cause a panic.
 mod properties {
     use super::*;
     use proptest::prelude::*;

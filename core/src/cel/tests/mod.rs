@@ -13,7 +13,7 @@ fn declared(ty: Type, max_size: Option<u64>, nullable: bool, list: ListKind) -> 
     Type::Declared(Arc::new(Declared { ty, max_size, nullable, list }))
 }
 
-/// The type of the test document, including types that JSON lacks.
+/// The type of the test document. It includes types that JSON does not have, such as timestamps.
 fn schema() -> Type {
     let item = Type::object("item", [("k", Type::String), ("v", Type::String), ("v2", Type::String)]);
     let items = Type::list(item.clone());
@@ -310,7 +310,7 @@ fn lists() {
         ("[].first().hasValue() || [].last().hasValue()", "false"),
         ("optional.unwrap([optional.of(1), optional.none()]) + [optional.of(2)].unwrapOpt()", "[1, 2]"),
     ]);
-    // A list that is too long for every budget is not built.
+    // The list is longer than any budget allows, so the call fails before it builds the list.
     assert_eq!(evaluate("lists.range(9223372036854775807).size()").0, format!("error: {}", EvalError::Cost));
 }
 

@@ -1,7 +1,8 @@
-//! The part of apply that applies only to `kubectl`, whose users migrate from client-side apply.
+//! The part of server-side apply that exists only for `kubectl`, whose users migrate from client-side apply.
 //!
-//! Client-side apply stores its last configuration in an annotation and owns its fields by update. After its first
-//! server-side apply, kubectl itself moves this ownership to apply, by a patch of the managed fields.
+//! Client-side apply stores its last configuration in an annotation, and owns the fields of the configuration with the
+//! operation `Update`. After its first server-side apply, kubectl itself moves the ownership to the operation `Apply`,
+//! by a patch of the managed fields.
 
 use holdfast_value::Value;
 
@@ -14,7 +15,8 @@ const MANAGER: &str = "kubectl";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const ANNOTATION_BYTES_MAX: usize = 256 << 10;
 
-/// Drops conflicts over fields that still have the values of client-side apply, because the same user set them.
+/// Drops the conflicts over fields that still have the values of client-side apply. The user who now applies set these
+/// values, so the conflicts would be with the user's own earlier writes.
 pub(super) fn allow(conflicts: &mut Vec<(&Entry, FieldSet)>, live: Option<&Value>, writer: &Writer) {
     if writer.manager != MANAGER || conflicts.is_empty() {
         return;
@@ -53,7 +55,8 @@ pub(super) fn update_annotation(merged: &mut Value, config: &Value, writer: &Wri
     }
 }
 
-/// The configuration in the annotation; `None` if it has another version than the request or does not match the schema.
+/// The configuration in the annotation; `None` if there is none, if its version is not the version of the request, or
+/// if it does not match the schema.
 fn annotated(live: &Value, writer: &Writer) -> Option<Value> {
     let text = live.get("metadata")?.get("annotations")?.get(LAST_APPLIED)?.as_str()?;
     let config: Value = serde_json::from_str(text).ok()?;

@@ -18,7 +18,7 @@ use super::typed::{Difference, Typed, check, hollow, merge, remove};
 use crate::Refusal;
 use crate::refusal::{ApplyFault, BadRequest, OwnedFields, Unreasoned};
 
-/// The manager that owns the fields that were set before the first apply.
+/// The name of the manager that becomes the owner of the fields that were set before the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 #[derive(Clone, Copy)]
@@ -73,7 +73,7 @@ pub fn apply(request: ApplyRequest) -> Result<Value, Refusal> {
     if !force {
         refuse_conflicts(&entries, own, bare.as_ref(), &merged, &difference, &writer)?;
     }
-    // If the apply changes only ownership and not the object itself, the entry keeps its time.
+    // If the apply changes only the ownership of fields and not the object itself, the applier's entry keeps its time.
     if bare.as_ref() != Some(&merged) {
         entries[own].stamp(writer.now);
     }
@@ -115,7 +115,7 @@ fn check_config(config: &Value, writer: &Writer) -> Result<(), Refusal> {
     Err(Refusal::Unreasoned(Unreasoned::Untyped { object, kind, faults: faults.into_vec() }))
 }
 
-/// The name and the kind of the configuration, as errors show them: `default/web` and `apps/v1, Kind=Deployment`.
+/// The names by which errors show a configuration: its object is `default/web`, its kind is `apps/v1, Kind=Deployment`.
 pub fn named(config: &Value) -> (String, String) {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
     let of_metadata = |name: &str| text(config.get("metadata").and_then(|metadata| metadata.get(name)));
@@ -127,8 +127,8 @@ pub fn named(config: &Value) -> (String, String) {
     )
 }
 
-/// An entry for the live object's fields when the object has no managers yet. An update by [`BEFORE_FIRST_APPLY`] owns
-/// them, so that conflicts with them are detected.
+/// Makes an entry for the live object's fields if the object has no managers yet. The entry says that
+/// [`BEFORE_FIRST_APPLY`] owns the fields by an update, so that conflicts with them are detected.
 fn owner_before_first_apply(live: &Value, writer: &Writer) -> Option<Entry<'static>> {
     let writer = Writer { manager: BEFORE_FIRST_APPLY, ..*writer };
     let owned = writer.difference(None, live).changed;
@@ -137,7 +137,7 @@ fn owner_before_first_apply(live: &Value, writer: &Writer) -> Option<Entry<'stat
     Some(entry).filter(|entry| !entry.is_empty())
 }
 
-/// Restores fields that the server sets, which a configuration cannot remove.
+/// Restores the metadata fields that the server sets, which no configuration can remove.
 fn keep_server_fields(live: Option<&Value>, merged: &mut Value) {
     const KEPT: [&str; 6] = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp", "generation"];
     let live_metadata = live.and_then(|live| live.get("metadata"));
@@ -152,7 +152,7 @@ fn keep_server_fields(live: Option<&Value>, merged: &mut Value) {
     }
 }
 
-/// Whether the applier applies fewer fields than last time. If not, no field needs removal.
+/// Whether the applier omits fields that it applied last time. If it does not, no field needs to be removed.
 fn leaves_out(last: &Entry, now: &Entry) -> bool {
     if last.api_version != now.api_version {
         return true;
@@ -186,7 +186,7 @@ fn prune(merged: Value, last: &Entry, entries: &Entries, writer: &Writer) -> Val
     writer.convert.and_then(|convert| convert(&left, writer.api_version)).map_or(merged, |(left, _)| left)
 }
 
-/// Adds to `pruned` those removed fields of `document` that an entry of this version owns.
+/// Restores in `pruned` the fields of `document` that were removed although an entry of this version owns them.
 fn restore_owned(
     document: &Value,
     pruned: Value,
@@ -214,8 +214,8 @@ fn put_back(typed: Typed, document: &Value, pruned: &Value, owned: &FieldSet) ->
     hollow(typed, document, &gone)
 }
 
-/// The fields that entries own in each version. The version `first` comes first: without the fields that a conversion
-/// needs, a pruned document might not convert to other versions.
+/// For each version, the fields that entries of this version own. The version `first` comes first: a pruned document
+/// may lack fields without which it cannot be converted to other versions.
 fn owned_by_version<'e>(entries: &'e Entries, first: &str) -> Vec<(&'e str, FieldSet)> {
     let mut sets: BTreeMap<&str, Vec<FieldSet>> = BTreeMap::new();
     for entry in entries.iter() {

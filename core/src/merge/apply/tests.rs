@@ -49,7 +49,7 @@ fn root(rest: Value) -> Value {
     root
 }
 
-/// The manager and the owned paths of each entry.
+/// For each entry of the managed fields, the manager and the paths of the fields that it owns.
 fn owners(document: &Value) -> Vec<(String, Vec<String>)> {
     let entries = Entries::read(managed_fields(document)).unwrap();
     entries.iter().map(|entry| (entry.shown(), entry.set().paths().into_vec())).collect()
@@ -87,7 +87,7 @@ fn what_is_no_longer_applied_goes_unless_owned_by_others() {
             ("\"ctl\" using test/v1".into(), vec![".data.d".to_string()]),
         ]
     );
-    // When the last owner of the last key removes the key, the map is removed too.
+    // The last manager that owns a key of the map removes the key, and then the empty map is removed too.
     let only = applied(None, "me", ONE, root(json!({"data": {"a": "1"}})), false).unwrap();
     let none = applied(Some(&only), "me", TWO, root(json!({})), false).unwrap();
     assert_eq!(none, root(json!({})));
@@ -104,7 +104,8 @@ fn elements_of_keyed_lists_come_and_go() {
         false,
     )
     .unwrap();
-    // The server set a default. The key of the element is the same with and without the default.
+    // The server sets the default of `protocol`, which is a key of the list. The element has the same identity with and
+    // without the default.
     let mut defaulted = live.clone();
     defaulted["spec"]["containers"][1]["ports"][0]["protocol"] = json!("TCP");
     let config =
@@ -180,7 +181,7 @@ fn kubectl_takes_over_from_client_side_apply() {
     let text = format!("{config}\n");
     config["metadata"]["annotations"] = json!({LAST_APPLIED: text});
     let live = updated(None, "kubectl-client-side-apply", ONE, config);
-    // The user removes `b` and changes `a`. The same user had set both fields before.
+    // The user removes `b` and changes `a`. The same user had set both by client-side apply, so there is no conflict.
     let next = root(json!({"data": {"a": "2"}}));
     let live = applied(Some(&live), "kubectl", TWO, next.clone(), false).unwrap();
     // `b` stays until kubectl has moved the old ownership to apply, by a patch of its own.
@@ -203,7 +204,7 @@ fn the_server_keeps_its_fields() {
     let config = root(json!({"metadata": {"creationTimestamp": null}, "status": {"type": "new"}, "data": {"a": "1"}}));
     let writer = Writer { reset: &[&["status"]], ..writer(&schema, "me", TWO) };
     let merged = apply(ApplyRequest { live: Some(&live), config: &config, force: false, writer }).unwrap();
-    // The endpoint resets these fields later, so no manager becomes their owner.
+    // The endpoint later resets the status and the server's metadata, so no manager becomes their owner.
     assert_eq!(merged["status"], json!({"type": "new"}));
     assert_eq!(merged["metadata"]["creationTimestamp"], json!(ONE));
     assert_eq!(merged["metadata"]["generation"], json!(7));
@@ -237,7 +238,7 @@ fn broken_configurations_are_refused() {
 
 #[test]
 fn fields_applied_in_another_version_are_pruned_through_conversion() {
-    // `data` in v2 corresponds to `metadata.labels` in v1.
+    // Converts between two versions: what is `data` in v2 is `metadata.labels` in v1.
     let schema = testing::schema();
     let convert = |document: &Value, version: &str| {
         let mut other = document.clone();
@@ -290,7 +291,7 @@ fn any_disjoint_pair() -> impl Strategy<Value = (Value, Value)> {
     })
 }
 
-/// Arbitrary JSON, made of words that are significant to managed fields.
+/// Arbitrary JSON that uses the names and values that have a meaning in managed fields.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -398,12 +399,12 @@ proptest! {
             }
             let mut unowned = typed.paths(&bare);
             writer.strip(&mut unowned);
-            // The field `spec` is always present, so a manager that leaves it empty does not own it.
+            // The document always has the field `spec`, so a manager that sets nothing in it does not own it.
             unowned.remove_member(&["spec"]);
             for entry in entries.iter() {
                 unowned.subtract(entry.set());
             }
-            // If an object has no owner at all, its fields are not tracked until the first apply.
+            // If an object has no managers at all, its fields have no owners until the first apply.
             prop_assert!(entries.is_empty() || unowned.is_empty(), "nobody owns {:?}", unowned.paths());
             let changed = writer.difference(live.clone().map(without_managed).as_ref(), &bare).changed;
             let operation = if applies { Operation::Apply } else { Operation::Update };

@@ -12,12 +12,13 @@ use crate::Refusal;
 use crate::object::meta::{DEPTH_MAX, depth, type_name};
 
 const OPERATIONS_MAX: usize = 10_000;
-/// The limit for the bytes that all `copy` operations add. Only `copy` makes a document grow by more than the patch
-/// contains.
+/// The maximum number of bytes that all `copy` operations of a patch add. Only `copy` lets a document grow by more than
+/// the size of the patch.
 const COPIED_BYTES_MAX: usize = 3 << 20;
-/// The limit for the work of a patch. Ten thousand operations on a list of ten thousand elements stay far below it.
+/// The maximum effort of a patch (see [`Bounds::effort`]). Ten thousand operations on a list of ten thousand elements
+/// stay far below it.
 const EFFORT_MAX: usize = 20_000_000;
-/// Kubernetes limits only the number of operations and the copied bytes, so it has no message for other excess work.
+/// The message for a patch above [`EFFORT_MAX`]. Kubernetes has no such limit, so it has no such message.
 const TOO_MUCH: &str = "the operations of the patch take too much work: send fewer operations at once";
 
 /// Decodes a patch of either format from a request body.
@@ -38,7 +39,7 @@ pub fn merge_patch(original: Value, patch: Value) -> Result<Value, Refusal> {
 /// Applies all operations of a JSON patch to `original`, in order.
 pub fn json_patch(original: Value, patch: &Value) -> Result<Value, Refusal> {
     let Value::Array(items) = patch else {
-        // As in Go, null is an empty list.
+        // As in Go, a JSON patch that is null is an empty list of operations.
         if patch.is_null() {
             return Ok(original);
         }
@@ -83,7 +84,7 @@ fn operate(original: Value, items: &[Value]) -> Result<Value, Fault> {
 /// get these messages; API clients do not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// A `test` operation failed.
+    /// The value that a `test` operation requires is not there.
     Test(String),
     Other(String),
 }
@@ -107,11 +108,11 @@ impl Patched {
         Patched { document, bounds }
     }
 
-    /// Applies one operation. After an error the document may be incomplete.
+    /// Applies one operation. If it fails, the document may be incomplete.
     ///
-    /// As in Kubernetes' library, a missing map member reads as null. So `replace` adds the member, `copy` copies null,
-    /// and a test for null succeeds. Operators test for null before they add the first finalizer. The RFC requires the
-    /// member to exist.
+    /// As in Kubernetes' library, a map member that is missing reads as null. So `replace` adds the member, `copy`
+    /// copies null, and a `test` for null succeeds: operators test for null before they add the first finalizer. The
+    /// RFC requires the member to exist.
     fn take(&mut self, item: &Value) -> Result<(), Fault> {
         match item["op"].as_str().unwrap_or("unknown") {
             "add" => self.add(item),
@@ -176,8 +177,8 @@ impl Patched {
         Ok(())
     }
 
-    /// Moves a value. The target is looked up after the value has been removed, so the target cannot be inside the
-    /// value, and later list indexes have shifted.
+    /// Moves a value. The target is looked up after the value has been removed. So the target cannot be inside the
+    /// value, and the indexes of later list elements are one less.
     fn relocate(&mut self, item: &Value) -> Result<(), Fault> {
         let from = from(item, "move")?;
         let at = || format!("error in move for path: '{}'", last_step(from));
@@ -239,7 +240,7 @@ impl Patched {
         Err(Fault::Test(format!("testing value {path} failed: test failed")))
     }
 
-    /// Inserts a value whose depth is `deepest`, if the result is within the limits.
+    /// Inserts a value that has `deepest` nested levels, if the document then stays within the limits.
     fn put(&mut self, place: &Place, value: Value, deepest: usize) -> Result<(), Fault> {
         self.bounds.effort += place.shifted(&self.document);
         self.bounds.deepen(place.steps() + deepest)?;
@@ -281,12 +282,12 @@ pub fn from_root(path: &str) -> &str {
     path.find('/').map_or(path, |root| &path[root..])
 }
 
-/// The number of steps in a path.
+/// The number of steps in a path: 2 in `/spec/replicas`.
 fn steps(path: &str) -> usize {
     path.matches('/').count()
 }
 
-/// The key that a step of a path names.
+/// The key that a step of a path means: `~1` means `/`, and `~0` means `~`.
 fn key(step: &str) -> Cow<'_, str> {
     match step.contains('~') {
         true => step.replace("~1", "/").replace("~0", "~").into(),
@@ -294,13 +295,13 @@ fn key(step: &str) -> Cow<'_, str> {
     }
 }
 
-/// The key that the last step of a path names.
+/// The key that the last step of a path means.
 fn last_step(path: &str) -> Cow<'_, str> {
     key(path.rsplit('/').next().unwrap_or(""))
 }
 
-/// A key, written as a step of a path. It may differ from the step from which the key was parsed, because steps may
-/// contain a bare `~`.
+/// Writes a key as a step of a path. The step may differ from the step from which the key was parsed, because a step
+/// may also contain a bare `~`.
 fn step(key: &str) -> Cow<'_, str> {
     match key.contains(['~', '/']) {
         true => key.replace('~', "~0").replace('/', "~1").into(),
@@ -373,7 +374,7 @@ pub fn unknown_members(patch: &Value) -> Texts {
     unknown
 }
 
-/// The maps and lists through which the paths of a JSON patch lead, as nested maps.
+/// The maps and lists through which the paths of a JSON patch lead, as maps inside maps.
 pub fn touched(patch: &Value) -> Value {
     let mut touched = Map::new();
     for operation in patch.as_array().into_iter().flatten() {
@@ -381,7 +382,7 @@ pub fn touched(patch: &Value) -> Value {
             let pointer = operation[member].as_str().unwrap_or_default();
             let parts: Vec<&str> = pointer.split('/').skip(1).take(DEPTH_MAX).collect();
             let mut at = &mut touched;
-            // The last part names the value itself.
+            // The last step of a path is the name of the changed value, not of a map or list that contains the value.
             for part in parts.iter().take(parts.len().saturating_sub(1)) {
                 let below = at.entry(part.replace("~1", "/").replace("~0", "~")).or_insert_with(|| Map::new().into());
                 let Value::Object(below) = below else { break };
@@ -392,16 +393,17 @@ pub fn touched(patch: &Value) -> Value {
     touched.into()
 }
 
-/// The reason why a path leads to no value.
+/// The reason why a path does not lead to a value.
 enum Lost {
-    /// The container is missing or cannot contain anything.
+    /// The map or list that should contain the value does not exist, or the path leads into a scalar.
     Holder,
-    /// The list has no such index.
+    /// The list has no element with this index.
     Slot(String),
 }
 
 impl Lost {
-    /// The fault as a message: `without` is the text for a missing container, `at` is the text for a missing index.
+    /// The fault's message. `without` is the text if the container is missing, `at` is the text if the list has no such
+    /// index.
     fn fault(self, without: String, at: String) -> Fault {
         Fault::Other(match self {
             Lost::Holder => format!("{without}: missing value"),
@@ -413,7 +415,7 @@ impl Lost {
 /// The kind of list index that an operation needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Slot {
-    /// The index of an existing element.
+    /// The operation needs the index of an existing element.
     Kept,
     /// The index for a new element, which may be the one after the last element.
     New,
@@ -501,14 +503,14 @@ impl Place {
         }
     }
 
-    /// The cost of shifting the elements after this position when an element is inserted or removed.
+    /// The effort of moving the list elements after this position when an element is inserted or removed.
     fn shifted(&self, document: &Value) -> usize {
-        // Moving an element costs far less than examining it.
+        // Moving an element costs far less than examining it, so eight moved elements count as one examined element.
         document.pointer(&self.holder).and_then(Value::as_array).map_or(0, |items| items.len() / 8)
     }
 }
 
-/// The fault of an operation that removes a missing map member.
+/// The fault of an operation that would remove a map member that does not exist.
 fn absent(at: &str, path: &str) -> Fault {
     Fault::Other(format!("{at}: Unable to remove nonexistent key: {}: missing value", last_step(path)))
 }
@@ -538,9 +540,9 @@ fn position(step: &str, count: usize, slot: Slot) -> Result<usize, String> {
     found.ok_or_else(|| format!("Unable to access invalid index: {index}: invalid index referenced"))
 }
 
-/// Counters for the growth of a document and the work of a patch.
+/// Limits the growth of a document, and the work of the patch that is applied to it.
 struct Bounds {
-    /// An upper bound of the document's depth.
+    /// An upper bound of the number of levels in the document.
     depth: usize,
     copied_bytes: usize,
     /// The number of elements that operations moved or examined. The elements that operations name do not count.
@@ -548,7 +550,7 @@ struct Bounds {
 }
 
 impl Bounds {
-    /// Checks the limits. It must be called before the counted work is done.
+    /// Checks the limits. It must be called after counting work and before doing the work.
     fn check(&self) -> Result<(), Fault> {
         match self.depth <= DEPTH_MAX && self.effort <= EFFORT_MAX {
             true => Ok(()),
@@ -578,7 +580,7 @@ impl Bounds {
     fn depth_at(&mut self, from: &Place, steps: usize, document: &Value) -> usize {
         let fits = |depth: usize| steps + depth.saturating_sub(from.steps()) <= DEPTH_MAX;
         if !fits(self.depth) {
-            // After many moves the bound may be far above the real depth, so it is measured again.
+            // After many moves the bound may be far above the real depth, so the real depth is measured again.
             self.effort += count(document);
             self.depth = depth(document);
         }

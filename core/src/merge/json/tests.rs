@@ -131,7 +131,7 @@ fn elements_are_counted_as_in_go() {
         assert_eq!(patched.ok().map(|patched| patched["list"].clone()), expected, "{op} {step}");
     }
     let rows = [
-        // A moved element is removed before the target index is counted.
+        // The moved element is removed before the index of the target is resolved.
         (json!({"op": "move", "from": "/0", "path": "/-1"}), json!([{"a": [2]}, 3, 1])),
         (json!({"op": "move", "from": "/0", "path": "/2"}), json!([{"a": [2]}, 3, 1])),
         (json!({"op": "move", "from": "/-1", "path": "/0"}), json!([3, 1, {"a": [2]}])),
@@ -150,19 +150,19 @@ fn elements_are_counted_as_in_go() {
     }
 }
 
-/// The messages equal the messages of Kubernetes' library.
+/// Each message of a fault must equal the message of Kubernetes' library.
 #[test]
 fn faults_are_told_in_the_words_of_kubernetes() {
     const BEYOND: &str = "Unable to access invalid index: 9: invalid index referenced";
     let pod = json!({"metadata": {"name": "a"}, "data": {"k": "v", "null": null}, "list": [{"a": 1}, {"a": 2}]});
     let rows = [
-        // Tests that fail.
+        // Operations `test` that fail because the document has another value.
         (json!({"op": "test", "path": "/data/k", "value": "w"}), "testing value /data/k failed: test failed"),
         (json!({"op": "test", "path": "/data/k"}), "testing value /data/k failed: test failed"),
         (json!({"op": "test", "path": "/data/x", "value": "w"}), "testing value /data/x failed: test failed"),
         (json!({"op": "test", "path": "/list/-1", "value": {}}), "testing value /list/-1 failed: test failed"),
         (json!({"op": "test", "path": "", "value": {}}), "testing value  failed: test failed"),
-        // Paths that do not exist.
+        // Operations on paths that do not exist in the document.
         (
             json!({"op": "test", "path": "/metadata/labels/a", "value": null}),
             "test operation does not apply: is missing path: /metadata/labels/a: missing value",
@@ -285,7 +285,7 @@ fn faults_are_told_in_the_words_of_kubernetes() {
             json!({"op": "move", "from": "/data", "path": "/data/k"}),
             "move operation does not apply: doc is missing destination path: /data/k: missing value",
         ),
-        // Missing members, or members that are not strings.
+        // Members of the operation that are missing or are not strings.
         (json!({"op": "add"}), "add operation failed to decode path: missing value"),
         (json!({"op": "remove", "path": null}), "remove operation failed to decode path: missing value"),
         (json!({"op": "add", "path": 1}), "add operation failed to decode path: missing value"),
@@ -324,7 +324,7 @@ fn faults_are_told_in_the_words_of_kubernetes() {
         assert_eq!(fault.to_string(), expected, "{operation}");
         assert_eq!(matches!(fault, Fault::Test(_)), expected.ends_with("test failed"), "{operation}");
     }
-    // An unused `from` is ignored, and operations after an error are not examined.
+    // A `from` that the operation does not use may have any type. Operations after a failed operation are not examined.
     let unread = json!([{"op": "add", "path": "/data", "from": 1}]);
     assert_eq!(patched(json!({}), &unread), Ok(json!({"data": null})));
     let two = json!([{"op": "test", "path": "/a"}, {"op": "remove", "path": "/b"}, {"op": "frob"}]);
@@ -369,7 +369,7 @@ fn limits_hold() {
         .into();
     assert_eq!(json_patch(json!({"a": {}}), &deeper).unwrap_err(), does_not_apply());
 
-    // The limits also apply to webhooks and policies, and their authors get the message of the limit.
+    // The limits also apply to patches of webhooks and policies, and their authors get the limit's own message.
     let told = |original: Value, patch: Value| patched(original, &patch).unwrap_err().to_string();
     assert_eq!(told(json!({"a": 1}), many), expected);
     let copies = (0..10).map(|n| json!({"op": "copy", "from": "/a", "path": format!("/b{n}")})).collect();
@@ -418,7 +418,7 @@ proptest! {
         let _ = json_patch(original, &Value::Array(patch));
     }
 
-    /// The library for comparison has another document type and follows the RFC strictly.
+    /// Compares the operations with another library, which has its own document type and follows the RFC strictly.
     #[test]
     fn operations_do_what_those_of_a_library_do(
         original in any_json(),

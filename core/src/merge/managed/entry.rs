@@ -13,7 +13,7 @@ use holdfast_value::{CompactString, Map, Value};
 use super::Writer;
 use crate::merge::field_set::FieldSet;
 
-/// If there are more `Update` entries than this, the oldest entries are merged.
+/// The maximum number of `Update` entries. If an object has more, the oldest entries are merged.
 const UPDATE_ENTRIES_MAX: usize = 10;
 const ANCIENT: &str = "ancient-changes";
 
@@ -30,7 +30,7 @@ pub(in crate::merge) struct Entry<'v> {
     pub(in crate::merge) api_version: Cow<'v, str>,
     pub(in crate::merge) subresource: Cow<'v, str>,
     time: Option<Cow<'v, str>>,
-    /// The owned fields, once they were parsed or changed.
+    /// The set of owned fields, after they were parsed or changed.
     set: OnceCell<FieldSet>,
     /// The `fieldsV1` as they were read; `None` after a change.
     fields: Option<&'v Value>,
@@ -42,12 +42,14 @@ pub(in crate::merge) struct Entry<'v> {
 pub(in crate::merge) struct Entries<'v>(Vec<Entry<'v>>);
 
 impl<'v> Entries<'v> {
-    /// Reads a stored list, which was validated when it was written. Returns `None` if an entry is malformed.
+    /// Reads a stored `managedFields`, which was validated when it was written. Returns `None` if an entry is
+    /// malformed.
     pub(in crate::merge) fn stored(fields: Option<&'v Value>) -> Option<Self> {
         Self::read_each(fields, Entry::stored)
     }
 
-    /// Reads and validates a list. Returns `None` if an entry cannot be read. An absent list is empty.
+    /// Reads and validates a client's `managedFields`. Returns `None` if an entry cannot be read. An absent list is
+    /// empty.
     pub(in crate::merge) fn read(fields: Option<&'v Value>) -> Option<Self> {
         Self::read_each(fields, Entry::read)
     }
@@ -71,7 +73,8 @@ impl<'v> Entries<'v> {
         Some(Self(entries))
     }
 
-    /// The reason why a list cannot be read, in Kubernetes' words. The detail of an error in `fieldsV1` is left out.
+    /// The reason why a client's `managedFields` cannot be read, in Kubernetes' words. The detail of an error in
+    /// `fieldsV1` is left out.
     pub(super) fn fault(fields: &Value) -> Option<String> {
         if fields.is_null() {
             return None;
@@ -80,7 +83,7 @@ impl<'v> Entries<'v> {
         list.iter().enumerate().find_map(|(at, value)| Entry::fault(value, at))
     }
 
-    /// Writes the list, in Kubernetes' order.
+    /// Writes `managedFields`, with its entries in Kubernetes' order; `None` if there are no entries.
     pub(in crate::merge) fn write(self) -> Option<Value> {
         let mut entries = self.0;
         entries.sort_by(|left, right| left.order().cmp(&right.order()));
@@ -186,8 +189,8 @@ impl<'v> Entry<'v> {
         })
     }
 
-    /// Reads an entry and parses its `fieldsV1`. If the client's form is not canonical, it is rewritten, because paths
-    /// are compared as text.
+    /// Reads an entry and parses its `fieldsV1`. Path elements that are not in canonical form are rewritten, because
+    /// paths are compared as text.
     fn read(value: &'v Value) -> Option<Self> {
         let mut entry = Self::stored(value)?;
         let set = match entry.fields {
@@ -208,7 +211,7 @@ impl<'v> Entry<'v> {
         self.set.get_or_init(|| self.fields.and_then(FieldSet::parse).unwrap_or_default())
     }
 
-    /// Changes the set of owned fields. The values that were read no longer apply and are dropped.
+    /// Changes the set of owned fields. The texts from which the entry was read no longer apply, so they are dropped.
     fn change<T>(&mut self, change: impl FnOnce(&mut FieldSet) -> T) -> T {
         let mut set = self.set.take().or_else(|| FieldSet::parse(self.fields?)).unwrap_or_default();
         let outcome = change(&mut set);
@@ -217,7 +220,7 @@ impl<'v> Entry<'v> {
         outcome
     }
 
-    /// The `fieldsV1` as they were read, for a search; `None` if they have been parsed.
+    /// The `fieldsV1` as they were read, so that they can be searched without parsing; `None` if they have been parsed.
     fn unread(&self) -> Option<&'v Value> {
         self.fields.filter(|_| self.set.get().is_none())
     }
@@ -293,7 +296,7 @@ impl<'v> Entry<'v> {
         self.stamp(now);
     }
 
-    /// Adds fields, and does not change the time.
+    /// Adds fields to the entry and keeps the time of the entry.
     pub(in crate::merge) fn include(&mut self, set: FieldSet) {
         self.change(|own| own.union(set));
     }
@@ -303,7 +306,7 @@ impl<'v> Entry<'v> {
         self.read = None;
     }
 
-    /// Replaces the fields that an applier owns.
+    /// Replaces the fields of an applier's entry by `set`.
     pub(in crate::merge) fn replace(&mut self, set: FieldSet, api_version: &str) {
         if *self.set() != set {
             self.change(|own| *own = set);
@@ -323,7 +326,7 @@ impl<'v> Entry<'v> {
         self.read.is_some()
     }
 
-    /// The name of the manager in messages about conflicts.
+    /// How messages about conflicts name the manager: its name, and what else distinguishes the entry.
     pub(in crate::merge) fn shown(&self) -> String {
         let mut shown = Value::from(&*self.manager).to_string();
         if !self.subresource.is_empty() {

@@ -21,28 +21,30 @@ use entry::{Entries, Entry, Operation};
 
 const MANAGER_BYTES_MAX: usize = 128;
 
-/// The manager that writes, with the time, the version and the schema of the write.
+/// The manager that makes a write, with the time, the version and the schema of the write.
 #[derive(Clone, Copy)]
 pub struct Writer<'a> {
     pub layout: Layout<'a>,
     /// The version of the request: `apps/v1`.
     pub api_version: &'a str,
     pub manager: &'a str,
-    /// The subresource; empty for the object itself.
+    /// The subresource through which the manager writes; empty for the object itself.
     pub subresource: &'a str,
-    /// The time in RFC 3339, in UTC with whole seconds.
+    /// The time of the write in RFC 3339, in UTC with whole seconds.
     pub now: &'a str,
     /// Paths that the endpoint resets to their old values, such as `status` for the object itself. The writer does not
     /// become the owner of these fields.
     pub reset: &'a [&'a [&'a str]],
-    /// Converts documents to other versions of their kind. If it is `None`, all versions count as the same.
+    /// Converts documents to other versions of their kind. Without it (`None`) all versions count as one.
     pub convert: Option<&'a Convert<'a>>,
 }
 
-/// Returns a document in the given version, with the version's schema; `None` if the version is no longer served.
+/// Converts a document to the given version and returns it with the version's schema; `None` if the version is no
+/// longer served.
 pub type Convert<'a> = dyn Fn(&Value, &str) -> Option<(Value, Layout<'a>)> + 'a;
 
-/// Updates `metadata.managedFields` of `new` after a write that replaces `old` or creates the object.
+/// Updates `metadata.managedFields` of `new` after a write that replaces `old`, or that creates the object if `old` is
+/// `None`.
 ///
 /// If the client sends a valid list of managers with the object itself, the client's list counts; otherwise the old
 /// list counts. On an existing object an empty list, or a list of one empty entry, turns tracking off. On a custom
@@ -62,7 +64,7 @@ pub fn track_update(old: Option<&Value>, new: &mut Value, writer: &Writer) {
     if difference.keyless {
         return;
     }
-    // Most writes send the list of managers as they read it, or no list.
+    // Most clients send the list of managers as they read it, or send no list.
     let says_nothing_new = sent.as_ref() == live;
     if difference.is_empty() && says_nothing_new {
         set_managed_fields(new, sent);
@@ -99,7 +101,7 @@ fn own_after<'v>(own: Option<Entry<'v>>, difference: Difference, writer: &Writer
     Some(entry)
 }
 
-/// The faults of the parameter `fieldManager`.
+/// The faults of the value of the request's parameter `fieldManager`.
 pub fn field_manager_faults(manager: &str, is_apply: bool) -> Causes {
     let mut causes = Causes::default();
     if is_apply && manager.is_empty() {
@@ -117,15 +119,16 @@ pub fn field_manager_faults(manager: &str, is_apply: bool) -> Causes {
     causes
 }
 
-/// The reason why a list of managers cannot be read; `None` if the list is valid or absent.
+/// The reason why a client's `managedFields` cannot be read; `None` if the list is valid or absent.
 pub fn fault(fields: &Value) -> Option<String> {
     Entries::fault(fields)
 }
 
-/// Restores the old times if managed fields differ only in times, so that the write changes nothing.
+/// If the managed fields of `new` differ from those of `old` only in times, restores the old times, so that the write
+/// changes nothing.
 ///
-/// Apply compares values before they are normalized (`1000m` becomes `1`), so it may report a change although there is
-/// none.
+/// Apply compares values before they are normalized (`1000m` becomes `1`), so it may have set a new time although the
+/// normalized object is unchanged.
 pub fn keep_times(old: &Document, new: &mut Document) {
     let timeless = |fields: Option<&Value>| -> Vec<Map> {
         let entries = fields.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object);
@@ -144,7 +147,7 @@ pub fn keep_times(old: &Document, new: &mut Document) {
         rest(old) == rest(new)
             && new.iter().all(|(name, value)| apart.contains(&name.as_str()) || old.get(name) == Some(value))
     };
-    // Most writes change the object. Cheap comparisons that detect this are made before the comparison of entries.
+    // Most writes change the object. Cheap comparisons find this out before the costly comparison of the entries.
     if same(old, new, &["metadata"])
         && same(old_meta, new_meta, &["managedFields", "resourceVersion"])
         && timeless(old_fields) == timeless(new_fields)
@@ -168,7 +171,8 @@ impl<'a> Writer<'a> {
         difference
     }
 
-    /// Removes the fields that identify the object, that belong to the server, or that the endpoint resets.
+    /// Removes from the set the fields that identify the object, that only the server sets, or that the endpoint
+    /// resets.
     pub(super) fn strip(&self, set: &mut FieldSet) {
         const SERVER_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
         const SERVER_METADATA: [&str; 9] = [

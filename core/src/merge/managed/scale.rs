@@ -8,8 +8,8 @@ use crate::merge::field_set::FieldSet;
 const SCALE_VERSION: &str = "autoscaling/v1";
 const SCALE_REPLICAS: [&str; 2] = ["spec", "replicas"];
 
-/// The entries of a Scale, made from the entries of the scaled object. `replicas` is the path of the replicas field in
-/// the scaled object. It is the same in every version.
+/// Makes the entries of a Scale from the entries of the scaled object. `replicas` is the path of the replicas field in
+/// the scaled object. The path is the same in every version.
 pub fn scale_entries(fields: Option<&Value>, replicas: &[&str]) -> Option<Value> {
     let mut entries = Entries::stored(fields)?;
     entries.retain(|entry| entry.set().contains_fields(replicas));
@@ -19,11 +19,10 @@ pub fn scale_entries(fields: Option<&Value>, replicas: &[&str]) -> Option<Value>
     entries.write()
 }
 
-/// The entries of the scaled object after a write of its Scale. The write can change only the owners of the replicas
-/// field.
+/// The entries of the scaled object after a write of its Scale, which can change only the owners of the replicas field.
 ///
-/// A new owner gets an entry without a time, in the version `api_version` of the request's path. A remaining owner
-/// keeps its entry. Entries of versions that are not `served` are dropped.
+/// A manager that becomes an owner gets an entry without a time, in the version `api_version` of the request's path. A
+/// manager that stays owner keeps its entry. Entries of versions that are not in `served` are dropped.
 pub fn with_scale_entries(
     fields: Option<&Value>,
     scale: Option<&Value>,

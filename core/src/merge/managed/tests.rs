@@ -73,7 +73,7 @@ fn ownership_moves_with_change_and_ends_with_removal() {
         written(&[
             ("one", ONE, document(json!({"a": "1", "b": "1", "c": "1"}))),
             ("two", TWO, document(json!({"a": "1", "b": "2", "d": "2"}))),
-            // This write changes nothing, so the entries and their times stay.
+            // The third write changes nothing, so the entries and their times stay.
             ("three", THREE, document(json!({"a": "1", "b": "2", "d": "2"}))),
         ]),
         json!([entry("one", ONE, fields(&[".", "f:a"])), entry("two", TWO, fields(&["f:b", "f:d"]))])
@@ -100,7 +100,7 @@ fn the_client_may_write_the_list_itself_or_turn_it_off() {
     let renamed = json!([entry("other", ONE, of_data(json!({})))]);
     assert_eq!(with(json!([])), Value::Null);
     assert_eq!(with(json!([{}])), Value::Null);
-    // An invalid list counts as a list that was not sent.
+    // If the client sends an invalid list, the managers stay as if it had sent no list.
     assert_eq!(with(json!("x")), kept);
     assert_eq!(with(json!([{"manager": "m", "operation": "Frobnicate"}])), kept);
     assert_eq!(with(json!(null)), kept);
@@ -108,7 +108,8 @@ fn the_client_may_write_the_list_itself_or_turn_it_off() {
         with(renamed),
         json!([entry("other", ONE, of_data(json!({}))), entry("two", TWO, of_data(json!({"f:a": {}})))])
     );
-    // A create with an empty list does not turn tracking off. An existing object without a list stays untracked.
+    // An empty list in a create does not turn tracking off. An existing object that has no list of managers gets none
+    // by an update.
     let mut created = document(json!({"a": "1"}));
     created["metadata"]["managedFields"] = json!([]);
     assert_ne!(written(&[("one", ONE, created.clone())]), Value::Null);
@@ -323,7 +324,7 @@ fn a_scale_shows_who_owns_the_replicas_and_gives_them_back() {
     assert_eq!(scale_entries(Some(&parent), &replicas), Some(json!([shown])));
     let back = |scale: Value| with_scale_entries(Some(&parent), Some(&scale), &replicas, "test/v1", &served).unwrap();
     assert_eq!(back(json!([shown])), parent);
-    // A new owner has no time, so its entry comes first.
+    // The manager that becomes the owner of the replicas has an entry without a time, so this entry comes first.
     let mut owner = shown.clone();
     owner["manager"] = json!("c");
     owner["subresource"] = json!("scale");

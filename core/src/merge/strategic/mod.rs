@@ -29,16 +29,16 @@ pub fn strategic_merge(original: &Value, patch: &Value, schema: &Schema, message
     Merge { schema }.maps(original.clone(), patch.clone(), place).map(Value::Object)
 }
 
-/// The schema of the values in a map.
+/// What the schema says about the values in a map.
 #[derive(Clone, Copy)]
 enum Place<'s> {
     Struct(&'s Message),
-    /// A map with arbitrary keys. The field gives the type of the values.
+    /// A map with arbitrary keys, whose values have the type of this field.
     MapOf(&'s Field),
     Unknown,
 }
 
-/// The schema of one value of a map.
+/// What the schema says about one value of a map.
 struct FieldSchema<'s> {
     /// The schema of the value if it is a map, or of the items if it is a list.
     place: Place<'s>,
@@ -76,7 +76,7 @@ impl<'s> Merge<'s> {
         Ok(original)
     }
 
-    /// Merges one value of a patch into `original`, the map that contains the value with the same key.
+    /// Merges one value of a patch into `original`, the map in which the value has its key.
     fn value(
         &self,
         original: &mut Map,
@@ -156,7 +156,8 @@ impl<'s> Merge<'s> {
         Ok(order::arrange(merged, &patch, &patch, &server_order, Some(merge_key)))
     }
 
-    /// Applies each `$setElementOrder/<field>` together with the patch of the list that it orders.
+    /// Applies the directives `$setElementOrder/<field>` of a patch, each together with the patch of the list that it
+    /// orders.
     fn order_lists(&self, original: &mut Map, patch: &mut Map, place: Place<'s>) -> Result<(), Refusal> {
         let directives: Vec<CompactString> =
             patch.keys().filter(|key| key.starts_with(SET_ELEMENT_ORDER)).cloned().collect();
@@ -215,7 +216,8 @@ impl<'s> Merge<'s> {
     }
 }
 
-/// Applies `$retainKeys`: removes all other keys from the original. The patch may not set other keys.
+/// Applies `$retainKeys`: removes all keys that it does not name from the original. The patch may set only keys that it
+/// names.
 fn retain_keys(original: &mut Map, patch: &mut Map) -> Result<(), Refusal> {
     let Some(directive) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let bad_format = || bad_directive("retainKeys");
@@ -232,8 +234,8 @@ fn retain_keys(original: &mut Map, patch: &mut Map) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Applies the elements of a patched list that contain `$patch`. Returns the original and the other elements of the
-/// patch.
+/// Applies the elements with the directive `$patch` in the patch of a list. Returns the changed list and the patch's
+/// other elements.
 fn special_elements(
     mut original: Vec<Value>,
     patch: Vec<Value>,
@@ -266,7 +268,7 @@ fn special_elements(
     if replaces { Ok((rest, Vec::new())) } else { Ok((original, rest)) }
 }
 
-/// The value of a patch, without nulls and directives, for a field that the original does not have.
+/// A value of a patch without nulls and directives. It becomes the value of a field that the original does not have.
 fn plain(value: Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -284,7 +286,7 @@ fn plain(value: Value) -> Value {
     }
 }
 
-/// Checks that all elements have the same type, and that no element is a list. Returns whether the elements are maps.
+/// Checks that all elements of two lists have the same type and are not lists. Returns whether they are maps.
 fn elements_are_maps(original: &[Value], patch: &[Value]) -> Result<bool, Refusal> {
     let mut types = original.iter().chain(patch).map(go_type);
     let Some(first) = types.next() else { return Ok(false) };
@@ -316,7 +318,7 @@ fn list_at(value: Option<&Value>) -> Result<Option<&Vec<Value>>, Refusal> {
     }
 }
 
-/// Removes duplicates. The first of equal items stays.
+/// Removes duplicates. Of equal items the first one stays.
 fn unique(items: Vec<Value>) -> Vec<Value> {
     let mut seen = BTreeSet::new();
     items.into_iter().filter(|item| seen.insert(item.to_string())).collect()

@@ -11,7 +11,8 @@ use super::{PATCH, bad_directive, fault, no_merge_key};
 use crate::Refusal;
 use crate::refusal::Merging;
 
-/// Orders `merged`. Elements that `named` contains come from the patch and follow `patch_order`.
+/// Puts the elements of `merged` in order. The elements that `named` contains come from the patch and follow
+/// `patch_order`.
 pub(super) fn arrange(
     merged: Vec<Value>,
     named: &[Value],
@@ -22,7 +23,7 @@ pub(super) fn arrange(
     let named = places(named, merge_key);
     let patch_places = places(patch_order, merge_key);
     let server_places = places(server_order, merge_key);
-    // The identity of each element is computed only once, because elements may be large.
+    // The identity of each element is computed only once, because an element may be large.
     let (mut patched, mut others) = (Vec::new(), Vec::new());
     for item in merged {
         let identity = identity(&item, merge_key);
@@ -78,7 +79,7 @@ fn keyed<'v>(item: &'v Value, merge_key: Option<&str>) -> Result<&'v Value, Refu
     }
 }
 
-/// The index of each element, by its identity. If elements are equal, the first counts.
+/// Maps the identity of each element to its index. If elements have the same identity, the first index counts.
 fn places(items: &[Value], merge_key: Option<&str>) -> BTreeMap<String, usize> {
     let mut places = BTreeMap::new();
     for (place, item) in items.iter().enumerate() {

@@ -37,7 +37,7 @@ fn documented_cases() {
             json!({"spec": {"containers": [{"$patch": "delete", "name": "a"}]}}),
             json!({"spec": {"containers": [{"name": "b"}]}}),
         ),
-        // The directives of maps (replace and delete), and null.
+        // Maps with the directives `replace` and `delete`, and with null as a value.
         (
             json!({"spec": {"strategy": {"type": "a", "other": "b"}}}),
             json!({"spec": {"strategy": {"$patch": "replace", "type": "c"}}}),
@@ -59,7 +59,7 @@ fn documented_cases() {
             json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}}),
             json!({"spec": {"strategy": {"type": "Recreate"}}}),
         ),
-        // Lists of scalars.
+        // Lists whose items are scalars.
         (
             json!({"metadata": {"finalizers": ["a", "b"]}}),
             json!({"metadata": {"finalizers": ["c", "b"]}}),
@@ -251,7 +251,7 @@ proptest! {
         added in "[x-z]",
     ) {
         prop_assert_eq!(merged(old.clone(), naive_patch(&old, &new)).unwrap(), new.clone());
-        // A field that another client added in the meantime stays, as in client-side apply.
+        // Another client adds a field before the patch is applied. As in client-side apply, the field stays.
         let mut live = old.clone();
         live["metadata"]["annotations"] = json!({"added": added});
         let mut expected = new.clone();

@@ -1,4 +1,4 @@
-//! Finds the parts of a document that replace an existing value as a whole, although they contain other values.
+//! Finds the lists, maps and structs of a document that are replaced as a whole by an apply.
 
 use super::{Node, Typed, field_element, shown};
 use holdfast_value::Value;

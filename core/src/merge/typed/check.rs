@@ -1,4 +1,4 @@
-//! Checks an applied configuration against the schema, which must have every field that the applier will own.
+//! Checks an applied configuration against its schema. The schema must declare every field that the applier will own.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::refusal::Texts;
 use crate::schema::structural::{self, Additional, Structural};
 use crate::schema::{Shape, Type};
 
-/// All faults of a configuration, with their paths.
+/// All faults of a configuration. Each fault contains its path.
 pub(crate) fn check(typed: Typed, config: &Value) -> Texts {
     let mut faults = Texts::default();
     typed.check(typed.root(), config, &mut String::new(), &mut faults);
@@ -66,7 +66,8 @@ impl<'s> Typed<'s> {
         }
     }
 
-    /// The node for checking the parts of an atomic value. An atomic list stays atomic, because its items have no keys.
+    /// The node with which the parts of an atomic value are checked. An atomic list stays atomic, because its items
+    /// have no keys.
     fn entered(self, node: Node<'s>) -> Node<'s> {
         match node {
             Node::AtomicStruct(message) => Node::Struct(message),
@@ -91,7 +92,7 @@ impl<'s> Typed<'s> {
         self.open || anything || shapeless || schema.field(key).is_some()
     }
 
-    /// Checks the items of an atomic list.
+    /// Checks each item of an atomic list. The path of an item contains its index.
     fn check_positions(self, item: Node<'s>, items: &[Value], path: &mut String, faults: &mut Texts) {
         for (position, value) in items.iter().enumerate() {
             let length = path.len();
@@ -126,10 +127,11 @@ impl<'s> Typed<'s> {
     }
 }
 
-/// The fault of a custom resource's value that should be a scalar or a list; `None` if there is none.
+/// The fault of a value in a custom resource if it should be a scalar or a list and is not; `None` if there is no
+/// fault.
 fn custom_fault(schema: &Structural, value: &Value) -> Option<String> {
     let ty = match schema.ty {
-        // Validation of the whole object refuses values that are neither an integer nor a string.
+        // A value that is neither an integer nor a string is refused when the whole object is validated.
         _ if schema.int_or_string => return None,
         Some(structural::Type::String) => Type::String,
         Some(structural::Type::Boolean) => Type::Bool,

@@ -7,8 +7,8 @@ use holdfast_value::{Map, Value};
 use super::{Node, Typed, is_empty, items};
 use crate::merge::field_set::FieldSet;
 
-/// Whether a struct stays even if it is empty. The metadata of a custom resource stays, because fields without an
-/// owner, such as the name, are never removed.
+/// Whether a struct stays in the document even if it becomes empty. The metadata of a custom resource stays, because
+/// some of its fields, such as the name, have no owner and are never removed.
 fn stays(node: Node, key: &str) -> bool {
     super::always_written(node, key).is_some()
         || key == "metadata" && matches!(node, Node::Object { resource: true, .. })
@@ -24,7 +24,7 @@ pub(in crate::merge) fn remove(typed: Typed, document: &Value, set: &FieldSet) -
     typed.removed(typed.root(), document, set, false).unwrap_or_else(|| Value::Object(Map::new()))
 }
 
-/// Like [`remove`], but a field that becomes empty stays as null, because its own path was not removed.
+/// Like [`remove`], but a field whose parts are all removed stays as null, because its own path is not in `set`.
 pub(in crate::merge) fn hollow(typed: Typed, document: &Value, set: &FieldSet) -> Value {
     typed.removed(typed.root(), document, set, true).unwrap_or_else(|| Value::Object(Map::new()))
 }
@@ -86,7 +86,7 @@ impl<'s> Typed<'s> {
                         continue;
                     }
                     Some(&at) if done[at] => left += 1,
-                    // The element is merged later, at its position in the configuration.
+                    // The configuration has this element later, and there it is merged.
                     Some(_) if right < config.len() && shared.peek().is_some_and(|next| *next != key) => {
                         left += 1;
                         continue;

@@ -21,7 +21,7 @@ use crate::schema::layout::{Layout, object_meta};
 use crate::schema::structural::{self, Structural};
 use crate::schema::{Field, ListType, Message, Schema, Shape, Type, schema};
 
-/// A schema, and the node of the whole document.
+/// A schema, and the schema node of the whole document.
 #[derive(Clone, Copy)]
 pub(crate) struct Typed<'s> {
     schema: &'s Schema,
@@ -35,14 +35,14 @@ pub(crate) enum Node<'s> {
     Scalar(Type),
     /// A list, map or struct that is compared and owned as a whole.
     Atomic(&'s Field),
-    /// A struct whose type is atomic.
+    /// A struct of a type that is marked as atomic, so that it is compared and owned as a whole.
     AtomicStruct(&'s Message),
     Struct(&'s Message),
-    /// A map with arbitrary keys.
+    /// A map with arbitrary keys, whose values are compared and owned separately.
     Map(&'s Field),
     /// A list of scalars. Each scalar is its own key.
     Set(&'s Field),
-    /// A list of structs with key fields.
+    /// A list of structs that have key fields, which identify an element.
     Keyed(&'s Field),
     Unknown,
     /// An object of a custom resource, with declared fields and arbitrary keys. A `resource` also has apiVersion, kind
@@ -62,15 +62,15 @@ pub(crate) enum Node<'s> {
 /// The difference between a document and an older document.
 #[derive(Debug, Default)]
 pub(super) struct Difference {
-    /// Paths that were added or have another value.
+    /// The paths that were added, and the paths whose value is another one.
     pub(super) changed: FieldSet,
     pub(super) removed: FieldSet,
     /// Whether a changed list has an element without its keys, so that ownership cannot be determined.
     pub(super) keyless: bool,
 }
 
-/// The difference of one part of a document: whether the part's own path differs, and the differing paths below the
-/// part.
+/// The difference between an old and a new part of a document: whether the part's own path differs, and the differing
+/// paths below the part.
 #[derive(Default)]
 struct Part {
     changed: bool,
@@ -102,7 +102,7 @@ impl<'s> Node<'s> {
         matches!(self, Node::Set(_) | Node::SetOf(_) | Node::Keyed(_) | Node::KeyedItems(_))
     }
 
-    /// Whether the schema declares this key as a field.
+    /// Whether the schema declares a field with this name.
     fn has_field(self, key: &str) -> bool {
         match self {
             Node::Struct(message) => has_field(message, key),
@@ -127,7 +127,7 @@ impl<'s> Typed<'s> {
         self.root
     }
 
-    /// The node of a field or of a map's value.
+    /// The node of the value with the key `key`: of a struct's field or of a map's value.
     pub(crate) fn inside(self, node: Node<'s>, key: &str) -> Node<'s> {
         match node {
             Node::Struct(message) => match message.field(key) {
@@ -189,7 +189,7 @@ impl<'s> Typed<'s> {
         };
         let defaults: Vec<Option<Value>> =
             keys.iter().map(|key| if map.contains_key(key) { None } else { self.default_of(node, key) }).collect();
-        // Some key fields may be missing, but not all of them.
+        // An element is identified if it has at least one of the key fields.
         let mut found = Vec::with_capacity(defaults.len());
         for (key, default) in keys.iter().zip(&defaults) {
             found.extend(map.get(key).or(default.as_ref()).map(|value| (key.as_str(), value)));
@@ -219,12 +219,12 @@ impl<'s> Typed<'s> {
         }
     }
 
-    /// The set of paths in a document.
+    /// The set of the paths of a document that managers can own.
     pub(super) fn paths(self, document: &Value) -> FieldSet {
         self.paths_below(self.root(), document).1
     }
 
-    /// Two results: whether the node's own path is in the set, and the set of the paths below the node.
+    /// Returns whether the node's own path is in the set, and the set of the paths below the node.
     fn paths_below(self, node: Node<'s>, value: &Value) -> (bool, FieldSet) {
         let mut set = FieldSet::default();
         match (node, value) {
@@ -384,7 +384,7 @@ impl<'s> Typed<'s> {
         indexed
     }
 
-    /// A copy of the set that also has every struct field on the path to a member.
+    /// A copy of the set that also contains the path of every struct that is on the path to a member.
     pub(super) fn with_structs(self, set: &FieldSet) -> FieldSet {
         let is_struct_field =
             |node: Node<'s>, element: &str| element.strip_prefix("f:").is_some_and(|name| node.has_field(name));
@@ -415,7 +415,7 @@ impl Difference {
     }
 }
 
-/// The node for a part of a custom resource.
+/// The node for a part of a custom resource, chosen by the schema of the part.
 fn of_structural(schema: &Structural) -> Node<'_> {
     match schema.ty {
         _ if schema.embedded_resource => Node::Object { schema, resource: true },
@@ -439,7 +439,7 @@ fn list_map_keys(list: &Structural) -> &[String] {
     }
 }
 
-/// Whether this is a field that every resource has, whatever its schema.
+/// Whether `key` is a field that every resource has, whatever its schema.
 fn is_meta(key: &str) -> bool {
     matches!(key, "apiVersion" | "kind" | "metadata")
 }
@@ -482,8 +482,7 @@ fn is_empty(value: Option<&Value>) -> bool {
     }
 }
 
-/// Whether this is the value that an unset field shows. An empty list is not such a value, because an unset list is
-/// shown as null.
+/// Whether `value` is what an unset field shows. An empty list is not, because an unset list is shown as null.
 fn is_zero(field: &Field, value: &Value) -> bool {
     match value {
         Value::Null => true,

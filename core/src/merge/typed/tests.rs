@@ -15,7 +15,7 @@ fn check_difference(old: Option<Value>, new: Value, changed: Value, removed: Val
 
 #[test]
 fn differences() {
-    // Structs that are always written have no path of their own. Maps, pointers and elements have their own paths.
+    // A struct that is always written has no path of its own. Maps, pointers and list elements have their own paths.
     check_difference(
         None,
         json!({"data": {"a": "1"}, "spec": {"strategy": {"type": "x", "rollingUpdate": {"maxSurge": 1}},
@@ -53,7 +53,8 @@ fn differences() {
         json!({"f:spec": {"f:tolerations": {}}}),
         json!({}),
     );
-    // An empty struct that is always written equals an absent struct. The null for an empty list equals an absent list.
+    // A struct that is always written may be empty or absent: the documents count as equal. A list that is null and an
+    // absent list are equal too.
     check_difference(
         Some(json!({"status": {}})),
         json!({"spec": {"strategy": {}, "containers": null}}),
@@ -112,7 +113,8 @@ fn merges_of_lists_keep_both_orders() {
         let mut got = merged["metadata"]["finalizers"].clone();
         let mut wanted = json!(list(expected));
         if live == "abcd" && config == "xbz" {
-            // Only the relative order inside each list is guaranteed.
+            // The merge guarantees only the order inside each of the two lists, so all items are sorted before they are
+            // compared.
             for list in [&mut got, &mut wanted] {
                 list.as_array_mut().unwrap().sort_by_key(ToString::to_string);
             }
@@ -146,7 +148,7 @@ fn faults_name_their_paths() {
     );
 }
 
-/// An unknown field is refused in every list, map and struct, whether managers own the parts or the whole.
+/// An unknown field is refused in every list, map and struct, whether managers own its parts or the whole.
 #[test]
 fn an_unknown_field_is_refused_wherever_it_stands() {
     struct Walk {
@@ -262,7 +264,7 @@ proptest! {
         prop_assert!(check(typed, &merged).is_empty());
         let rest = remove(typed, &merged, &typed.paths(&config));
         let mut left = typed.paths(&rest).intersection(&typed.paths(&config));
-        // A struct that is always written stays as an empty struct.
+        // A struct that is always written is still there when all its fields have been removed.
         left.remove_member(&["spec"]);
         prop_assert!(left.paths().is_empty());
     }

@@ -12,7 +12,7 @@ use super::{DecodeError, Decoded, Path, Room, Segment, TOO_LARGE, syntax};
 
 /// Decodes one JSON value. Only white space may follow the value.
 pub fn json(bytes: &[u8]) -> Result<Decoded, DecodeError> {
-    // Nearly every body is valid UTF-8, and checking the bytes is faster than replacing invalid ones.
+    // Nearly every body is valid UTF-8, and checking a body is faster than replacing its invalid bytes.
     let text = str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed);
     let error = match parse(&text) {
         Ok(decoded) => return Ok(decoded),
@@ -24,8 +24,8 @@ pub fn json(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     if let Some(complaint) = syntax::complaint(bytes) {
         return Err(DecodeError(complaint));
     }
-    // The syntax is right, so the parser refused something else: an escape that Go replaces, a number that is too
-    // large, or the depth.
+    // The scanner finds no error, so the parser refused something other than the syntax: an escape that Go replaces, a
+    // number that is too large, or the depth.
     if let Cow::Owned(replaced) = syntax::without_lone_surrogates(&text)
         && let Ok(decoded) = parse(&replaced)
     {
@@ -48,7 +48,7 @@ struct State {
     room: Room,
 }
 
-/// Decodes the value at `path`.
+/// Decodes the value at a path of the document.
 struct Node<'a> {
     state: &'a mut State,
     path: Option<&'a Path<'a>>,
@@ -190,7 +190,8 @@ mod tests {
         #[test]
         fn nothing_like_json_panics(text in "[\\[\\]{}:,\"\\\\udtrue0-9.eE+\\- n\u{e9}]{0,40}") {
             let decoded = json(text.as_bytes());
-            // If the parser accepts the text, the scanner has no complaint. The parser may refuse more texts.
+            // If the parser accepts a text, the scanner must find no error in it. The parser may refuse texts that the
+            // scanner accepts.
             if decoded.is_ok() {
                 prop_assert_eq!(syntax::complaint(text.as_bytes()), None);
             }

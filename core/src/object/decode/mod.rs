@@ -15,14 +15,15 @@ use holdfast_value::Value;
 pub use json::json;
 pub use yaml::yaml;
 
-/// A document, and the faults that strict decoding reports.
+/// A decoded document, and the faults that strict decoding reports about it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decoded {
     pub value: Value,
     /// Paths of keys that occur twice in one object (`spec.containers[0].name`). Each path is listed once. The last
     /// value of a key counts.
     pub duplicates: Texts,
-    /// The duplicates of a YAML document, which Kubernetes reports in one text with line numbers.
+    /// The message about the duplicate keys of a YAML document. Kubernetes reports all of them in one text with line
+    /// numbers.
     yaml_complaint: Option<String>,
 }
 
@@ -32,7 +33,7 @@ impl Decoded {
         Decoded { value, duplicates: Texts::default(), yaml_complaint: None }
     }
 
-    /// The duplicates in the words of strict decoding.
+    /// The errors of strict decoding about duplicate keys, in Kubernetes' words.
     pub fn strict_errors(&self) -> Texts {
         match &self.yaml_complaint {
             Some(complaint) => Texts::from_iter([complaint.as_str()]),
@@ -54,7 +55,7 @@ pub fn warnings(strict_errors: Texts) -> Texts {
     warnings
 }
 
-/// The bytes are not JSON or YAML.
+/// The error for bytes that are neither JSON nor YAML.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodeError(pub String);
 
@@ -66,7 +67,7 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// The memory that further values of one document may take.
+/// The memory, in bytes, that the document may still take while it is decoded.
 ///
 /// Values may be far larger than their text: an object with one key is six bytes of JSON, and takes more than six
 /// hundred bytes. The sizes are roughly the sizes of the values of `serde_json`. A document that needs too much memory
@@ -81,7 +82,7 @@ impl Room {
     /// The size of an object's first entry, which allocates room for ten more.
     const FIRST_ENTRY: usize = 11 * (size_of::<String>() + Self::ITEM);
     const ENTRY: usize = 2 * (size_of::<String>() + Self::ITEM);
-    /// The overhead of an allocation.
+    /// The bytes that each allocation takes in addition to its content.
     const ALLOCATION: usize = 16;
 
     fn whole() -> Room {
@@ -101,14 +102,14 @@ impl Room {
         self.take(Self::ITEM)
     }
 
-    /// Counts another entry of an object that has `before` entries.
+    /// Counts the memory of another entry of an object that has `before` entries already.
     fn entry<E: serde::de::Error>(&mut self, before: usize, key: &str) -> Result<(), E> {
         self.take(if before == 0 { Self::FIRST_ENTRY } else { Self::ENTRY })?;
         self.text(key)
     }
 }
 
-/// The path of a value: a chain on the stack, which is printed only for a duplicate.
+/// The path of the value that is being decoded. It is a chain on the stack, and is printed only for a duplicate key.
 #[derive(Clone, Copy)]
 struct Path<'a> {
     parent: Option<&'a Path<'a>>,
@@ -141,7 +142,7 @@ impl Path<'_> {
         self.segment.write(path);
     }
 
-    /// Adds this path to `paths`, unless `paths` contains it.
+    /// Adds this path to `paths`, unless it is already there.
     fn note(&self, paths: &mut Texts) {
         let mut path = Cut::at(PATH_BYTES_MAX);
         self.write(&mut path);

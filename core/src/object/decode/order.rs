@@ -1,5 +1,5 @@
-//! The order in which Go's decoder reports unknown and duplicate fields: the order in the document. Parsed values do
-//! not keep this order.
+//! Finds the order in which Go's decoder reports unknown and duplicate fields, which is the order in the document.
+//! Parsed values do not keep this order, so the text is walked again.
 
 use super::{Path, Segment};
 use crate::refusal::{Cut, PATH_BYTES_MAX};
@@ -26,8 +26,9 @@ pub fn complaints(json: &[u8], unknown: &[String], repeated: &[String]) -> Vec<S
 }
 
 struct Walk {
-    /// The paths that the walk has not reached yet, each with its complaint.
+    /// The paths of unknown fields that the walk has not reached yet, each with its complaint.
     unknown: BTreeMap<String, String>,
+    /// The paths of duplicate fields that the walk has not reached yet, each with its complaint.
     repeated: BTreeMap<String, String>,
     found: Vec<String>,
 }

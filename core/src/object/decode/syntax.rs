@@ -1,4 +1,5 @@
-//! Describes a JSON syntax error in the words of Go's scanner. It runs only after the parser has refused the text.
+//! Describes a JSON syntax error in the words of Go's scanner. This scanner runs only after the parser has refused the
+//! text.
 
 use std::borrow::Cow;
 
@@ -11,7 +12,8 @@ pub fn complaint(bytes: &[u8]) -> Option<String> {
     })
 }
 
-/// The error is the context that the message names. The scanner is then at the wrong byte or at the end.
+/// The result of scanning a part. The error is the context that Go's message names; the scanner is then at the wrong
+/// byte or at the end.
 type Result<T> = std::result::Result<T, String>;
 
 struct Scanner<'a> {
@@ -58,7 +60,7 @@ impl Scanner<'_> {
                 Some(b'n') => self.literal("null")?,
                 _ => return fault("looking for beginning of value"),
             }
-            // A value has ended here, and the containers around it may end too.
+            // A value ends here, and the lists and objects that contain it may end here too.
             loop {
                 let next = self.next_after_space();
                 match (stack.last(), next) {
@@ -188,7 +190,7 @@ fn fault<T>(context: &str) -> Result<T> {
     Err(context.to_string())
 }
 
-/// The byte as Go quotes it.
+/// The byte as Go quotes it in an error message.
 fn quoted(byte: u8) -> String {
     match byte {
         b'\'' => r"'\''".to_string(),
@@ -222,7 +224,7 @@ pub fn without_lone_surrogates(text: &str) -> Cow<'_, str> {
                 copied = backslash + 6;
                 copied
             }
-            // The escaped character never begins another escape.
+            // The character after a backslash never begins another escape.
             _ => backslash + 1 + text[backslash + 1..].chars().next().map_or(0, char::len_utf8),
         };
     }

@@ -9,9 +9,9 @@ use super::causes::and_more;
 use super::*;
 use std::collections::BTreeSet;
 
-/// Kubernetes' name for the registry of its kinds.
+/// The name that Kubernetes has in its messages for the registry of its kinds.
 pub(crate) const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
-/// The maximum number of bytes of one refusal's message.
+/// The maximum number of bytes of the message of one refusal.
 const ANSWER_BYTES_MAX: usize = 40 << 10;
 const RECREATED: &str = "The object might have been deleted and then recreated";
 
@@ -75,7 +75,7 @@ impl Refusal {
         }
     }
 
-    /// The causes in the `Status`, mostly one for each invalid field.
+    /// The causes that the `Status` contains. Most are about one invalid field each.
     pub fn causes(&self) -> Vec<Cause> {
         let told = |reason, message: String| vec![Cause::told(reason, "", message)];
         match self {
@@ -117,7 +117,7 @@ impl Refusal {
     }
 }
 
-/// The reason why a text is not a number.
+/// Why a text is not a number, in the words of Go.
 fn no_number(digits: &str) -> &'static str {
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     if is_number { "value out of range" } else { "invalid syntax" }
@@ -145,7 +145,7 @@ pub fn quoted(text: &str) -> String {
     out
 }
 
-/// A single cause as it is; several causes in brackets, without duplicates.
+/// Joins the texts of causes: one cause is written as it is, several are written in brackets without duplicates.
 fn aggregate(causes: &Causes) -> String {
     let mut told = BTreeSet::new();
     let mut texts: Vec<String> = causes.iter().map(Cause::to_string).filter(|text| told.insert(text.clone())).collect();
@@ -246,7 +246,7 @@ impl Display for MethodNotAllowed {
 }
 
 impl Conflict {
-    /// The part of the message after the object's name.
+    /// The part of the message that follows the name of the object.
     pub fn words(&self, name: &str) -> String {
         match self {
             Self::Modified => {

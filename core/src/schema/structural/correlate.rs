@@ -1,10 +1,10 @@
-//! Finds the old value that belongs to a new value, and compares the two.
+//! Finds the old value that corresponds to a new value, and compares the two values.
 
 use super::{ListType, Structural, invariants};
 use holdfast_value::{CompactString, Value};
 use std::collections::BTreeMap;
 
-/// The items of the old list, for comparison with new items.
+/// The items of the old list, in which the old item for a new item is looked up.
 pub(super) enum OldItems<'a> {
     None,
     ByKeys(BTreeMap<String, &'a Value>, &'a [String]),
@@ -17,12 +17,12 @@ impl<'a> OldItems<'a> {
             Some(ListType::Map(keys)) => {
                 OldItems::ByKeys(items.iter().map(|item| (key_text(item, keys), item)).collect(), keys)
             }
-            // Items of these lists have no identity, so a new item has no old item.
+            // An item of such a list has no identity, so it is unknown which old item corresponds to it.
             None | Some(ListType::Atomic | ListType::Set) => OldItems::None,
         }
     }
 
-    /// The old item with the same keys.
+    /// The old item that has the same keys as `item`.
     pub fn same(&self, item: &Value) -> Option<&'a Value> {
         match self {
             OldItems::None => None,
@@ -35,8 +35,8 @@ fn key_text(item: &Value, keys: &[String]) -> String {
     invariants::key_of(item, keys).to_string()
 }
 
-/// Whether a value equals the old value; the order of keyed items does not matter. As in Kubernetes, an object with
-/// fields unknown to its schema counts as changed.
+/// Whether a value equals the old value. The order of the items of a keyed list does not matter. As in Kubernetes, an
+/// object with fields that its schema does not declare counts as changed.
 pub(super) fn unchanged(schema: Option<&Structural>, value: &Value, old: &Value) -> bool {
     let Some(schema) = schema else { return value == old };
     match (value, old) {

@@ -1,18 +1,18 @@
-//! Sets the defaults of a structural schema.
+//! Sets the defaults of a custom resource's structural schema.
 
 use super::Structural;
 use crate::schema::defaults::{ADDED_BYTES_MAX, Room, Swollen};
 use holdfast_value::Value;
 
 impl Structural {
-    /// Sets absent fields that have a default. A null that the schema does not allow counts as absent and is removed.
-    /// The copies of defaults have a size limit, because the client chooses how many copies there are.
+    /// Sets each absent field that has a default. A null that the schema does not allow counts as absent and is
+    /// removed. The total size of the defaults is limited, because the client chooses how many times they are needed.
     pub fn apply_defaults(&self, object: &mut Value) -> Result<(), Swollen> {
         walk(self, object, true, &mut Room(ADDED_BYTES_MAX))
     }
 
-    /// Like [`Self::apply_defaults`], for the result of server-side apply: a null without a default stays, so that
-    /// validation reports it.
+    /// Like [`Self::apply_defaults`], for the result of server-side apply. A null in a field without a default stays,
+    /// so that validation reports it.
     pub fn apply_defaults_beside_nulls(&self, object: &mut Value) -> Result<(), Swollen> {
         walk(self, object, false, &mut Room(ADDED_BYTES_MAX))
     }
@@ -24,7 +24,7 @@ impl Structural {
     }
 }
 
-/// The bytes of an entry in JSON in addition to its name and value.
+/// The number of bytes that an entry takes in JSON in addition to its name and its value.
 const ENTRY_BYTES: usize = 4;
 
 fn walk(schema: &Structural, value: &mut Value, nulls_go: bool, room: &mut Room) -> Result<(), Swollen> {
@@ -60,7 +60,8 @@ fn walk(schema: &Structural, value: &mut Value, nulls_go: bool, room: &mut Room)
         Value::Array(items) => {
             let Some(schema) = schema.items.as_deref() else { return Ok(()) };
             for item in items {
-                // A null item without a default stays, because removing it would move the items after it.
+                // A null item whose schema has no default stays, because without it the items after it would have other
+                // indexes.
                 if item.is_null()
                     && !schema.nullable
                     && let Some(default) = schema.copy_default("", room)?
@@ -75,7 +76,7 @@ fn walk(schema: &Structural, value: &mut Value, nulls_go: bool, room: &mut Room)
     Ok(())
 }
 
-/// Makes whole floats integers: `2.0` becomes `2`, as after a round trip through YAML.
+/// Turns each float that is a whole number into an integer: `2.0` becomes `2`, as after a round trip through YAML.
 pub fn whole_numbers(value: &mut Value) {
     const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
     match value {

@@ -55,7 +55,7 @@ impl<'s> FieldPath<'s> {
     }
 }
 
-/// Splits a path into dots, brackets and the text between them; quoted text is one token.
+/// Splits a path into tokens: dots, brackets, and the text between them. A quoted text is one token.
 struct Tokens<'a>(&'a str);
 
 impl<'a> Tokens<'a> {

@@ -7,16 +7,16 @@ use std::net::{IpAddr, Ipv6Addr};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Format {
-    /// The name as spelled in the schema.
+    /// The name of the format as it is written in the schema.
     pub name: Box<str>,
-    /// The check of a text; `None` for number formats, which require only the type.
+    /// Checks a text; `None` for a format of numbers, which restricts only the type.
     check: Option<Check>,
 }
 
 type Check = fn(&str) -> bool;
 
 impl Format {
-    /// The format, if it applies to values of this type.
+    /// The format with this name, if it exists and applies to values of this type.
     pub fn of(ty: &str, name: &str) -> Option<Format> {
         let check = match ty {
             "" | "string" => {
@@ -35,7 +35,7 @@ impl Format {
     }
 }
 
-/// String formats, by name without dashes.
+/// The formats of strings, by their names without dashes, and their checks.
 const FORMATS: &[(&str, Check)] = &[
     ("bsonobjectid", |text| text.len() == 24 && all(text, |byte| byte.is_ascii_hexdigit())),
     ("byte", is_base64),
@@ -140,7 +140,8 @@ fn is_duration(text: &str) -> bool {
 
 const SECOND: i64 = 1_000_000_000;
 const HOUR: i64 = 3_600 * SECOND;
-/// The units of time: exact spellings, the beginning of longer spellings, and the size in nanoseconds.
+/// The units of time. Each has its exact spellings, the beginning of its longer spellings, and the number of
+/// nanoseconds.
 const UNITS: &[(&[&str], &str, i64)] = &[
     (&["ns"], "nano", 1),
     (&["us", "µs"], "micro", 1_000),
@@ -152,8 +153,8 @@ const UNITS: &[(&[&str], &str, i64)] = &[
     (&["w", "wk"], "week", 7 * 24 * HOUR),
 ];
 
-/// A duration in words, such as `2 days 3hours`, in nanoseconds. Numbers with units count anywhere in the text, as in
-/// `PT1H`. If there is any known unit, unknown units are ignored.
+/// The number of nanoseconds in a duration in words, such as `2 days 3hours`. Numbers with units count anywhere in the
+/// text, as in `PT1H`. If the text has any known unit, unknown units are ignored.
 pub(crate) fn worded_duration(text: &str) -> Option<i64> {
     let mut nanos: Option<i64> = None;
     let mut rest = text;
@@ -171,7 +172,7 @@ pub(crate) fn worded_duration(text: &str) -> Option<i64> {
         let number: i64 = number.parse().ok()?;
         let known = UNITS.iter().find(|(short, word, _)| short.contains(&unit.as_str()) || unit.starts_with(word));
         if let Some((_, _, size)) = known {
-            // Overflow wraps as in Go.
+            // If the sum is too large, it wraps as in Go.
             nanos = Some(nanos.unwrap_or(0).wrapping_add(number.wrapping_mul(*size)));
         }
     }
@@ -294,7 +295,7 @@ fn is_social_security_number(text: &str) -> bool {
         && matches!(separators.as_slice(), [] | [3] | [5] | [3, 6])
 }
 
-/// Whether Go parses the text as a request URI: a path, or a scheme and the rest.
+/// Whether Go parses the text as a request URI: a path, or a scheme and what follows it.
 fn is_uri(text: &str) -> bool {
     if text.is_empty() || !all(text, |byte| byte >= b' ' && byte != 0x7f) {
         return false;
@@ -351,7 +352,7 @@ fn has_good_escapes(text: &str) -> bool {
     text.split('%').skip(1).all(|part| part.len() >= 2 && part.bytes().take(2).all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Whether the text is a UUID. Each dash is optional.
+/// Whether the text is a UUID. Each of its dashes may be missing.
 fn is_uuid(text: &str, version: Option<u8>) -> bool {
     let mut plain = Vec::with_capacity(32);
     let mut dashed = false;

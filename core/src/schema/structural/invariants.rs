@@ -1,4 +1,5 @@
-//! Rules for whole objects: embedded resources are valid resources, and sets and keyed lists have no duplicates.
+//! Rules that apply to whole objects: embedded resources must be valid resources, and sets and keyed lists must not
+//! have duplicates.
 
 use super::{ListType, Structural};
 use crate::object::at::At;
@@ -11,7 +12,7 @@ use holdfast_value::{Map, Value};
 use std::collections::BTreeMap;
 
 impl Structural {
-    /// The violations of the rules for embedded resources.
+    /// The violations in embedded resources of the rules that all resources must follow.
     pub(super) fn embedded_causes(&self, object: &Value, prefix: &str) -> Causes {
         let mut causes = Causes::default();
         walk(self, At::root(object), &mut |schema, at| {
@@ -61,12 +62,12 @@ pub(super) fn resource_causes(object: &Value) -> Causes {
     causes
 }
 
-/// The fields that identify an item in a keyed list, as far as the item sets them.
+/// The values of the fields that identify an item in a keyed list, as far as the item has them.
 pub(super) fn key_of(item: &Value, keys: &[String]) -> Value {
     keys.iter().filter_map(|key| Some((key.clone(), item.get(key)?.clone()))).collect::<Map>().into()
 }
 
-/// Visits all values that the schema describes.
+/// Calls `visit` for each value in an object that the schema describes.
 fn walk(schema: &Structural, at: At, visit: &mut impl FnMut(&Structural, At)) {
     visit(schema, at);
     for (name, value) in at.entries() {

@@ -31,10 +31,10 @@ use rules::Rules;
 use std::collections::{BTreeMap, BTreeSet};
 pub use validate::Judged;
 
-/// A compiled schema: its checks, defaults and list types.
+/// A compiled schema: checks, defaults and list types.
 #[derive(Debug, Clone, Default)]
 pub struct Structural {
-    /// The type; `None` if any value is allowed, and inside junctors.
+    /// The type of the values; `None` if any type is allowed. Schemas inside junctors have no type.
     pub ty: Option<Type>,
     pub int_or_string: bool,
     pub nullable: bool,
@@ -51,9 +51,10 @@ pub struct Structural {
     /// Whether this schema or a schema below it has validation rules, so that other schemas are skipped quickly.
     has_rules: bool,
     checks: Option<Box<Checks>>,
-    /// The bytes of the default in JSON.
+    /// The number of bytes that the default takes in JSON.
     default_bytes: usize,
-    /// The properties with a default. Setting defaults visits each item, even an empty one, only for these properties.
+    /// The names of the properties with a default. When defaults are set, only these are looked for in each object,
+    /// even in an empty one.
     defaulted: Vec<String>,
 }
 
@@ -67,7 +68,7 @@ pub enum Type {
     String,
 }
 
-/// How fields outside `properties` are treated.
+/// How fields are treated that `properties` does not have.
 #[derive(Debug, Clone)]
 pub enum Additional {
     Anything,
@@ -83,7 +84,7 @@ pub enum ListType {
     Map(Vec<String>),
 }
 
-/// The checks of a value in addition to the check of its type.
+/// The checks that a value must pass in addition to the check of its type.
 #[derive(Debug, Clone, Default)]
 struct Checks {
     format: Option<Format>,
@@ -115,7 +116,7 @@ struct ValueBounds {
     max: Option<i64>,
 }
 
-/// The values of an `enum`, as texts for messages and as keys for look-up.
+/// The values of an `enum`: as texts for messages, and as keys by which a value is found.
 #[derive(Debug, Clone)]
 struct Members {
     shown: Vec<String>,
@@ -163,7 +164,7 @@ impl Structural {
     }
 }
 
-/// The fields that every resource has, whatever its schema.
+/// The fields that every resource has, whatever its schema is.
 const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 fn is_meta(field: &str) -> bool {

@@ -1,5 +1,5 @@
-//! Compiles a definition's `openAPIV3Schema`. A keyword value of the wrong type counts as unset, because the schema
-//! table has checked the types before.
+//! Compiles the `openAPIV3Schema` of a CustomResourceDefinition. A keyword whose value has the wrong type counts as
+//! unset, because the schema table has checked the types before.
 
 use super::default::whole_numbers;
 use super::formats::Format;
@@ -15,13 +15,13 @@ use std::collections::BTreeSet;
 /// The maximum number of nested levels of schemas. Documents have hardly more levels.
 const DEPTH_MAX: usize = 100;
 
-/// JSON schema keywords that structural schemas do not support.
+/// The keywords of JSON schema that structural schemas do not support.
 const UNSUPPORTED: [&str; 7] =
     ["id", "$schema", "$ref", "patternProperties", "dependencies", "additionalItems", "definitions"];
 
 impl Structural {
-    /// Compiles a schema. Fails for keywords that structural schemas do not support; `well_formed` checks the other
-    /// rules.
+    /// Compiles a schema. Fails for keywords that structural schemas do not support. The other rules for schemas are
+    /// checked by `well_formed`.
     pub fn parse(schema: &Value) -> Result<Structural, Causes> {
         let mut causes = Causes::default();
         let parsed = parse(At::root(schema), 0, &mut causes);
@@ -38,7 +38,7 @@ fn parse(at: At, depth: usize, causes: &mut Causes) -> Structural {
     let additional = at.get("additionalProperties");
     let items = at.get("items");
     let mut default = at.get("default").value.clone();
-    // A default is normalized in the same way as a value from a client.
+    // A default is changed in the same way as a value from a client, so that the two are equal.
     whole_numbers(&mut default);
     let ty = at.get("type").text();
     let mut schema = Structural {
@@ -101,7 +101,7 @@ fn is_supported(at: At, depth: usize, causes: &mut Causes) -> bool {
     true
 }
 
-/// The checks of a schema; `None` if it has none, as most schemas.
+/// The checks that a schema requires; `None` if it requires none, as most schemas.
 fn checks(at: At, one: &mut impl FnMut(At) -> Structural) -> Option<Box<Checks>> {
     const WORDS: [&str; 19] = [
         "allOf",
@@ -157,7 +157,7 @@ fn checks(at: At, one: &mut impl FnMut(At) -> Structural) -> Option<Box<Checks>>
     })
 }
 
-/// Removes duplicates and keeps the order.
+/// Removes duplicate texts. The first of equal texts stays, and the order stays.
 fn once(texts: Vec<String>) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let mut texts = texts;

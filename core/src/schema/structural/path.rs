@@ -1,4 +1,5 @@
-//! The path of a walk through an object: a chain on the stack, which is printed only for a message.
+//! The path of the value that a walk through an object visits. It is a chain on the stack, and is printed only for a
+//! message.
 
 use crate::refusal::{Cut, PATH_BYTES_MAX};
 
@@ -12,7 +13,7 @@ pub(super) struct Path<'a> {
 pub(super) enum Step<'a> {
     Root,
     Field(&'a str),
-    /// A field outside `properties`, whose dot is printed even at the beginning of the path.
+    /// A field outside `properties`. Its dot is printed even at the beginning of the path.
     Extra(&'a str),
     /// A field outside `properties`, as messages of rules print it: in brackets.
     Key(&'a str),

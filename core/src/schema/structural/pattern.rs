@@ -12,7 +12,8 @@ use std::sync::OnceLock;
 #[derive(Debug, Clone)]
 pub(crate) struct Pattern {
     pub source: Box<str>,
-    /// The expression, compiled on first use: a pattern may be large, and most patterns are never used.
+    /// The compiled expression. It is compiled on first use, because a pattern may be large, and most patterns are
+    /// never used.
     compiled: OnceLock<Result<Regex, String>>,
 }
 
@@ -21,7 +22,7 @@ impl Pattern {
         Self { source: source.into(), compiled: OnceLock::new() }
     }
 
-    /// Whether the pattern matches anywhere in `text`; the error says why the pattern cannot be compiled.
+    /// Whether the pattern matches a part of `text`. The error says why the pattern cannot be compiled.
     pub fn is_match(&self, text: &str) -> Result<bool, &str> {
         self.compiled
             .get_or_init(|| compile(&self.source))
@@ -31,12 +32,12 @@ impl Pattern {
     }
 }
 
-/// Compiles a pattern. The error has Go's text.
+/// Compiles a pattern in Go's dialect. The error has the text of Go's error.
 pub(crate) fn compile(source: &str) -> Result<Regex, String> {
     Regex::new(&check(source)?).map_err(|error| error.to_string())
 }
 
-/// The pattern in the syntax of the `regex` crate. The error has Go's text.
+/// Rewrites a pattern into the syntax of the `regex` crate. The error has the text of Go's error.
 pub(crate) fn check(source: &str) -> Result<String, String> {
     let fail = |text: String| format!("error parsing regexp: {text}");
     let rewritten = rewrite(source).map_err(fail)?;
@@ -92,7 +93,7 @@ fn go_words(error: &regex_syntax::Error) -> String {
     }
 }
 
-/// Go's limit for repetitions. The counts of nested repetitions are multiplied.
+/// Go's limit for the number of repetitions. For nested repetitions, the product of their numbers counts.
 const REPEAT_MAX: u64 = 1000;
 
 /// The class names that are allowed in `[:alpha:]`.
@@ -101,8 +102,8 @@ const POSIX_CLASSES: [&str; 14] = [
     "xdigit",
 ];
 
-/// The largest product of nested repetitions in the tree; the error is the text of the first repetition above Go's
-/// limit.
+/// The largest product of the numbers of nested repetitions in the tree. If a repetition exceeds Go's limit, the error
+/// is the text of the first such repetition.
 fn repeats(tree: &Ast, source: &str) -> Result<u64, String> {
     let most = |trees: &[Ast]| trees.iter().try_fold(1, |most, tree| Ok(repeats(tree, source)?.max(most)));
     match tree {
@@ -134,8 +135,8 @@ fn repeats(tree: &Ast, source: &str) -> Result<u64, String> {
 struct Rewriter<'a> {
     rest: &'a str,
     out: String,
-    /// The number of bytes that remained at the last `:]`. After this point no `[:` is looked up, because each `[:`
-    /// would scan the whole rest.
+    /// The number of remaining bytes at the last `:]` of the pattern. After that point a `[:` is an ordinary text, and
+    /// is not searched for its end, because each search would go through the whole rest.
     posix_ends: usize,
 }
 
@@ -180,7 +181,8 @@ impl<'a> Rewriter<'a> {
         Ok(self.out)
     }
 
-    /// The length of a `{2}`, `{2,}` or `{2,3}`. Go reads any other content of braces as text.
+    /// The length of `{2}`, `{2,}` or `{2,3}` at the beginning of the rest; `None` if Go reads the braces as ordinary
+    /// text.
     fn repetition(&self) -> Result<Option<usize>, String> {
         let Some((min, after)) = number(&self.rest[1..]) else { return Ok(None) };
         let (max, after) = match after.strip_prefix(',') {
@@ -205,7 +207,7 @@ impl<'a> Rewriter<'a> {
         Some(c)
     }
 
-    /// Handles a backslash outside classes. Returns whether the result can be repeated: an empty `\Q\E` cannot.
+    /// Rewrites an escape outside classes. Returns whether the result can be repeated: an empty `\Q\E` cannot.
     fn escape(&mut self) -> Result<bool, String> {
         let after = &self.rest[1..];
         match after.chars().next() {
@@ -234,7 +236,7 @@ impl<'a> Rewriter<'a> {
         Ok(true)
     }
 
-    /// Handles a Unicode class: `\pL`, `\p{Greek}`. Returns whether the text begins with one.
+    /// Rewrites a Unicode class, `\pL` or `\p{Greek}`. Returns whether the rest begins with one.
     fn unicode_class(&mut self) -> Result<bool, String> {
         let whole = self.rest;
         let Some(after) = whole.strip_prefix("\\p").or_else(|| whole.strip_prefix("\\P")) else { return Ok(false) };
@@ -257,7 +259,7 @@ impl<'a> Rewriter<'a> {
         Ok(true)
     }
 
-    /// Reads an escape for a single character.
+    /// Reads an escape that means a single character, and returns the character.
     fn character_escape(&mut self) -> Result<u32, String> {
         let whole = self.rest;
         self.take();
@@ -328,7 +330,7 @@ impl<'a> Rewriter<'a> {
             if name.is_empty() || !name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric()) {
                 return fail(up_to(whole, after));
             }
-            // Group names are not used.
+            // The name of a group is left out, because nothing uses it.
             self.out.push('(');
             self.rest = after;
             return Ok(());
@@ -352,7 +354,7 @@ impl<'a> Rewriter<'a> {
         Err(format!("invalid or unsupported Perl syntax: `{}`", up_to(whole, self.rest)))
     }
 
-    /// Handles a bracketed class. Rust's set operators are escaped, because Go reads them as text.
+    /// Rewrites a class in brackets. Rust's set operators are escaped, because Go reads them as ordinary characters.
     fn class(&mut self) -> Result<(), String> {
         let whole = self.rest;
         self.take();
@@ -402,7 +404,7 @@ impl<'a> Rewriter<'a> {
         self.take().map(u32::from).ok_or_else(|| format!("missing closing ]: `{class}`"))
     }
 
-    /// Handles `[:alpha:]` inside a class. Returns whether the text begins with such a class.
+    /// Rewrites `[:alpha:]` inside a class. Returns whether the rest begins with such a class.
     fn posix_class(&mut self) -> Result<bool, String> {
         let whole = self.rest;
         if whole.len() < self.posix_ends || self.posix_ends == 0 {
@@ -431,7 +433,7 @@ fn up_to<'a>(text: &'a str, rest: &str) -> &'a str {
     &text[..text.len() - rest.len()]
 }
 
-/// A number without leading zeros, and the text after it. A number with too many digits counts as too large.
+/// A number without leading zeros, and the text after it. A number with more digits than Go allows counts as too large.
 fn number(text: &str) -> Option<(u64, &str)> {
     let (digits, after) = text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
     if digits.is_empty() || (digits.len() > 1 && digits.starts_with('0')) {
@@ -440,7 +442,7 @@ fn number(text: &str) -> Option<(u64, &str)> {
     Some((digits.parse().unwrap_or(u64::MAX), after))
 }
 
-/// The content of a Perl class, and whether it is negated.
+/// The content of a Perl class such as `\d`, and whether the class is negated.
 fn perl_class(letter: char) -> Option<(&'static str, bool)> {
     let class = match letter.to_ascii_lowercase() {
         'd' => "0-9",

@@ -1,11 +1,11 @@
-//! Property tests for any schema and any object.
+//! Tests of properties that hold for any schema and any object.
 
 use super::{Structural, well_formed};
 use crate::object::at::At;
 use holdfast_value::{Map, Value, json};
 use proptest::prelude::*;
 
-/// Few names, so that schemas and objects have some names in common.
+/// Generates names. There are few, so that schemas and objects have some names in common.
 fn name() -> impl Strategy<Value = String> {
     prop::sample::select(vec!["a", "b", "c", "kind", "metadata"]).prop_map(str::to_owned)
 }
@@ -31,7 +31,7 @@ fn object() -> impl Strategy<Value = Value> {
     fields(value)
 }
 
-/// A schema that is valid, at least in its keywords. Each default fits the schema's type.
+/// Generates a schema whose keywords are valid. Each default fits the schema's type.
 fn schema() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(json!({"type": "string"})),
@@ -66,7 +66,8 @@ fn schema() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Root properties without `kind` and `metadata`, because a valid definition may restrict these two only in a few ways.
+/// Generates the properties of a root without `kind` and `metadata`, because a definition may restrict these two only
+/// in a few ways.
 fn root() -> impl Strategy<Value = Value> {
     fields(schema()).prop_map(|mut properties| {
         if let Value::Object(properties) = &mut properties {
@@ -76,7 +77,7 @@ fn root() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Schema keywords with arbitrary values.
+/// Generates schema keywords with arbitrary values.
 fn nonsense() -> impl Strategy<Value = Value> {
     let word = prop::sample::select(vec![
         "type",
@@ -179,7 +180,7 @@ proptest! {
     }
 }
 
-/// Objects with the maximum nesting of documents do not overflow the stack.
+/// An object with the maximum nesting of documents must not overflow the stack.
 #[test]
 fn depth_does_no_harm() {
     for word in ["not", "items", "additionalProperties", "default", "definitions", "anyOf"] {
@@ -200,7 +201,7 @@ fn depth_does_no_harm() {
     }
 }
 
-/// Validating objects of many shapes by many rules ends soon.
+/// Validating objects of many shapes by many rules must end soon.
 #[test]
 fn many_rules_end_soon() {
     let rules: Vec<Value> = (0..500).map(|n| json!({"rule": format!("!has(self.f{n}) || self.f{n} != 'x'")})).collect();
@@ -214,8 +215,8 @@ fn many_rules_end_soon() {
     assert!(schema.validate(&object, None).is_empty());
 }
 
-/// Alternatives inside alternatives end soon. Each level validates everything below it twice: first without messages,
-/// then with messages.
+/// Validating alternatives inside alternatives must end soon, although each level validates everything below it twice:
+/// first to count failures, then to make messages.
 #[test]
 fn alternatives_within_alternatives_end_soon() {
     let mut schema = json!({"required": ["b"]});

@@ -1,4 +1,4 @@
-//! Removes fields that are not in a schema.
+//! Removes the fields of custom resources that their schema does not declare.
 
 use super::path::{Path, Step};
 use super::{Structural, is_meta};
@@ -8,8 +8,8 @@ use crate::schema::{check, schema};
 use holdfast_value::Value;
 
 impl Structural {
-    /// Removes unknown fields. Returns their paths, up to a limit of text. The fields that every resource has are not
-    /// removed, at the root and in embedded resources.
+    /// Removes the fields that the schema does not declare. Returns their paths, up to a limit of text. At the root and
+    /// in embedded resources, the fields that every resource has stay.
     pub fn prune(&self, object: &mut Value) -> Texts {
         self.prune_value(object, true)
     }
@@ -24,7 +24,7 @@ impl Structural {
     }
 }
 
-/// Walks a value. `keeps` is set where unknown fields are preserved.
+/// Prunes a value. `keeps` is true where unknown fields are preserved.
 fn walk(
     schema: Option<&Structural>,
     value: &mut Value,
@@ -73,8 +73,9 @@ fn walk(
     }
 }
 
-/// Checks and prunes the metadata of an embedded resource by the schema that all metadata has. A value that cannot be
-/// metadata stays, and validation reports it. The object's own metadata was checked when the object was decoded.
+/// Checks and prunes the metadata of an embedded resource by the schema that all metadata has. If the value cannot be
+/// metadata, it stays, and validation reports it. The metadata of the object itself was checked when the object was
+/// decoded.
 fn fit_metadata(metadata: &mut Value, path: &Path, pruned: &mut Texts) {
     let mut fitted = metadata.clone();
     if let Ok(unknown) = check(schema(), object_meta(), &mut fitted) {

@@ -1,17 +1,17 @@
-//! Discovery documents, with fields in Kubernetes' order because scripts search them as text.
+//! The discovery documents. Their fields are in Kubernetes' order, because scripts search the documents as text.
 //!
-//! Documents from other servers are read leniently, because Go writes an empty list as `null`.
+//! Documents of other servers are read leniently: Go writes an empty list as `null`.
 
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The document as JSON.
+/// Writes a document as JSON.
 pub fn encoded(document: &impl Serialize) -> Bytes {
     // Strings and lists of strings can always be serialized.
     serde_json::to_vec(document).unwrap_or_default().into()
 }
 
-/// The document as indented JSON, the form in which Kubernetes sends `/version`.
+/// Writes a document as indented JSON, the form in which Kubernetes sends `/version`.
 pub fn indented(document: &impl Serialize) -> Bytes {
     serde_json::to_vec_pretty(document).unwrap_or_default().into()
 }
@@ -43,7 +43,7 @@ pub struct GroupList {
     pub groups: Vec<GroupSummary>,
 }
 
-/// The document at `/apis/<group>`. As an item of `/apis` it has no `kind` and `apiVersion`.
+/// The document at `/apis/<group>`. If it is an item of the document at `/apis`, it has no `kind` and no `apiVersion`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GroupSummary {
@@ -69,7 +69,7 @@ pub struct VersionSummary {
 pub struct ResourceList {
     #[serde(default)]
     pub kind: String,
-    /// Kubernetes omits this field for the core group.
+    /// The group and version. Kubernetes omits this field for the core group.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub api_version: String,
     #[serde(default)]
@@ -85,7 +85,7 @@ pub struct Resource {
     pub name: String,
     pub singular_name: String,
     pub namespaced: bool,
-    /// The group of the kind; empty if the kind has the group and version of the list.
+    /// The group of the kind; empty if it is the group of the list.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub group: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -134,7 +134,8 @@ pub struct VersionDiscovery {
     pub version: String,
     #[serde(deserialize_with = "or_nothing", skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<ResourceDiscovery>,
-    /// `Current`, or `Stale` if the server of this version does not answer.
+    /// Whether the resources are up to date: `Current`, or `Stale` if the server that serves this version does not
+    /// answer.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub freshness: String,
 }
@@ -145,7 +146,7 @@ pub struct ResourceDiscovery {
     pub resource: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_kind: Option<ResponseKind>,
-    /// `Namespaced` or `Cluster`.
+    /// The scope of the resource: `Namespaced` or `Cluster`.
     pub scope: String,
     pub singular_resource: String,
     #[serde(deserialize_with = "or_nothing")]
@@ -170,7 +171,8 @@ pub struct SubresourceDiscovery {
     pub verbs: Vec<String>,
 }
 
-/// The kind of a response. Group and version are empty if they equal the group and version of the enclosing version.
+/// The kind of the objects in a response. Group and version are empty if they are those of the version that contains
+/// the resource.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ResponseKind {

@@ -15,27 +15,28 @@ use documents::{
 };
 use sha2::{Digest, Sha256};
 
-/// The served API in discovery order.
+/// The API that the server serves, in the order of the discovery documents.
 pub struct Catalog<'a> {
-    /// The groups in the registry's order: a client that finds a resource name in two groups takes the first group.
+    /// The groups in the order of the registry. The order matters: if two groups have a resource of the same name,
+    /// clients take the first.
     pub groups: Vec<Group<'a>>,
 }
 
 pub struct Group<'a> {
-    /// The name; empty for the core group.
+    /// The name of the group; empty for the core group.
     pub name: String,
-    /// The versions, with the preferred version first.
+    /// The versions of the group, the preferred version first.
     pub versions: Vec<GroupVersion<'a>>,
 }
 
 pub struct GroupVersion<'a> {
     pub group: String,
     pub version: String,
-    /// The resources, ordered by name.
+    /// The resources of the version, ordered by name.
     pub resources: Vec<Served<'a>>,
 }
 
-/// A kind in one of its versions.
+/// A kind that is served in one of its versions.
 #[derive(Clone, Copy)]
 pub struct Served<'a> {
     pub kind: &'a Kind,
@@ -129,30 +130,31 @@ impl<'a> Catalog<'a> {
         }))
     }
 
-    /// The group's item in the document at `/apis`, for [`group_list`].
+    /// The item about a group for the document at `/apis`. [`group_list`] joins such items.
     pub fn group_item(&self, name: &str) -> Option<Bytes> {
         self.group(name).map(|group| encoded(&group.summary()))
     }
 
-    /// The group's item in the aggregated format, for [`aggregated`].
+    /// The item about a group for the aggregated documents. [`aggregated`] joins such items.
     pub fn aggregated_item(&self, name: &str) -> Option<Bytes> {
         self.group(name).map(|group| encoded(&aggregated_group(group)))
     }
 }
 
-/// The document at `/apis`: every group except the core group, from items of [`Catalog::group_item`].
+/// The document at `/apis`, made of one item for every group except the core group (see [`Catalog::group_item`]).
 pub fn group_list<'i>(items: impl IntoIterator<Item = &'i [u8]>) -> Bytes {
     list(r#"{"kind":"APIGroupList","apiVersion":"v1","groups":["#, items)
 }
 
-/// The document at `/api` or `/apis` in the aggregated format, from items of [`Catalog::aggregated_item`].
+/// The document at `/api` or `/apis` in the aggregated format, made of one item for each group (see
+/// [`Catalog::aggregated_item`]).
 pub fn aggregated<'i>(form: Aggregated, items: impl IntoIterator<Item = &'i [u8]>) -> Bytes {
     let api_version = form.api_version();
     let head = format!(r#"{{"kind":"APIGroupDiscoveryList","apiVersion":"{api_version}","metadata":{{}},"items":["#);
     list(&head, items)
 }
 
-/// A document that ends with a list of `items`.
+/// Writes a document that begins with `head` and ends with a list of `items`.
 fn list<'i>(head: &str, items: impl IntoIterator<Item = &'i [u8]>) -> Bytes {
     let mut out = head.as_bytes().to_vec();
     for (index, item) in items.into_iter().enumerate() {
@@ -192,7 +194,7 @@ impl GroupVersion<'_> {
         api_version(&self.group, &self.version)
     }
 
-    /// The path without its leading slash, as in the OpenAPI index: `api/v1`, `apis/apps/v1`.
+    /// The path of the version without its leading slash, as the OpenAPI index shows it: `api/v1`, `apis/apps/v1`.
     pub fn path(&self) -> String {
         if self.group.is_empty() {
             format!("api/{}", self.version)
@@ -203,7 +205,7 @@ impl GroupVersion<'_> {
 }
 
 impl<'a> Served<'a> {
-    /// The subresources, ordered by name.
+    /// The subresources of the resource in this version, ordered by name.
     pub(crate) fn subresources(&self) -> Vec<&'a Subresource> {
         let own = self.version.custom.as_ref().map_or(&self.kind.subresources, |custom| &custom.subresources);
         let mut all: Vec<&Subresource> = own.iter().collect();
@@ -247,8 +249,7 @@ fn subresource(served: &Served, sub: &Subresource) -> Resource {
     }
 }
 
-/// The kind of a subresource's body; its group and version are empty if they equal the group and version of the
-/// resource.
+/// The kind of a subresource's body. Its group and version are empty if the resource has the same group and version.
 fn body_kind(served: &Served, sub: &Subresource) -> ResponseKind {
     match &sub.body {
         Some((group, version, body)) if (group, version) != (&served.version.group, &served.version.version) => {
@@ -299,7 +300,7 @@ fn aggregated_resource(served: &Served) -> ResourceDiscovery {
 /// The short names and categories that discovery lists for a kind.
 ///
 /// The old group `extensions` serves kinds that other groups serve too. If it listed their short names and categories,
-/// clients would find each of these names twice.
+/// clients would find each of the names twice.
 fn listed_names(served: &Served) -> (Vec<String>, Vec<String>) {
     if served.version.group == "extensions" {
         return (Vec::new(), Vec::new());
@@ -441,7 +442,8 @@ mod tests {
         assert_eq!(rest["items"].as_array().unwrap().len(), 4);
     }
 
-    /// A registry with one kind of each type. It is small enough to compare whole documents.
+    /// A registry with one kind of each sort, such as namespaced and cluster-scoped. It is small enough to compare
+    /// whole documents.
     fn small() -> Registry {
         let mut registry = Registry::default();
         registry.add(Kind::namespaced("Pod", "pods").versions("", "test", ["v1"]).short(["po"]).category("all").part(

@@ -1,15 +1,15 @@
-//! Schemas of custom resources in OpenAPI version 2, which cannot express everything that version 3 can.
+//! The schemas of custom resources in OpenAPI version 2, which cannot express all that OpenAPI version 3 can.
 
 use holdfast_value::{Map, Value, json};
 
-/// Keywords that version 2 does not have, or that kubectl's validation would misread.
+/// The keywords that OpenAPI version 2 does not have, or that kubectl's validation would misread.
 const DROPPED: &[&str] = &["default", "nullable", "oneOf", "anyOf", "not", "allOf", "x-kubernetes-validations"];
 
-/// Weakens `schema` until version 2 can express it. All values that the schema allows stay allowed.
+/// Weakens `schema` until OpenAPI version 2 can express it. All values that the schema allows stay allowed.
 ///
-/// kubectl reads version 2 in its own way: a schema with properties forbids all other properties, an object that
-/// preserves unknown fields counts as empty, and a list without items cannot be read. The type of such schemas is
-/// removed, so that they allow anything.
+/// kubectl reads OpenAPI version 2 in its own way: a schema with properties forbids all other properties, an object
+/// that preserves unknown fields counts as empty, and kubectl cannot read a list without an item schema. The type of
+/// such schemas is removed, so that they allow any value.
 pub(super) fn to_v2(schema: &Value) -> Value {
     let Some(schema) = schema.as_object() else { return json!({}) };
     let is_true = |key: &str| schema.get(key) == Some(&Value::Bool(true));
@@ -64,8 +64,8 @@ fn properties_to_v2(properties: &Value) -> Value {
     properties.iter().map(|(name, schema)| (name.clone(), to_v2(schema))).collect::<Map>().into()
 }
 
-/// The required properties that cannot be null, because kubectl reads a null property as missing; `None` if there are
-/// none.
+/// The required properties in the form of OpenAPI version 2; `None` if there are none. A property that may be null is
+/// not among them, because kubectl reads a property with null as missing.
 fn required_to_v2(schema: &Map, required: &Value) -> Option<Value> {
     let may_be_null = |schema: &Value| schema["nullable"] == true;
     if schema.get("additionalProperties").is_some_and(may_be_null) {

@@ -1,4 +1,5 @@
-//! OpenAPI definitions: the schema of each type, made from the schema table and from the schemas of custom resources.
+//! The definitions of OpenAPI: the schema of each type, made from the schema table or from the schema of a custom
+//! resource.
 
 use super::custom;
 use super::descriptions;
@@ -12,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
-/// The address that Kubernetes' descriptions refer to.
+/// The address to which Kubernetes refers in its descriptions.
 const CONVENTIONS: &str = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
 
 /// Groups of Kubernetes that have no served resource. Like every built-in group they have kinds DeleteOptions and
@@ -21,11 +22,12 @@ const CONVENTIONS: &str = "https://git.k8s.io/community/contributors/devel/sig-a
 const UNSERVED: [(&str, &str); 3] =
     [("admission.k8s.io", "v1"), ("admission.k8s.io", "v1beta1"), ("imagepolicy.k8s.io", "v1alpha1")];
 
-/// Fields that Kubernetes requires although the schema table lists them as optional.
+/// The fields that Kubernetes' documents list as required, although the schema table lists them as optional.
 const REQUIRED: [(&str, &str); 2] =
     [("io.k8s.api.core.v1.EphemeralContainer", "name"), ("io.k8s.api.core.v1.Event", "metadata")];
 
-/// Extensions of single fields in Kubernetes that have no effect on apply or patches: message, field, extension, value.
+/// Extensions that Kubernetes' documents have at single fields, and that have no effect on apply or patches: the
+/// message, the field, the extension and its value.
 const MARKERS: [(&str, &str, &str, &str); 4] = [
     ("APIServiceSpec", "caBundle", "x-kubernetes-list-type", "atomic"),
     ("PersistentVolumeClaimStatus", "allocatedResourceStatuses", "x-kubernetes-map-type", "granular"),
@@ -33,7 +35,7 @@ const MARKERS: [(&str, &str, &str, &str); 4] = [
     ("PodDisruptionBudgetSpec", "selector", "x-kubernetes-patch-strategy", "replace"),
 ];
 
-/// Writes definitions for one document, in the form of one OpenAPI version.
+/// Writes the definitions of one document, in the form of one OpenAPI version.
 pub(super) struct Definitions<'a> {
     form: Form,
     schema: &'a Schema,
@@ -41,21 +43,22 @@ pub(super) struct Definitions<'a> {
     custom: BTreeMap<String, Option<Value>>,
     /// The selectable fields of custom resources.
     selectable: BTreeMap<String, Vec<Value>>,
-    /// The kinds that each definition describes. Two versions may share a definition.
+    /// For each definition, the kinds that it describes. Two versions of a kind may share a definition.
     kinds: BTreeMap<String, Vec<GroupVersionKind>>,
+    /// For each definition of a list, what it is a list of.
     lists: BTreeMap<String, ListOf>,
 }
 
-/// A definition of a list of other definitions.
+/// What a list definition is a list of.
 struct ListOf {
-    /// The definition of the items.
+    /// The name of the definition of the items.
     item: String,
-    /// The resource of the items: `pods`.
+    /// The plural name of the items' resource: `pods`.
     plural: String,
 }
 
 impl<'a> Definitions<'a> {
-    /// `roots` are the definitions that the caller will use. Definitions that these refer to are added.
+    /// Prepares the definitions `roots`, which the caller will use, and all definitions to which they refer.
     pub(super) fn new(form: Form, schema: &'a Schema, catalog: &Catalog, roots: &BTreeSet<String>) -> Self {
         let mut kinds: BTreeMap<String, Vec<GroupVersionKind>> = BTreeMap::new();
         let mut lists = BTreeMap::new();
@@ -106,7 +109,7 @@ impl<'a> Definitions<'a> {
         Self { form, schema, custom, selectable, kinds, lists }
     }
 
-    /// The names of `roots` and of all definitions that they refer to, directly or not.
+    /// The names of `roots`, and of all definitions to which they refer, directly or through others.
     pub(super) fn closure(&self, roots: BTreeSet<String>) -> BTreeSet<String> {
         let mut waiting: Vec<String> = roots.iter().cloned().collect();
         let mut known = roots;
@@ -122,7 +125,7 @@ impl<'a> Definitions<'a> {
         known
     }
 
-    /// Whether the name belongs to a requested custom resource or to the list of such a resource.
+    /// Whether the definition describes a requested custom resource, or the list of such a resource.
     pub(super) fn is_custom(&self, name: &str) -> bool {
         let resource = self.lists.get(name).map_or(name, |list| &list.item);
         self.custom.contains_key(resource)
@@ -201,7 +204,7 @@ impl<'a> Definitions<'a> {
         if let Some(default) = self.default_of(field) {
             beside.insert("default", default);
         }
-        // Clients do not apply the items of a list of objects, so these items have no merge extensions.
+        // Clients never apply a list of objects, so the field `items` of a list has no merge extensions.
         let is_list = message.typed && bare.ends_with("List") && field.json == "items";
         if !is_list {
             insert_extensions(field, &mut beside);
@@ -229,8 +232,8 @@ impl<'a> Definitions<'a> {
         element
     }
 
-    /// The default that version 3 shows: the field's own default, or a zero if Go always writes the field. Version 2
-    /// shows no defaults.
+    /// The default that OpenAPI version 3 shows for a field: the field's own default, or a zero if Go always writes the
+    /// field. In OpenAPI version 2, Kubernetes shows no defaults.
     fn default_of(&self, field: &Field) -> Option<Value> {
         if let Some(default) = field.default.as_ref().filter(|_| self.form == Form::V3) {
             return serde_json::from_str(default).ok();
@@ -239,7 +242,8 @@ impl<'a> Definitions<'a> {
         if always { self.zero_of(&field.ty) } else { None }
     }
 
-    /// The zero that Go writes, even if the type itself forbids the zero. Version 2 shows no zeros.
+    /// The zero that Go writes for a type, even if the type does not allow it. In OpenAPI version 2, Kubernetes shows
+    /// no zeros.
     fn zero_of(&self, ty: &Type) -> Option<Value> {
         if self.form == Form::V2 {
             return None;
@@ -253,7 +257,7 @@ impl<'a> Definitions<'a> {
         }
     }
 
-    /// Adds fields to a value. Version 3 allows no fields next to a reference, so there the reference moves into
+    /// Adds fields to a schema. OpenAPI version 3 allows no fields next to a reference, so a reference first moves into
     /// `allOf`.
     fn add_beside(&self, value: &mut Value, beside: Map) {
         if beside.is_empty() {
@@ -268,7 +272,7 @@ impl<'a> Definitions<'a> {
     }
 
     fn referred(&self, owner: &str, ty: &Type) -> String {
-        // Each of the two versions of apiextensions has a JSON type of its own.
+        // Each of the two versions of the group apiextensions.k8s.io has its own type JSON.
         let beside_owner = |name: &str| match owner.rsplit_once('.') {
             Some((package, _)) => format!("{package}.{name}"),
             None => name.to_owned(),
@@ -292,7 +296,7 @@ impl<'a> Definitions<'a> {
         }
     }
 
-    /// The definition of a custom resource's list, which is not in the schema table.
+    /// The definition of the list of a custom resource. The schema table does not have this list.
     fn list(&self, name: &str, list: &ListOf) -> Value {
         let (name, kind) = (bare(name), bare(&list.item));
         let items = json!({
@@ -313,9 +317,9 @@ impl<'a> Definitions<'a> {
         })
     }
 
-    /// The definition of a custom resource with this schema. If the schema preserves unknown fields, version 2 shows no
-    /// properties, not even metadata, because kubectl would reject all properties that are not shown. Version 3 can
-    /// express that there may be more properties.
+    /// The definition of a custom resource with this schema. If the schema preserves unknown fields, OpenAPI version 2
+    /// shows no properties, not even the metadata, because kubectl would reject every property that is not shown.
+    /// OpenAPI version 3 can express that there may be more properties.
     fn custom_resource(&self, schema: Option<&Value>) -> Value {
         let v2 = self.form == Form::V2;
         let Some(schema) = schema.filter(|schema| !(v2 && custom::keeps_unknown(schema))) else {
@@ -332,7 +336,7 @@ impl<'a> Definitions<'a> {
         definition
     }
 
-    /// Adds the fields that every embedded object has, at each position in `schema` that embeds an object.
+    /// Adds the fields that every object has wherever `schema` embeds an object.
     fn complete_embedded(&self, schema: &mut Value) {
         custom::each_child(schema, &mut |child| self.complete_embedded(child));
         let is_embedded = schema["x-kubernetes-embedded-resource"] == true;
@@ -360,7 +364,7 @@ impl<'a> Definitions<'a> {
         }
     }
 
-    /// The metadata of a custom resource.
+    /// The schema of the metadata of a custom resource.
     fn standard_metadata(&self) -> Value {
         let text = format!("Standard object's metadata. More info: {CONVENTIONS}#metadata");
         self.described_reference(concat_meta!("ObjectMeta"), &text)
@@ -390,7 +394,7 @@ fn list_description(item: &str) -> String {
     format!("{kind}List is a list of objects of kind {kind}.")
 }
 
-/// The definition of a kind's list. A custom kind's list has the name given in its CustomResourceDefinition.
+/// The name of the definition of a kind's list. The list of a custom kind is named in its CustomResourceDefinition.
 pub(super) fn list_of(served: &Served) -> String {
     let message = &served.version.message;
     match (message.rsplit_once('.'), &served.version.custom) {
@@ -403,8 +407,8 @@ fn bare(definition: &str) -> &str {
     definition.rsplit_once('.').map_or(definition, |(_, bare)| bare)
 }
 
-/// The definition of a subresource's body: a served kind, or a message that only subresources use. `None` for connect
-/// options, which are not bodies.
+/// The name of the definition of a subresource's body, which is a served kind, or a message that only subresources use.
+/// `None` for the options of a connection, which are not in the body.
 pub(super) fn body_definition(catalog: &Catalog, group: &str, version: &str, kind: &str) -> Option<String> {
     let gv = catalog.group_version(group, version);
     let served = gv.and_then(|gv| gv.resources.iter().find(|served| served.kind.kind == kind));
@@ -456,7 +460,7 @@ fn primitive(ty: &Type) -> Option<Value> {
     })
 }
 
-/// The definition of a type whose JSON differs from its message; `None` for other types.
+/// The definition of a type whose JSON has another form than its message; `None` for all other types.
 fn special(name: &str, form: Form) -> Option<Value> {
     let v2 = form == Form::V2;
     let (package, bare) = name.rsplit_once('.')?;
@@ -483,7 +487,7 @@ fn special(name: &str, form: Form) -> Option<Value> {
     })
 }
 
-/// The response of `/version`, which is not in the schema table.
+/// The definition of the response of `/version`, which is not in the schema table.
 fn version_info(form: Form) -> Value {
     const REQUIRED: [&str; 9] =
         ["major", "minor", "gitVersion", "gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"];
@@ -498,8 +502,8 @@ fn version_info(form: Form) -> Value {
     json!({"type": "object", "properties": properties, "required": REQUIRED})
 }
 
-/// Collects the definition names in references. Only a string is a reference, because a property may also be called
-/// `$ref`.
+/// Collects the names of the definitions to which a value refers. A `$ref` is a reference only if it is a string,
+/// because a property may also be called `$ref`.
 fn collect_references(value: &Value, prefix: &str, found: &mut Vec<String>) {
     match value {
         Value::Object(map) => {

@@ -1,7 +1,7 @@
-//! Descriptions of the built-in API's types and fields.
+//! The descriptions of the types and fields of the built-in API.
 //!
-//! This module provides only the texts; the structure comes from the schema table. A type that Kubernetes 1.35 no
-//! longer has (an old beta) gets the text of its newest version.
+//! This module has only the texts of definitions; their structure comes from the schema table. An old type that
+//! Kubernetes 1.35 no longer has, such as a beta version, gets the text of the newest version of the type.
 
 use crate::kinds::compare_versions;
 use crate::schema::{Type, schema};
@@ -10,18 +10,18 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 const TEXT: &str = include_str!("../../../schema/descriptions.txt");
-/// The prefix that the names in the descriptions' file omit.
+/// The prefix of type names that the file of the descriptions omits.
 const PREFIX: &str = "io.k8s.";
 
-/// The description of a type, as in the file, with escapes.
+/// The description of a type as it is in the file, with escapes.
 struct Described {
     text: &'static str,
-    /// The lines about the type's fields.
+    /// The lines of the file about the fields of the type.
     fields: &'static str,
 }
 
 static TYPES: LazyLock<BTreeMap<&str, Described>> = LazyLock::new(|| read(TEXT));
-/// The names in [`TYPES`], by their last part.
+/// The full names of types in [`TYPES`], by their last part.
 static NAMESAKES: LazyLock<BTreeMap<&str, Vec<&str>>> = LazyLock::new(|| {
     let mut namesakes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for name in TYPES.keys() {
@@ -41,7 +41,7 @@ pub(in crate::wire) fn of_field(message: &str, field: &str) -> Cow<'static, str>
     fields.lines().find_map(own).map_or(Cow::Borrowed(""), unescape)
 }
 
-/// The description of a field, by its dotted path below a message.
+/// The description of the field at a dotted path below a message.
 pub(in crate::wire) fn at(message: &str, path: &str) -> Cow<'static, str> {
     let (parents, field) = path.rsplit_once('.').unwrap_or(("", path));
     let parents = parents.split('.').filter(|name| !name.is_empty());
@@ -58,7 +58,8 @@ fn find(message: &str) -> Option<&'static Described> {
         return Some(described);
     }
     let (package, bare) = split(message);
-    // A type of the same group has precedence. Among several such types, the newest version has precedence.
+    // Of the types with this last part, a type of the same group is taken first, and of several such types the newest
+    // version.
     let newest = NAMESAKES.get(bare)?.iter().min_by(|a, b| {
         let ((a_group, a_version), (b_group, b_version)) = (split(split(a).0), split(split(b).0));
         let group = split(package).0;
@@ -67,7 +68,7 @@ fn find(message: &str) -> Option<&'static Described> {
     newest.and_then(|name| TYPES.get(name))
 }
 
-/// Splits `api.apps.v1.Deployment` into package and name, or a package into group and version.
+/// Splits the name of a type, `api.apps.v1.Deployment`, into package and name, or a package into group and version.
 fn split(name: &str) -> (&str, &str) {
     name.rsplit_once('.').unwrap_or(("", name))
 }

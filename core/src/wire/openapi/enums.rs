@@ -1,15 +1,15 @@
-//! Facts about types that are not in the schema table: the values of string enums, and the discriminators of unions.
+//! What the schema table does not know about types: the values of string enums, and the discriminators of unions.
 
 use holdfast_value::{Map, Value, json};
 
-/// The values of a field, sorted; `None` if the field is not an enum. `message` is a name without package, because all
-/// versions of a type have the same values.
+/// The values that a field allows, sorted; `None` if the field is not an enum. `message` is a type's name without its
+/// package, because the type has the same values in all versions.
 pub(super) fn values(message: &str, field: &str) -> Option<&'static [&'static str]> {
     let at = VALUES.binary_search_by(|row| (row.0, row.1).cmp(&(message, field))).ok()?;
     Some(VALUES[at].2)
 }
 
-/// The extension `x-kubernetes-unions` for the definition with this name.
+/// The extension `x-kubernetes-unions` of the definition with this name; `None` if the type is no union.
 pub(super) fn unions(definition: &str) -> Option<Value> {
     let (package, bare) = definition.rsplit_once('.')?;
     let group = package.strip_prefix("io.k8s.api.")?.split('.').next()?;
@@ -68,7 +68,8 @@ const USAGES: Values = &[
     "server auth", "signing", "timestamping",
 ];
 
-/// Rows of type, field and values, sorted. For a list or map, the values are the values of its items.
+/// Each row has a type, a field and the values of the field; the rows are sorted. If the field is a list or map, the
+/// values are those that its items may have.
 #[rustfmt::skip]
 const VALUES: &[(&str, &str, Values)] = &[
     ("AppArmorProfile", "type", PROFILES),
@@ -170,7 +171,8 @@ const VALUES: &[(&str, &str, Values)] = &[
     ("VolumeMount", "mountPropagation", &["Bidirectional", "HostToContainer", "None"]),
 ];
 
-/// The group (as in packages), the type, the discriminator, and each member's field with its value.
+/// A union: its group, its type, the field that is the discriminator, and for each member the field and the value of
+/// the discriminator.
 type Union = (&'static str, &'static str, &'static str, &'static [(&'static str, &'static str)]);
 
 #[rustfmt::skip]

@@ -1,4 +1,4 @@
-//! Converts the JSON of an OpenAPI version 2 document into Protobuf messages.
+//! Converts the JSON of an OpenAPI version 2 document to the Protobuf messages in `proto`.
 
 use super::proto::*;
 use holdfast_value::{CompactString, Map, Value};

@@ -25,13 +25,13 @@ use operation::{Answer, PathItem};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 
-/// The media type of `/openapi/v2` in Protobuf.
+/// The media type of `/openapi/v2` in Protobuf, as responses write it.
 pub const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-/// The same media type as clients write it in `Accept`. A response must not use this spelling: `@` is not allowed in a
-/// media type, and Go clients refuse to parse it.
+/// The media type of `/openapi/v2` in Protobuf, as clients write it in `Accept`. No response may use this spelling: `@`
+/// is not allowed in a media type, and Go clients would refuse to parse it.
 pub const V2_PROTOBUF_ASKED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
-/// The inputs from which the documents are made.
+/// What the documents are made from.
 #[derive(Clone, Copy)]
 pub struct OpenApi<'a> {
     pub schema: &'a Schema,
@@ -82,7 +82,7 @@ impl OpenApi<'_> {
     }
 }
 
-/// The definitions that `paths` refer to directly.
+/// The names of the definitions to which `paths` refer directly.
 fn roots(paths: &[PathItem]) -> BTreeSet<String> {
     let operations = paths.iter().flat_map(|item| &item.operations);
     operations
@@ -127,7 +127,7 @@ impl ObjectWriter {
         self.out.push(b':');
     }
 
-    /// The members as text, without the outer braces.
+    /// The text of the members, without the braces around them.
     fn members(mut self) -> Vec<u8> {
         self.out.remove(0);
         self.out

@@ -1,10 +1,10 @@
-//! An API operation independent of the OpenAPI version, and its forms in versions 2 and 3.
+//! One operation of the API in a form that does not depend on the OpenAPI version, and its forms in versions 2 and 3.
 
 use holdfast_value::{Map, Value, json};
 use std::borrow::Cow;
 
-/// The OpenAPI version. The two versions differ in more than names, so definitions and operations are written for one
-/// version.
+/// A version of OpenAPI. Versions 2 and 3 differ in more than names, so definitions and operations are written for one
+/// of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     V2,
@@ -12,7 +12,7 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// The prefix of a definition's name in a reference.
+    /// The text before the name of a definition in a reference to it.
     pub(super) fn reference_prefix(self) -> &'static str {
         match self {
             Self::V2 => "#/definitions/",
@@ -44,7 +44,7 @@ impl GroupVersionKind {
 
 pub(super) struct PathItem {
     pub(super) path: String,
-    /// The parameters that all operations of the path share.
+    /// The parameters that all operations of the path have.
     pub(super) parameters: Vec<Parameter>,
     pub(super) operations: Vec<Operation>,
 }
@@ -55,7 +55,7 @@ pub(super) struct Operation {
     pub(super) id: String,
     pub(super) tag: String,
     pub(super) description: String,
-    /// Kubernetes' name of the action: `list`, `post`, `deletecollection`.
+    /// The name of the action in Kubernetes' documents: `list`, `post`, `deletecollection`.
     pub(super) action: Option<&'static str>,
     pub(super) kind: Option<GroupVersionKind>,
     pub(super) parameters: Vec<Parameter>,
@@ -74,7 +74,7 @@ pub(super) struct Body {
 #[derive(Debug, Clone)]
 pub(super) enum Answer {
     Definition(String),
-    /// A log, or the response of a proxied server.
+    /// Text: a log, or the response of a server behind a proxy.
     Text,
 }
 
@@ -82,7 +82,7 @@ pub(super) enum Answer {
 pub(super) struct Parameter {
     pub(super) name: Cow<'static, str>,
     pub(super) place: Place,
-    /// The type: `string`, `integer`, `boolean`.
+    /// The type of the value: `string`, `integer`, `boolean`.
     pub(super) ty: &'static str,
     pub(super) description: Cow<'static, str>,
     /// Whether OpenAPI version 2 defines the parameter once, by its name, and refers to the definition.
@@ -169,7 +169,7 @@ impl Operation {
 }
 
 impl Body {
-    /// The body as a parameter, the form of bodies in OpenAPI version 2.
+    /// The body in the form of a parameter, as OpenAPI version 2 describes bodies.
     fn parameter(&self) -> Value {
         let mut parameter = json!({"in": "body", "name": "body", "schema": Form::V2.reference(&self.definition)});
         if self.required {
@@ -180,7 +180,8 @@ impl Body {
 }
 
 impl Parameter {
-    /// The parameter, or in OpenAPI version 2 a reference to it if it is shared.
+    /// The parameter in the form of one OpenAPI version. In version 2 a shared parameter becomes a reference to its
+    /// definition.
     fn to_value(&self, form: Form) -> Value {
         match form {
             Form::V2 if self.shared => json!({"$ref": format!("#/parameters/{}", self.name)}),

@@ -1,9 +1,9 @@
-//! The parameters that many operations share, as data.
+//! The parameters that many operations have, as data.
 
 use super::operation::{Parameter, Place};
 use std::borrow::Cow;
 
-/// A parameter's name, type and description.
+/// The name, the type and the description of a parameter.
 type Row = (&'static str, &'static str, &'static str);
 
 #[rustfmt::skip]
@@ -29,7 +29,8 @@ const QUERY: &[Row] = &[
     ("watch", "boolean", "Sends changes after resourceVersion as they happen, instead of a list."),
 ];
 
-/// The options of logs and connections: name and description. The types are the types of the options' fields.
+/// The query parameters of logs and connections: name and description. Their types come from the fields of the options
+/// message.
 #[rustfmt::skip]
 const OPTIONS: &[(&str, &str)] = &[
     ("command", "The program to run and its arguments; repeat the parameter for each. No shell interprets them."),
@@ -87,13 +88,13 @@ pub(super) const DELETE_COLLECTION: &[&str] = &[
     "timeoutSeconds",
 ];
 
-/// The shared query parameters with these names, in the order of the names.
+/// The shared query parameters with these names. They are in the order of `names`.
 pub(super) fn query(names: &[&str]) -> Vec<Parameter> {
     names.iter().filter_map(|name| QUERY.iter().find(|row| row.0 == *name)).map(shared).collect()
 }
 
-/// Like [`query`], but the parameters are written in full. kubectl before 1.27 looks for `dryRun` and `fieldValidation`
-/// in the patch operations themselves and does not follow references there.
+/// Like [`query`], but each parameter is written in full in OpenAPI version 2. kubectl before 1.27 looks for `dryRun`
+/// and `fieldValidation` in patch operations and does not follow references there.
 pub(super) fn query_inline(names: &[&str]) -> Vec<Parameter> {
     let mut parameters = query(names);
     parameters.iter_mut().for_each(|parameter| parameter.shared = false);
@@ -127,13 +128,13 @@ pub(super) fn name(kind: &str) -> Parameter {
     }
 }
 
-/// The parameter for an option of a log or a connection.
+/// The query parameter for an option of a log or a connection.
 pub(super) fn option(name: &str, ty: &'static str) -> Parameter {
     let description = OPTIONS.iter().find(|row| row.0 == name).map_or("", |row| row.1);
     Parameter { name: name.to_owned().into(), place: Place::Query, ty, description: description.into(), shared: false }
 }
 
-/// The parameter for the rest of a proxied path.
+/// The path parameter for the path that a proxy passes on to the other server.
 pub(super) fn rest_of_path() -> Parameter {
     Parameter {
         name: "path".into(),

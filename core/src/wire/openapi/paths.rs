@@ -1,4 +1,4 @@
-//! OpenAPI paths, with each operation that a kind's verbs and subresources allow.
+//! The paths of OpenAPI documents. Each has the operations that a kind's verbs and subresources allow.
 
 use super::definitions::{META, body_definition, list_of};
 use super::operation::{Answer, Body, GroupVersionKind, Operation, Parameter, PathItem, Place};
@@ -13,8 +13,8 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const OBJECT: &[&str] = &[JSON, YAML, PROTOBUF];
 const LIST: &[&str] =
     &[JSON, "application/json;stream=watch", YAML, PROTOBUF, "application/vnd.kubernetes.protobuf;stream=watch"];
-/// The media types of custom resources. They have no Protobuf form and no merge keys, and Kubernetes lists no watch
-/// formats for them.
+/// The media types of the bodies of custom resources. Custom resources have no Protobuf form and no merge keys, and
+/// Kubernetes lists no watch formats for them.
 const CUSTOM: &[&str] = &[JSON, YAML];
 const ANY: &[&str] = &["*/*"];
 const LOG: &[&str] = &["text/plain", JSON, YAML, PROTOBUF];
@@ -32,7 +32,7 @@ const CREATED: &[(u16, &str)] = &[(200, "OK"), (201, "Created"), (202, "Accepted
 const WRITTEN: &[(u16, &str)] = &[(200, "OK"), (201, "Created")];
 const DELETED: &[(u16, &str)] = &[(200, "OK"), (202, "Accepted")];
 
-/// All paths of a group version.
+/// The paths of a group version, with all their operations.
 pub(super) fn of_group_version(schema: &Schema, catalog: &Catalog, gv: &GroupVersion) -> Vec<PathItem> {
     let names = Names::new(&gv.group, Some(&gv.version));
     let list = format!("{META}.APIResourceList");
@@ -45,7 +45,7 @@ pub(super) fn of_group_version(schema: &Schema, catalog: &Catalog, gv: &GroupVer
     paths
 }
 
-/// The discovery paths of a group.
+/// The paths of a group that return discovery documents.
 pub(super) fn of_group(group: &Group) -> Vec<PathItem> {
     let names = Names::new(&group.name, None);
     if group.name.is_empty() {
@@ -71,7 +71,7 @@ pub(super) fn of_version() -> Vec<PathItem> {
     vec![item]
 }
 
-/// The spellings of a group version in operation ids and tags.
+/// How the ids and tags of operations write a group version.
 struct Names {
     /// The spelling in operation ids: `CoreV1`, `RbacAuthorizationV1beta1`.
     pascal: String,
@@ -109,7 +109,7 @@ fn discovery(names: &Names, path: String, what: &str, description: &str, answer:
     PathItem { path, parameters: Vec::new(), operations: vec![operation] }
 }
 
-/// Writes the paths of one resource.
+/// Writes the paths of one resource in one version.
 struct Writer<'a> {
     schema: &'a Schema,
     catalog: &'a Catalog<'a>,
@@ -135,7 +135,7 @@ impl Writer<'_> {
             let path = format!("/{}/{}", self.gv.path(), self.kind.resource);
             push(paths, path, parameters::query(&["pretty"]), vec![list]);
         }
-        // The old watch paths are not described for custom resources.
+        // Kubernetes does not describe the old watch paths of custom resources.
         if has("watch") && !self.is_custom() {
             self.watches(namespaced, paths);
         }
@@ -147,7 +147,7 @@ impl Writer<'_> {
         format!("/{}{above}{namespace}/{}", self.gv.path(), self.kind.resource)
     }
 
-    /// The parameters in the path. `named` is the kind that the name in the path refers to.
+    /// The parameters in the path. `named` is the kind of the object that the path names, if it names one.
     fn path_parameters(&self, named: Option<&str>) -> Vec<Parameter> {
         let name = named.map(parameters::name);
         let namespace = (self.kind.scope == Scope::Namespaced).then(parameters::namespace);
@@ -189,7 +189,7 @@ impl Writer<'_> {
         verbs.filter_map(|verb| self.object_operation(verb, "", self.message(), "")).collect()
     }
 
-    /// An operation on one object or a part of it.
+    /// An operation on one object, or on a part of one.
     fn object_operation(&self, verb: &str, suffix: &str, definition: &str, part: &str) -> Option<Operation> {
         let name = format!("{}{suffix}", self.scoped());
         let whole = with_article(&self.kind.kind);
@@ -265,7 +265,7 @@ impl Writer<'_> {
         push(paths, path.to_owned(), parameters, operations);
     }
 
-    /// The operations of a subresource that connects the client to another server: `exec`, `proxy`.
+    /// Adds the operations of a subresource through which the client connects to another server: `exec`, `proxy`.
     fn connect(&self, sub: &Subresource, path: &str, options: &GroupVersionKind, paths: &mut Vec<PathItem>) {
         let proxy = sub.name == "proxy";
         let mut methods: Vec<&'static str> = sub.verbs.iter().filter_map(|verb| method_of(verb)).collect();
@@ -297,7 +297,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The query parameters made from the fields of an options message.
+    /// The query parameters that correspond to the fields of an options message.
     fn options(&self, message: &str) -> Vec<Parameter> {
         let Some(id) = self.schema.id(&format!("io.k8s.api.core.v1.{message}")) else { return Vec::new() };
         let fields = self.schema.message(id).fields.iter();
@@ -315,7 +315,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The old watch paths of this resource.
+    /// Adds the old watch paths of the resource.
     fn watches(&self, namespaced: bool, paths: &mut Vec<PathItem>) {
         let watch = |name: &str, action, description| Operation {
             answer: Answer::Definition(format!("{META}.WatchEvent")),
@@ -346,7 +346,7 @@ impl Writer<'_> {
         }
     }
 
-    /// An operation with the properties that all operations of this resource have. Its answer is the object.
+    /// An operation with what all operations of the resource have in common. It answers with the object.
     fn operation(
         &self,
         method: &'static str,
@@ -386,7 +386,7 @@ impl Writer<'_> {
         self.schema.id(self.message()).is_none()
     }
 
-    /// The scope and kind in operation ids: `NamespacedPod`, `Node`.
+    /// The scope and the kind as ids of operations write them: `NamespacedPod`, `Node`.
     fn scoped(&self) -> String {
         let scope = if self.kind.scope == Scope::Namespaced { "Namespaced" } else { "" };
         format!("{scope}{}", self.kind.kind)
@@ -402,7 +402,7 @@ fn push(paths: &mut Vec<PathItem>, path: String, parameters: Vec<Parameter>, ope
         return;
     }
     let (mut parameters, mut operations) = (parameters, operations);
-    // Parameters that all operations have are moved to the path.
+    // A parameter that all operations of a path have is moved to the path.
     let has = |operation: &Operation, name: &str| operation.parameters.iter().any(|known| known.name == name);
     let common: Vec<Parameter> = operations[0]
         .parameters
@@ -422,7 +422,8 @@ fn delete_options() -> Option<Body> {
     Some(Body { definition: format!("{META}.DeleteOptions"), required: false, types: ANY })
 }
 
-/// The type of the parameter for an option; `None` for types other than scalars, which Kubernetes does not list.
+/// The type of the query parameter for an option; `None` if the option is no scalar, because Kubernetes does not list
+/// such options.
 fn parameter_type(ty: &Type) -> Option<&'static str> {
     Some(match ty {
         Type::Bool => "boolean",

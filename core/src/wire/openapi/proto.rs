@@ -1,5 +1,5 @@
-//! Protobuf messages of OpenAPI version 2: the messages of `openapi.v2` that a Kubernetes document uses, with their
-//! public field numbers.
+//! The Protobuf messages of OpenAPI version 2. Of the package `openapi.v2` they are the messages that Kubernetes'
+//! document uses, with the field numbers of that package.
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Document {
@@ -164,8 +164,8 @@ pub(super) struct QueryParameter {
     pub(super) unique_items: bool,
 }
 
-/// A parameter in a path. It differs from a query parameter in the field numbers of the type and of the fields after
-/// it.
+/// A parameter in a path. It is a message of its own, because the type and the fields after it have other numbers than
+/// in a query parameter.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct PathParameter {
     #[prost(bool, tag = "1")]
@@ -202,7 +202,7 @@ pub(super) struct NamedResponseValue {
     pub(super) value: Option<ResponseValue>,
 }
 
-/// A oneof. Kubernetes documents use only its first member.
+/// A `oneof` of a response or a reference. Kubernetes' documents use only its first member, the response.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct ResponseValue {
     #[prost(message, optional, tag = "1")]
@@ -217,7 +217,7 @@ pub(super) struct Response {
     pub(super) schema: Option<SchemaItem>,
 }
 
-/// A oneof. Kubernetes documents use only its first member.
+/// A `oneof`. Kubernetes' documents use only its first member.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct SchemaItem {
     #[prost(message, optional, tag = "1")]
@@ -349,7 +349,7 @@ pub(super) struct NamedAny {
     pub(super) value: Option<Any>,
 }
 
-/// Any value as YAML text (JSON is YAML). Field 1, a typed value, is never set.
+/// Any value as YAML text, which may be JSON. Field 1 of the message, a typed value, is never set.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Any {
     #[prost(string, tag = "2")]
@@ -384,7 +384,7 @@ pub(super) struct NamedSecurity {
     pub(super) value: Option<SecurityItem>,
 }
 
-/// A oneof. Kubernetes documents use only its second member, an API key.
+/// A `oneof`. Kubernetes' documents use only its second member, an API key.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct SecurityItem {
     #[prost(message, optional, tag = "2")]

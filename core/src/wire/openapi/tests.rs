@@ -1,4 +1,4 @@
-//! Tests of the structure of whole documents.
+//! Tests of the structure of whole OpenAPI documents.
 
 use super::*;
 use crate::event::Offset;
@@ -18,7 +18,7 @@ fn check<T>(kinds: Vec<Kind>, with: impl FnOnce(&OpenApi) -> T) -> T {
     with(&OpenApi { schema: schema(), catalog: &catalog, version: "v1.35.0" })
 }
 
-/// The whole document. Custom kinds are described as if they were built in.
+/// The whole document of version 2. Custom kinds are described as if they were built in.
 fn v2(openapi: &OpenApi, encoding: v2::Encoding) -> Bytes {
     openapi.v2_document(encoding, &[openapi.v2_part(encoding, true)]).concat().into()
 }
@@ -46,13 +46,13 @@ fn assert_references_resolve(document: &Value) {
     references(document, &mut found);
     assert!(!found.is_empty());
     for reference in found {
-        // Only definition names contain dots, so no step needs unescaping.
+        // No reference contains an escape, so it can be used as a JSON pointer.
         let target = document.pointer(reference.strip_prefix('#').unwrap());
         assert!(target.is_some(), "{reference}");
     }
 }
 
-/// The operations by id, each with its action and kind.
+/// The operations of a document by their ids, each with its action and its kind.
 fn operations(document: &Value) -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();
     for (path, item) in document["paths"].as_object().unwrap() {
@@ -351,7 +351,7 @@ fn definitions_carry_what_patches_and_explain_need() {
         assert_eq!(containers["x-kubernetes-patch-strategy"], "merge");
         assert_eq!(containers["x-kubernetes-list-type"], "map");
         assert_eq!(containers["x-kubernetes-list-map-keys"], json!(["name"]));
-        // The default is the zero that Go writes, although an empty container lacks its name.
+        // The default is the zero that Go writes for the struct, although a container without a name is not valid.
         let container = "#/components/schemas/io.k8s.api.core.v1.Container";
         assert_eq!(containers["items"], json!({"allOf": [{"$ref": container}], "default": {}}));
         assert!(containers["description"].as_str().unwrap().starts_with("List of containers"));
@@ -381,8 +381,8 @@ fn definitions_carry_what_patches_and_explain_need() {
     });
 }
 
-/// The faults of a document: definitions without any reference to them, and defaults that have another type than their
-/// schema. A default may be Go's zero, so it may lack required fields and be outside the enum.
+/// The faults of a document: definitions to which nothing refers, and defaults that have another type than their
+/// schema. A default may be Go's zero, so it may lack required fields, and may be none of the values of an enum.
 fn faults(document: &Value, schemas: &str, prefix: &str) -> Vec<String> {
     let definitions = document.pointer(schemas).unwrap().as_object().unwrap();
     let mut used = BTreeSet::new();
@@ -436,8 +436,8 @@ fn kinds_of_every_group_belong_to_the_built_in_ones() {
             ("apps", "v1", true),
             ("admission.k8s.io", "v1", true),
             ("extensions", "v1beta1", true),
-            // Groups of custom resources are not listed: a new group would change the documents of all other groups,
-            // although their hashes stay the same.
+            // The groups of custom resources are not listed here: otherwise a new group would change the documents of
+            // all other groups, although the hashes of these documents stay the same.
             ("stable.example.com", "v1", false),
         ] {
             let kind = json!({"group": group, "kind": "DeleteOptions", "version": version});
@@ -511,7 +511,7 @@ fn inline_query(item: &proto::ParametersItem) -> Option<&proto::QueryParameter> 
     }
 }
 
-/// The versions of a custom kind. The first version has the schema, if one is given.
+/// The versions of a custom kind. If a schema is given, the first version has it.
 fn tabs(schema: Option<Value>) -> Vec<Kind> {
     tabs_with(schema, &|_| {})
 }
@@ -575,7 +575,7 @@ fn custom_resources_take_part() {
     });
 }
 
-/// The definition of the first version's kind (or of `CronTabList`), in both OpenAPI versions.
+/// The definition of the kind in its first version (or of `CronTabList`), in OpenAPI versions 2 and 3.
 fn tab_definitions(schema: Option<Value>, kind: &str) -> [Value; 2] {
     check(tabs(schema), |openapi| {
         let v2 = parsed(&super::tests::v2(openapi, v2::Encoding::Json));

@@ -1,4 +1,5 @@
-//! OpenAPI version 2: one document for the whole API, in JSON and Protobuf, composed of parts that change separately.
+//! OpenAPI version 2: one document for the whole API, in JSON and Protobuf. It is composed of parts, which change at
+//! different times.
 //!
 //! kubectl before 1.27 validates objects with this document and computes strategic merge patches from it.
 
@@ -11,14 +12,14 @@ use holdfast_value::{Map, Value, json};
 use prost::Message;
 use prost::encoding::WireType;
 
-/// The encoding of the document.
+/// The encoding of an OpenAPI version 2 document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
     Json,
     Protobuf,
 }
 
-/// The members of `paths` and `definitions` that describe a part of the API, in one encoding.
+/// The members of `paths` and `definitions` that describe the built-in or the custom part of the API, in one encoding.
 #[derive(Debug, Clone, Default)]
 pub struct Part {
     pub paths: Bytes,
@@ -26,7 +27,7 @@ pub struct Part {
 }
 
 impl OpenApi<'_> {
-    /// A hash that changes when the document of version 2 changes.
+    /// A hash that changes whenever the document of version 2 changes.
     pub fn v2_hash(&self) -> String {
         self.fingerprint(self.catalog.group_versions().flat_map(|gv| &gv.resources))
     }
@@ -70,7 +71,7 @@ impl OpenApi<'_> {
         part
     }
 
-    /// The document at `/openapi/v2`, composed of its parts. The pieces in sequence form the document.
+    /// The document at `/openapi/v2`, composed of `parts`. The returned pieces, one after another, are the document.
     pub fn v2_document(&self, encoding: Encoding, parts: &[Part]) -> Vec<Bytes> {
         let paths = parts.iter().map(|part| &part.paths).filter(|bytes| !bytes.is_empty());
         let definitions = parts.iter().map(|part| &part.definitions).filter(|bytes| !bytes.is_empty());
@@ -114,7 +115,7 @@ impl OpenApi<'_> {
         pieces
     }
 
-    /// The document without paths and definitions.
+    /// The document without its paths and definitions.
     fn v2_head(&self) -> Value {
         let shared = parameters::all_shared();
         let shared = shared.iter().map(|p| (p.name.clone().into_owned(), p.definition(Form::V2)));
@@ -144,7 +145,7 @@ impl OpenApi<'_> {
     }
 }
 
-/// A whole version 2 document in the encoding [`super::V2_PROTOBUF`].
+/// Encodes a whole OpenAPI version 2 document in [`super::V2_PROTOBUF`].
 pub fn v2_protobuf_of(document: &Value) -> Bytes {
     let mut out = gnostic::document(document).encode_to_vec();
     let mut members = |field: &str, number: u32, each: &mut dyn FnMut(&str, &Value, &mut Vec<u8>)| {

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use holdfast_value::{Value, json};
 
 impl OpenApi<'_> {
-    /// The entries of `/openapi/v3`, in order: `api/v1`, `apis/apps/v1`, and the discovery paths.
+    /// The paths that the index at `/openapi/v3` lists, in order: group versions (`api/v1`, `apis/apps/v1`), and the
+    /// discovery paths.
     pub fn v3_paths(&self) -> Vec<String> {
         let mut all: Vec<String> = vec!["apis".into(), "version".into()];
         for group in &self.catalog.groups {
@@ -31,7 +32,7 @@ impl OpenApi<'_> {
         Bytes::from(writer.finish())
     }
 
-    /// The hash of a document, for `?hash=` in the index. It changes when the document changes.
+    /// The hash of a document, for the parameter `hash` in the index. It changes whenever the document changes.
     pub fn v3_hash(&self, path: &str) -> Option<String> {
         match self.group_version_at(path) {
             Some(gv) => Some(self.fingerprint(&gv.resources)),
@@ -78,7 +79,7 @@ fn write_paths(writer: &mut ObjectWriter, items: &[PathItem]) {
     }
 }
 
-/// The only security scheme that the documents describe: a bearer token.
+/// The security scheme that the documents describe, which is the only one: a bearer token.
 pub(super) fn security_schemes() -> Value {
     json!({
         "BearerToken": {

@@ -1,8 +1,8 @@
-//! The Protobuf wire format. The reader reads keys and values; the writer writes from the end to the start.
+//! The Protobuf wire format. The reader reads keys and values. The writer writes a message from its end to its start.
 
 use super::DecodeError;
 
-/// The wire types of values.
+/// The wire types, which say how a value is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wire {
     Varint,
@@ -26,7 +26,7 @@ impl Wire {
     }
 }
 
-/// The maximum number of nested groups in an unknown field.
+/// The maximum number of groups inside each other in an unknown field.
 const GROUP_DEPTH_MAX: u32 = 100;
 const FIELD_NUMBER_MAX: u64 = (1 << 29) - 1;
 
@@ -40,7 +40,7 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// The next field's number and wire type; `None` at the end.
+    /// Reads the number and the wire type of the next field; `None` at the end of the message.
     #[inline]
     pub(super) fn key(&mut self) -> Result<Option<(u32, Wire)>, DecodeError> {
         if self.rest.is_empty() {
@@ -77,7 +77,7 @@ impl<'a> Reader<'a> {
     fn long_varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0;
         for (index, byte) in self.rest.iter().take(10).enumerate() {
-            // The tenth byte has room for one bit. As in Go, overflowing bits are dropped.
+            // The tenth byte of a varint has only one bit that fits 64 bits. As in Go, the other bits are dropped.
             value |= u64::from(byte & 0x7f) << (7 * index);
             if byte & 0x80 == 0 {
                 self.rest = &self.rest[index + 1..];
@@ -91,7 +91,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Reads the content of a string, bytes or message.
+    /// Reads the content of a value with a length: a string, bytes or a message.
     #[inline]
     pub(super) fn delimited(&mut self) -> Result<&'a [u8], DecodeError> {
         let length = usize::try_from(self.varint()?).map_err(|_| DecodeError::cut_off())?;
@@ -133,7 +133,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes from the end to the start, so that the length of a content is known when it is written in front of the
+/// Writes a message from its end to its start. So the length of a content is known when it must be written before the
 /// content.
 #[derive(Debug)]
 pub(super) struct Backward {
@@ -186,14 +186,14 @@ impl Backward {
         self.varint(u64::from(number) << 3 | u64::from(wire.number()));
     }
 
-    /// Writes a field with a varint.
+    /// Writes a field whose value is a varint.
     #[inline]
     pub(super) fn number(&mut self, number: u32, value: u64) {
         self.varint(value);
         self.key(number, Wire::Varint);
     }
 
-    /// Writes a field with a string or bytes.
+    /// Writes a field whose value is a string or bytes.
     #[inline]
     pub(super) fn bytes(&mut self, number: u32, bytes: &[u8]) {
         self.put(bytes);
@@ -201,7 +201,8 @@ impl Backward {
         self.key(number, Wire::Delimited);
     }
 
-    /// Writes the length and key of a field. The field's content was written after [`Self::len`] was `end`.
+    /// Writes the length and the key of a field whose content was just written. `end` is what [`Self::len`] returned
+    /// before the content.
     #[inline]
     pub(super) fn close(&mut self, number: u32, end: usize) {
         self.varint((self.len() - end) as u64);
@@ -219,7 +220,7 @@ impl Backward {
     }
 }
 
-/// The number of bytes that a varint takes.
+/// The number of bytes that a number takes as a varint.
 pub(super) fn varint_length(value: usize) -> usize {
     let bits = usize::BITS - value.leading_zeros();
     bits.div_ceil(7).max(1) as usize
@@ -244,7 +245,8 @@ mod tests {
 
     #[test]
     fn unknown_values_are_skipped_whole() {
-        // Another field follows the skipped field in each case.
+        // In each case another field follows the skipped field, and is read to show that the skipping ended at the
+        // right byte.
         let cases: [&[u8]; 5] = [
             &[0x08, 0x96, 0x01],
             &[0x09, 1, 2, 3, 4, 5, 6, 7, 8],

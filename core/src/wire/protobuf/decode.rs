@@ -1,4 +1,4 @@
-//! Decodes messages into documents.
+//! Decodes Protobuf messages into documents.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use holdfast_value::{Map, Value};
@@ -12,8 +12,8 @@ use super::{
 use crate::object::duration;
 use crate::schema::{Field, Message, MessageId, Shape, Type, Zero, quantity};
 
-/// The maximum number of values of a document. A few bytes can expand into many values, because structs are shown even
-/// if absent in Protobuf. Ordinary bodies within the size limit have far fewer values.
+/// The maximum number of values in a decoded document. A few bytes can become many values, because structs are shown
+/// even if they are absent in Protobuf. Ordinary bodies have far fewer values.
 const VALUES_MAX: usize = 1_000_000;
 
 pub(super) struct Decoder<'c, 's> {
@@ -47,7 +47,8 @@ impl<'c, 's> Decoder<'c, 's> {
         Ok(Value::Object(object))
     }
 
-    /// Adds the message's fields to the object. Existing fields are merged, as Protobuf requires.
+    /// Adds the fields of a message to `object`. If `object` has a field already, the two values are merged, as
+    /// Protobuf requires.
     fn message(&mut self, id: MessageId, bytes: &[u8], object: &mut Map) -> Result<()> {
         let codec = self.codec;
         self.nested(|decoder| {
@@ -102,7 +103,7 @@ impl<'c, 's> Decoder<'c, 's> {
         Ok(())
     }
 
-    /// Adds fields that are shown although the bytes lack them.
+    /// Adds the fields that are shown although the message lacks them.
     fn unset(&mut self, id: MessageId, message: &Message, layout: &Layout, seen: u64, object: &mut Map) -> Result<()> {
         let mut missing = layout.always & !seen;
         while missing != 0 {
@@ -137,7 +138,7 @@ impl<'c, 's> Decoder<'c, 's> {
         match field.shape {
             Shape::Single => self.single(owner, field, wire, reader, target),
             Shape::List => {
-                // Numbers may be packed, with many numbers in one value.
+                // Numbers may be packed: one value with a length then contains many numbers.
                 if wire == Wire::Delimited && matches!(field.ty, Type::Int32 | Type::Int64 | Type::Bool | Type::Double)
                 {
                     let form = if field.ty == Type::Double { Wire::Fixed64 } else { Wire::Varint };
@@ -185,7 +186,7 @@ impl<'c, 's> Decoder<'c, 's> {
     ) -> Result<()> {
         let shows_zero = !matches!(field.zero, Zero::Plain | Zero::Dropped);
         match field.ty {
-            // An empty string removes the field without allocating memory. Most strings of a message are empty.
+            // An empty string removes the field, which takes no memory. Most strings of a message are empty.
             Type::String => {
                 expect(wire, Wire::Delimited, &field.json)?;
                 let bytes = reader.delimited()?;
@@ -218,7 +219,7 @@ impl<'c, 's> Decoder<'c, 's> {
             }
             _ => {
                 let value = self.value(owner, field, wire, reader)?;
-                // An unset time, raw value or schema is null here, and a document omits it.
+                // An unset time, raw value or schema is decoded as null, and a document omits it.
                 match value.is_null() && !shows_zero {
                     true => target.clear(field),
                     false => target.set(field, value),
@@ -228,7 +229,7 @@ impl<'c, 's> Decoder<'c, 's> {
         Ok(())
     }
 
-    /// Reads one value of the field's type, or one item if the field is a list.
+    /// Reads one value of a field. If the field is a list, the value is one item.
     fn value(&mut self, owner: MessageId, field: &Field, wire: Wire, reader: &mut Reader<'_>) -> Result<Value> {
         match field.ty {
             Type::Bool => {
@@ -292,12 +293,13 @@ impl<'c, 's> Decoder<'c, 's> {
             Type::JsonSchemaPropsOrArray | Type::JsonSchemaPropsOrBool | Type::JsonSchemaPropsOrStringArray => {
                 self.schema_or(owner, field.ty, bytes)
             }
-            // The arms above have handled these types.
+            // The arms above have read these types.
             Type::Bool | Type::Int32 | Type::Int64 | Type::Double => Ok(Value::Null),
         }
     }
 
-    /// Reads a schema or a simpler value. Only JSONSchemaProps has such fields.
+    /// Reads a field that contains either a JSON schema or a simpler value, such as a boolean. Only JSONSchemaProps has
+    /// such fields.
     fn schema_or(&mut self, owner: MessageId, ty: Type, bytes: &[u8]) -> Result<Value> {
         let (schema_number, other_number) = match ty {
             Type::JsonSchemaPropsOrBool => (2, 1),
@@ -339,7 +341,7 @@ impl<'c, 's> Decoder<'c, 's> {
         })
     }
 
-    /// Reads a raw extension, which contains JSON or another object in an envelope.
+    /// Reads a raw extension, whose bytes are either JSON or another object in an envelope.
     fn raw_extension(&mut self, raw: Option<&[u8]>) -> Result<Value> {
         match raw {
             None | Some([]) => Ok(Value::Null),
@@ -348,7 +350,7 @@ impl<'c, 's> Decoder<'c, 's> {
         }
     }
 
-    /// The value of an unset field of this type that is always shown.
+    /// The value that is shown for an unset field of this type.
     fn zero(&mut self, ty: Type) -> Result<Value> {
         Ok(match ty {
             Type::String => Value::from(""),
@@ -374,7 +376,7 @@ impl<'c, 's> Decoder<'c, 's> {
         })
     }
 
-    /// The value of a map entry that has only a key.
+    /// The value of a map entry in which only the key is set.
     fn item_zero(&mut self, ty: Type) -> Result<Value> {
         match ty {
             Type::Bytes => Ok(Value::from("")),
@@ -395,7 +397,7 @@ impl<'c, 's> Decoder<'c, 's> {
 /// The object that receives a message's fields.
 struct Target<'o> {
     object: &'o mut Map,
-    /// Whether fields may already have a value.
+    /// Whether a field of `object` may already have a value, with which the new value must be merged.
     merging: bool,
 }
 
@@ -440,7 +442,7 @@ impl Target<'_> {
     }
 }
 
-/// The entry with this key. The key is allocated only if it is new.
+/// The value in `object` with this key, which becomes null if it is new. Memory for the key is taken only then.
 fn entry<'o>(object: &'o mut Map, key: &str) -> &'o mut Value {
     if !object.contains_key(key) {
         object.insert(key.to_string(), Value::Null);
@@ -455,7 +457,7 @@ fn expect(wire: Wire, expected: Wire, field: &str) -> Result<()> {
     Err(DecodeError::malformed(format!("wrong wireType = {} for field {field}", wire.number())))
 }
 
-/// The content of field 1, the only field of messages that wrap bytes or a string.
+/// The content of field 1, which is the only field of a message that wraps bytes or a string.
 fn only(bytes: &[u8]) -> Result<Option<&[u8]>> {
     let mut reader = Reader::new(bytes);
     let mut found = None;
@@ -513,7 +515,7 @@ fn time(bytes: &[u8], micros: bool) -> Result<Value> {
     Ok(Value::from(text))
 }
 
-/// The number as Go prints it: whole numbers have no fraction.
+/// A number as Go writes it: a whole number has no fraction.
 pub(crate) fn double(number: f64) -> Result<Value> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if number.fract() == 0.0 && number.abs() <= EXACT && !(number == 0.0 && number.is_sign_negative()) {
@@ -543,7 +545,7 @@ mod tests {
 
     #[test]
     fn a_body_of_kubectl_shows_as_json() {
-        // The bytes into which client-go encodes a ConfigMap with empty strings and an unset time.
+        // These are the bytes into which client-go encodes a ConfigMap, with empty strings and an unset time.
         let raw = b"\x0a\x13\x0a\x01a\x12\x00\x1a\x00\x22\x00\x2a\x00\x32\x00\x38\x00\x42\x00\x5a\x00\
                     \x12\x06\x0a\x01k\x12\x01v\x1a\x06\x0a\x01b\x12\x01\xff\x20\x00";
         // The empty label is a map entry without key and value.
@@ -569,7 +571,7 @@ mod tests {
     #[test]
     fn numbers_come_packed_or_not() {
         let id = codec().find("batch/v1", "Job").expect("a job");
-        // Wraps values in the path `spec.podFailurePolicy.rules[0].onExitCodes.values`.
+        // Wraps the bytes of `values` in the messages on the path `spec.podFailurePolicy.rules[0].onExitCodes.values`.
         let wrapped = |values: &[u8]| {
             [0x12, 0x5a, 0x0a, 0x12]
                 .iter()
@@ -606,7 +608,7 @@ mod tests {
     fn limits_hold() {
         let id = codec().find("apiextensions.k8s.io/v1", "CustomResourceDefinition").expect("a definition");
         let schema = codec().schema.id("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps");
-        // Each schema is nested in the field `not` of another schema.
+        // Each schema is the value of the field `not` of the schema around it.
         let mut deep = Vec::new();
         for depth in 0..2 * DEPTH_MAX {
             let mut level = super::super::bytes::Backward::with_capacity(deep.len() + 8);
@@ -616,7 +618,7 @@ mod tests {
             // The innermost schema adds one level, so the limit is reached one level earlier.
             assert_eq!(result.is_ok(), depth + 2 <= DEPTH_MAX, "{depth}");
         }
-        // Each item takes two bytes and becomes a whole object.
+        // Each item takes two bytes in the message, and becomes a whole object in the document.
         let list = codec().list_of(id).expect("a list");
         let many = b"\x12\x00".repeat(200_000);
         assert_eq!(

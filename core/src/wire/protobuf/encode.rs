@@ -1,5 +1,6 @@
-//! Encodes documents into messages as Kubernetes' own servers and clients do: fields are in ascending order, a value is
-//! written even if it is zero, and a pointer only if it is set.
+//! Encodes documents into Protobuf messages as Kubernetes' own servers and clients do: fields are in the order of their
+//! numbers, a field that is a value in Go is written even if it is zero, and a field that is a pointer only if it is
+//! set.
 
 use base64::{
     Engine,
@@ -15,7 +16,7 @@ use super::{
 use crate::object::duration;
 use crate::schema::{Field, Message, MessageId, Shape, Type};
 
-/// Decodes base64 and ignores spare bits in the last letter, as Go does.
+/// The decoder of base64. Like Go's, it ignores the bits of the last letter that belong to no byte.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new()
@@ -91,7 +92,7 @@ impl<'d> Encoder<'_, '_, 'd> {
         Ok(())
     }
 
-    /// Writes the zero of an unset field that is always written.
+    /// Writes the zero of a field that is unset and is always written.
     fn zero(&mut self, field: &Field) -> Result<()> {
         match field.ty {
             Type::Bool | Type::Int32 | Type::Int64 => self.out.number(field.number, 0),
@@ -152,7 +153,7 @@ impl<'d> Encoder<'_, '_, 'd> {
         Ok(())
     }
 
-    /// Writes the value of a field, list item or map entry.
+    /// Writes one value: of a field, a list item or a map entry.
     fn value(&mut self, owner: Owner<'_>, number: u32, value: &'d Value) -> Result<()> {
         match (owner.field.ty, value) {
             (Type::String, Value::String(text)) => self.out.bytes(number, text.as_bytes()),
@@ -177,7 +178,7 @@ impl<'d> Encoder<'_, '_, 'd> {
                 result.map_err(|_| owner.mismatch())?;
                 self.out.bytes(number, &self.scratch);
             }
-            // Lists and maps may contain nulls, which become an empty message, string or schema.
+            // A list or map may contain nulls. A null becomes an empty message, string or schema.
             (Type::Bool | Type::Double, _) => return Err(owner.mismatch()),
             (Type::String | Type::Bytes, Value::Null) => self.out.bytes(number, &[]),
             (Type::String | Type::Bytes, _) => return Err(owner.mismatch()),
@@ -190,7 +191,7 @@ impl<'d> Encoder<'_, '_, 'd> {
         Ok(())
     }
 
-    /// Writes the content of a value that is a message in Protobuf.
+    /// Writes the content of a value whose Protobuf form is a message.
     fn contents(&mut self, owner: Owner<'_>, value: &'d Value) -> Result<()> {
         match (owner.field.ty, value) {
             (Type::Message(id), Value::Object(object)) => self.message(id, Some(object)),
@@ -238,7 +239,8 @@ impl<'d> Encoder<'_, '_, 'd> {
         }
     }
 
-    /// Writes a schema or a simpler value. Only JSONSchemaProps has such fields.
+    /// Writes a field that contains either a JSON schema or a simpler value, such as a boolean. Only JSONSchemaProps
+    /// has such fields.
     fn schema_or(&mut self, owner: Owner<'_>, ty: Type, value: &'d Value) -> Result<()> {
         let end = self.out.len();
         match (ty, value) {
@@ -280,7 +282,7 @@ impl<'d> Encoder<'_, '_, 'd> {
     }
 }
 
-/// The field that contains a value, directly or as an item.
+/// The field that contains a value, either directly or as an item of a list or map.
 #[derive(Clone, Copy)]
 struct Owner<'a> {
     id: MessageId,
@@ -295,10 +297,10 @@ impl Owner<'_> {
     }
 }
 
-/// Arranges the object's values in the order of the message's fields. Null counts as absent.
+/// Puts the values of an object in the order of the message's fields. Null counts as absent.
 fn scatter<'d>(message: &Message, object: &'d Map, values: &mut [Option<&'d Value>]) {
-    // The fields are ordered by name, and usually the members of the object too, so one pass over both finds all
-    // fields.
+    // The fields of the message are ordered by name, and usually those of the object too. So one pass through both
+    // usually finds all fields.
     let mut next = 0;
     for (key, value) in object {
         if value.is_null() {
@@ -330,7 +332,8 @@ mod tests {
 
     #[test]
     fn values_are_written_even_when_zero() {
-        // The bytes into which client-go encodes a ConfigMap. Every value is written; unset pointers are not written.
+        // These are the bytes into which client-go encodes a ConfigMap: values are written even if they are empty, and
+        // unset pointers are not.
         let bytes = encode("v1", "ConfigMap", &json!({"metadata": {"name": "a"}, "data": {"k": "v"}}));
         let expected =
             b"\x0a\x11\x0a\x01a\x12\x00\x1a\x00\x22\x00\x2a\x00\x32\x00\x38\x00\x42\x00\x12\x06\x0a\x01k\x12\x01v";

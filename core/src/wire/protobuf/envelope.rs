@@ -1,11 +1,12 @@
-//! The envelope of a Protobuf body: four bytes, then a message with the kind and the bytes of the object.
+//! The envelope of a Protobuf body: four fixed bytes, and then a message with the kind and with the bytes of the
+//! object.
 
 use super::{
     DecodeError,
     bytes::{Backward, Reader, Wire},
 };
 
-/// The first bytes of every enveloped body.
+/// The first bytes of every body in an envelope.
 pub const MAGIC: [u8; 4] = *b"k8s\0";
 
 const TYPE_META: u32 = 1;
@@ -15,7 +16,7 @@ const CONTENT_TYPE: u32 = 4;
 const API_VERSION: u32 = 1;
 const KIND: u32 = 2;
 
-/// An opened envelope.
+/// The content of an envelope: Kubernetes' type Unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Unknown<'a> {
     pub api_version: String,
@@ -23,11 +24,11 @@ pub struct Unknown<'a> {
     /// The bytes of the object's message.
     pub raw: &'a [u8],
     pub content_encoding: String,
-    /// The content type; empty for Protobuf.
+    /// The media type of `raw`; empty for Protobuf.
     pub content_type: String,
 }
 
-/// Opens an envelope.
+/// Reads the envelope of a body.
 pub fn unwrap(body: &[u8]) -> Result<Unknown<'_>, DecodeError> {
     let mut reader = Reader::new(body.strip_prefix(&MAGIC).ok_or(DecodeError::NoEnvelope)?);
     let mut unknown = Unknown::default();
@@ -52,7 +53,7 @@ pub fn unwrap(body: &[u8]) -> Result<Unknown<'_>, DecodeError> {
     Ok(unknown)
 }
 
-/// Wraps a message in an envelope.
+/// Puts a message into an envelope.
 pub fn wrap(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     let mut out = start(api_version, kind, raw.len());
     out.reserve_exact(raw.len() + END.len());
@@ -61,7 +62,7 @@ pub fn wrap(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The bytes of the envelope in front of the message.
+/// The bytes of an envelope that come before the object's message.
 pub(super) fn start(api_version: &str, kind: &str, raw_length: usize) -> Vec<u8> {
     let mut out = Backward::with_capacity(api_version.len() + kind.len() + 24);
     out.varint(raw_length as u64);
@@ -74,7 +75,7 @@ pub(super) fn start(api_version: &str, kind: &str, raw_length: usize) -> Vec<u8>
     out.finish()
 }
 
-/// The bytes of the envelope after the message: an empty content encoding and an empty content type.
+/// The bytes of an envelope that come after the object's message: an empty content encoding and an empty content type.
 pub(super) const END: [u8; 4] = [(CONTENT_ENCODING << 3 | 2) as u8, 0, (CONTENT_TYPE << 3 | 2) as u8, 0];
 
 pub(super) fn text(bytes: &[u8]) -> String {
@@ -102,7 +103,7 @@ mod tests {
             "provided data does not appear to be a protobuf message, expected prefix [107, 56, 115, 0]"
         );
         let body = wrap("v1", "Pod", &[1, 2, 3]);
-        // A cut between two fields leaves a valid message with fewer fields.
+        // If the body is cut between two fields, the rest is a valid message with fewer fields.
         let whole = [4, 15, 20, 22];
         for length in 0..body.len() {
             assert_eq!(unwrap(&body[..length]).is_ok(), whole.contains(&length), "{length}");

@@ -1,4 +1,4 @@
-//! Sequences of encoded objects: lists, and the frames of a watch.
+//! Sequences of objects in Protobuf: lists, and the frames of a watch.
 
 use holdfast_value::{Map, Value};
 
@@ -9,11 +9,11 @@ use super::{
 };
 use crate::schema::MessageId;
 
-/// The bytes after the last item of a list.
+/// The bytes of a list after its last item.
 pub const LIST_END: [u8; 4] = envelope::END;
 
-/// The bytes in front of a list's items; `list` is the document without items. The caller appends each item by
-/// [`list_item`], then [`LIST_END`]. `items_size` must be the sum of the items' [`item_size`].
+/// The bytes of a list before its first item; `list` is the list as a document without items. The caller appends each
+/// item with [`list_item`], and then [`LIST_END`]. `items_size` must be the sum of the [`item_size`] of all items.
 pub fn list_start(
     codec: &Codec<'_>,
     message: MessageId,
@@ -31,7 +31,7 @@ pub fn list_start(
     Ok(out)
 }
 
-/// Appends an item to the list in `out`. `number` is the result of [`Codec::items_number`].
+/// Appends an item to the list in `out`. `number` is what [`Codec::items_number`] returns for the list.
 pub fn list_item(out: &mut Vec<u8>, number: u32, item: &[u8]) {
     push_varint(out, u64::from(number) << 3 | 2);
     push_varint(out, item.len() as u64);
@@ -46,14 +46,15 @@ fn push_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// The size of an item in a list, in bytes. The field numbers of `items` are small, so the key takes one byte.
+/// The number of bytes that an item of `length` bytes takes in a list. The key takes one byte, because the field
+/// numbers of `items` are small.
 pub fn item_size(length: usize) -> usize {
     1 + varint_length(length) + length
 }
 
-/// One event of a watch in the format `application/vnd.kubernetes.protobuf;stream=watch`: the length in four bytes,
-/// then an event without an envelope, whose object is an enveloped body. `event` is the type: `ADDED`, `BOOKMARK` and
-/// so on.
+/// One event of a watch in the format `application/vnd.kubernetes.protobuf;stream=watch`: its length in four bytes,
+/// then a WatchEvent without an envelope. The object in the event has an envelope. `event` is the type of the event:
+/// `ADDED`, `BOOKMARK` and so on.
 pub fn watch_frame(event: &str, object: &[u8]) -> Vec<u8> {
     const TYPE: u32 = 1;
     const OBJECT: u32 = 2;
@@ -63,7 +64,7 @@ pub fn watch_frame(event: &str, object: &[u8]) -> Vec<u8> {
     out.bytes(RAW, object);
     out.close(OBJECT, end);
     out.bytes(TYPE, event.as_bytes());
-    // Bodies that this server makes are far smaller than four gigabytes.
+    // The bodies that this server makes are far smaller than four gigabytes.
     let length = u32::try_from(out.len()).unwrap_or(u32::MAX);
     out.put(&length.to_be_bytes());
     out.finish()
@@ -98,7 +99,8 @@ mod tests {
             body.extend_from_slice(&LIST_END);
             document["items"] = Value::Array(documents);
             assert_eq!(codec.decode_object(&body), Ok(document.clone()), "{kind}");
-            // The result equals the list encoded as a whole, except for the order of fields.
+            // A list that is written item by item equals the list that is encoded as a whole, except for the order of
+            // fields.
             let whole = codec.encode_object(list, &document).expect("a list");
             if codec.items_number(list) == 2 {
                 assert_eq!(body, whole);

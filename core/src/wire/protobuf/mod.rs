@@ -1,4 +1,4 @@
-//! The Protobuf form of built-in objects. The schema table drives it, so no types are generated.
+//! The Protobuf form of built-in objects. The codec reads the schema table, so no types are generated.
 //!
 //! A body is an envelope ([`wrap`], [`unwrap`]) around a message; `apiVersion` and `kind` are only in the envelope.
 //! [`Codec`] converts messages to JSON documents and back. Both directions use a [`Layout`], which has the schema's
@@ -26,9 +26,9 @@ pub use frames::{LIST_END, item_size, list_item, list_start, watch_frame};
 /// Decodes and encodes the messages of one schema.
 pub struct Codec<'s> {
     schema: &'s Schema,
-    /// The layouts of the messages, indexed by [`MessageId`].
+    /// How each message is laid out in Protobuf, indexed by [`MessageId`].
     layouts: Vec<Layout>,
-    /// The package of each group: `apps` in `io.k8s.api.apps`.
+    /// The package of each group, without the prefix `io.k8s.api.`: `apps` for the group `apps`.
     packages: BTreeMap<String, String>,
 }
 
@@ -43,19 +43,19 @@ impl<'s> Codec<'s> {
         Self { schema, layouts: schema.messages.iter().map(Layout::new).collect(), packages: names::packages(schema) }
     }
 
-    /// The message of a kind, by the names in documents and envelopes. The message is found for every version in the
-    /// schema, even if the version is not served. The kinds that all groups have (`DeleteOptions`) are found for any
-    /// group.
+    /// The message of a kind, by the names that documents and envelopes use. Messages are found for every version in
+    /// the schema, even if the version is not served. The kinds that all groups have, such as `DeleteOptions`, are
+    /// found for any group.
     pub fn find(&self, api_version: &str, kind: &str) -> Option<MessageId> {
         names::find(self.schema, &self.packages, api_version, kind)
     }
 
-    /// The message of lists of `item`.
+    /// The message of the list whose items are the message `item`.
     pub fn list_of(&self, item: MessageId) -> Option<MessageId> {
         self.schema.id(&format!("{}List", self.schema.message(item).name))
     }
 
-    /// Decodes a message into a document without `apiVersion` and `kind`.
+    /// Decodes a message into a document. The document has no `apiVersion` and no `kind`.
     ///
     /// Unset fields are shown as in Kubernetes: an empty struct as `{}`, and a list or time that is always shown as
     /// null.
@@ -63,38 +63,38 @@ impl<'s> Codec<'s> {
         decode::Decoder::new(self).document(message, bytes)
     }
 
-    /// Decodes an enveloped body into a document, with the kind in the envelope.
+    /// Decodes a body in an envelope into a document. `apiVersion` and `kind` come from the envelope.
     pub fn decode_object(&self, body: &[u8]) -> Result<Value, DecodeError> {
         decode::Decoder::new(self).object(body)
     }
 
-    /// Encodes a document into a message. Unknown fields are skipped.
+    /// Encodes a document into a message. Fields that the schema does not declare are skipped.
     pub fn encode(&self, message: MessageId, document: &Value) -> Result<Vec<u8>, EncodeError> {
         encode::encode(self, message, document)
     }
 
-    /// Encodes a document with apiVersion and kind into an enveloped body.
+    /// Encodes a document into a body in an envelope, which gets the document's `apiVersion` and `kind`.
     pub fn encode_object(&self, message: MessageId, document: &Value) -> Result<Vec<u8>, EncodeError> {
         let text = |key| document.get(key).and_then(Value::as_str).unwrap_or_default();
         Ok(wrap(text("apiVersion"), text("kind"), &self.encode(message, document)?))
     }
 
-    /// The field number of `items` in a list message.
+    /// The number of the field `items` in the message of a list.
     pub fn items_number(&self, message: MessageId) -> u32 {
         self.schema.message(message).field("items").map_or(ITEMS, |field| field.number)
     }
 }
 
-/// The field number of `items` in almost every list.
+/// The number of the field `items` in almost every list.
 const ITEMS: u32 = 2;
 
-/// The fields of a message in Protobuf order.
+/// The fields of a message, as Protobuf has them.
 struct Layout {
-    /// The slots, ordered by number.
+    /// The fields and inlined structs of the message, ordered by number.
     slots: Vec<Slot>,
-    /// For each field number, the index in `slots` plus one; 0 if there is no such field.
+    /// For each field number, the index in `slots` plus one; 0 if the message has no field with this number.
     by_number: Vec<u8>,
-    /// The slots that JSON shows even if the message lacks them, as one bit for each slot.
+    /// One bit for each slot: whether JSON shows the field even if the message lacks it.
     always: u64,
 }
 
@@ -107,15 +107,15 @@ enum What {
     Field {
         /// The index in [`Message::fields`].
         index: usize,
-        /// Whether the field is a value in Go and not a pointer, so that it is written even if zero.
+        /// Whether the field is a value in Go and not a pointer. A value is written even if it is zero.
         valued: bool,
     },
     /// A struct that JSON inlines. Go always writes it.
     Inline(Layout),
 }
 
-/// Structs that JSON omits when zero, although they are values in Go. Each row has the end of the message's name, and
-/// the field.
+/// Structs that JSON omits if they are zero, although they are values in Go. Each row has the end of the message's
+/// name, and the name of the field.
 const VALUES: [(&str, &str); 5] = [
     (".meta.v1.ObjectMeta", "creationTimestamp"),
     (".ControllerRevision", "data"),
@@ -131,8 +131,8 @@ impl Layout {
         Self::of(message, &fields)
     }
 
-    /// Makes a layout. `fields` are indexes of the message's fields, each with the rest of its path of Protobuf
-    /// numbers.
+    /// Makes the layout of a message. Each item of `fields` is the index of a field, with those numbers of its Protobuf
+    /// path that are below this layout.
     fn of(message: &Message, fields: &[(&[u32], usize)]) -> Self {
         let mut slots = Vec::new();
         let mut nested: BTreeMap<u32, Vec<(&[u32], usize)>> = BTreeMap::new();
@@ -200,15 +200,15 @@ fn is_value(message: &Message, field: &Field) -> bool {
     }
 }
 
-/// The maximum number of nested messages, for decoding and encoding. JSON documents cannot be deeper.
+/// The maximum number of messages inside each other that are decoded or encoded. JSON documents cannot be deeper.
 const DEPTH_MAX: usize = 128;
 
 /// The reason why bytes cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DecodeError {
-    /// The body does not begin with the envelope's first bytes.
+    /// The body does not begin with [`MAGIC`].
     NoEnvelope,
-    /// The kind in the envelope is not in the schema.
+    /// The schema does not have the kind that the envelope names.
     UnknownKind {
         api_version: String,
         kind: String,
@@ -246,8 +246,8 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// The reason why a document cannot be encoded: a value has another type than its field. The schema's check refuses
-/// such documents.
+/// The reason why a document cannot be encoded: a value has another type than its field. The check against the schema
+/// refuses such a document earlier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EncodeError(pub String);
 

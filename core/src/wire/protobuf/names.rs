@@ -1,17 +1,17 @@
-//! Finds messages by `apiVersion` and `kind`.
+//! Finds the message of an object by its `apiVersion` and `kind`.
 
 use std::collections::BTreeMap;
 
 use crate::schema::{MessageId, Schema};
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta";
-/// Kinds that every group has in each version.
+/// The kinds that every group has in each of its versions.
 const SHARED: [&str; 7] =
     ["CreateOptions", "DeleteOptions", "GetOptions", "ListOptions", "PatchOptions", "UpdateOptions", "WatchEvent"];
-/// Metadata kinds that only the core group has.
+/// The kinds of the metadata API that only the core group has.
 const OF_CORE: [&str; 5] = ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"];
 
-/// The package of each group with resources.
+/// The name of the package of each group that has resources.
 pub(super) fn packages(schema: &Schema) -> BTreeMap<String, String> {
     let mut packages = BTreeMap::new();
     for resource in &schema.resources {
@@ -33,18 +33,18 @@ pub(super) fn find(
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     let own = match packages.get(group) {
         Some(package) => schema.id(&format!("{package}.{version}.{kind}")),
-        // The group has only older versions, or no stored kinds.
+        // The schema lists no resources of this group, because the group has only older versions or no stored kinds.
         None => {
             let first = group.split('.').next().unwrap_or_default();
             schema.id(&format!("io.k8s.api.{first}.{version}.{kind}"))
         }
     };
-    // Only typed messages can be in an envelope. This check also excludes a kind with a `.`, which could name a message
-    // of another package.
+    // Only a message with `apiVersion` and `kind` can be in an envelope. The check also excludes a kind that contains a
+    // dot, which could name a message of another package.
     let own = own.filter(|id| schema.message(*id).typed);
     own.or_else(|| {
         let shared = SHARED.contains(&kind) || api_version == "v1" && OF_CORE.contains(&kind);
-        // The version v1beta1 of metadata differs from v1 only in its lists.
+        // The version v1beta1 of the metadata API differs from v1 only in its lists.
         let meta = shared || (api_version, kind) == ("meta.k8s.io/v1beta1", "PartialObjectMetadata");
         meta.then(|| schema.id(&format!("{META}.v1.{kind}"))).flatten()
     })

@@ -12,7 +12,7 @@ const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 /// Go's zero time, midnight of January 1 of year 1, which counts as unset.
 const UNSET_SECONDS: i64 = -62_135_596_800;
 
-/// A point in time as in Protobuf.
+/// A point in time in its Protobuf form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Instant {
     pub(super) seconds: i64,
@@ -24,9 +24,9 @@ impl Instant {
         self.seconds == UNSET_SECONDS && self.nanos == 0
     }
 
-    /// The time in RFC 3339; `None` if its year has no form in RFC 3339.
+    /// The time in RFC 3339; `None` if RFC 3339 cannot write its year.
     pub(super) fn text(self, micros: bool) -> Option<String> {
-        // jiff's Timestamp is not used, because its range ends a day before the end of year 9999.
+        // jiff's Timestamp cannot be used, because its range ends a day before the end of the year 9999.
         let since = SignedDuration::from_secs(self.seconds);
         let since = since.checked_add(SignedDuration::from_nanos(i64::from(self.nanos)))?;
         let time = EPOCH.checked_add(since).ok()?;
@@ -55,7 +55,7 @@ impl Instant {
         Self::parse_canonical(other.ok()??.as_bytes(), micros)
     }
 
-    /// Parses the spelling that Kubernetes itself uses.
+    /// Parses a time in the form in which Kubernetes itself writes it.
     fn parse_canonical(text: &[u8], micros: bool) -> Option<Instant> {
         let length = if micros { "2006-01-02T15:04:05.000000Z".len() } else { "2006-01-02T15:04:05Z".len() };
         let signs = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':'), (length - 1, b'Z')];
@@ -79,7 +79,7 @@ impl Instant {
     }
 }
 
-/// Appends the number with as many digits as `highest` has.
+/// Appends `number` to the text, with as many digits as `highest` has.
 fn digits(text: &mut String, number: u32, highest: u32) {
     let mut place = highest;
     while place > 0 {

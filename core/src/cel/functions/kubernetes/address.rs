@@ -1,5 +1,4 @@
-//! IP addresses and networks. Only the canonical form is accepted, without zones and without IPv4-mapped IPv6
-//! addresses.
+//! IP addresses and networks. Only their canonical form is accepted. Zones and IPv4-mapped IPv6 addresses are refused.
 
 use super::{Cost, CustomCost, Overload, READS_TEXT, no_overload, own, quoted, text};
 use crate::cel::cost::{Arguments, CallEstimate, Range, STRING_FACTOR, scaled, traversal};
@@ -74,7 +73,7 @@ const CONTAINS_IP: Cost = Cost::Custom(CustomCost {
     estimate: |arguments| CallEstimate { cost: BOTH_ADDRESSES.add(reading_estimate(arguments)), result: None },
 });
 
-/// The cost also covers masking one address.
+/// The cost of testing whether a network contains another network. It also covers masking one address.
 const CONTAINS_CIDR: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| {
         let bytes = prefix_bytes(&arguments[0]);
@@ -88,7 +87,7 @@ const CONTAINS_CIDR: Cost = Cost::Custom(CustomCost {
 });
 
 const ADDRESS_BYTES: Range = Range { min: 4, max: 16 };
-/// The cost range for reading two addresses, each of four or of sixteen bytes.
+/// The range of costs for reading two addresses, each of which has four or sixteen bytes.
 const BOTH_ADDRESSES: Range = Range { min: 1, max: 4 };
 
 fn prefix_bytes(cidr: &Value) -> u64 {
@@ -227,7 +226,7 @@ fn mapped(text: &str) -> EvalError {
     EvalError::new(format!("IPv4-mapped IPv6 address {} is not allowed", quoted(text)))
 }
 
-/// Parses an address; returns also whether it has a zone. The error has Go's text.
+/// Parses an address. Also returns whether the text has a zone, such as `%eth0`. The error has the text of Go's error.
 pub(super) fn parse_address(text: &str) -> Result<(IpAddr, bool), String> {
     let read = match text.find(['.', ':', '%']).map(|at| text.as_bytes()[at]) {
         Some(b'.') => read_v4(text).map(|address| (IpAddr::V4(address.into()), false)),

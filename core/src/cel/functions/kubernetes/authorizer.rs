@@ -11,13 +11,14 @@ use std::rc::Rc;
 pub const AUTHORIZER: &str = "kubernetes.authorization.Authorizer";
 pub const RESOURCE_CHECK: &str = "kubernetes.authorization.ResourceCheck";
 
-/// Answers authorization checks.
+/// Answers the authorization checks that an expression makes.
 pub trait Authority {
-    /// The decision for the given service account, or for the requesting user.
+    /// Decides whether `account` (namespace and name of a service account), or without it the user of the request, may
+    /// do `verb`.
     fn judge(&self, account: Option<(&str, &str)>, question: &Question, verb: &str) -> Decision;
 }
 
-/// The subject of a check.
+/// The subject of an authorization check: a path that is not a resource, or a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Question {
     Path(String),
@@ -31,8 +32,9 @@ pub struct Resource {
     pub subresource: String,
     pub namespace: String,
     pub name: String,
-    /// Selectors as text.
+    /// The field selector of the request that is checked, as text.
     pub fields: String,
+    /// The label selector of the request that is checked, as text.
     pub labels: String,
 }
 
@@ -41,11 +43,11 @@ pub struct Resource {
 pub struct Decision {
     pub is_allowed: bool,
     pub reason: String,
-    /// An error of an authorizer.
+    /// The error of an authorizer, if one occurred while it decided.
     pub error: Option<String>,
 }
 
-/// The value `authorizer`.
+/// The value of the variable `authorizer`, which expressions ask for permissions.
 #[derive(Clone)]
 pub struct Authorizer {
     authority: Rc<dyn Authority>,
@@ -57,13 +59,13 @@ impl Authorizer {
         Self { authority, account: None }
     }
 
-    /// The value `authorizer.requestResource`.
+    /// The value of the variable `authorizer.requestResource`: a check of the resource that the request names.
     pub fn resource<'a>(&self, resource: Resource) -> Value<'a> {
         Value::opaque(Check { of: self.clone(), question: Question::Resource(resource), ty: RESOURCE_CHECK })
     }
 }
 
-/// A check that is not yet made, of a path, a group or a resource.
+/// A check of a path, a group or a resource, whose authority has not been asked yet.
 #[derive(Clone)]
 struct Check {
     of: Authorizer,

@@ -1,4 +1,4 @@
-//! Named formats of texts.
+//! The library of named formats, such as `format.dns1123Label()`, against which expressions check texts.
 
 use super::{Cost, CustomCost, Overload, no_overload, own, text, url};
 use crate::cel::cost::{CallEstimate, REGEX_FACTOR, scaled, traversal};
@@ -37,9 +37,9 @@ pub static TABLE: &[Overload] = &[
 #[derive(Debug)]
 struct Format {
     name: &'static str,
-    /// The violations of a text.
+    /// Returns the violations of the format in a text.
     check: fn(&str) -> Vec<String>,
-    /// The length of the regular expression that Kubernetes assumes for the cost.
+    /// The length of the regular expression of this format, as Kubernetes assumes it to compute the cost of a check.
     expression: u64,
 }
 
@@ -59,7 +59,7 @@ static FORMATS: [Format; 13] = [
     Format { name: "datetime", check: |text| known("datetime", text, "invalid datetime"), expression: 71 },
 ];
 
-/// The length that the estimate assumes for the expression of any format.
+/// The length of a regular expression that the estimate assumes if the format is not known before evaluation.
 const EXPRESSION_MAX: f64 = 128.0;
 
 const VALIDATE: Cost = Cost::Custom(CustomCost {
@@ -73,7 +73,8 @@ const VALIDATE: Cost = Cost::Custom(CustomCost {
     },
 });
 
-/// Replaces the end of a prefix that ends in a dash by a letter, because a generated name continues after the dash.
+/// Turns a name prefix into a name that can be checked: a dash at its end, which is legal before a generated suffix,
+/// becomes a letter.
 fn as_name(prefix: &str) -> String {
     match prefix.strip_suffix('-') {
         Some(start) if start.chars().count() > 0 => {

@@ -41,7 +41,7 @@ pub static TABLE: &[Overload] = &[
     overload("<list(A)>.lastIndexOf(A) -> int", |arguments| index_of(arguments, true), WALK),
 ];
 
-/// One unit per item, plus the length of string items.
+/// The cost of reading a list: one unit per item, plus the lengths of items that are strings.
 const WALK: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| walk_cost(&arguments[0]),
     estimate: |arguments| {
@@ -85,7 +85,7 @@ fn is_sorted<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     Ok(Value::Bool(true))
 }
 
-/// Values without an order compare as equal.
+/// Compares two items; `None` if the types of the items have no order, or if one item is NaN.
 fn compare(a: &Value, b: &Value) -> Option<Ordering> {
     order(a, b).flatten()
 }
@@ -115,7 +115,8 @@ fn max<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     best(arguments, "max", Ordering::Less)
 }
 
-/// The minimum of a list if `worse` is `Greater`, the maximum if `worse` is `Less`; the first of equal items.
+/// Returns the minimum of a list if `worse` is `Greater`, and the maximum if `worse` is `Less`. Of several equal items
+/// the first one is returned.
 fn best<'a>(arguments: &[Value<'a>], name: &str, worse: Ordering) -> Result<Value<'a>, EvalError> {
     let mut best: Option<Value<'a>> = None;
     for item in arguments[0].items() {

@@ -1,5 +1,5 @@
-//! Kubernetes' CEL libraries. Each file has the implementation of one library without CEL types, and the table that
-//! binds it.
+//! Kubernetes' CEL libraries. Each file has one library: functions on Rust types, and the table that makes them CEL
+//! functions.
 
 mod address;
 pub mod authorizer;
@@ -27,19 +27,19 @@ pub static TABLES: &[&[Overload]] = &[
     url::TABLE,
 ];
 
-/// The cost of functions that read a text.
+/// The cost of a function that reads its first argument, a text.
 const READS_TEXT: Cost = Cost::Traverse(&[0]);
 
 fn no_overload<T>() -> Result<T, EvalError> {
     Err(EvalError::no_such_overload())
 }
 
-/// The only argument of a function that reads a text.
+/// The first argument of a function, which must be a text.
 fn text<'v>(arguments: &'v [Value<'_>]) -> Result<&'v str, EvalError> {
     arguments.first().and_then(Value::as_str).ok_or_else(EvalError::no_such_overload)
 }
 
-/// The argument as the library's own Rust type.
+/// The argument at `index`, as the Rust type with which a library represents its values.
 fn own<'v, T: 'static>(arguments: &'v [Value<'_>], index: usize) -> Result<&'v T, EvalError> {
     arguments.get(index).and_then(Value::downcast).ok_or_else(EvalError::no_such_overload)
 }

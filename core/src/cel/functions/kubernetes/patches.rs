@@ -1,4 +1,4 @@
-//! A helper for JSON patches.
+//! The function `jsonpatch.escapeKey`, which escapes a key for the path of a JSON patch operation.
 
 use super::{Cost, CustomCost, Overload, text};
 use crate::cel::cost::{CallEstimate, Range, traversal};
@@ -7,7 +7,7 @@ use crate::cel::value::{EvalError, Value};
 
 pub static TABLE: &[Overload] = &[overload("jsonpatch.escapeKey(string) -> string", escape, ESCAPE)];
 
-/// The cost of escaping. Each character may become two.
+/// The cost of escaping a key. Each character of the key may become two characters.
 const ESCAPE: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| traversal(arguments[0].size()),
     estimate: |arguments| {

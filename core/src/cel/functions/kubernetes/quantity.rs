@@ -1,4 +1,4 @@
-//! Quantities and their arithmetic.
+//! The library of quantities, such as `500m`, and of their arithmetic.
 
 use super::{Cost, Overload, READS_TEXT, no_overload, own, text};
 use crate::cel::functions::overload;
@@ -100,17 +100,19 @@ const FINEST: i32 = -9;
 
 #[derive(Debug, Clone, Copy)]
 struct Quantity {
-    /// The amount in billionths. Larger amounts become the largest number, which is far above any real resource.
+    /// The amount in billionths. An amount that does not fit becomes the largest `i128`, which is far above any real
+    /// resource.
     nanos: i128,
-    /// The power of ten in which Kubernetes counts, if 64 bits are enough. If the power is negative, as for `1000m`,
-    /// the quantity is not an integer, even if its amount is whole.
+    /// The exponent of the power of ten in whose multiples Kubernetes stores the amount, if the multiple fits 64 bits.
+    /// If the exponent is negative, as for `1000m`, Kubernetes says that the quantity is not an integer, even if its
+    /// amount is whole.
     scale: Option<i32>,
 }
 
 impl Quantity {
     fn parse(text: &str) -> Result<Quantity, String> {
         quantity::check(text).map_err(|problem| problem.to_string())?;
-        // Other parsers of quantities ignore spaces around them; this one does not.
+        // Kubernetes' other parsers of quantities ignore spaces at the ends of the text. The CEL library refuses them.
         if text.trim() != text {
             return Err(quantity::Problem::Format.to_string());
         }
@@ -152,7 +154,7 @@ impl Quantity {
         }
     }
 
-    /// The quantity divided by a power of ten.
+    /// The amount as a multiple of 10 to the power `scale`, rounded toward zero.
     fn counted(&self, scale: i32) -> Option<i128> {
         Some(self.nanos / 10_i128.checked_pow(u32::try_from(scale.checked_sub(FINEST)?).ok()?)?)
     }

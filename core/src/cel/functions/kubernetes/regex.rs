@@ -1,4 +1,4 @@
-//! Searching with regular expressions.
+//! The library that searches texts with regular expressions: `find` and `findAll`.
 
 use super::{Cost, CustomCost, Overload, no_overload};
 use crate::cel::cost::{CallEstimate, REGEX_FACTOR, Range, scaled, traversal};
@@ -12,7 +12,8 @@ pub static TABLE: &[Overload] = &[
     overload("<string>.findAll(string, int) -> list(string)", find_all, SEARCH),
 ];
 
-/// The cost is the text's length plus one (so that an empty text is not free), times the length of the expression.
+/// The cost of a search: the text's length plus one (so that an empty text is not free), times the length of the
+/// expression.
 const SEARCH: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| {
         traversal(arguments[0].size().saturating_add(1)).saturating_mul(scaled(arguments[1].size(), REGEX_FACTOR))

@@ -1,4 +1,4 @@
-//! Semantic versions.
+//! The library of semantic versions, such as `1.2.3-beta.1`.
 
 use super::{Cost, Overload, READS_TEXT, own, quoted, text};
 use crate::cel::functions::overload;
@@ -54,12 +54,12 @@ fn compare(arguments: &[Value]) -> Result<Ordering, EvalError> {
 
 #[derive(Debug, Clone)]
 struct Semver {
-    /// Major, minor, patch.
+    /// The major, the minor and the patch number.
     numbers: [u64; 3],
     before: Vec<Identifier>,
 }
 
-/// Numbers sort before words.
+/// One part of a pre-release: in `1.0.0-beta.2`, the word `beta` or the number 2. Numbers sort before words.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Identifier {
     Number(u64),
@@ -88,7 +88,7 @@ impl Semver {
         Ok(Semver { numbers, before })
     }
 
-    /// A pre-release is less than its release; build metadata is ignored.
+    /// Compares two versions. A pre-release is less than its release; build metadata is ignored.
     fn compare(&self, other: &Semver) -> Ordering {
         let is_release = |version: &Semver| version.before.is_empty();
         self.numbers
@@ -147,7 +147,7 @@ fn identifier(text: &str) -> Result<Identifier, String> {
     Ok(Identifier::Word(text.to_owned()))
 }
 
-/// The version without a leading `v` and leading zeros, and with all three numbers.
+/// The text of a version without a leading `v` and without leading zeros. Missing minor and patch numbers become 0.
 fn normalized(text: &str) -> Result<String, String> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let mut parts: Vec<String> = text.splitn(3, '.').map(str::to_owned).collect();

@@ -89,7 +89,8 @@ fn values() {
     }
 }
 
-/// The estimated range and the actual cost. Lists of literals are computed at compile time, so they are free.
+/// Checks the estimated range of costs, and the actual cost, of each expression. Lists of literals cost nothing,
+/// because they are computed at compile time.
 #[test]
 fn costs() {
     for (source, (min, max), spent) in [
@@ -118,7 +119,7 @@ fn costs() {
         let found = ((estimate.min, estimate.max), run(source).1);
         assert_eq!(found, ((min, max), spent), "{source}");
     }
-    // The text lengths of a computed list are unknown, so the estimate is unbounded.
+    // The lengths of the texts in a computed list are not known before evaluation, so the estimate has no upper bound.
     const TEXTS: &str = "['012345678901', '012345678901', '012345678901', '012345678901', '012345678901']";
     for call in ["isSorted()", "indexOf('x')"] {
         let source = format!("{TEXTS}.{call}");

@@ -69,11 +69,11 @@ fn query<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Url {
     pub scheme: String,
-    /// The host with the port, and with brackets around an IPv6 address.
+    /// The host with its port. An IPv6 address is in brackets.
     pub host: String,
     user: String,
     opaque: String,
-    /// The path as written, with escapes.
+    /// The path as it is written in the URL, with its escapes.
     raw_path: String,
     raw_query: String,
     fragment: String,
@@ -134,7 +134,7 @@ impl Url {
         escaped
     }
 
-    /// Names and values of the query, in order. Pairs that cannot be parsed are skipped.
+    /// The names and values of the URL's query, in order. Pairs that Go cannot parse are skipped.
     fn query(&self) -> impl Iterator<Item = (String, String)> {
         self.raw_query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')).filter_map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -190,7 +190,7 @@ fn parse(text: &str, is_request: bool) -> Result<Url, String> {
     Ok(url)
 }
 
-/// The scheme, if any, and the rest.
+/// Splits a URL into its scheme, which is empty if there is none, and the text after the scheme's colon.
 fn scheme(text: &str) -> Result<(&str, &str), String> {
     for (at, byte) in text.bytes().enumerate() {
         match byte {
@@ -215,7 +215,7 @@ fn read_authority(authority: &str) -> Result<(String, String), String> {
     Ok((user.to_owned(), host))
 }
 
-/// The host with its port. Brackets contain an IPv6 address, possibly with a zone.
+/// Checks and unescapes a host with its port. An IPv6 address is in brackets, possibly with a zone.
 fn read_host(host: &str) -> Result<String, String> {
     let Some(inner) = host.strip_prefix('[') else {
         if host.contains('[') {
@@ -238,7 +238,7 @@ fn read_host(host: &str) -> Result<String, String> {
     }
 }
 
-/// Checks that the text is empty, or a colon followed by digits.
+/// Checks that the text after a host is empty, or a colon that digits may follow.
 fn check_port(text: &str) -> Result<(), String> {
     match text.strip_prefix(':').unwrap_or(if text.is_empty() { "" } else { "x" }) {
         digits if digits.bytes().all(|byte| byte.is_ascii_digit()) => Ok(()),
@@ -249,7 +249,7 @@ fn check_port(text: &str) -> Result<(), String> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Host,
-    /// The zone of an address in brackets.
+    /// The zone of an IPv6 address in brackets: `eth0` in `[fe80::1%25eth0]`.
     Zone,
     Path,
     Query,

@@ -81,7 +81,7 @@ fn refuse_escaped_slash(text: &str) -> Result<(), DecodeError> {
 }
 
 /// Reads YAML that Kubernetes' parser accepts and this parser refuses. The text at each error is rewritten so that this
-/// parser can read it. Few documents have such errors, and a document has only a few of them.
+/// parser can read it. Few documents have such an error, and rarely more than a few of them.
 fn in_other_words(text: &str, error: serde_yaml_ng::Error) -> Result<Decoded, DecodeError> {
     const PLACES_MAX: usize = 16;
     let (mut text, mut error) = (text.to_owned(), error);
@@ -136,7 +136,7 @@ fn quote_scalar(text: &mut String, error: &serde_yaml_ng::Error) -> bool {
     true
 }
 
-/// The range of the line with this number, without its line break.
+/// The byte range of the line with this number, without its line break.
 fn line_at(text: &str, number: usize) -> Option<std::ops::Range<usize>> {
     let mut start = 0;
     let mut lines = text.split_inclusive('\n');
@@ -147,8 +147,8 @@ fn line_at(text: &str, number: usize) -> Option<std::ops::Range<usize>> {
 }
 
 /// Whether the text looks like JSON that has the same meaning as YAML. Programs often send JSON where YAML is accepted,
-/// and the JSON parser takes a fifth of the time. YAML treats some non-ASCII characters as line breaks, and refuses
-/// surrogates and, in some positions, tabs.
+/// and the JSON parser takes a fifth of the YAML parser's time. A text with non-ASCII characters or tabs is not plain:
+/// YAML treats some of the characters as line breaks, and refuses surrogates and, in some positions, tabs.
 fn is_plain_json(text: &str) -> bool {
     text.starts_with('{')
         && text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n'))
@@ -208,7 +208,7 @@ fn holds_more_than(most: usize, text: &str) -> bool {
     let mut before = b'\n';
     for (at, byte) in bytes.iter().enumerate() {
         let bare = matches!(before, b'\n' | b'-' | b'?' | b':' | b',' | b'[' | b'{');
-        // Some non-ASCII characters end a line.
+        // Some non-ASCII characters end a line in YAML, so any of them may end a token.
         let ends = bytes.get(at + 1).is_none_or(|next| matches!(next, b' ' | b'\t' | b'\r' | b'\n' | 0x80..));
         let closes = bytes.get(at + 1).is_some_and(|next| matches!(next, b',' | b'[' | b']' | b'{' | b'}'));
         places += match byte {
@@ -232,13 +232,13 @@ fn holds_more_than(most: usize, text: &str) -> bool {
 
 struct State<'de> {
     text: &'de str,
-    /// The number of values and bytes that are still allowed. It begins with the number that the text itself can
+    /// The number of values plus bytes of text that may still be read. At the beginning it is what the text itself can
     /// contain, plus the size that aliases may add.
     budget: usize,
     room: Room,
-    /// The position of the last scalar that has a position.
+    /// The byte offset of the last scalar that stands in the text. A scalar with escapes, for example, does not.
     offset: usize,
-    /// The position of the value that was read last, if the value or its beginning has a position.
+    /// The byte offset of the value that was read last, or of its beginning; `None` if it does not stand in the text.
     start: Option<usize>,
     duplicates: Texts,
     complaints: Texts,
@@ -283,12 +283,12 @@ fn line(text: &str, offset: usize) -> usize {
     1 + text.as_bytes()[..offset].iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// How a scalar is written in the text.
+/// How a scalar is written in the YAML text.
 enum Written<'de> {
-    /// The scalar has no quotes, so its type follows from its text.
+    /// The scalar has no quotes, so its content determines its type.
     Plain,
     Text,
-    /// The scalar follows one of YAML's own tags.
+    /// The scalar follows one of YAML's own tags, such as `!!int`.
     Tagged(&'de str),
 }
 
@@ -319,7 +319,7 @@ fn tagged<E: Error>(tag: &str, text: &str) -> Result<Value, E> {
 
 const BAD_BINARY: &str = "!!binary value contains invalid base64 data";
 
-/// Decodes the value at `path`.
+/// Decodes the value at a path of the document.
 struct Node<'a, 'de> {
     state: &'a mut State<'de>,
     path: Option<&'a Path<'a>>,
@@ -345,7 +345,7 @@ impl<'de> Visitor<'de> for Node<'_, 'de> {
         Ok(Value::Null)
     }
 
-    /// The document is empty.
+    /// Called for an empty document, which counts as null.
     fn visit_none<E: Error>(self) -> Result<Value, E> {
         Ok(Value::Null)
     }
@@ -437,7 +437,7 @@ impl<'de> Visitor<'de> for Node<'_, 'de> {
         Ok(Value::Object(object))
     }
 
-    /// A custom tag is ignored, and the value after the tag counts.
+    /// Called for a value with a custom tag, which is ignored.
     fn visit_enum<A: EnumAccess<'de>>(self, tagged: A) -> Result<Value, A::Error> {
         let (serde::de::IgnoredAny, content) = tagged.variant()?;
         content.newtype_variant_seed(self)
@@ -520,7 +520,7 @@ impl<'de> Visitor<'de> for Merged<'_, 'de> {
     }
 }
 
-/// Reads a key of a mapping.
+/// Reads a key of a mapping, and says whether it is the merge key.
 struct Key<'a, 'de>(&'a mut State<'de>);
 
 enum Name {
@@ -582,7 +582,8 @@ impl<'de> Visitor<'de> for Key<'_, 'de> {
     }
 }
 
-/// The YAML 1.1 value of an unquoted scalar that YAML 1.2 reads as a string; `None` if it is a string in 1.1 too.
+/// The YAML 1.1 value of an unquoted scalar that YAML 1.2 reads as a string; `None` if the scalar is a string in YAML
+/// 1.1 too.
 fn resolve(text: &str) -> Option<Value> {
     match text {
         "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => return Some(Value::Bool(true)),
@@ -605,7 +606,7 @@ fn resolve(text: &str) -> Option<Value> {
         _ => (10, digits.as_str()),
     };
     match i64::from_str_radix(digits, radix) {
-        // The condition excludes a second sign, which Rust's parser would accept.
+        // A second sign is refused here, because Rust's parser would accept it.
         Ok(number) if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) => Some(Value::from(sign * number)),
         _ => leading_zero_float(text),
     }
@@ -627,7 +628,7 @@ fn float(value: f64) -> Option<Value> {
     if whole { Some(Value::from(value as i64)) } else { Number::from_f64(value).map(Value::Number) }
 }
 
-/// The error in the words of Go's library: `yaml: line 3: mapping values are not allowed in this context`.
+/// The message of a parser error in the words of Go: `yaml: line 3: mapping values are not allowed in this context`.
 fn complaint(error: &serde_yaml_ng::Error) -> DecodeError {
     let text = error.to_string();
     if text.contains(EXCESSIVE) || text.contains("repetition limit") {

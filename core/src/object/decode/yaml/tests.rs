@@ -1,4 +1,4 @@
-//! Tests of how YAML is read.
+//! Tests of how YAML bodies are decoded.
 
 use holdfast_value::json;
 use proptest::prelude::*;
@@ -69,7 +69,8 @@ fn duplicates_are_told_with_their_lines() {
         decoded.strict_errors().into_vec(),
         ["yaml: unmarshal errors:\n  line 4: key \"c\" already set in map\n  line 5: key \"a\" already set in map"]
     );
-    // The line is the line of the value. Merged entries count at their own position.
+    // A message names the line of the repeated key's value. The value of a merged entry is in the line in which the
+    // merged mapping is written.
     let rows = [
         ("a: 1\na:\n  b: 2", "line 3: key \"a\" already set in map"),
         ("a: 1\na:\n- b", "line 3: key \"a\" already set in map"),
@@ -125,7 +126,7 @@ fn many_small_values_are_refused_before_they_are_parsed() {
     }
     let maps = format!("[{}]", "{a: 1}, ".repeat(120_000));
     assert_eq!(yaml(maps.as_bytes()), too_large);
-    // In JSON the same number of values is accepted, and has the same meaning as in YAML.
+    // As JSON, a document with the same number of values is accepted, and it means the same as in YAML.
     let lists = format!("{{\"a\": [{}1.0, \"no\"]}}", "1,".repeat(400_000));
     let decoded = yaml(lists.as_bytes()).map(|decoded| decoded.value).unwrap();
     assert_eq!(decoded["a"].as_array().map(Vec::len), Some(400_002));

@@ -1,4 +1,4 @@
-//! Compiles a schema's validation rules.
+//! Compiles the validation rules of a schema.
 
 use super::Rule;
 use super::declared::{REQUEST_BYTES_MAX, declared};
@@ -8,28 +8,28 @@ use crate::schema::structural::field_path::FieldPath;
 
 #[derive(Debug)]
 pub struct Compiled {
-    /// The type of `self`.
+    /// The type of `self` in the rules' expressions.
     pub ty: Type,
     pub rules: Vec<CompiledRule>,
-    /// The maximum number of values of this schema in one object.
+    /// The maximum number of values in one object that this schema describes.
     pub count_max: u64,
 }
 
 #[derive(Debug)]
 pub struct CompiledRule {
-    /// The program, or the compile error; `None` for an empty rule.
+    /// The compiled program, or the message of the compiler; `None` if the rule is empty.
     pub program: Option<Result<Program, String>>,
     pub uses_old_self: bool,
     /// The program of the message expression, or its compile error; `None` if the rule has no message expression or if
     /// the rule's program failed to compile.
     pub message: Option<Result<Program, String>>,
-    /// The path at which failures are reported, relative to the value.
+    /// The path of the field about which failures are reported, relative to the validated value.
     pub field: String,
 }
 
 pub const OLD_SELF: &str = "oldSelf";
 
-/// Compiles the rules of a schema; `None` for a schema that expressions cannot access.
+/// Compiles the rules of a schema; `None` if expressions cannot access values of the schema.
 pub fn compile(schema: &Structural, is_resource: bool) -> Option<Compiled> {
     let sized = declared(schema, is_resource)?;
     let this = Environment::kubernetes().variable("self", sized.ty.clone()).computed_like(sized.ty.clone());

@@ -1,4 +1,4 @@
-//! The CEL types of a schema, with size limits for cost estimates.
+//! The CEL types of schemas, with size limits from which costs are estimated.
 
 use crate::cel::Type as Seen;
 use crate::cel::names::escape;
@@ -7,17 +7,17 @@ use crate::schema::structural::{Additional, ListType, Structural, Type};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The size limit of requests, which is also the limit of any value in a request.
+/// The maximum number of bytes of a request, and so of any value in a request.
 pub const REQUEST_BYTES_MAX: u64 = 3 << 20;
-/// As in Kubernetes, objects, map keys and values without a length have size zero in cost estimates.
+/// The size, for cost estimates, of objects, map keys and values without a length. It is zero, as in Kubernetes.
 const NO_SIZE: u64 = 0;
-/// The maximum number of bytes of a character.
+/// The maximum number of bytes of one character of a string.
 const CHARACTER_BYTES_MAX: u64 = 4;
 const DATE_BYTES: u64 = 12;
 const DATE_TIME_BYTES_MAX: u64 = 32;
 const DURATION_BYTES_MAX: u64 = 32;
 
-/// A type, and the size of its shortest value in JSON.
+/// A CEL type, and the number of bytes of its shortest value in JSON.
 #[derive(Debug, Clone)]
 pub struct Sized {
     pub ty: Seen,
@@ -30,12 +30,12 @@ pub fn declared(schema: &Structural, is_resource: bool) -> Option<Sized> {
     one(schema, is_resource, &mut Names { path: ROOT.to_owned(), count: 0 })
 }
 
-/// Makes names for object types, because types are equal by name. A name is the type's path:
-/// `selfType.spec.ports.@idx`.
+/// Makes names for object types, because types with equal names are equal. The name of a type is its path in the
+/// schema: `selfType.spec.ports.@idx`.
 struct Names {
     path: String,
-    /// The number of object types so far. The number replaces a path that becomes too long, because field names may be
-    /// long.
+    /// The number of object types that have got a name. If a path becomes too long, because field names may be long,
+    /// this number is used as the name.
     count: u32,
 }
 
@@ -150,7 +150,7 @@ fn object(schema: &Structural, is_resource: bool, names: &mut Names) -> (Seen, u
     (Seen::Object(Arc::new(ObjectType::new(names.next(), fields))), bytes_min, Some(NO_SIZE))
 }
 
-/// Whether a resource's schema declares all the fields that expressions can access in every resource.
+/// Whether the schema of a resource itself declares the fields that expressions can access in every resource.
 fn says_own_names(schema: &Structural) -> bool {
     let is = |schema: &Structural, field: &str, ty: Type| {
         schema.properties.get(field).is_some_and(|property| property.ty == Some(ty))

@@ -1,7 +1,7 @@
 //! `x-kubernetes-validations`: validation rules in CEL.
 //!
-//! `declared` gives the CEL types of a schema, `compile` compiles its rules on first use, `run` evaluates them on an
-//! object. `well_formed` validates the rules of a definition.
+//! `declared` gives the CEL types of a schema, `compile` compiles its rules on first use, and `run` evaluates them on
+//! an object. The rules of a new definition are validated in `well_formed`.
 
 mod compile;
 mod declared;
@@ -15,13 +15,13 @@ pub(super) use run::{OBJECT_COST_MAX, Run};
 use std::sync::{Arc, OnceLock};
 
 impl Structural {
-    /// The CEL type of a whole object of this schema; `None` if the schema has no properties.
+    /// The CEL type of an object that this schema describes as a whole; `None` if the schema has no properties.
     pub fn declared(&self) -> Option<crate::cel::Type> {
         declared::declared(self, true).filter(|_| !self.properties.is_empty()).map(|sized| sized.ty)
     }
 }
 
-/// The rules of one schema.
+/// The validation rules of one schema.
 #[derive(Debug, Clone)]
 pub struct Rules {
     all: Vec<Rule>,
@@ -37,12 +37,12 @@ pub struct Rule {
     pub message_expression: String,
     reason: CauseReason,
     pub field_path: String,
-    /// Whether the rule also runs without an old value.
+    /// Whether the rule also runs if there is no old value. It is the rule's field `optionalOldSelf`.
     optional_old_self: bool,
 }
 
 impl Rules {
-    /// Reads the rules of a schema; `None` if it has none.
+    /// Reads the list of a schema's rules; `None` if the list is empty.
     pub(super) fn parse(list: At) -> Option<Box<Rules>> {
         let all: Vec<Rule> = list.items().map(Rule::parse).collect();
         (!all.is_empty()).then(|| Box::new(Rules { all, compiled: OnceLock::new() }))
@@ -71,7 +71,7 @@ impl Rule {
         }
     }
 
-    /// The rule's message; if there is none, the rule's expression.
+    /// The name of the rule in a cause: its message, or its expression if it has no message.
     fn name(&self) -> &str {
         if self.message.is_empty() { self.rule.trim() } else { &self.message }
     }

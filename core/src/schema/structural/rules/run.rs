@@ -1,4 +1,4 @@
-//! Evaluates a schema's rules on an object.
+//! Evaluates the rules of a schema on an object.
 
 use super::compile::{Compiled, CompiledRule, OLD_SELF};
 use super::{Rule, Rules};
@@ -10,8 +10,9 @@ use crate::schema::structural::validate::NOWHERE;
 use crate::schema::structural::{Additional, Judged, Structural};
 use holdfast_value::Value;
 
-/// The cost limits: of one evaluation, and of all evaluations for an object.
+/// The maximum cost of one evaluation of a rule.
 const CALL_COST_MAX: u64 = 1_000_000;
+/// The maximum cost of all evaluations of rules for one object.
 pub(in super::super) const OBJECT_COST_MAX: u64 = 10_000_000;
 const MESSAGE_BYTES_MAX: usize = 5 << 10;
 
@@ -29,34 +30,35 @@ impl Structural {
 
 pub(in super::super) struct Run<'p> {
     pub causes: Causes,
-    /// The violations that existed before the update.
+    /// The violations that the object had before the update already.
     old_news: Causes,
-    /// The path of the value if it is not a whole object.
+    /// The path of the validated value, if the value is only a part of an object.
     prefix: Option<&'p str>,
-    /// The remaining cost budget; `None` after it is spent.
+    /// The cost that further evaluations may have; `None` after the budget was exceeded.
     pub left: Option<u64>,
-    /// The value that was last compared with its old value, and the result. All items of a list share the comparison of
-    /// the list.
+    /// The value that was last compared with its old value, and whether it was unchanged. All items of a list share the
+    /// comparison of the list.
     compared: Option<(*const Value, bool)>,
 }
 
-/// A value that rules are evaluated on.
+/// A value on which rules are evaluated.
 #[derive(Clone, Copy)]
 struct Place<'a, 'p> {
     value: &'a Value,
-    /// The old value, if rules may refer to it.
+    /// The old value; `None` if there is none to which rules may refer.
     old: Option<&'a Value>,
     kept: Kept<'a>,
     path: &'p Path<'p>,
     is_resource: bool,
 }
 
-/// Decides whether a violation existed before.
+/// Helps to decide whether a violation existed before the update.
 #[derive(Clone, Copy)]
 struct Kept<'a> {
-    /// The nearest value with an old value: the value itself or one that contains it.
+    /// The nearest value that has an old value: the validated value itself, or a value that contains it. The schema
+    /// comes first, then the value and the old value.
     pair: Option<(&'a Structural, &'a Value, &'a Value)>,
-    /// Whether `pair` is about the value itself.
+    /// Whether `pair` has the validated value itself.
     is_own: bool,
 }
 
@@ -94,14 +96,15 @@ impl<'p> Run<'p> {
         self.walk(schema, Place { value: object, old, kept, path: &Path::ROOT, is_resource: true });
     }
 
-    /// Evaluates the rules on a default. The default is compared with itself, so that it counts as unchanged.
+    /// Evaluates the rules of a schema on its default. The default is compared with itself, so that it counts as
+    /// unchanged.
     pub fn default_value(&mut self, schema: &Structural, value: &Value, prefix: &'p str, is_resource: bool) {
         self.prefix = Some(prefix);
         self.walk(schema, Place { value, old: Some(value), kept: Kept::NOTHING, path: &Path::ROOT, is_resource });
     }
 
     fn walk<'a>(&mut self, schema: &'a Structural, place: Place<'a, '_>) {
-        // Expressions cannot access anything below a schema without a type.
+        // Expressions cannot access values without a type, or anything in them, so no rules run on them.
         let is_seen = schema.ty.is_some() || schema.int_or_string;
         if !schema.has_rules || place.value.is_null() || !is_seen || self.left.is_none() {
             return;
@@ -160,12 +163,12 @@ impl<'p> Run<'p> {
 const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
-/// The evaluation of one schema's rules on one value.
+/// Evaluates the rules of one schema on one value.
 struct Node<'n, 'r, 'p, 'm> {
     run: &'m mut Run<'r>,
     compiled: &'n Compiled,
     place: Place<'n, 'p>,
-    /// The type of the value, which Kubernetes shows instead of the value.
+    /// The type of the value, which Kubernetes shows in place of the value.
     ty: &'static str,
 }
 
@@ -217,7 +220,7 @@ impl<'n> Node<'n, '_, '_, '_> {
             _ => None,
         };
         let detail = message.unwrap_or_else(|| rule.default_message());
-        // Messages do not repeat lists and objects.
+        // A cause about a list or an object does not repeat the value.
         let value = Some(self.place.value).filter(|value| !value.is_array() && !value.is_object());
         self.tell(compiled, |field| match (rule.reason, value) {
             (CauseReason::Forbidden, _) => Cause::forbidden(field, &detail),
@@ -246,7 +249,8 @@ impl<'n> Node<'n, '_, '_, '_> {
         result.map_err(Stop::Error)
     }
 
-    /// Records a violation. It counts as old if the value is unchanged and the rule does not use `oldSelf`.
+    /// Records a violation. If the value is unchanged and the rule does not use `oldSelf`, the violation existed
+    /// before.
     fn tell(&mut self, compiled: &CompiledRule, cause: impl FnOnce(String) -> Cause) {
         let is_old = !compiled.uses_old_self && self.run.is_unchanged(self.place.kept);
         self.add(&compiled.field, is_old, cause);
@@ -257,7 +261,7 @@ impl<'n> Node<'n, '_, '_, '_> {
         self.add("", false, |field| Cause::invalid(field, &ty, detail));
     }
 
-    /// Stops the evaluation of rules for the object.
+    /// Records a failure and stops the evaluation of all rules for the object.
     fn end(&mut self, detail: &str) {
         self.fail(detail);
         self.run.left = None;
@@ -278,7 +282,7 @@ impl<'n> Node<'n, '_, '_, '_> {
 }
 
 enum Stop {
-    /// The cost budget of the object is spent.
+    /// The evaluation would exceed the cost budget of the object.
     Budget,
     Error(EvalError),
 }
@@ -295,7 +299,7 @@ fn words(stop: &Stop, source: &str) -> String {
     }
 }
 
-/// The message that an expression computed; `None` if the text cannot be a message.
+/// The text that a message expression returned; `None` if the text cannot be a message.
 fn as_message(text: &str) -> Option<String> {
     let text = text.trim();
     let fits = !text.is_empty() && text.len() <= MESSAGE_BYTES_MAX && !text.contains('\n');

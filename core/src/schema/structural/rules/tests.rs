@@ -1,4 +1,4 @@
-//! Tests of the messages that rules produce.
+//! Tests of the messages of violated rules.
 
 use super::super::Structural;
 use crate::refusal::{Cause, CauseReason, Causes};
@@ -12,7 +12,7 @@ fn causes(schema: &Value, value: &Value, old: Option<&Value>) -> String {
     found(schema, value, old).iter().map(Cause::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// A schema whose `spec` has one field, `x`.
+/// A schema whose `spec` has one field, `x`, with the given schema.
 fn with(x: Value) -> Value {
     json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"x": x}}}})
 }
@@ -239,7 +239,7 @@ fn costs_end() {
          rules will be run due to call cost exceeds limit for rule: {all}"
     );
     assert_eq!(found, expected);
-    // Each rule is within its limit, but all rules together exceed the limit for all rules.
+    // Each rule stays within the limit for one evaluation, but all rules together exceed the limit for the object.
     let pairs: Vec<Value> = (0..100).map(|_| json!({"rule": "self.all(a, self.all(b, a < 500 && b < 500))"})).collect();
     let found = causes(&with(numbers(json!(pairs))), &spec(json!(many)), None);
     let end = "validation failed due to running out of cost budget, no further validation rules will be run";

@@ -1,7 +1,8 @@
 //! Validates an object by its schema, with Kubernetes' messages.
 //!
-//! The first pass only counts failures. If there are any, a second pass makes the messages. The second pass skips parts
-//! that an update leaves unchanged. If all alternatives fail, it reports the alternative that matches best.
+//! A first pass only counts failures. If there are any, a second pass makes the messages. In an update, the second pass
+//! skips parts that the update leaves unchanged. If all alternatives of a junctor fail, the second pass reports the
+//! alternative that matches best.
 
 use super::correlate::{OldItems, unchanged};
 use super::path::{Path, Step};
@@ -11,7 +12,7 @@ use holdfast_value::{Number, Value};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-/// The violations of an object, and warnings for old violations that an update may keep.
+/// The violations of an object, and warnings about violations that the old object had already and an update may keep.
 #[derive(Debug, Default)]
 pub struct Judged {
     pub causes: Causes,
@@ -30,8 +31,8 @@ impl Structural {
         self.judge(object, old, Causes::default()).causes
     }
 
-    /// Like [`Self::validate`], with warnings for rules that `old` already violated. The causes in `beside` come before
-    /// the causes of rules.
+    /// Like [`Self::validate`], with warnings about rules that `old` violates already. The causes in `beside` come
+    /// before the causes of rules.
     pub fn judge(&self, object: &Value, old: Option<&Value>, beside: Causes) -> Judged {
         let mut causes = self.validate_value(object, old, None);
         causes.append(beside);
@@ -52,7 +53,7 @@ impl Structural {
         causes.into()
     }
 
-    /// Like [`Self::validate`], for a value at `prefix`, without the rules for whole objects.
+    /// Like [`Self::validate`], for a value at the path `prefix`, without the rules that apply only to whole objects.
     pub(super) fn validate_value(&self, value: &Value, old: Option<&Value>, prefix: Option<&str>) -> Causes {
         let mut walk = Walk { causes: Causes::default(), prefix, loud: false };
         if walk.value(self, value, None, &Path::ROOT).failures == 0 {
@@ -66,7 +67,7 @@ impl Structural {
     }
 }
 
-/// Whether the cause prevents rules from running, because rules may assume that a value has its schema's shape.
+/// Whether no rules run if there is this cause: rules may assume that a value has the form that its schema requires.
 fn hides_rules(cause: &Cause) -> bool {
     use CauseReason::{NotSupported, Required, TooLong, TooMany, TypeInvalid};
     matches!(cause.reason, NotSupported | Required | TooLong | TooMany | TypeInvalid)
@@ -78,12 +79,12 @@ const RULES_UNCHECKED: &str = "some validation rules were not checked because th
 struct Walk<'p> {
     causes: Causes,
     prefix: Option<&'p str>,
-    /// Whether failures are recorded or only counted.
+    /// Whether failures are recorded as causes, or only counted.
     loud: bool,
 }
 
-/// How well a value matches a schema: the numbers of failures and of successful checks. Alternatives are compared by
-/// these numbers.
+/// How well a value matches a schema: the number of failed and the number of successful checks. The alternatives of a
+/// junctor are compared by these numbers.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
     failures: usize,
@@ -134,7 +135,8 @@ impl Walk<'_> {
         tally
     }
 
-    /// Records a failure. `cause` gets the path of the field, and the path as texts show it.
+    /// Counts a failure, and records it if this pass makes messages. `cause` gets the path of the field, and the path
+    /// as texts show it.
     fn fail(&mut self, path: &Path, tally: &mut Tally, cause: impl FnOnce(String, &str) -> Cause) {
         tally.failures += 1;
         if !self.loud {
@@ -153,7 +155,7 @@ impl Walk<'_> {
         });
     }
 
-    /// Records `<path> in body <rest>` for a value.
+    /// Records a failure with the text `<path> in body <rest>`.
     fn fail_body(&mut self, path: &Path, tally: &mut Tally, value: &Value, rest: impl FnOnce() -> String) {
         self.fail(path, tally, |field, name| {
             Cause::invalid(field, &plain(value), &format!("{name} in body {}", rest()))
@@ -198,7 +200,7 @@ impl Walk<'_> {
         let texts = matches!(found, Type::String | Type::Array);
         match format {
             Some(format) if !texts && !fits => return self.fail_type(path, tally, &format.name, found_format),
-            // With a format, a value of any type counts as a string.
+            // If the schema has a format and does not allow numbers, the type of a string or a list is not checked.
             Some(_) if texts && !numeric => {}
             _ if !fits => return self.fail_type(path, tally, &expected(), found.as_str()),
             _ => {}
@@ -246,7 +248,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Checks `anyOf`, or `oneOf` if only one schema may match.
+    /// Checks that a value matches one of the schemas, or with `only_one` exactly one of them: `anyOf` and `oneOf`.
     fn alternatives(&mut self, schemas: &[Structural], only_one: bool, value: &Value, path: &Path, tally: &mut Tally) {
         if schemas.is_empty() {
             return;
@@ -430,7 +432,7 @@ impl Walk<'_> {
     }
 }
 
-/// Kubernetes' text for an absent path.
+/// The text that Kubernetes shows if a fault has no path.
 pub(super) const NOWHERE: &str = "<nil>";
 const ONLY_ONE: &str = "must validate one and only one schema (oneOf).";
 
@@ -456,7 +458,7 @@ fn has_room(schema: &Structural, whole: Option<i64>, float: f64) -> bool {
     }
 }
 
-/// Whether Kubernetes treats a float as an integer.
+/// Whether Kubernetes treats a float as an integer: it is whole and not too large to be exact.
 fn is_whole(number: f64) -> bool {
     const SAFE_MAX: f64 = 9_007_199_254_740_991.0;
     let whole = number.trunc();
@@ -464,7 +466,7 @@ fn is_whole(number: f64) -> bool {
     number.abs() <= SAFE_MAX && (difference == 0.0 || difference / (number.abs() + whole.abs()) < 1e-9)
 }
 
-/// The value as Go prints it: an integral number without a decimal point.
+/// The value as Go prints it: a whole number has no decimal point.
 fn plain(value: &Value) -> Value {
     match value.as_f64() {
         Some(float) if value.as_i64().is_none() && is_whole(float) => Value::from(float as i64),
@@ -472,7 +474,7 @@ fn plain(value: &Value) -> Value {
     }
 }
 
-/// A number as Go's `%v` prints it.
+/// The number in the form in which Go's `%v` prints it.
 fn shown_limit(number: f64) -> String {
     let magnitude = number.abs();
     if magnitude != 0.0 && !(1e-4..1e21).contains(&magnitude) {

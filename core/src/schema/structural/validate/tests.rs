@@ -1,4 +1,4 @@
-//! Tests of validation messages.
+//! Tests of the messages of failed validation.
 
 use super::super::Structural;
 use super::shown_limit;
@@ -233,7 +233,7 @@ fn each_check() {
         let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"x": schema}}}});
         let value = json!({"spec": {"x": value}});
         assert_eq!(causes(&schema, &value, None).join("\n"), *expected, "{schema} {value}");
-        // Old violations do not block an update.
+        // An update does not fail because of violations that the old value has already.
         assert_eq!(
             causes(&schema, &value, Some(&value))
                 .iter()
@@ -266,7 +266,8 @@ fn updates_answer_for_what_they_change() {
             json!({"list": ["long", "x"]}),
             "list[0]: Too long: may not be more than 1 bytes",
         ),
-        // The unchanged field `a` must not make the second alternative match.
+        // The update leaves the field `a` unchanged. If unchanged parts were skipped, the second alternative would
+        // match.
         (
             json!({"type": "object", "properties": {"a": text, "b": text}, "oneOf": [
                 {"properties": {"a": {"enum": ["x"]}, "b": {"enum": ["y"]}}},

@@ -15,18 +15,19 @@ use crate::refusal::{Cause, Causes};
 use holdfast_value::{Value, json};
 use words::{Context, words};
 
-/// A fault in a schema, with the group that decides whether an update may keep it.
+/// A fault in the schema of a definition. The group decides whether an update may keep the fault.
 pub(crate) struct Fault {
     pub group: Group,
     pub cause: Cause,
 }
 
-/// Groups of rules. An update must follow a group only if the old definition followed it.
+/// The groups of rules for schemas. An update must follow the rules of a group only if the old definition followed
+/// them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Group {
     Always,
     Structure,
-    /// Rules for defaults. They are not checked if no structural schema is required.
+    /// The rules for defaults. They are not checked if the definition needs no structural schema.
     Defaults,
     PrunedDefaults,
     Types,
@@ -42,8 +43,8 @@ impl AsRef<Cause> for Fault {
 
 type Faults = Complaints<Fault>;
 
-/// The faults of a version's schema. `has_status` is true if the version has a status subresource. `is_unchanged` is
-/// true if an update does not change the schema.
+/// The faults of the schema of a version. `has_status` says whether the version has a status subresource,
+/// `is_unchanged` whether an update leaves the schema unchanged.
 pub(crate) fn faults(schema: At, has_status: bool, is_unchanged: bool) -> Vec<Fault> {
     let mut faults = Faults::default();
     root(schema, has_status, &mut faults);
@@ -73,15 +74,15 @@ pub(crate) fn faults(schema: At, has_status: bool, is_unchanged: bool) -> Vec<Fa
     faults.all
 }
 
-/// The beginning of the messages of [`Structural::parse`].
+/// The beginning of each message of [`Structural::parse`].
 const UNSHOWN: &str = "Invalid value: \"\": ";
 
 fn add<C: Into<Cause>>(faults: &mut Faults, group: Group, cause: impl FnOnce() -> C) {
     faults.add(|| Fault { group, cause: cause().into() });
 }
 
-/// Keywords that may occur beside `properties` at the root of a schema with a status subresource, with their Go names
-/// for the message.
+/// The keywords that may occur beside `properties` at the root of a schema if the version has a status subresource, and
+/// the names that Go has for them in the message.
 const ROOT_FIELDS: &[(&str, &str)] = &[
     ("description", "Description"),
     ("type", "Type"),
@@ -134,7 +135,7 @@ fn is_zero(at: &At) -> bool {
     at.is_empty() || at.is_false()
 }
 
-/// The position of a schema, which decides the message for a missing type.
+/// Where a schema is inside the whole schema. The message about a missing type depends on it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
     Root,
@@ -207,7 +208,8 @@ fn structure(schema: At, level: Level, faults: &mut Faults) {
     }
 }
 
-/// Whether a schema restricts only the names in an object's metadata. All other metadata is the same for all kinds.
+/// Whether a schema for an object's metadata restricts only names. It may do no more, because all other metadata is the
+/// same for all kinds.
 fn says_only_names(metadata: At) -> bool {
     metadata.entries().all(|(field, at)| match field {
         "type" | "default" | "externalDocs" | "example" => true,
@@ -226,8 +228,8 @@ fn is_number_or_text(any_of: At) -> bool {
 
 const JUNCTORS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 
-/// Checks schemas inside junctors. If `skips` is true, `anyOf` is ignored. At the top of a schema, the first item of
-/// `allOf` may contain the ignored `anyOf` instead.
+/// Checks the schemas inside junctors. If `skips` is true, `anyOf` is not checked, because it has the form that
+/// `x-kubernetes-int-or-string` allows. At the top of a schema, that `anyOf` may also be in the first item of `allOf`.
 fn junctors(schema: At, skips: bool, is_top: bool, faults: &mut Faults) {
     for word in JUNCTORS.iter().filter(|word| !(skips && **word == "anyOf")) {
         for (index, nested) in schema.get(word).items().enumerate() {
@@ -248,7 +250,8 @@ fn junctors(schema: At, skips: bool, is_top: bool, faults: &mut Faults) {
     }
 }
 
-/// Keywords that must not occur inside junctors, each with the word that the message uses for an absent keyword.
+/// The keywords that must not occur inside junctors. Each has the word with which the message says that it must be
+/// absent.
 const NOT_WITHIN_JUNCTORS: &[(&str, &str)] = &[
     ("type", "empty"),
     ("additionalProperties", "undefined"),
@@ -289,7 +292,7 @@ fn within_junctor(schema: At, skips: bool, faults: &mut Faults) {
     }
 }
 
-/// Checks that every field inside junctors is also declared outside.
+/// Checks that each field in the schemas inside junctors is also declared outside of the junctors.
 fn complete_junctors(nested: At, schema: At, faults: &mut Faults) {
     let not = nested.get("not");
     if not.is_set() {
@@ -320,15 +323,15 @@ fn complete(nested: At, schema: At, faults: &mut Faults) {
     }
 }
 
-/// Checks that defaults are valid values. As in Kubernetes, defaults inside maps are not checked.
+/// Checks that the defaults in a schema are valid values. As in Kubernetes, defaults inside maps are not checked.
 struct Defaults<'f> {
     faults: &'f mut Faults,
-    /// The remaining cost budget of rules for all defaults together.
+    /// The cost that the rules may still have for all defaults together; `None` after the budget was exceeded.
     left: Option<u64>,
 }
 
 impl Defaults<'_> {
-    /// Walks a schema. Inside the fields that every resource has, `meta` is the path from the resource.
+    /// Walks a schema. `meta` is the path from the resource if the walk is inside the fields that every resource has.
     fn walk(&mut self, schema: &Structural, at: At, is_root: bool, meta: Option<&Path>) {
         let is_resource = is_root || schema.embedded_resource;
         let meta = meta.filter(|_| !schema.embedded_resource);
@@ -382,7 +385,7 @@ impl Defaults<'_> {
     }
 }
 
-/// A resource that contains only the value, at this path.
+/// A resource in which only the value at this path is set.
 fn around(way: &Path, value: &Value) -> Value {
     let mut value = value.clone();
     let mut next = Some(way);

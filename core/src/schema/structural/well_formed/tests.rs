@@ -1,4 +1,4 @@
-//! Valid and invalid definitions, each made by one change of a schema.
+//! Tests of valid and invalid definitions. Each is made by one change of a schema.
 
 use crate::kinds::rules::testing::{check_updates, faults};
 use holdfast_value::{Value, json};
@@ -17,7 +17,7 @@ fn definition(schema: Value) -> Value {
     })
 }
 
-/// A definition whose `spec` has one field, `x`.
+/// A definition whose `spec` has one field, `x`, with the given schema.
 fn with(x: Value) -> Value {
     definition(json!({"type": "object", "properties": {"x": x}}))
 }
@@ -253,7 +253,7 @@ fn bad_fields() {
     ];
     for (x, expected) in cases {
         let found: Vec<String> = found(&with(x.clone())).iter().map(|f| f.replacen(".properties[x]", "", 1)).collect();
-        // If the fault is in the value itself, the message names no field.
+        // If the default itself has the fault, and not a field in it, the message names no field.
         let expected = expected.replace(": .default in body", ":  in body");
         assert_eq!(found, [expected], "{x}");
     }

@@ -8,10 +8,10 @@ use crate::schema::structural::{Structural, is_meta};
 use holdfast_value::Value;
 use std::collections::BTreeSet;
 
-/// The properties of a schema's position that its keywords depend on.
+/// What the keywords of a schema may be depends on where the schema is. These are the properties of its place.
 #[derive(Clone, Copy)]
 pub(super) struct Context<'a> {
-    /// The reason why defaults are not allowed; `None` if they are allowed.
+    /// The reason why the schema must not have a default, for a message; `None` if it may have one.
     no_default: Option<(&'static str, &'a str)>,
     /// Whether the schema is inside the fields that every resource has.
     in_meta: bool,
@@ -22,7 +22,7 @@ impl Context<'_> {
 }
 
 const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "string"];
-/// Unsupported keywords, and whether an empty value counts as used.
+/// The keywords that are not supported, and whether a keyword with an empty value counts as used.
 const UNSUPPORTED: &[(&str, bool)] = &[
     ("id", false),
     ("additionalItems", true),
@@ -32,7 +32,7 @@ const UNSUPPORTED: &[(&str, bool)] = &[
     ("$ref", true),
 ];
 
-/// Checks the keywords of a schema and of the schemas below it.
+/// Checks the keywords of a schema, and of the schemas below it.
 pub(super) fn words(schema: At, context: Context, is_root: bool, faults: &mut Faults) {
     let mut say = |fault: at::Fault| add(faults, Group::Always, || fault);
     let (ty, items, properties) = (schema.get("type"), schema.get("items"), schema.get("properties"));
@@ -94,7 +94,7 @@ pub(super) fn words(schema: At, context: Context, is_root: bool, faults: &mut Fa
     below(schema, context, is_root, faults);
 }
 
-/// Checks the schemas inside a schema.
+/// Checks the schemas directly inside a schema.
 fn below(schema: At, context: Context, is_root: bool, faults: &mut Faults) {
     let additional = schema.get("additionalProperties");
     if additional.value.is_object() {
@@ -139,7 +139,7 @@ fn need_type(ty: At, expected: &str, word: &str, say: &mut impl FnMut(at::Fault)
     }
 }
 
-/// Checks list types and their keys.
+/// Checks the type of a list, and the names of the fields that identify its items.
 fn lists(schema: At, faults: &mut Faults) {
     let (list_type, keys) = (schema.get("x-kubernetes-list-type"), schema.get("x-kubernetes-list-map-keys"));
     let (ty, items) = (schema.get("type"), schema.get("items"));
@@ -229,7 +229,7 @@ fn map_keys(keys: At, items: At, faults: &mut Faults) {
 
 const REASONS: &[&str] = &["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
-/// Checks the fields of a rule, but not its expression.
+/// Checks the fields of a validation rule, except the expression, which the module `rules` compiles.
 fn validation_rule(at: At, say: &mut impl FnMut(at::Fault)) {
     let (rule, message) = (at.get("rule"), at.get("message"));
     let has_breaks = |text: &str| text.trim().contains(['\n', '\r']);

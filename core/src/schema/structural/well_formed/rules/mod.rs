@@ -1,5 +1,5 @@
-//! Checks a definition's rules: expressions must compile, must not cost too much, and may use `oldSelf` only where an
-//! old value can be found.
+//! Checks the rules in a definition: their expressions must compile, must not cost too much, and may use `oldSelf` only
+//! where an update has an old value.
 
 use super::{Faults, Group, add};
 use crate::object::at::At;
@@ -9,15 +9,16 @@ use crate::schema::structural::rules::{CompiledRule, compile};
 use crate::schema::structural::{Additional, Structural};
 use holdfast_value::Value;
 
-/// The limits for estimated cost: of one expression, and of all expressions in a version.
+/// The maximum estimated cost of one expression.
 const EXPRESSION_COST_MAX: u64 = 10_000_000;
+/// The maximum estimated cost of all expressions in a version.
 const TOTAL_COST_MAX: u64 = 100_000_000;
-/// The number of the most expensive expressions that are reported if the total is too high.
+/// If all expressions together cost too much, this many of the most expensive ones are reported.
 const MOST_EXPENSIVE: usize = 4;
 
-/// Checks the rules of a schema. Rules of a schema are skipped if a keyword of it, or of a schema below it, has a
-/// fault. A version whose schema is unchanged may keep expressions that cost too much. In `faults.all`, the faults of
-/// the keyword check begin at the index `words`.
+/// Checks the rules of a schema and of the schemas below it. The rules of a schema are skipped if a keyword of the
+/// schema, or of a schema below it, has a fault. If the schema of a version is unchanged, its expressions may cost too
+/// much. In `faults.all`, the faults of keywords begin at the index `words`.
 pub(super) fn rules(parsed: &Structural, schema: At, words: usize, is_unchanged: bool, faults: &mut Faults) {
     if !parsed.has_rules() {
         return;
@@ -38,7 +39,7 @@ pub(super) fn rules(parsed: &Structural, schema: At, words: usize, is_unchanged:
 }
 
 struct Walk<'f> {
-    /// The sorted paths of all faults that are not in rules.
+    /// The paths of all faults outside of rules, sorted.
     bad: Vec<String>,
     is_unchanged: bool,
     total: u64,
@@ -49,9 +50,11 @@ struct Walk<'f> {
 
 #[derive(Clone, Copy)]
 struct Context<'a> {
-    /// The maximum number of values of the schema in an object; `None` if a list or map around the schema has no limit.
+    /// The maximum number of values in one object that the schema describes; `None` if a list or map that contains them
+    /// has no limit.
     count_max: Option<u64>,
-    /// The outermost schema around this one whose items cannot be matched with old items after an update.
+    /// The outermost schema around this one for whose items it is unknown, after an update, which old items correspond
+    /// to them.
     uncorrelated: Option<&'a str>,
     is_resource: bool,
 }
@@ -145,7 +148,7 @@ impl Walk<'_> {
     }
 }
 
-/// The maximum number of values directly below a value of this schema; `None` if there is no maximum.
+/// The maximum number of items or entries directly in a value of this schema; `None` if there is no maximum.
 fn elements_max(parsed: &Structural, schema: At) -> Option<u64> {
     let limit = |word: &str| schema.get(word).number().map(|max| u64::try_from(max).unwrap_or(0));
     match schema.get("type").text() {
@@ -168,7 +171,7 @@ fn too_expensive(what: &str, cost: u64, max: u64) -> String {
     )
 }
 
-/// A cause about a rule. Kubernetes prints the rule with the names of its Go struct.
+/// A cause about a rule. It shows the rule as Kubernetes does, with the names of the fields of the Go struct.
 fn invalid_rule(path: String, rule: At, detail: &str) -> Cause {
     let shown: Vec<String> = [
         ("Rule", "rule", Value::from("")),

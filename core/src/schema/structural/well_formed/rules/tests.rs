@@ -1,4 +1,4 @@
-//! Definitions with invalid rules.
+//! Tests of definitions with invalid rules.
 
 use super::too_expensive;
 use crate::kinds::rules::testing::{check_updates, faults};
@@ -6,7 +6,7 @@ use holdfast_value::{Value, json};
 
 const SCHEMA: &str = "spec.validation.openAPIV3Schema";
 
-/// A definition whose schema has one field, `x`.
+/// A definition whose schema has one field, `x`, with the given schema.
 fn with(x: Value) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -162,7 +162,7 @@ fn an_unchanged_schema_may_stay_expensive() {
     );
 }
 
-/// Rules from widely used definitions, which are just within Kubernetes' limits.
+/// Rules of widely used definitions, whose costs are just below Kubernetes' limits.
 #[test]
 fn rules_in_use() {
     let name = json!({"type": "string", "maxLength": 253, "minLength": 1});
