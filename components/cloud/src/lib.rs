@@ -19,7 +19,7 @@ use holdfast_world::{Controller, Key, Resource, World};
 pub use settings::Settings;
 use std::sync::LazyLock;
 
-/// A controller that cannot run, and why.
+/// The name of a controller that cannot run, and the reason why it cannot run.
 pub type Absent = (&'static str, &'static str);
 
 /// The controllers that can run with the parts that a cloud offers, and the controllers that cannot run, each with the
@@ -45,7 +45,7 @@ pub fn all(settings: &Settings, offers: Offers, choice: &Choice) -> (Vec<Box<dyn
     (controllers, absent)
 }
 
-/// Namespaces, for the UID of `kube-system`, which identifies the cluster.
+/// The resource of namespaces. The UID of the namespace `kube-system` identifies the cluster.
 pub(crate) static NAMESPACES: LazyLock<Resource> =
     LazyLock::new(|| Resource::new("", "v1", "namespaces", "Namespace", false));
 
