@@ -79,7 +79,7 @@ impl Follower {
         let mut follower = Follower::new(dice);
         let newest = sight.newest();
         if dice.chance(15) && newest > 0 {
-            // A part of the watchers begin as if they resumed after a long interruption.
+            // Some watchers begin as if they resumed after a long interruption.
             follower.remembers(sight.twin, past(dice, newest));
             follower.resume(sight)?;
             saw(Mark::WatchStartedInThePast);

@@ -13,7 +13,7 @@ use std::task::{Wake, Waker};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// The new state is published, and the first watcher gets an event.
+    /// The new state is published, and a watcher gets an event.
     Deliver,
     /// All watchers have got their events, and no client has been answered yet.
     Delivered,

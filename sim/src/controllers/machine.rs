@@ -12,7 +12,7 @@ pub const SICK: &str = "sick";
 /// How the pods of the simulation behave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mood {
-    /// A pod may become ready, unready, fail or succeed at random.
+    /// All pods behave at random.
     Wild,
     /// The pods that should keep running keep running; all other pods behave at random.
     Calm,
