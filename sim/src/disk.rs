@@ -21,7 +21,7 @@ pub enum Sabotage {
     None,
     /// A crash loses the last event, even if the event was acknowledged.
     ForgetLast,
-    /// A scan skips every seventh event.
+    /// A scan of the log skips every seventh event.
     SkipOnScan,
     /// After a crash, objects that were deleted exist again.
     KeepDeleted,

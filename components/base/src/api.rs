@@ -15,14 +15,14 @@ use std::time::Duration;
 
 /// The largest response that a client reads, in bytes.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
-/// How long a response may take by default.
+/// How long a response may take if the caller sets no other limit.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// Why a request failed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
-    /// `None` if there was no response.
+    /// The HTTP status of the response; `None` if there was no response.
     pub code: Option<u16>,
     pub message: String,
 }

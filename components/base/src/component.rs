@@ -132,7 +132,7 @@ impl Component {
         self.paths.pages.write().unwrap_or_else(PoisonError::into_inner).insert(path, page);
     }
 
-    /// A client of the API server that the component works for.
+    /// A client of the API server for which the component works.
     pub async fn api(&self, kubeconfig: Option<&Path>, rate: Rate) -> Result<Api> {
         self.api_as(kubeconfig, "", None, rate).await
     }
@@ -336,7 +336,7 @@ impl Component {
     }
 }
 
-/// Go's name of a machine architecture.
+/// The name that Go gives to a machine architecture.
 fn go_name(machine: &str) -> &str {
     match machine {
         "x86_64" => "amd64",

@@ -88,7 +88,7 @@ pub struct ServingArgs {
     pub permit_address_sharing: bool,
 }
 
-/// The options of a port without TLS, for old command lines that still request one.
+/// A port without TLS, for old command lines that still request it.
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Insecure serving")]
 pub struct InsecureArgs {
@@ -394,7 +394,7 @@ pub fn joined(faults: &[String]) -> String {
     }
 }
 
-/// The options of a command with their values, by name.
+/// The options of a command, each with its value, sorted by name.
 pub fn values(command: &clap::Command, matches: &ArgMatches) -> Vec<(String, String)> {
     let named = command.get_arguments().filter_map(|arg| Some((arg.get_id().as_str(), arg.get_long()?)));
     let mut values: Vec<(String, String)> = named

@@ -44,7 +44,7 @@ struct Process {
     max_files: f64,
     virtual_bytes: f64,
     resident_bytes: f64,
-    /// The start of the process, in seconds since 1970.
+    /// The time at which the process started, in seconds since 1970.
     started: f64,
 }
 

@@ -55,7 +55,7 @@ pub(crate) fn cluster(world: &World, settings: &Settings) -> Option<ClusterRef> 
     Some(ClusterRef { name: settings.cluster_name.clone(), uid: system.meta.uid.clone() })
 }
 
-/// Whether a provider ID belongs to this provider.
+/// Whether the scheme of a provider ID is the name of this provider.
 pub(crate) fn is_of_provider(provider_id: &str, provider: &str) -> bool {
     provider_id.split_once("://").is_some_and(|(scheme, _)| scheme == provider)
 }

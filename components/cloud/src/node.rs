@@ -202,7 +202,7 @@ fn initialized(node: Viewed<'_, Node>, instance: &Instance, zone: &Zone) -> Acti
     Action::new(Node::resource(), node.object.key(), patch)
 }
 
-/// Whether a label is in a domain of Kubernetes.
+/// Whether the prefix of a label is a domain that Kubernetes reserves for itself.
 fn is_reserved(label: &str) -> bool {
     let domain = label.split_once('/').map_or("", |(domain, _)| domain);
     ["kubernetes.io", "k8s.io"].iter().any(|own| domain == *own || domain.ends_with(&format!(".{own}")))

@@ -20,7 +20,7 @@ pub const TOKENS_PERIOD: Duration = Duration::from_secs(TOKEN_SECONDS * 4 / 5);
 #[derive(Clone)]
 pub struct Cluster {
     pub api: Api,
-    /// The behaviour of pods whose annotations do not specify it.
+    /// The template of the simulated nodes. It has the behaviour of pods whose annotations do not specify any.
     pub template: Arc<Template>,
 }
 

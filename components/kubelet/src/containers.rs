@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, watch};
 
-/// The maximum number of machines.
+/// The maximum number of machines at a time.
 const MACHINES_MAX: usize = 512;
 /// The maximum number of bytes of the files of all machines together.
 const FILES_BYTES_MAX: usize = 256 << 20;
@@ -90,7 +90,7 @@ pub struct RunState {
     sources: Sources,
 }
 
-/// A use of a container. The container is kept while this value exists.
+/// A client's use of a container. The machine of the container is kept while this value exists.
 pub struct ContainerUse(pub Arc<ContainerRun>);
 
 impl Drop for ContainerUse {

@@ -1,4 +1,4 @@
-//! The requests to a kubelet, and the permissions that they need.
+//! The pages that clients request from a kubelet, and the permissions that a client needs for each.
 
 use http::Method;
 use std::collections::BTreeMap;

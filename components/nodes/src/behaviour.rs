@@ -162,7 +162,7 @@ impl BehaviourSettings {
         BehaviourSettings(words.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
 
-    /// Whether there are no settings.
+    /// Whether no setting is specified.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

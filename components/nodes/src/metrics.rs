@@ -255,7 +255,7 @@ struct MeasuredCluster<'a> {
 }
 
 impl MeasuredCluster<'_> {
-    /// The objects of a kind below a prefix, or the object of a key.
+    /// The objects of a kind whose keys have this prefix, or the object that has this key.
     fn objects<'s, T: DeserializeOwned>(
         &'s self,
         plural: &str,

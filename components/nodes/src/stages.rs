@@ -38,7 +38,7 @@ const REST_MAX_MS: i64 = 64_000;
 /// If there are this many pauses, the pauses that ended long ago are dropped.
 const RESTS_KEPT: usize = 4096;
 
-/// The Stages of one kind, and the state of each object.
+/// The Stages of one kind, and the state of each object for which they are played.
 pub struct Script {
     about: About,
     stages: BTreeMap<Text, Arc<Stage>>,

@@ -157,7 +157,7 @@ impl FileSystem {
             None => self.own.below(folder).map(str::to_owned).collect(),
         };
         let mut all: Vec<String> = all;
-        // Adds the paths of volumes that are mounted below the folder.
+        // The paths of volumes that are mounted below the folder are added to the result.
         let inside = |mounted: &&Mounted| {
             let rest = mounted.path.strip_prefix(if folder == "/" { "" } else { folder });
             mounted.path != folder && rest.is_some_and(|rest| rest.starts_with('/'))

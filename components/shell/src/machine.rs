@@ -9,7 +9,7 @@ use crate::terminal::Terminal;
 use std::collections::BTreeMap;
 use std::task::{Context, Poll, Waker};
 
-/// How many steps a process runs before the next process runs.
+/// How many steps a process may run before the next process has its turn.
 const SLICE_STEPS: u64 = 200;
 
 /// The ends of a command's streams that the caller of the machine uses.

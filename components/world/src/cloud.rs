@@ -100,7 +100,7 @@ pub struct ServiceRef {
     pub uid: String,
 }
 
-/// A machine in a cloud.
+/// A machine in a cloud, which may be the machine of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Instance {
     /// The provider ID of the instance: `PROVIDER://…`.

@@ -300,7 +300,7 @@ impl Action {
         Action { subresource, ..self }
     }
 
-    /// Makes the action fail if one of these objects exists.
+    /// Returns the action with the condition that none of these objects may exist.
     pub fn unless(self, absent: Vec<(Resource, Key, Text)>) -> Action {
         Action { absent, ..self }
     }

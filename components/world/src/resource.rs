@@ -20,7 +20,7 @@ pub struct Resource(Arc<ResourceNames>, Option<Decode>);
 /// The identity of a resource.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct ResourceNames {
-    /// The hash of the names below.
+    /// The hash of the group, the version, the plural and the kind.
     hash: u64,
     group: Box<str>,
     plural: Box<str>,

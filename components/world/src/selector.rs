@@ -288,7 +288,7 @@ impl<'de> Deserialize<'de> for Selector {
     }
 }
 
-/// Deserializes a selector that is written as plain labels, as in Services.
+/// Deserializes a selector that is written as labels without expressions, as in Services.
 pub fn of_labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Selector, D::Error> {
     read(deserializer, SelectorForm::Labels)
 }

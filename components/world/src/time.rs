@@ -1,4 +1,4 @@
-//! The times in objects.
+//! The type of the times that objects contain.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -33,8 +33,8 @@ pub(crate) fn decode<V: View>(bytes: &[u8]) -> Option<(Meta, AnyView)> {
     Some((meta(bytes)?, view))
 }
 
-/// Decodes only the part of the metadata that links objects, for resources that no controller has in
-/// [`Controller::resources`](crate::Controller::resources).
+/// Decodes only those parts of the metadata that link objects to each other. It is used for resources that no
+/// controller has in [`Controller::resources`](crate::Controller::resources).
 pub(crate) fn decode_meta_only(bytes: &[u8]) -> Option<(Meta, AnyView)> {
     let (labels, annotations) = Default::default();
     Some((Meta { labels, annotations, ..meta(bytes)? }, Box::new(())))

@@ -336,7 +336,7 @@ impl World {
         objects.inspect(|_| self.count_read())
     }
 
-    /// The resources whose objects the world contains or may contain.
+    /// The resources whose objects the world contains, even if no object exists at present.
     pub fn resources(&self) -> impl Iterator<Item = &Resource> {
         self.collections.keys()
     }

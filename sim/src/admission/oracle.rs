@@ -1,8 +1,8 @@
 //! The invariants of writes that pass admission.
 //!
 //! If a webhook or policy was registered during the whole request, it must have been called. If it was not registered
-//! at any time during the request, it must not have been called. If it was registered or removed during the request,
-//! both are correct.
+//! at any time during the request, it must not have been called. If it was registered or removed during the request, it
+//! may have been called or not.
 
 use super::hooks::{Hooks, Said};
 use super::{BAD, CALM, Order, ROOM, WATCHED, WEBHOOKS, Want};

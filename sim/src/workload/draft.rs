@@ -315,7 +315,7 @@ fn report(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, seen
                 (2, Format::JsonPatch),
                 (2, Format::ApplyPatch),
             ]);
-            // As in Kubernetes, only a pod's labels can be changed through the status.
+            // As in Kubernetes, an update of a status can change no other part of the object, except a pod's labels.
             let outside = match sort {
                 Sort::Pod => ("/spec/hostname", json!("other")),
                 _ => ("/metadata/labels", json!({"app": "none"})),

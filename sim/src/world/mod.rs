@@ -83,7 +83,7 @@ struct World {
     pending: Vec<Pending>,
     followers: Vec<Follower>,
     listers: Vec<Lister>,
-    /// Readers that wait for a version that does not exist yet.
+    /// The readers that wait for a state as new as a version which may not exist yet.
     waiting: Vec<WaitingReader>,
     /// All answers that clients have received.
     history: History,

@@ -15,7 +15,7 @@ pub struct Terms {
     pub lease: Duration,
     /// How long a leader tries to renew its lease before it steps down.
     pub renew: Duration,
-    /// How long a candidate waits between two attempts.
+    /// How long a candidate waits between two attempts to acquire or renew the lease.
     pub retry: Duration,
 }
 
@@ -37,7 +37,7 @@ pub struct Record {
 /// The time and the random number that the caller passes to a step.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
-    /// The time since an arbitrary fixed moment.
+    /// The time since a fixed moment, which is the same moment in all calls.
     pub elapsed: Duration,
     pub wall: Timestamp,
     /// A random number from 0 to 1.
@@ -278,7 +278,7 @@ impl Elector {
         self.gives_up_at().is_some_and(|end| now.elapsed >= end)
     }
 
-    /// Whether the lease in the last record read has not expired.
+    /// Whether the lease in the last record that was read has not expired.
     fn is_held(&self, now: Now) -> bool {
         let lease = Duration::from_secs(u64::try_from(self.observed.lease_seconds).unwrap_or(0));
         now.elapsed < self.observed_at.saturating_add(lease)

@@ -120,12 +120,12 @@ impl Holder {
     }
 }
 
-/// A time with microseconds, as in Leases.
+/// The text of a time with microseconds, as in Leases.
 fn micro_time(time: Timestamp) -> String {
     format!("{time:.6}")
 }
 
-/// One object of a lock, as it was last read.
+/// One of the objects of which a lock consists, in the version that was last read.
 #[derive(Debug)]
 struct LockObject {
     holder: &'static Holder,

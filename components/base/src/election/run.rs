@@ -22,7 +22,7 @@ pub struct Election {
     pub terms: Terms,
     /// The name of this process in the lock. It is unique.
     pub identity: String,
-    /// The component named in Events.
+    /// The name of the component that is the source of the election's Events.
     pub component: String,
     pub metrics: Arc<Metrics>,
     pub standing: Arc<Standing>,
@@ -131,7 +131,7 @@ impl Candidate {
         Now { elapsed: self.began.elapsed(), wall: Timestamp::now(), chance: rand::random() }
     }
 
-    /// Returns once this process leads.
+    /// Tries to become the leader, and returns when this process leads.
     async fn acquire(&mut self) {
         tracing::info!(lease = self.lease(), "attempting to acquire leader lease");
         while !self.elector.leads() {
@@ -142,7 +142,7 @@ impl Candidate {
         self.note("became leader").await;
     }
 
-    /// Returns once this process no longer leads.
+    /// Renews the lease, and returns when this process does not lead any more.
     async fn renew(&mut self) {
         while self.next != ElectionStep::Lost {
             self.step().await;

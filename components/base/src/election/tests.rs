@@ -1,4 +1,4 @@
-//! Candidates with a lock in memory, with clocks that differ, and with answers that are late or lost.
+//! Tests of candidates with a lock in memory. The candidates' clocks differ, and answers are late or lost.
 
 use super::elector::{ElectionStep, Elector, Now, Record, StepResult, Terms};
 use jiff::{SignedDuration, Timestamp};
@@ -72,7 +72,7 @@ impl Candidate {
             ElectionStep::Create(_) | ElectionStep::Update(_) => StepResult::Failed,
         };
         if luck.lost_behind || luck.delay > delay && !matches!(self.next, ElectionStep::Wait(_)) {
-            // The write took effect, but its answer is lost.
+            // In this case the lock was written, but the answer to the candidate is lost.
             if !matches!(self.answer, StepResult::Waited) {
                 self.answer = StepResult::Failed;
             }

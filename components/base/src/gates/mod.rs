@@ -100,7 +100,8 @@ impl From<&Gates> for ApiGates {
     }
 }
 
-// No doc comment: it would become the text about the command that takes these options.
+// This type must have no doc comment, because the comment would become the help text of the command that takes these
+// options.
 #[derive(clap::Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Features")]
 pub struct GateArgs {
@@ -139,7 +140,7 @@ impl FromStr for GateRequest {
     }
 }
 
-/// Parses `NAME=BOOL`; the gate must exist.
+/// Parses `NAME=BOOL`. A gate that does not exist is an error.
 fn read(part: &str) -> Result<(&'static str, bool), String> {
     let (name, value) = part.split_once('=').unwrap_or((part, ""));
     // Newer releases put the component's name before the gate's name.
@@ -360,15 +361,15 @@ enum Effect {
     /// Like `Switch`, for a feature that is on by default in the release after 1.35, which may be the first release
     /// that has the gate. The feature is on in Holdfast, too, because clients of that release rely on it.
     Ahead(&'static str),
-    /// The gate switches these resources, as `--runtime-config` does. They are on by default.
+    /// The gate switches whether these resources are served, as `--runtime-config` does. By default they are served.
     Kinds(&'static [&'static str]),
-    /// The server always behaves as if the gate were on, for this reason.
+    /// The server always behaves as if the gate were on. The text says why.
     Always(&'static str),
-    /// The server always behaves as if the gate were off, for this reason.
+    /// The server always behaves as if the gate were off. The text says why.
     Never(&'static str),
     /// Only other components read the gate; the server ignores it.
     Elsewhere,
-    /// The gate is about how Kubernetes implements something; clients see no difference.
+    /// The gate switches how Kubernetes implements something, which makes no difference for clients.
     Unseen,
 }
 

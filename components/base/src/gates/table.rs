@@ -16,7 +16,7 @@ const fn gate(name: &'static str, then: GateSpec, now: GateSpec, effect: Effect)
     Gate { name, then, now, effect }
 }
 
-/// Means that the release has no such gate.
+/// The release has no such gate.
 const NONE: GateSpec = None;
 const ALPHA: GateSpec = Some((GateStage::Alpha, false));
 const ALPHA_ON: GateSpec = Some((GateStage::Alpha, true));

@@ -160,7 +160,7 @@ impl Visit for LineContent {
 }
 
 impl FieldValue {
-    /// Text of several lines is indented, so that no part of it can look like a line of its own.
+    /// Writes a text value. A text of several lines is indented, so that none of its lines can look like a log line.
     fn text(&self, out: &mut String) {
         match self {
             FieldValue::Plain(text) => out.push_str(text),

@@ -140,7 +140,7 @@ fn build(args: &LoggingArgs, stderr: Box<dyn Write + Send>) -> Result<(Logger, L
     Ok((logger, LogGuard { sink, flusher }))
 }
 
-/// Flushes buffers when dropped: keep it until the process ends.
+/// Flushes the buffers of the log when it is dropped, so the caller must keep it until the process ends.
 #[must_use = "lines that are buffered get lost without it"]
 pub struct LogGuard {
     sink: Arc<Mutex<Sink>>,

@@ -19,7 +19,7 @@ use std::time::Duration;
 pub use prometheus_client;
 pub use shown::ShownMetrics;
 
-/// The content type of the text.
+/// The content type of the text in which the metrics are served.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -1,4 +1,4 @@
-//! The socket of a component: TLS, authentication, authorization, and responses.
+//! Serves the connections of a component's socket: TLS, authentication, authorization, and responses.
 
 pub mod paths;
 
@@ -36,7 +36,7 @@ const CONNECTION_MAX: Duration = Duration::from_secs(3600);
 /// The largest request body that is read, in bytes. The only valid body is a number.
 const BODY_BYTES_MAX: usize = 1 << 10;
 
-/// Follows the certificate files of a server while it serves.
+/// Reloads the certificate files of a server when they change, until the server ends.
 pub async fn follow(tls: Weak<LiveTls>) {
     loop {
         tokio::time::sleep(FILES_PERIOD).await;

@@ -184,7 +184,7 @@ impl Controller for Services {
                 known.made = Some(ConfirmedRequest { wanted, hosts, at: now, balancer: Some(balancer) });
                 Some(CallReport::Ensured)
             }
-            // Another controller is responsible for the Service; this is not a failure.
+            // Another controller is responsible for the Service, which is not a failure of the call.
             (CloudCall::EnsureBalancer { wanted, hosts, .. }, Err(fault)) if fault.is(FaultReason::Elsewhere) => {
                 let (wanted, hosts) = (wanted.clone(), hosts.clone());
                 known.made = Some(ConfirmedRequest { wanted, hosts, at: now, balancer: None });

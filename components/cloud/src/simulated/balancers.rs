@@ -13,7 +13,7 @@ const LOOKS_MAX: u128 = 1 << 16;
 pub struct Balancers {
     kept: BTreeMap<String, StoredBalancer>,
     taken: BTreeSet<String>,
-    /// How many balancers were ever created.
+    /// How many balancers were ever created, which is the number of the newest balancer.
     made: u64,
 }
 

@@ -14,13 +14,13 @@ const BACKOFF_MAX_MS: i64 = 300_000;
 const BACKOFF_FORGOTTEN_MS: i64 = 2 * BACKOFF_MAX_MS;
 /// After this time, in milliseconds, a container whose pull failed is shown as waiting for the next pull.
 const PULL_RETRY_MS: i64 = 10_000;
-/// The waiting reason while the image is pulled.
+/// The reason for which a container waits while its image is pulled.
 const CREATING: &str = "ContainerCreating";
 /// The waiting reason after a failed pull. `PULL_WAITS` is the waiting reason while the kubelet waits for the next
 /// pull.
 const PULL_FAILED: &str = "ErrImagePull";
 const PULL_WAITS: &str = "ImagePullBackOff";
-/// The waiting reason before a restart.
+/// The reason for which a container waits before a restart.
 const CRASHES: &str = "CrashLoopBackOff";
 /// The termination reason of a container that never started.
 const NEVER_SEEN: &str = "ContainerStatusUnknown";

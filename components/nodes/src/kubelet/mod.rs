@@ -40,7 +40,7 @@ pub struct NodeSide<'a> {
 /// The result of a kubelet's plan for a pod.
 #[derive(Debug, Default, PartialEq)]
 pub struct Life {
-    /// A strategic merge patch of the status.
+    /// The change of the pod's status, as a strategic merge patch; `None` if the status does not change.
     pub status: Option<Value>,
     /// Whether the pod's containers have stopped, so that the pod can be deleted.
     pub gone: bool,

@@ -148,7 +148,7 @@ impl Follower {
         loop {
             let line = match lines.next().await {
                 Ok(Some(line)) => line,
-                // A broken connection counts as the end of the watch.
+                // If the connection breaks, the watch has ended, and the next watch continues at this version.
                 Ok(None) | Err(_) => return Ok(WatchEnd::Here(version)),
             };
             let event: WatchEvent = serde_json::from_slice(&line).map_err(fault)?;

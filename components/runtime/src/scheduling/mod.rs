@@ -65,7 +65,7 @@ pub struct SchedulerSetup {
     pub dump: Arc<Notify>,
     /// The async runtime that sends the scheduler's requests.
     pub request_runtime: Handle,
-    /// Receives all pods, if their resources are to be served as metrics.
+    /// Receives all pods, if a page of metrics reports the resources of each pod; otherwise `None`.
     pub pod_resources: Option<Arc<PodResources>>,
 }
 

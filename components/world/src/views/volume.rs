@@ -101,7 +101,7 @@ crate::resource!(
     cluster
 );
 
-/// A volume to be attached to a node, and whether it is attached.
+/// The request to attach a volume to a node, and whether the volume is attached.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct VolumeAttachment {

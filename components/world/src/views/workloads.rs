@@ -199,7 +199,7 @@ pub struct ControllerRevision {
 
 crate::resource!(ControllerRevision, "apps", "v1", "controllerrevisions", "ControllerRevision", namespaced);
 
-/// A number, or a percentage of another number.
+/// A number of objects, or a percentage of another number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IntOrPercent {
     Number(i64),
