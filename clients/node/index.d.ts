@@ -1,6 +1,6 @@
 /** The server refused a request, and `status` is its answer; or the server could not be started. */
 export class HoldfastError extends Error {
-  /** The HTTP status; 0 if there was no answer. */
+  /** The HTTP status of the server's answer; 0 if there was no answer. */
   readonly code: number
   readonly status: { reason?: string; message?: string; [field: string]: unknown }
 }
@@ -21,7 +21,10 @@ export interface RequestOptions {
 export class Cluster {
   /** The URL, without a slash at the end, such as `https://127.0.0.1:6443/forks/NAME`. */
   readonly url: string
-  /** The certificate authority of the server in PEM; `cert` and `key` are the administrator's, in PEM. */
+  /**
+   * The certificate of the server's certificate authority, in PEM. `cert` and `key` are the certificate and the private
+   * key of the administrator, in PEM.
+   */
   readonly ca: string
   readonly cert: string
   readonly key: string
@@ -37,26 +40,29 @@ export class Cluster {
   readonly env: Record<string, string | undefined>
   /** Makes another cluster that begins with this cluster's state. From then on the two clusters are independent. */
   fork(options?: ForkOptions): Promise<Cluster>
-  /** Ends a fork: its watches end, and requests to it get 404. Ending a fork twice has no effect. */
+  /** Ends this fork: its watches end, and requests to it get 404. Ending a fork twice has no effect. */
   delete(): Promise<void>
   /** The URL at which any client can read this cluster as it was at a version, a time or a duration before now. */
   at(moment: string): string
   /** Sends a request as the administrator, and returns the JSON of the answer. */
   request(method: string, path: string, body?: unknown, options?: RequestOptions): Promise<any>
-  /** Ends a fork, as `await using` does. */
+  /** Ends this fork. `await using` calls this method. */
   [Symbol.asyncDispose](): Promise<void>
 }
 
 export interface ServerOptions {
   /** The program to run. The default is the program in `HOLDFAST_BINARY`, or else `holdfast` in the PATH. */
   binary?: string
-  /** The cluster begins with the state of the cluster in this data folder. */
+  /** A data folder. The cluster begins with the state of the cluster in this folder. */
   from?: string
-  /** More arguments of the server. */
+  /** Further arguments for the command line of the server. */
   args?: string[]
 }
 
-/** A server that this process starts, and that ends with this process in any case. */
+/**
+ * A server that this process starts. The server ends at the latest when this process ends, even if this process is
+ * killed.
+ */
 export class Server {
   static start(options?: ServerOptions): Promise<Server>
   /** The server's own cluster. */

@@ -46,7 +46,8 @@ class Wire {
         response.on('error', reject)
       })
       sent.on('timeout', () => sent.destroy(new HoldfastError(`${method} ${url}: no answer came`)))
-      // The server may have just closed a connection that was kept open. Then it has not received the request.
+      // If the request was sent over a connection that was kept open, the server may have closed this connection just
+      // before. Then the server has not received the request, and the request can be sent again.
       sent.on('error', error =>
         sent.reusedSocket && error.code === 'ECONNRESET' ? resolve({ again: true }) : reject(error)
       )
@@ -85,7 +86,7 @@ export class Cluster {
     try {
       await this.parent.request('DELETE', `${FORKS}/${this.name}`)
     } catch (error) {
-      // The fork was idle for too long and has ended, or has ended with its parent.
+      // The fork has already ended, because it was idle for too long or because its parent has ended.
       if (error.code !== 404) throw error
     }
   }
@@ -128,7 +129,7 @@ export class Cluster {
   get kubeconfigFile() {
     if (!this.#file) {
       const file = join(this.#shared.folder, `${this.name || 'cluster'}.kubeconfig`)
-      // JSON is YAML.
+      // The kubeconfig is written as JSON, because every JSON text is also YAML.
       writeFileSync(file, JSON.stringify(this.kubeconfig), { mode: 0o600 })
       this.#file = file
     }
@@ -149,7 +150,7 @@ export class Server {
   #folder
   #ended
 
-  /** Use `Server.start` to make a server. */
+  /** This constructor is internal: use `Server.start` to make a server. */
   constructor(process, folder, ended, cluster) {
     this.#process = process
     this.#folder = folder
@@ -174,7 +175,7 @@ export class Server {
       const pem = name => readFileSync(told[name], 'utf8')
       const [ca, cert, key] = [pem('certificateAuthority'), pem('clientCertificate'), pem('clientKey')]
       const shared = { url: told.url, ca, cert, key, folder, wire: new Wire(ca, cert, key) }
-      // The server does not keep a finished test run from ending, and then ends with it.
+      // The open server does not keep this process running after the tests. The server ends when this process ends.
       for (const held of [child, child.stdin, child.stdout]) held.unref()
       process.once('exit', () => rmSync(folder, { recursive: true, force: true }))
       const server = new Server(child, folder, ended, new Cluster(shared, told.url))

@@ -1,4 +1,4 @@
-//! The intention of a request, and a simple model of the effect on an object that a client may expect.
+//! What a simulated client wants to do with a request, and a simple model of the effect that the client may expect.
 
 use crate::custom::{self, CLEANUP, Law, Variant};
 use crate::owners;
@@ -8,7 +8,7 @@ use crate::twin::ObjectVersion;
 use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 
-/// One change of an object's main part.
+/// One change of an object, apart from its status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edit {
     Label(&'static str, Option<String>),
@@ -30,27 +30,27 @@ pub enum PatchFormat {
     Json,
 }
 
-/// The intention of a request.
+/// What a client wants to do with a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act {
     Create {
         wanted: ObjectShape,
         generated: bool,
     },
-    /// PUT of a document that the client has read and changed.
+    /// A PUT of a document that the client has read and changed.
     Replace {
         wanted: ObjectShape,
         version: Option<u64>,
         uid: String,
     },
-    /// `test` makes a JSON patch depend on a label's value.
+    /// A patch with one edit. With `test`, a JSON patch takes effect only if a label has a certain value.
     Change {
         edit: Edit,
         format: PatchFormat,
         version: Option<u64>,
         test: Option<String>,
     },
-    /// A server-side apply of these fields, and of the fields that all applies have.
+    /// A server-side apply of these fields, and of the fields that every apply of the simulation has.
     Apply {
         fields: BTreeMap<owners::ContestedField, Value>,
         manager: String,
@@ -73,28 +73,28 @@ pub enum Act {
         uid: Option<String>,
         version: Option<u64>,
     },
-    /// Deletes all objects of a selection, each independently.
+    /// Deletes each object of a selection, independently of the other objects.
     DeleteAll {
         pick: Pick,
         limit: Option<u64>,
         policy: Option<&'static str>,
     },
-    /// The server's last step in the deletion of a namespace.
+    /// The last step of the server in the deletion of a namespace: it removes the namespace's finalizer.
     Finalize {
         version: Option<u64>,
     },
-    /// The server's last step in the deletion of a definition.
+    /// The last step of the server in the deletion of a definition: it removes the definition's finalizer.
     Release {
         version: Option<u64>,
     },
-    /// The server reports why the deletion of an object does not continue.
+    /// The server writes to an object's status why the deletion of the object does not continue.
     Tell {
         version: Option<u64>,
     },
 }
 
 impl Edit {
-    /// The change as a patch; `None` if the format cannot express it.
+    /// The edit as a patch of this format; `None` if the format cannot express the edit.
     pub fn patch(&self, format: PatchFormat) -> Option<Value> {
         let merge = matches!(format, PatchFormat::Merge | PatchFormat::Strategic);
         let pointer = |path: &str, value: &Option<String>| match value {
@@ -132,8 +132,8 @@ impl Edit {
         })
     }
 
-    /// Applies the edit directly to a document; `patch` expresses the same edit as a patch. `AddFinalizer` and
-    /// `DropFinalizer` change nothing here.
+    /// Applies the edit directly to a document, while `patch` expresses the edit as a patch. The edits `AddFinalizer`
+    /// and `DropFinalizer` change nothing here.
     pub fn make(&self, document: &mut Value) {
         let put = |place: &mut Value, key: &str, value: &Option<String>| match (place.as_object_mut(), value) {
             (Some(map), Some(value)) => drop(map.insert(key.to_owned(), json!(value))),
@@ -178,7 +178,8 @@ impl Edit {
 }
 
 impl Act {
-    /// The version that the client insists on.
+    /// The version that the object must have so that the act is accepted; `None` if the client does not require a
+    /// version.
     pub fn fixed_version(&self) -> Option<u64> {
         match self {
             Act::Replace { version, .. }
@@ -193,7 +194,7 @@ impl Act {
         }
     }
 
-    /// The UID that the client insists on.
+    /// The UID that the object must have so that the act is accepted; `None` if the client does not require a UID.
     pub fn fixed_uid(&self) -> Option<&str> {
         match self {
             Act::Replace { uid, .. } => Some(uid.as_str()).filter(|uid| !uid.is_empty()),
@@ -207,7 +208,7 @@ impl Act {
     }
 }
 
-/// Adds the defaults of the definition `law` to a shape.
+/// The shape with the defaults that the definition `law` gives.
 pub fn lawful(sort: Sort, shape: ObjectShape, law: Option<Law>) -> ObjectShape {
     let mut shape = shape;
     if sort.is_custom() && shape.tier.is_none() {
@@ -216,8 +217,8 @@ pub fn lawful(sort: Sort, shape: ObjectShape, law: Option<Law>) -> ObjectShape {
     shape
 }
 
-/// The effect of an accepted act on an object: its shape afterwards, `None` if it is deleted. An error says why the act
-/// must not have been accepted.
+/// The effect of an accepted act on an object: the object's shape after the act, or `None` if the act deletes the
+/// object. An error says why the server must not have accepted the act.
 pub fn predict(
     sort: Sort,
     act: &Act,
@@ -238,7 +239,7 @@ pub fn predict(
         (_, None) => return Err("a change met no object".into()),
         (_, Some(version)) => version,
     };
-    // Defaults of the current definition apply to an older object when it is read.
+    // When an older object is read, it has the defaults of the present definition.
     let before = lawful(version.shape());
     let mut after = before.clone();
     match act {
@@ -288,7 +289,7 @@ pub fn predict(
     Ok(if after.deleting && after.is_released() { None } else { Some(after) })
 }
 
-/// A new object of this kind, before any field is set.
+/// The shape of a new object of this kind, before a client sets any field.
 fn created(sort: Sort, fields: &BTreeMap<owners::ContestedField, Value>) -> ObjectShape {
     let mut shape = ObjectShape::default();
     match sort {

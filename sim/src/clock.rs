@@ -1,4 +1,4 @@
-//! The simulated clock. The simulation moves it forwards or backwards, and each stamp advances it by a millisecond.
+//! The simulated clock. The simulation sets it forwards or backwards, and each stamp advances it by a millisecond.
 
 use crate::random::step_seed;
 use holdfast_core::stamp::Stamp;
@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// The start of simulations: 2026-11-21 10:00 UTC.
+/// The time at which simulations start, in milliseconds since 1970: 2026-11-21 10:00 UTC.
 const START_MS: i64 = 1_795_255_200_000;
 
 pub struct SimulatedClock {
@@ -17,7 +17,8 @@ pub struct SimulatedClock {
 
 struct ClockState {
     now_ms: i64,
-    /// The seed of the current step, so that stamps do not depend on what other steps drew.
+    /// The seed of the present step. Stamps are made from it, so that they do not depend on the random numbers of other
+    /// steps.
     seed: u64,
     stamps: u64,
 }
@@ -27,7 +28,7 @@ impl SimulatedClock {
         SimulatedClock { inner: Mutex::new(ClockState { now_ms: START_MS, seed, stamps: 0 }) }
     }
 
-    /// Sets the step from whose seed stamps are derived.
+    /// Sets the seed of the step, from which the next stamps are made.
     pub fn enter(&self, seed: u64) {
         let mut inner = self.lock();
         inner.seed = seed;
@@ -35,7 +36,7 @@ impl SimulatedClock {
     }
 
     pub fn advance(&self, milliseconds: i64) {
-        // The time never goes back by more than an hour before the start.
+        // The clock is never set to a time more than an hour before the start.
         let mut inner = self.lock();
         inner.now_ms = (inner.now_ms + milliseconds).max(START_MS - 3_600_000);
     }
@@ -54,12 +55,13 @@ impl Clock for SimulatedClock {
         let mut inner = self.lock();
         inner.now_ms += 1;
         inner.stamps += 1;
-        // Milliseconds since 1970 stay far below jiff's bounds.
+        // The number of milliseconds since 1970 is always far within the bounds of jiff.
         let time = Timestamp::from_millisecond(inner.now_ms).unwrap_or(Timestamp::UNIX_EPOCH);
         Stamp { time, seed: step_seed(inner.seed, inner.stamps) }
     }
 
-    /// Never ends. The simulation has no timeouts; the order of steps decides how long an operation takes.
+    /// The sleep never ends, because the simulation has no timeouts. The order of steps decides how long an operation
+    /// takes.
     fn sleep(&self, _: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(std::future::pending())
     }

@@ -9,11 +9,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The default number of seeds.
+/// The number of seeds that are run if the command names none.
 const SEEDS: u64 = 100;
-/// The maximum number of failures that are shrunk.
+/// The maximum number of failures for which the needed steps are searched.
 const SHRUNK_MAX: u64 = 3;
-/// How long one failure is shrunk.
+/// How long the steps that one failure needs are searched.
 const SHRINK_TIME: Duration = Duration::from_secs(20);
 
 /// The scope of a simulation, and the part of Holdfast to simulate.
@@ -82,7 +82,7 @@ fn minutes(text: &str) -> Result<Duration> {
     Ok(Duration::from_secs_f64(minutes * 60.0))
 }
 
-/// Runs the simulations and prints the results; fails if a simulation failed.
+/// Runs the simulations and prints the results. Returns an error if a simulation failed.
 pub fn run(args: SimulationArgs) -> Result<()> {
     let (scope, twice, scene) = match args.mode {
         Some(RunMode::Meta(scope)) => (scope, true, SimulatedPart::Server),
@@ -96,7 +96,7 @@ pub fn run(args: SimulationArgs) -> Result<()> {
         let late = only.iter().find(|step| **step > scope.steps);
         ensure!(late.is_none(), "step {} is not among the {} of --steps", late.copied().unwrap_or(0), scope.steps);
     }
-    // A panic within the engine is reported as a failure of its seed.
+    // A panic within the engine is reported as a failure of its seed, so the message of the panic is not printed.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let runner = Runner::new(scope, twice, scene);
@@ -164,7 +164,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Runs one seed after another.
+    /// Runs one seed after another, until no seeds or no time is left.
     fn work(&self) {
         let late = || self.scope.minutes.is_some_and(|bound| self.started.elapsed() >= bound);
         while !self.stop.load(Ordering::Relaxed) && !late() {
@@ -210,7 +210,7 @@ impl Runner {
         }
     }
 
-    /// Reports where two runs of one seed differ.
+    /// The text that shows the first step at which two runs of one seed differ.
     fn differs(&self, seed: u64, first: &Report, second: &Report) -> String {
         let lines = first.trace.iter().zip(&second.trace);
         let parted = lines.into_iter().find(|(first, second)| first != second);
@@ -219,7 +219,8 @@ impl Runner {
     }
 }
 
-/// Describes a failure, with the steps that it needs if `shrinks` is set, and the command that runs it again.
+/// The text that describes a failure and contains the command that runs it again. With `shrinks`, the text also has the
+/// steps that the failure needs.
 pub fn account(plan: &RunPlan, failure: &SimulationFailure, shrinks: bool) -> String {
     let SimulationFailure { step, why } = failure;
     let mut told = format!("seed {} fails at step {step}: {why}\n", plan.seed);
@@ -237,7 +238,7 @@ pub fn account(plan: &RunPlan, failure: &SimulationFailure, shrinks: bool) -> St
     let (steps, failure) = shrink(plan, failure, Instant::now() + SHRINK_TIME);
     let report = simulate(&RunPlan { only: Some(steps.clone()), trace: true, ..plan.clone() });
     told += &format!("  {} of {} steps are enough for: {}\n", steps.len(), plan.steps, failure.why);
-    // The trace of step 0 is omitted, because it is the same for all seeds.
+    // The lines of step 0 are omitted, because they are the same for all seeds.
     let lines = report.trace.iter().filter(|line| !line.starts_with("    0 "));
     lines.for_each(|line| told += &format!("    {line}\n"));
     told + &format!("  rerun: {again} --only {} --trace", list(&steps))
@@ -247,12 +248,13 @@ fn list(steps: &[u32]) -> String {
     steps.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// The CPU time of this process so far, where the system reports it.
+/// The CPU time of this process so far, in seconds; `None` if the system does not report it.
 fn cpu_seconds() -> Option<f64> {
-    /// The unit of CPU times in `/proc/self/stat`, which is the same on every architecture of Linux.
+    /// The number of units per second in the CPU times in `/proc/self/stat`. It is the same on every architecture of
+    /// Linux.
     const TICKS_PER_SECOND: f64 = 100.0;
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The process name in parentheses may contain anything, including spaces.
+    // The process's name in parentheses may contain any character, even spaces.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11).map_while(|field| field.parse::<f64>().ok());
     Some((fields.next()? + fields.next()?) / TICKS_PER_SECOND)

@@ -1,7 +1,7 @@
-//! Counts what has happened in a simulation: accepted commands, faults, points of crashes.
+//! Counts what has happened in a simulation: accepted commands, faults, and the points at which the server crashed.
 //!
-//! A case that never happens is never tested, however many seeds pass. So every case that the simulation must exercise
-//! leaves a mark, and a test demands that the seeds of every run together leave all marks.
+//! A case that never occurs is never tested, however many seeds pass. So each case that must be tested has a mark,
+//! which a simulation records when the case occurs. A test fails if a mark was recorded in none of its simulations.
 
 use crate::act::{Act, Edit, PatchFormat};
 use crate::pick::Pick;
@@ -14,7 +14,7 @@ use std::cell::RefCell;
 
 macro_rules! marks {
     ($($mark:ident)*) => {
-        /// Something that must happen in some seed.
+        /// A case that must occur in at least one simulation of the test.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Mark {
             $($mark),*
@@ -27,7 +27,7 @@ macro_rules! marks {
 }
 
 marks! {
-    // Accepted commands.
+    // Marks of accepted commands.
     Created CreatedByGeneratedName CreatedByUpdate CreatedByApply
     Replaced ReplacedAtVersion ReplacedFromFile
     PatchedJson PatchedJsonTest PatchedMerge PatchedStrategic PatchedAtVersion
@@ -41,34 +41,34 @@ marks! {
     Defined Redefined DefinitionDeleted CustomCreated CustomChanged CustomScaled CustomReported
     NamespaceFinalized DefinitionReleased
 
-    // Refused commands.
+    // Marks of refused commands.
     NotFound AlreadyExists Conflict ApplyConflict Forbidden Invalid Unprocessable UnsupportedMediaType BadRequest
     Unauthorized LedAstray TooManyRequests
     RedefinedMeanwhile DefinitionTerminating InsufficientStorage Unavailable OutcomeUnknown Stale
 
-    // Reads.
+    // Marks of reads.
     GotNewest GotNothing GotPast GotExpired PastHidden EverythingDenied
     ListedWhole ListedInPages ListedAcrossWrites ListedAcrossCrash ListedSelection ListedPast ListExpired
     WaitedForVersion ReadAtTime PastWhole PastExpired PastWatched
 
-    // Watches.
+    // Marks of watches.
     WatchStarted WatchTold WatchStartedInThePast
     WatchAdded WatchModified WatchDeleted WatchEntered WatchLeft
     WatchCut WatchResumed WatchResumedFromBookmark WatchResumedAfterCrash WatchFellBehind
     WatchForgotten WatchRedefined Bookmarked
 
-    // Faults.
+    // Marks of faults of the disk.
     Full FullForLong WriteFailed SyncFailed SyncFalselyFailed
     BatchTorn BatchLostWhole BatchFoundWhole
     OthersAppended OthersWereFirst
     ClockForward ClockBack Forgotten ForgottenByAge ForgottenBySize
 
-    // Points at which the server crashes.
+    // Marks of the points at which the server crashes.
     CrashIdle CrashInTrouble CrashBeforeWrite CrashBeforeSync CrashAfterSync CrashDelivering CrashDelivered
     CrashAnswering CrashRecovering
 }
 
-/// The count of each mark.
+/// How many times each mark was recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Coverage([u64; Mark::ALL.len()]);
 
@@ -87,29 +87,29 @@ impl Coverage {
         self.0[mark as usize]
     }
 
-    /// The marks that never happened.
+    /// The marks that were never recorded.
     pub fn missing(&self) -> Vec<Mark> {
         Mark::ALL.iter().copied().filter(|mark| self.of(*mark) == 0).collect()
     }
 }
 
 thread_local! {
-    /// The coverage of this thread's simulation.
+    /// The marks that were recorded in the simulation of this thread.
     static SEEN: RefCell<Coverage> = RefCell::default();
 }
 
-/// Counts a mark.
+/// Records a mark.
 pub fn saw(mark: Mark) {
     SEEN.with_borrow_mut(|seen| seen.0[mark as usize] += 1);
 }
 
-/// Takes the counts since the last call.
+/// Returns the counts since the last call, and sets them to 0.
 pub fn take() -> Coverage {
     SEEN.take()
 }
 
-/// Marks an accepted command. `changed` is `None` if the command made no event; otherwise it says whether the event was
-/// the first of the object.
+/// Records the marks of an accepted command. `changed` is `None` if the command made no event; otherwise it says
+/// whether the event was the first event of the object.
 pub fn saw_accepted(order: &Order, changed: Option<bool>) {
     let options = &order.request.options;
     if options.dry_run {
@@ -195,7 +195,7 @@ pub fn saw_accepted(order: &Order, changed: Option<bool>) {
     }
 }
 
-/// Marks a refused command.
+/// Records the mark of a refused command.
 pub fn saw_refused(refusal: &Refusal) {
     let mark = match refusal {
         Refusal::NotFound(_) => Mark::NotFound,

@@ -1,4 +1,4 @@
-//! The custom kind of the simulation: the variants of its definition, and a naive model of each.
+//! The custom kind of the simulation: the variants of its CustomResourceDefinition, and a simple model of each variant.
 
 use holdfast_value::{Value, json};
 use std::borrow::Cow;
@@ -7,13 +7,14 @@ pub const GROUP: &str = "sim.dev";
 pub const PLURAL: &str = "widgets";
 pub const KIND: &str = "Widget";
 pub const STORAGE: &str = "sim.dev/widgets";
-/// The name of the definition.
+/// The name of the CustomResourceDefinition.
 pub const DEFINITION: &str = "widgets.sim.dev";
 pub const DEFINITIONS: &str = "apiextensions.k8s.io/customresourcedefinitions";
-/// The finalizer that keeps a definition until its objects are gone.
+/// The finalizer that keeps a CustomResourceDefinition until the objects of its kind are gone.
 pub const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// A variant of the definition: its versions, the storage version, and a default.
+/// A variant of the CustomResourceDefinition: its versions, the version in which objects are stored, and the default of
+/// the field `tier`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Variant {
     versions: &'static [&'static str],
@@ -73,14 +74,14 @@ impl Variant {
         fingerprint(&json!({"versions": self.versions()}))
     }
 
-    /// Whether this variant has every version in which objects may be stored.
+    /// Whether this variant has every version in which objects may already be stored.
     pub fn keeps(&self, definition: &Value) -> bool {
         let stored = definition["status"]["storedVersions"].as_array().into_iter().flatten().filter_map(Value::as_str);
         stored.into_iter().all(|version| self.versions.contains(&version))
     }
 }
 
-/// A short text that identifies the spec of a definition.
+/// A short text that identifies the spec of a CustomResourceDefinition.
 pub fn fingerprint(spec: &Value) -> String {
     let versions = spec["versions"].as_array().into_iter().flatten().map(|version| {
         let stored = if version["storage"] == true { "*" } else { "" };
@@ -90,7 +91,7 @@ pub fn fingerprint(spec: &Value) -> String {
     versions.collect::<Vec<_>>().join(", ")
 }
 
-/// The content of the widgets' definition at one offset.
+/// What the CustomResourceDefinition of widgets contains at one offset of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Law<'a> {
     pub tier: Option<&'a str>,
@@ -99,7 +100,7 @@ pub struct Law<'a> {
 }
 
 impl Law<'_> {
-    /// Reads a definition.
+    /// Reads the content of a CustomResourceDefinition.
     pub fn of(definition: &Value) -> Option<Law<'_>> {
         let versions = definition["spec"]["versions"].as_array()?;
         let stored = versions.iter().find(|version| version["storage"] == true)?;
@@ -111,7 +112,7 @@ impl Law<'_> {
     }
 }
 
-/// A widget without the managed fields of versions that are no longer served.
+/// A widget without the managed fields whose version is not served any more.
 pub fn managed<'a>(law: Option<Law>, object: &'a Value) -> Cow<'a, Value> {
     let Some(law) = law else { return Cow::Borrowed(object) };
     let served = |entry: &Value| {
@@ -125,13 +126,13 @@ pub fn managed<'a>(law: Option<Law>, object: &'a Value) -> Cow<'a, Value> {
     let mut object = object.clone();
     if let Some(entries) = object["metadata"]["managedFields"].as_array_mut() {
         entries.retain(served);
-        // The core also keeps an entry without fields.
+        // After the entries were removed, the core keeps one entry without fields.
         entries.push(json!({"fieldsV1": {}}));
     }
     Cow::Owned(object)
 }
 
-/// A stored widget in the form in which readers see it in one of its versions.
+/// The form in which readers see a stored widget in one of its versions.
 pub fn shown(law: Law, stored: &Value, version: Option<&str>) -> Value {
     let mut object = stored.clone();
     object["apiVersion"] = format!("{GROUP}/{}", version.unwrap_or(law.stored)).into();

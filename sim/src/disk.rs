@@ -1,9 +1,9 @@
-//! The log of the simulated server: batches of records in a simulated file, with every fault that a disk can have.
+//! The log of the simulated server: batches of records in a simulated file, with every fault that a disk may have.
 //!
-//! A batch is a header (magic, count, length) and the frames of its records, which have checksums. It is valid only if
-//! it is complete: [`Disk::recover`] cuts the file at the first incomplete batch, and syncs the rest. Other servers
-//! append to the same log: at any time, or just before the server's own batch, which is overtaken then. A sabotaged
-//! disk exists to prove that the oracles detect violations.
+//! A batch consists of a header (magic, count, length) and of the frames of its records, which have checksums. A batch
+//! is valid only if it is complete. [`Disk::recover`] cuts the file at the first incomplete batch, and syncs the rest.
+//! Other servers append to the same log at any time. If another server appends just before a batch of this server, this
+//! server's batch is overtaken. A disk can be sabotaged, to prove that the oracles detect violations of its contract.
 
 use crate::coverage::{Mark, saw};
 use crate::file::File;
@@ -15,52 +15,52 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::{Mutex, MutexGuard};
 
-/// How a disk violates its contract.
+/// How a sabotaged disk violates its contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sabotage {
     None,
-    /// A crash loses the last event, even an acknowledged one.
+    /// A crash loses the last event, even if the event was acknowledged.
     ForgetLast,
-    /// A scan skips every seventh event.
+    /// A scan of the log skips every seventh event.
     SkipOnScan,
-    /// After a crash, deleted objects exist again.
+    /// After a crash, objects that were deleted exist again.
     KeepDeleted,
-    /// Objects lose a byte when they are written.
+    /// An object loses a byte when it is written.
     DropByte,
-    /// An append returns before the sync.
+    /// An append returns before the sync has made the batch durable.
     SkipSync,
-    /// Recovery keeps the readable records of a torn batch.
+    /// A recovery keeps the readable records of a batch that was torn.
     KeepTornBatch,
-    /// Forgetting replaced versions removes newer versions as well.
+    /// When replaced versions are forgotten, newer versions are removed as well.
     ForgetTooMuch,
 }
 
-/// The point of an append at which the power fails.
+/// The point within an append at which the server crashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AppendPoint {
     BeforeWrite,
     BetweenWriteAndSync,
     AfterSync,
-    /// While the remains of a failed append are cut away.
+    /// The recovery after a failed append, while the remains of the append are cut off.
     Recovery,
 }
 
-/// The fault of the next append.
+/// What happens to the next append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planned {
-    /// The batch does not fit as a whole: its beginning may be written.
+    /// The batch does not fit on the disk as a whole, but its beginning may be written.
     Full,
-    /// The write fails: nothing of the batch is on the disk.
+    /// The write fails, and nothing of the batch is on the disk.
     WriteFails,
-    /// The sync fails, and the pages are dropped: any part of the batch may be on the disk.
+    /// The sync fails, and the written pages are dropped. Any part of the batch may be on the disk.
     SyncFails,
     /// The sync is reported as failed, but the whole batch is on the disk.
     SyncSaysItFails,
-    /// The server crashes at this stage.
+    /// The server crashes at this point of the append.
     Crash(AppendPoint),
 }
 
-/// The payload of the panic by which the server crashes; it is not printed.
+/// The payload of the panic that stands for a crash of the server. Such a panic is not printed.
 pub struct Died;
 
 pub fn die() -> ! {
@@ -76,12 +76,12 @@ pub struct Disk {
 #[derive(Default)]
 struct DiskState {
     file: File,
-    /// Where the next batch is written.
+    /// The position in the file at which the next batch is written.
     end: usize,
-    /// The part of the file that was complete when it was last read and was not written after that: its end, and the
-    /// number of its records.
+    /// The first part of the file, which was complete when it was last read and was not written after that: the
+    /// position of its end, and the number of its records.
     proven: (usize, usize),
-    /// The records by offset; `None` for forgotten records.
+    /// The records by offset. A record that the log has forgotten is `None`.
     records: Vec<Option<Record>>,
     by_resource: BTreeMap<String, Vec<u64>>,
     by_key: BTreeMap<String, BTreeMap<String, Vec<u64>>>,
@@ -89,21 +89,21 @@ struct DiskState {
     planned: Option<Planned>,
     broken: bool,
     full: bool,
-    /// How many recoveries fail before one succeeds.
+    /// How many recoveries still fail before one succeeds.
     recoveries_refused: usize,
-    /// How many recoveries have failed since the last fault.
+    /// How many recoveries have failed since the last fault of an append.
     refused: usize,
-    /// The server crashes in the next recovery.
+    /// Whether the server crashes in the next recovery.
     dies_recovering: bool,
-    /// Decides how pages are torn.
+    /// The seed that decides how pages are torn.
     seed: u64,
-    /// A batch that another server appends just before this server's next batch.
+    /// A batch that another server will append just before the next batch of this server; `None` if there is none.
     first: Option<Vec<Record>>,
-    /// The last event that another server has appended.
+    /// The offset of the last event that another server has appended.
     others: u64,
-    /// The first and last event of the newest batch given to the disk.
+    /// The offsets of the first and the last event of the newest batch that was given to the disk.
     newest: (u64, u64),
-    /// The part of the file for the newest batch, until its append has succeeded.
+    /// The part of the file into which the newest batch is written; `None` after its append has succeeded.
     unsure: Option<(usize, usize)>,
 }
 
@@ -115,7 +115,7 @@ impl Disk {
         Disk { inner: Mutex::default(), wake: Mutex::default(), sabotage }
     }
 
-    /// Plans a fault for the next append, and how many recoveries fail after it.
+    /// Plans what happens to the next append, and how many recoveries fail after it.
     pub fn plan(&self, planned: Planned, recoveries_refused: usize, seed: u64) {
         let mut inner = self.lock();
         inner.seed = seed;
@@ -126,7 +126,7 @@ impl Disk {
         }
     }
 
-    /// Appends a batch of another server, and wakes followers of the tail.
+    /// Appends a batch of another server, and wakes the followers of the log's tail.
     pub fn append_as_other(&self, records: &[Record]) {
         self.lock().append_as_other(records);
         let wake = self.wake.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
@@ -135,40 +135,41 @@ impl Disk {
         }
     }
 
-    /// Plans that another server appends a batch just before this server's next batch.
+    /// Plans that another server appends this batch just before the next batch of this server.
     pub fn be_overtaken(&self, records: Vec<Record>) {
         self.lock().first = Some(records);
     }
 
-    /// Whether another server may append a decision made on this version.
+    /// Whether the log ends at this version, so that another server may append a decision that was made on this
+    /// version.
     pub fn is_at(&self, offset: Offset) -> bool {
         let inner = self.lock();
         !inner.broken && inner.first.is_none() && inner.records.len() as u64 == offset.0
     }
 
-    /// Whether appends work, and no fault is planned.
+    /// Whether appends succeed at present: nothing is broken, and no fault is planned.
     pub fn is_healthy(&self) -> bool {
         let inner = self.lock();
         !inner.broken && inner.planned.is_none()
     }
 
-    /// Whether a fault has occurred, and appends wait for a recovery.
+    /// Whether a fault has occurred, so that appends fail until the log has recovered.
     pub fn is_broken(&self) -> bool {
         self.lock().broken
     }
 
-    /// Whether the disk is full, or will be in the next append.
+    /// Whether the disk is full, or the next append will find it full.
     pub fn is_full(&self) -> bool {
         let inner = self.lock();
         inner.broken && inner.full || inner.planned == Some(Planned::Full)
     }
 
-    /// The first and the last event of the newest batch given to the disk.
+    /// The offsets of the first and the last event of the newest batch that was given to the disk.
     pub fn newest_batch(&self) -> (u64, u64) {
         self.lock().newest
     }
 
-    /// The power fails and is restored: unsynced pages are torn, and the log is read again.
+    /// The power fails and comes back. The pages that were not synced are torn, and the log is read again.
     pub fn crash(&self, seed: u64) -> Result<(), Fault> {
         let mut inner = self.lock();
         inner.file.tear(&mut Dice::new(seed));
@@ -207,7 +208,7 @@ fn frames(batch: &[Record]) -> Vec<u8> {
     bytes
 }
 
-/// The offsets of the first and last event of a batch.
+/// The offsets of the first and of the last event of a batch.
 fn extent(batch: &[Record]) -> (u64, u64) {
     (batch.first().map_or(0, |record| record.offset), batch.last().map_or(0, |record| record.offset))
 }
@@ -217,7 +218,7 @@ fn number(bytes: &[u8], at: usize) -> Option<usize> {
     Some(u32::from_le_bytes([field[0], field[1], field[2], field[3]]) as usize)
 }
 
-/// The batch at `at`, and its end; `None` if it is not completely readable.
+/// The batch at the position `at`, and the position of its end; `None` if the batch is not completely readable.
 fn batch_at(bytes: &[u8], at: usize, torn_too: bool) -> Option<(Vec<Record>, usize)> {
     let (magic, count, length) = (number(bytes, at)?, number(bytes, at + 4)?, number(bytes, at + 8)?);
     let end = (at + HEADER_BYTES).checked_add(length)?;
@@ -241,7 +242,7 @@ fn batch_at(bytes: &[u8], at: usize, torn_too: bool) -> Option<(Vec<Record>, usi
 }
 
 impl DiskState {
-    /// Reads the file from the end of the proven part, cuts an incomplete batch, and syncs the rest.
+    /// Reads the file from the end of the proven part on, cuts off an incomplete batch, and syncs the rest.
     fn reread(&mut self, torn_too: bool) {
         let (mut end, count) = self.proven;
         let before = self.records.len();
@@ -260,7 +261,7 @@ impl DiskState {
         }
         self.records.truncate(count + found.len());
         for (at, record) in found.into_iter().enumerate() {
-            // The records before `before` are already indexed, and the log may have forgotten some of them since.
+            // The first `before` records are already in the indexes, and the log may have forgotten some of them since.
             if count + at >= before {
                 self.push(record);
             }
@@ -292,7 +293,7 @@ impl DiskState {
         self.records.push(Some(record));
     }
 
-    /// Appends completely and durably, because this server's planned faults do not affect another server.
+    /// Appends a batch completely and durably, because the planned faults of this server do not affect another server.
     fn append_as_other(&mut self, records: &[Record]) {
         let bytes = frames(records);
         let at = self.end;
@@ -304,7 +305,7 @@ impl DiskState {
         self.newest = extent(records);
     }
 
-    /// Removes entries after `last` from the indexes; usually there are none.
+    /// Removes the entries after the offset `last` from the indexes. Usually there are no such entries.
     fn truncate_indexes(&mut self, last: u64) {
         let keys = self.by_key.values_mut().flat_map(BTreeMap::values_mut);
         for offsets in self.by_resource.values_mut().chain(keys) {
@@ -314,7 +315,8 @@ impl DiskState {
         }
     }
 
-    /// The newest of the events up to a version, unless that event deleted the object or was forgotten.
+    /// The offset of the newest of these events up to a version; `None` if that event deleted the object or was
+    /// forgotten.
     fn newest(&self, offsets: &[u64], at: Offset) -> Option<Offset> {
         let found = offsets.partition_point(|offset| *offset <= at.0).checked_sub(1)?;
         self.at(offsets[found]).filter(|record| !record.is_delete()).map(Record::offset)

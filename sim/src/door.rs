@@ -1,5 +1,5 @@
-//! How simulated clients call the service: converts requests to the calls that a transport would make, and converts the
-//! replies to the results that the client sees.
+//! How simulated clients call the service. Requests are converted to the calls that a transport would make, and the
+//! replies are converted to the results that a client sees.
 
 use crate::shape::Sort;
 use holdfast_core::Refusal;
@@ -15,12 +15,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// The reply to a command that was carried out.
+/// The reply to a command that the service has carried out.
 pub enum DoorReply {
     Object(Arc<Entry>),
-    /// A document that is not stored in this form: a dry run, or a scale.
+    /// A document that is not stored in this form: the result of a dry run, or a Scale.
     Document(Document),
-    /// The objects of a mass deletion.
+    /// The objects that a mass deletion has selected.
     Collection(Vec<Arc<Entry>>),
     Success,
     Deleted {
@@ -29,7 +29,7 @@ pub enum DoorReply {
     },
 }
 
-/// The call of a client that knows the path of the request's target in this state.
+/// The call that a client makes for a request. The client takes the path of the request's target from this state.
 pub fn call(seen: &State, request: Request) -> Call {
     let path = path(seen, &request.target);
     let Request { user, verb, options, body, id, .. } = request;
@@ -38,7 +38,7 @@ pub fn call(seen: &State, request: Request) -> Call {
     Call { id, ..Call::new(user, CallSubject::Named(Box::new(named))) }
 }
 
-/// A read of one object, or of a selection.
+/// A call that reads one object or a selection of objects.
 pub fn read(
     user: &Arc<User>,
     sort: Sort,
@@ -61,7 +61,7 @@ pub fn read(
     Call { id: RequestId::given("read"), ..Call::new(user.clone(), CallSubject::Named(Box::new(named))) }
 }
 
-/// A read with the parameter `at`.
+/// A read with the parameter `at`, which names a moment of the past.
 pub fn at(mut call: Call, moment: String) -> Call {
     if let CallSubject::Named(named) = &mut call.asked {
         named.at = Some(moment);
@@ -69,13 +69,13 @@ pub fn at(mut call: Call, moment: String) -> Call {
     call
 }
 
-/// A request for the whole log, to check whether the user may see everything that was ever stored.
+/// A request to read the whole log. Its reply shows whether the user may see everything that was ever stored.
 pub fn everything(user: &Arc<User>) -> Call {
     let asked = CallSubject::Everything { verb: "get", path: "/holdfast/log".to_owned() };
     Call { id: RequestId::given("read"), ..Call::new(user.clone(), asked) }
 }
 
-/// The call of a request with the path of a namespace that does not contain the object.
+/// The call for a request whose path names `namespace`, although the object is not in this namespace.
 pub fn call_through(seen: &State, request: Request, namespace: &str) -> Call {
     let mut call = call(seen, request);
     if let CallSubject::Named(named) = &mut call.asked {
@@ -102,7 +102,7 @@ fn path(seen: &State, target: &Target) -> ResourcePath {
     }
 }
 
-/// Creates an initial object of every simulation, as the server does at start.
+/// The call that creates an object which exists in every simulation, as the server makes it at its start.
 pub fn creation(seen: &State, document: &Value) -> Call {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let api_version = text(&document["apiVersion"]);
@@ -120,13 +120,13 @@ pub fn creation(seen: &State, document: &Value) -> Call {
     call(seen, request)
 }
 
-/// The reply to a call that has no reason to wait.
+/// The reply of the service to a call that has nothing to wait for.
 pub fn ask(service: &Arc<Service>, call: Call) -> Result<Reply, Refusal> {
     at_once(service.call(call)).reply
 }
 
 impl DoorReply {
-    /// The service's reply to a mutation; an error if it must not reply so.
+    /// The service's reply to a mutation. A reply that no mutation may get is an error.
     pub fn by_door(reply: Reply) -> Result<DoorReply, String> {
         match reply {
             Reply::Object(shown) => Ok(DoorReply::Object(shown.entry)),
@@ -139,7 +139,7 @@ impl DoorReply {
         }
     }
 
-    /// The engine's reply to a decision.
+    /// The engine's reply to a decision that it has written.
     pub fn by_engine(reply: Written) -> DoorReply {
         match reply {
             Written::Object { entry, .. } => DoorReply::Object(entry),
@@ -162,7 +162,7 @@ impl std::fmt::Display for DoorReply {
     }
 }
 
-/// The result of a future that has no reason to wait.
+/// The result of a future that has nothing to wait for. Panics if the future is not ready.
 pub fn at_once<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => outcome,

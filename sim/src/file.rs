@@ -1,20 +1,20 @@
-//! A file on a simulated disk: written pages are safe only after a sync, and a crash tears them.
+//! A file on a simulated disk. Only a sync makes written pages safe, and a crash tears the pages that are not safe.
 
 use crate::random::Dice;
 use std::collections::BTreeSet;
 
-/// The size of a page. It is smaller than a real page, so that most batches cover several pages.
+/// The size of a page, in bytes. It is smaller than the size of a real page, so that most batches cover several pages.
 pub const PAGE_BYTES: usize = 512;
-/// The unit that a disk writes atomically.
+/// The number of bytes that a disk writes atomically.
 const SECTOR_BYTES: usize = 64;
 
 #[derive(Default)]
 pub struct File {
-    /// The content that the running server reads.
+    /// The content that the running server reads: with all writes.
     seen: Vec<u8>,
-    /// The content that is certainly on the disk.
+    /// The content that is certainly on the disk, as it was at the last sync.
     safe: Vec<u8>,
-    /// Pages written since the last sync.
+    /// The numbers of the pages that were written since the last sync.
     dirty: BTreeSet<usize>,
 }
 
@@ -28,7 +28,7 @@ impl File {
         self.dirty.extend(at / PAGE_BYTES..end.div_ceil(PAGE_BYTES));
     }
 
-    /// Removes everything after `end`.
+    /// Removes all content after the position `end`.
     pub fn cut(&mut self, end: usize) {
         let first = end / PAGE_BYTES;
         self.dirty.extend(first..self.seen.len().div_ceil(PAGE_BYTES));
@@ -43,8 +43,8 @@ impl File {
         }
     }
 
-    /// The power fails, or a sync fails and the pages are dropped. Each unsynced page is written completely, partly or
-    /// not at all, independently.
+    /// The power fails, or a sync fails and the pages are dropped. Each page that was not synced is independently
+    /// written completely, partly or not at all.
     pub fn tear(&mut self, dice: &mut Dice) {
         self.safe.resize(self.seen.len(), 0);
         for page in std::mem::take(&mut self.dirty) {
@@ -52,7 +52,8 @@ impl File {
             let (from, to) = match dice.below(4) {
                 0 => (0, 0),
                 1 | 2 => (0, PAGE_BYTES),
-                // A page may be torn from either end: disks promise no order within a page.
+                // Either the beginning or the end of a torn page may be missing, because disks write the sectors of a
+                // page in any order.
                 _ => {
                     let at = SECTOR_BYTES * dice.below(PAGE_BYTES / SECTOR_BYTES);
                     if dice.chance(70) { (0, at) } else { (at, PAGE_BYTES) }
@@ -63,7 +64,7 @@ impl File {
         self.seen.clone_from(&self.safe);
     }
 
-    /// Makes all written pages safe, although the sync is reported as failed.
+    /// Makes all written pages safe. The caller reports the sync as failed nevertheless.
     pub fn keep(&mut self) {
         self.sync();
     }

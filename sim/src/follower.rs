@@ -1,4 +1,5 @@
-//! A simulated watcher: lists, watches at its own pace, resumes after interruptions, and notices any gap.
+//! A simulated watcher. It lists, watches at its own pace, resumes after interruptions, and notices every missing
+//! event.
 
 use crate::coverage::{Mark, saw};
 use crate::custom::DEFINITIONS;
@@ -27,29 +28,31 @@ pub struct Follower {
     pub sort: Sort,
     pub pick: Pick,
     watch: Option<Watch>,
-    /// Whether the follower must list, because it has no state or its version is too old.
+    /// Whether the watcher must list, because it has no state, or because the server has forgotten the version of its
+    /// state.
     blank: bool,
-    /// The initial objects of a watch, until the bookmark that ends them; `None` if they are complete.
+    /// The initial objects that a watch has sent so far, before the bookmark that ends them; `None` after this
+    /// bookmark.
     initial: Option<BTreeMap<String, u64>>,
-    /// Every event up to this version was received, or does not concern this watcher.
+    /// The watcher has received every event up to this version that concerns it.
     position: u64,
-    /// Whether a bookmark set `position`.
+    /// Whether a bookmark, and not an event, has set `position`.
     bookmarked: bool,
-    /// The newest event when the watch was opened.
+    /// The offset of the newest event when the watch was opened.
     opened: u64,
-    /// The objects that the watcher knows.
+    /// The objects that the watcher knows, each with its version.
     held: BTreeMap<String, u64>,
-    /// Events that a server sent before it crashed and that this watcher has not processed yet.
+    /// Events that a server sent before it crashed, and that the watcher has not processed yet.
     last_words: Vec<Delivery>,
-    /// How the watch ended before the server crashed.
+    /// The fault with which the watch ended before the server crashed; `None` if the watch had not ended.
     ended: Option<Fault>,
 }
 
-/// How an event should appear to a watcher.
+/// How an event should look for a watcher.
 struct ExpectedEvent<'a> {
     what: &'static str,
     version: &'a ObjectVersion,
-    /// The last state in the selection of an object that has left it.
+    /// If the event takes the object out of the selection, the last state that the object had in the selection.
     left: Option<&'a ObjectVersion>,
 }
 
@@ -76,7 +79,7 @@ impl Follower {
         let mut follower = Follower::new(dice);
         let newest = sight.newest();
         if dice.chance(15) && newest > 0 {
-            // This watcher resumes after a long interruption.
+            // Some watchers begin as if they resumed after a long interruption.
             follower.remembers(sight.twin, past(dice, newest));
             follower.resume(sight)?;
             saw(Mark::WatchStartedInThePast);
@@ -94,8 +97,8 @@ impl Follower {
         (self.blank, self.position) = (false, offset);
     }
 
-    /// A watch that ends at a past version. It begins at the start, or at an earlier version. Returns `None` if the
-    /// kind did not exist then, or this user may not watch it.
+    /// A watch that ends at a past version, and that begins at the start of the log or at an earlier version. Returns
+    /// `None` if the kind did not exist at that version, or if this user may not watch it.
     pub fn of_past(dice: &mut Dice, sight: Sight, at: u64) -> Result<Result<Option<Follower>, Refusal>, String> {
         let mut follower = Follower::new(dice);
         let from = if dice.chance(50) {
@@ -110,7 +113,7 @@ impl Follower {
         let call = Call { at: Some(at.to_string()), ..follower.call(Verb::Watch, from) };
         match door::ask(sight.service, call) {
             Err(refusal) if follower.explains(sight, Verb::Watch, Some(asked.min(at)), &refusal)? => Ok(Ok(None)),
-            // The kind did not exist then.
+            // The server refuses the watch because the kind did not exist at that version.
             Err(Refusal::NoSuchPath) if follower.sort.is_custom() && sight.twin.law(at).is_none() => Ok(Ok(None)),
             Err(refusal) => Ok(Err(refusal)),
             Ok(reply) => {
@@ -120,7 +123,7 @@ impl Follower {
         }
     }
 
-    /// The call for the watcher's selection, beginning at a version if one is given.
+    /// The call that reads the watcher's selection. If `from` names a version, the call begins at this version.
     fn call(&self, verb: Verb, from: Option<u64>) -> Call {
         let (mut options, namespace) = self.pick.terms();
         options.watch = verb == Verb::Watch;
@@ -129,7 +132,7 @@ impl Follower {
         door::read(&self.user, self.sort, verb, (namespace.as_deref(), None), options)
     }
 
-    /// Whether missing rights, or a kind that is not served, explain a refusal.
+    /// Whether a refusal is right because the user lacks a right or because the kind is not served.
     fn explains(&self, sight: Sight, verb: Verb, asked: Option<u64>, refusal: &Refusal) -> Result<bool, String> {
         let (_, namespace) = self.pick.terms();
         let namespace = namespace.as_deref().unwrap_or("");
@@ -137,7 +140,7 @@ impl Follower {
         reading.explains(sight, refusal).map_err(|why| self.blame(&why))
     }
 
-    /// Takes the watch of a reply, and checks that the user has the right to it.
+    /// Takes the watch out of a reply, and checks that the user has the right to watch.
     fn opened(&self, sight: Sight, asked: Option<u64>, reply: Reply) -> Result<Watch, String> {
         let (_, namespace) = self.pick.terms();
         let namespace = namespace.as_deref().unwrap_or("");
@@ -149,8 +152,8 @@ impl Follower {
         }
     }
 
-    /// Opens the watch. Returns false if the user's right or the kind is missing at present. The user may get the right
-    /// later, and the kind may be defined again.
+    /// Opens the watch. Returns false if the user has no right to watch at present, or if the kind is not defined at
+    /// present. The user may get the right later, and the kind may be defined again.
     fn open(&mut self, sight: Sight, from: Option<u64>) -> Result<bool, String> {
         match door::ask(sight.service, self.call(Verb::Watch, from)) {
             Ok(reply) => {
@@ -159,8 +162,8 @@ impl Follower {
                 Ok(true)
             }
             Err(refusal) if self.explains(sight, Verb::Watch, from, &refusal)? => {
-                // The version may belong to an earlier namespace of the same name; then the watcher must list the
-                // current one.
+                // The version may be a version of an earlier namespace that had this name. If so, the server answers
+                // that the version has expired, and the watcher must list the current namespace.
                 self.blank |= matches!(refusal, Refusal::Expired { .. });
                 Ok(false)
             }
@@ -168,7 +171,7 @@ impl Follower {
         }
     }
 
-    /// Lists and then watches, or opens a watch that sends the initial objects.
+    /// Lists the objects and then watches them, or opens a watch that sends the initial objects.
     fn start(&mut self, now: bool, sight: Sight) -> CheckResult {
         let mut held = BTreeMap::new();
         let mut from = None;
@@ -200,7 +203,7 @@ impl Follower {
         self.last_words.clear();
     }
 
-    /// Resumes at the last known version, if the kind is served and the user has the right.
+    /// Resumes at the last version that the watcher knows, if the kind is served and the user has the right.
     pub fn resume(&mut self, sight: Sight) -> CheckResult {
         if self.blank || self.initial.is_some() {
             return self.start(self.initial.is_some(), sight);
@@ -212,12 +215,12 @@ impl Follower {
         Ok(())
     }
 
-    /// Whether the follower has no watch, and has already handled the end of the last one.
+    /// Whether the watcher has no watch, and has already handled the end of its last watch.
     pub fn is_cut(&self) -> bool {
         self.watch.is_none() && self.ended.is_none()
     }
 
-    /// Registers `waker` for the next event.
+    /// Registers `waker`, which is woken when the next event arrives.
     pub fn wait(&mut self, waker: &Waker) {
         if let Some(watch) = &mut self.watch
             && self.initial.is_none()
@@ -231,7 +234,7 @@ impl Follower {
         }
     }
 
-    /// Outlives a crash of the server: the follower keeps the events that were already sent.
+    /// Keeps the events that the server sent before it crashed, so that the watcher can process them later.
     pub fn outlive(&mut self) {
         if let Some(mut watch) = self.watch.take()
             && self.initial.is_none()
@@ -242,7 +245,8 @@ impl Follower {
         }
     }
 
-    /// Processes events sent before the crash; the twin already contains the events that became durable.
+    /// Processes the events that the server sent before it crashed. The twin already contains the events that became
+    /// durable.
     pub fn remember(&mut self, twin: &Twin) -> CheckResult {
         for delivery in std::mem::take(&mut self.last_words) {
             let why = self.take(twin, &delivery);
@@ -251,7 +255,7 @@ impl Follower {
         self.ended.take().map_or(Ok(()), |fault| self.end(twin, &fault))
     }
 
-    /// Reads up to `count` events. Returns true when none was left.
+    /// Reads up to `count` events. Returns true if no event is left.
     pub fn read(&mut self, twin: &Twin, count: usize) -> Result<bool, String> {
         self.remember(twin)?;
         let mut later = 0;
@@ -267,7 +271,8 @@ impl Follower {
                 Ok(Some(delivery)) => {
                     self.take(twin, &delivery).map_err(|why| self.blame(&why))?;
                     later += usize::from(self.position > self.opened && self.initial.is_none());
-                    // The watch sent more events than its queue holds, so some events were read from the log.
+                    // The watch has sent more events than its queue can hold, so the server has read some of them from
+                    // the log.
                     if later == QUEUE_EVENTS + 1 {
                         saw(Mark::WatchFellBehind);
                     }
@@ -279,7 +284,7 @@ impl Follower {
         Ok(false)
     }
 
-    /// A watch ends only because its kind was redefined, or its version has expired.
+    /// Checks that a watch ends only because its kind was redefined, or because its version has expired.
     fn end(&mut self, twin: &Twin, fault: &Fault) -> CheckResult {
         self.watch = None;
         match fault {
@@ -297,7 +302,7 @@ impl Follower {
         }
     }
 
-    /// The initial events are complete: they must be the state at that version.
+    /// All initial events of the watch have arrived. Checks that they are the state at the version `end`.
     fn begin(&mut self, twin: &Twin, end: u64) -> CheckResult {
         let found = self.initial.take().unwrap_or_default();
         self.agree(twin, end, &found, "the first events tell of")?;
@@ -334,7 +339,8 @@ impl Follower {
         };
         if let Some(left) = next.left {
             let shown = delivery.event.shown(ChangeType::Deleted).document();
-            // The object left the selection: the event carries its last selected state and the version of the event.
+            // The object has left the selection. The event must contain the last state that the object had in the
+            // selection, with the version of the event.
             let mut last = left.document.clone();
             last["metadata"]["resourceVersion"] = offset.to_string().into();
             if shown != last {
@@ -360,7 +366,7 @@ impl Follower {
         Ok(())
     }
 
-    /// The events between the watcher's position and `to` that concern this watcher.
+    /// The events that the watcher should get after its position and up to the version `to`.
     fn expected<'a>(&self, twin: &'a Twin, to: u64) -> impl Iterator<Item = ExpectedEvent<'a>> + use<'a> {
         let (storage, pick) = (self.sort.storage(), self.pick);
         twin.of_storage(storage, self.position, to).filter_map(move |version| {
@@ -379,7 +385,7 @@ impl Follower {
         })
     }
 
-    /// Requests a bookmark. It must not be ahead of the received events.
+    /// Requests a bookmark, and checks that its version is not ahead of the events that the watcher has received.
     pub fn bookmark(&mut self, twin: &Twin) -> CheckResult {
         self.remember(twin)?;
         if self.initial.is_some() {
@@ -400,7 +406,7 @@ impl Follower {
         Ok(())
     }
 
-    /// After everything was read, the watcher's objects must be the current objects.
+    /// Checks, after the watcher has read everything, that the objects which it knows are the current objects.
     pub fn check(&self, twin: &Twin, published: u64) -> CheckResult {
         if self.watch.is_none() || self.initial.is_some() {
             return Ok(());

@@ -1,9 +1,9 @@
-//! Crashes the server in the middle of a commit, at the moment when it wakes a waiter.
+//! Crashes the server in the middle of a commit, at the time at which the commit wakes a waiter.
 //!
-//! Wakers make the steps of a commit observable: watchers wake while events are delivered, waiters for commits after
-//! all deliveries, and clients when they are answered. A fuse is the waker of all of them. A lit fuse crashes the
-//! server when it is woken. A fuse that is not lit checks that all durable events can be read at that moment, because a
-//! woken reader must find them.
+//! Wakers make the steps of a commit observable: watchers are woken while events are delivered, waiters for commits are
+//! woken after all deliveries, and clients are woken when they are answered. A fuse is the waker of all these waiters.
+//! If a fuse is lit, it crashes the server when it is woken. If it is not lit, it checks that all durable events can be
+//! read at this time, because a woken reader must find them.
 
 use crate::disk::die;
 use holdfast_engine::Engine;
@@ -13,11 +13,11 @@ use std::task::{Wake, Waker};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// The state is published, and a watcher gets an event.
+    /// The new state is published, and a watcher gets an event.
     Deliver,
-    /// All watchers have got their events, and no client is answered.
+    /// All watchers have got their events, and no client has been answered yet.
     Delivered,
-    /// The first client is answered.
+    /// The first client gets its answer.
     Answer,
 }
 
@@ -42,12 +42,12 @@ impl Fuse {
         self.lit.store(false, Ordering::Relaxed);
     }
 
-    /// Sets the engine whose published state is checked.
+    /// Sets the engine whose published state the fuse checks.
     pub fn watch(&self, engine: &Arc<Engine>) {
         *self.watched() = GuardedEngine { engine: Arc::downgrade(engine), early: None };
     }
 
-    /// Why a fuse was woken too early, if one was.
+    /// Why a fuse was woken too early; `None` if none was.
     pub fn early(&self) -> Option<String> {
         self.watched().early.take()
     }
@@ -67,7 +67,7 @@ impl Wake for Fuse {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // The fuse acts only once, because values dropped while the panic unwinds wake other waiters.
+        // The fuse acts only once, because values that are dropped while the panic unwinds wake other waiters, too.
         if self.lit.swap(false, Ordering::Relaxed) {
             die();
         }

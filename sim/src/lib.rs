@@ -1,13 +1,14 @@
-//! Deterministic simulation: the engine and the core with racing clients, crashes and failing disks.
+//! Deterministic simulation: the engine and the core with clients that compete, with crashes, and with failing disks.
 //!
-//! A simulation runs on one thread and follows from one seed. Start at [`simulate`]: a world draws one small step after
-//! another (a client sends a request, the writer commits a batch, a watcher reads a little, the server crashes), and
-//! the oracles check the results. All randomness comes from [`Dice`](random::Dice), so a failing seed fails again. Each
-//! step draws from a seed of its own, so that steps can be omitted to find the steps that a failure needs.
+//! A simulation runs on one thread, and everything in it follows from one seed. Start at [`simulate`]: a world draws
+//! one small step after another (a client sends a request, the writer commits a batch, a watcher reads a little, the
+//! server crashes), and the oracles check the results. All randomness comes from [`Dice`](random::Dice), so a seed that
+//! fails once fails every time. Each step has a seed of its own, so that single steps can be omitted to find the steps
+//! that a failure needs.
 //!
-//! Requests go through the service, as in a server, by users with different roles. Deliberately absent are threads,
-//! sleeps and real time: the engine is assembled without its writer thread, and the service's futures are polled by
-//! hand.
+//! Users with different roles send the requests through the service, as in a server. A simulation deliberately has no
+//! threads, no sleeps and no real time: the engine is made without its writer thread, and the simulation polls the
+//! futures of the service.
 
 mod act;
 mod admission;

@@ -1,11 +1,11 @@
-//! Reads the manager of each field from `managedFields` in a naive way, and predicts the effect of server-side apply on
-//! the managers.
+//! Reads the managers of each field from `managedFields` in a simple way, and predicts the effect of server-side apply
+//! on the managers.
 
 use crate::shape::ObjectShape;
 use holdfast_value::Value;
 use std::collections::BTreeMap;
 
-/// A field that several managers set.
+/// A field that several managers may set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ContestedField {
     Label(&'static str),
@@ -28,13 +28,13 @@ pub const FIELDS: [ContestedField; 9] = [
     ContestedField::Tier,
 ];
 
-/// An owner of a field: manager, operation and subresource.
+/// The manager, the operation and the subresource of an entry in `managedFields` that owns a field.
 type Owner<'a> = (&'a str, &'a str, &'a str);
 
-/// The manager of fields that were set before the first apply.
+/// The manager to which an apply attributes the fields of an object that has no managed fields.
 const BEFORE_FIRST_APPLY: Owner = ("before-first-apply", "Update", "");
 
-/// Whether the object has managed fields. After an apply without fields it has none until the next apply.
+/// Whether the object has managed fields. After an apply without fields, the object has none until the next apply.
 fn is_managed(document: &Value) -> bool {
     document["metadata"]["managedFields"].as_array().is_some_and(|entries| !entries.is_empty())
 }
@@ -60,7 +60,7 @@ impl ContestedField {
         *place = value;
     }
 
-    /// The managers of the field. If the object has no managed fields, apply attributes the field to
+    /// The owners of the field. If the object has no managed fields, the next apply attributes the field to
     /// `BEFORE_FIRST_APPLY`.
     pub fn owners(self, document: &Value) -> Vec<Owner<'_>> {
         if !is_managed(document) {
@@ -81,7 +81,7 @@ impl ContestedField {
     }
 }
 
-/// Sets these fields.
+/// The shape with the values of these fields.
 pub fn set(shape: ObjectShape, fields: &BTreeMap<ContestedField, Value>) -> ObjectShape {
     fields.iter().fold(shape, |shape, (field, value)| with(shape, *field, Some(value)))
 }
@@ -104,7 +104,7 @@ fn with(shape: ObjectShape, field: ContestedField, value: Option<&Value>) -> Obj
     shape
 }
 
-/// The fields that an apply would change and other managers own.
+/// The fields that an apply would change and that other managers own.
 pub fn conflicts(document: &Value, fields: &BTreeMap<ContestedField, Value>, manager: &str) -> Vec<ContestedField> {
     let taken = |(field, value): &(&ContestedField, &Value)| {
         let found = field.of(document);
@@ -115,8 +115,8 @@ pub fn conflicts(document: &Value, fields: &BTreeMap<ContestedField, Value>, man
     fields.iter().filter(taken).map(|(field, _)| *field).collect()
 }
 
-/// Sets the applied fields. Removes the fields that the manager has applied before and now omits, unless another
-/// manager owns them too.
+/// The shape after an apply. The applied fields are set. The fields that the manager has applied before and does not
+/// apply now are removed, unless another manager owns them, too.
 pub fn applied(
     shape: ObjectShape,
     document: &Value,
@@ -132,8 +132,8 @@ pub fn applied(
     after
 }
 
-/// As in Kubernetes, fields without a manager may be removed together with fields that the applier removes from the
-/// same map. Fields lose their manager when a definition drops the version in which they were set.
+/// As in Kubernetes, when an apply removes fields from a map, fields of this map without a manager may be removed, too.
+/// A field loses its manager when a definition drops the version in which the field was set.
 pub fn without_unowned(expected: ObjectShape, found: &ObjectShape, document: &Value) -> ObjectShape {
     FIELDS.into_iter().chain([ContestedField::Note("origin")]).fold(expected, |expected, field| {
         let is_gone = with(found.clone(), field, None) == *found;
@@ -141,8 +141,8 @@ pub fn without_unowned(expected: ObjectShape, found: &ObjectShape, document: &Va
     })
 }
 
-/// A manager that changed a field becomes its only owner; one that applied the same value becomes a further owner; no
-/// other manager gains or loses fields.
+/// Checks the owners of each field. A manager that changed a field must be its only owner. A manager that applied the
+/// value which the field already had must be a further owner. No other manager may gain or lose fields.
 pub fn check(
     before: Option<&Value>,
     after: &Value,
@@ -161,12 +161,12 @@ pub fn check(
             () if found != old => vec![writer],
             () => before.map(|before| field.owners(before)).unwrap_or_default(),
         };
-        // A default value has no manager, or the manager that removed the former value.
+        // A value that comes from a default has no manager, or the manager that removed the value before it.
         if found != old && owners.is_empty() && applied.is_some_and(|fields| !fields.contains_key(&field)) {
             continue;
         }
-        // As in Kubernetes, scaling is recorded only if a manager already owned the replicas; and a Scale omits zero
-        // replicas.
+        // As in Kubernetes, scaling is recorded only if a manager already owned the replicas. Zero replicas are not
+        // recorded, because a Scale has no field for them.
         let unowned = before.is_some_and(|before| field.owners(before).is_empty());
         if writer.2 == "scale" && field == ContestedField::Replicas && (unowned || *found == 0) {
             continue;

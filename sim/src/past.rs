@@ -1,4 +1,5 @@
-//! Reads of the past other than lists and gets: whole states, times, and watches that end at a version.
+//! Reads of the past, apart from lists and gets: whole states, moments named by a time, and watches that end at a
+//! version.
 
 use crate::coverage::{Mark, saw};
 use crate::door;
@@ -17,7 +18,7 @@ use holdfast_core::request::{Options, Verb};
 use holdfast_service::Reply;
 use jiff::Timestamp;
 
-/// Checks that a whole past state is read as it was.
+/// Checks that a whole state of the past is read as it was.
 pub fn check_whole(dice: &mut Dice, sight: Sight) -> CheckResult {
     let Sight { engine, twin, .. } = sight;
     let user = rights::draw(dice);
@@ -46,11 +47,11 @@ pub fn check_whole(dice: &mut Dice, sight: Sight) -> CheckResult {
     }
 }
 
-/// Checks that a time names the version before the first event that is later than the time.
+/// Checks that a time stands for the version before the first event that is later than the time.
 pub fn check_time(dice: &mut Dice, sight: Sight) -> CheckResult {
     let Sight { twin, now_ms, .. } = sight;
     let newest = sight.newest();
-    // Each call advances the simulated time by a millisecond.
+    // Each call to the service advances the simulated time by a millisecond.
     let now_ms = now_ms + 1;
     let (text, time_ms) = if dice.chance(30) {
         let seconds = dice.below(900) as i64;
@@ -83,12 +84,13 @@ pub fn check_time(dice: &mut Dice, sight: Sight) -> CheckResult {
     }
 }
 
-/// Events that became durable in spite of a fault are not published until the log has recovered.
+/// Whether the log contains events that became durable in spite of a fault. Such events are not published until the log
+/// has recovered.
 fn found_unpublished(twin: &Twin, newest: u64) -> bool {
     twin.last() > newest
 }
 
-/// Checks that a time names this version. If the clock was set back, several versions may be right.
+/// Checks that the version `found` belongs to this time. If the clock was set back, several versions may be right.
 pub fn is_moment(twin: &Twin, time_ms: i64, found: u64) -> CheckResult {
     let later = |version: &ObjectVersion| version.record.time_ms > time_ms;
     let events = || (1..=twin.last()).filter_map(|offset| twin.event(offset));
@@ -101,13 +103,13 @@ pub fn is_moment(twin: &Twin, time_ms: i64, found: u64) -> CheckResult {
     if in_order {
         return ensure(found == expected, || format!("it is said to be {found}, and is {expected}"));
     }
-    // If the clock was set back, several versions may have a later event after them: the found version must be one of
-    // them.
+    // If the clock was set back, several versions may be followed by an event that is later than the time. `found` must
+    // be one of these versions.
     let next = twin.event(found + 1).filter(|version| !twin.may_be_gone(version));
     ensure(next.is_none_or(later), || format!("it is said to be {found}, and the event after it is no later"))
 }
 
-/// Checks that a watch that ends at a past version sends the events up to it, and none after it.
+/// Checks that a watch which ends at a past version sends the events up to this version, and no later event.
 pub fn check_watch(dice: &mut Dice, sight: Sight) -> CheckResult {
     let twin = sight.twin;
     let at = past(dice, sight.newest());

@@ -1,4 +1,4 @@
-//! The selection of a watcher, a list or a mass deletion, with a naive implementation of its meaning.
+//! The selection of a watcher, a list or a mass deletion, with a simple implementation of what it selects.
 
 use crate::random::Dice;
 use crate::shape::{SORTS, Sort};
@@ -8,7 +8,7 @@ use holdfast_core::request::{Body, Options, Request, Target, Verb};
 use holdfast_core::state::State;
 use std::sync::{Arc, OnceLock};
 
-/// The namespaces. Clients create, fill and delete them; `default` exists from the start and stays.
+/// The namespaces of the simulation. Clients create, fill and delete them, except for `default`, which always exists.
 pub const NAMESPACES: [&str; 4] = ["default", "n1", "n2", "n3"];
 pub const NAMES: [&str; 3] = ["a", "b", "c"];
 pub const VALUES: [&str; 3] = ["red", "green", "blue"];
@@ -28,13 +28,13 @@ pub enum Pick {
     Phase(&'static str),
 }
 
-/// The kind as the state serves it; `None` while it is not defined.
+/// The kind and version that the state serves for this sort; `None` while the kind is not defined.
 pub fn kind_of(state: &State, sort: Sort) -> Option<(KindId, usize)> {
     let find = |sort: Sort| {
         let (group, resource) = sort.path();
         state.registry.find(group, "v1", resource)
     };
-    // Only definitions change the served kinds: all servers start with the same registry.
+    // Only CustomResourceDefinitions change which kinds are served, because all servers start with the same registry.
     static BUILT_IN: OnceLock<[Option<(KindId, usize)>; SORTS.len()]> = OnceLock::new();
     if sort.is_custom() { find(sort) } else { BUILT_IN.get_or_init(|| SORTS.map(find))[sort as usize] }
 }
@@ -57,7 +57,7 @@ impl Pick {
         }
     }
 
-    /// The selection as the options of a request, and its namespace if it is a single one.
+    /// The options of a request for this selection. If the selection is in a single namespace, also this namespace.
     pub fn terms(&self) -> (Options, Option<String>) {
         let mut options = Options::default();
         let mut namespace = None;
@@ -81,7 +81,7 @@ impl Pick {
         (options, namespace)
     }
 
-    /// A request for the selection; `None` while the kind is not served.
+    /// A request for this selection; `None` while the kind is not served.
     pub fn request(&self, sort: Sort, state: &State, verb: Verb) -> Option<Request> {
         let (kind, version) = kind_of(state, sort)?;
         let (options, namespace) = self.terms();
@@ -89,7 +89,7 @@ impl Pick {
         Some(Request { user: Arc::default(), verb, target, options, body: Body::default(), id: String::new() })
     }
 
-    /// Whether an object is selected.
+    /// Whether the selection contains an object.
     pub fn matches(&self, key: &str, version: &ObjectVersion) -> bool {
         let label = || version.shape.as_ref().and_then(|shape| shape.labels.get("app")).map(String::as_str);
         let within = |namespace: &str| key.split_once('/').is_some_and(|(found, _)| found == namespace);
@@ -107,7 +107,7 @@ impl Pick {
     }
 }
 
-/// The twin's objects in the selection, by key.
+/// The objects of the twin that a selection contains, by key.
 pub fn picked<'a>(
     twin: &'a Twin,
     sort: Sort,

@@ -1,4 +1,4 @@
-//! All randomness of a simulation, from one seed.
+//! All randomness of a simulation, which comes from one seed.
 
 use holdfast_core::stamp::{Purpose, Stamp, Stream};
 use jiff::Timestamp;
@@ -7,7 +7,8 @@ pub struct Dice {
     stream: Stream,
 }
 
-/// The seed of one step. Leaving out a step does not change what the other steps draw.
+/// The seed of one step. Because each step has its own seed, omitting a step does not change the random numbers of
+/// other steps.
 pub fn step_seed(seed: u64, step: u64) -> u64 {
     let mut stream = stream(seed ^ step.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     stream.next()
@@ -26,12 +27,12 @@ impl Dice {
         self.stream.next()
     }
 
-    /// A number below `bound`, which is not zero.
+    /// A random number from 0 to `bound` - 1. `bound` must not be 0.
     pub fn below(&mut self, bound: usize) -> usize {
         (self.stream.next() % bound as u64) as usize
     }
 
-    /// Returns true in `percent` of a hundred cases.
+    /// Returns true with a probability of `percent` in a hundred.
     pub fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
@@ -40,7 +41,7 @@ impl Dice {
         choices[self.below(choices.len())]
     }
 
-    /// A random choice by weight.
+    /// A random choice. Each choice has a weight, to which its probability is proportional.
     pub fn weighted<T: Copy>(&mut self, choices: &[(usize, T)]) -> T {
         let total = choices.iter().map(|(weight, _)| weight).sum();
         let mut at = self.below(total);

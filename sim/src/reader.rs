@@ -1,4 +1,4 @@
-//! Simulated readers. They read long lists page by page while the world changes, and get current and past versions of
+//! Simulated readers. They read long lists page by page while clients write, and get current and past versions of
 //! objects.
 
 use crate::coverage::{Mark, saw};
@@ -22,16 +22,16 @@ use holdfast_service::{Call, Listed, Reply, Service, Shown};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The minimum time, in simulated milliseconds, for which a continue token or an exact version of a list is valid.
+/// How long a continue token or an exact version of a list must be valid at least, in simulated milliseconds.
 const LIFETIME_MS: i64 = 5 * 60 * 1000;
 
-/// The part of the world that readers use.
+/// The parts of the simulated world that readers use.
 #[derive(Clone, Copy)]
 pub struct Sight<'a> {
     pub engine: &'a Arc<Engine>,
     pub service: &'a Arc<Service>,
     pub twin: &'a Twin,
-    /// The newest version that any client knows.
+    /// The newest version that any client has seen in an answer.
     pub told: u64,
     pub now_ms: i64,
     pub crashes: u64,
@@ -43,15 +43,15 @@ impl Sight<'_> {
     }
 }
 
-/// A read with all properties on which the user's right to it depends.
+/// A read, with everything on which the user's right to it depends.
 #[derive(Clone, Copy)]
 pub struct Reading<'a> {
     pub user: &'a Arc<User>,
     pub verb: Verb,
     pub sort: Sort,
-    /// The namespace in which the right is checked; empty for all.
+    /// The namespace in which the right is checked; empty for all namespaces.
     pub namespace: &'a str,
-    /// The version that is read, if not the newest.
+    /// The version that is read; `None` for the newest version.
     pub asked: Option<u64>,
 }
 
@@ -65,17 +65,17 @@ impl Reading<'_> {
         rights::is_hidden(sight.twin, self.user, self.namespace, self.asked.unwrap_or(newest), newest)
     }
 
-    /// Checks that a user who gets an answer has the right to it.
+    /// Checks that a user who got an answer had the right to it.
     pub fn check_right(&self, sight: Sight) -> CheckResult {
         ensure(self.may(sight), || format!("it is answered to {}, who has no right to it", self.user.name))
     }
 
-    /// Checks that the answer does not show objects of the namespace's earlier owners.
+    /// Checks that the answer does not show the user objects of an earlier owner of the namespace.
     pub fn check_shown(&self, sight: Sight) -> CheckResult {
         ensure(!self.is_hidden(sight), || format!("{} is shown what others held before", self.user.name))
     }
 
-    /// Whether the user's rights explain the refusal. Returns an error if they require a different refusal.
+    /// Whether the user's rights explain the refusal. Returns an error if the rights demand another refusal.
     pub fn explains(&self, sight: Sight, refusal: &Refusal) -> Result<bool, String> {
         match refusal {
             Refusal::Forbidden { .. } => {
@@ -93,7 +93,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Whether the kind is not served, or was not served at the version.
+    /// Whether the server does not serve the kind, or did not serve it at the version that is read.
     fn is_unserved(&self, sight: Sight) -> bool {
         let newest = sight.newest();
         let served = |offset: u64| sight.twin.law(offset).is_some();
@@ -106,14 +106,14 @@ pub struct Lister {
     sort: Sort,
     pick: Pick,
     limit: u64,
-    /// The exact version to list, if not the newest.
+    /// The exact version that is listed; `None` for the newest version.
     exact: Option<u64>,
-    /// The version of the first page.
+    /// The version of the list's first page.
     offset: u64,
     token: String,
     found: BTreeMap<String, u64>,
     pages: u32,
-    /// The number of crashes when the list began.
+    /// How many crashes there had been when the list began.
     crashes: u64,
 }
 
@@ -128,7 +128,7 @@ impl Lister {
         Lister { user, sort, pick, limit, exact, offset: 0, token, found, pages: 0, crashes }
     }
 
-    /// Reads one page. Returns true when the list is complete and correct.
+    /// Reads one page of the list. Returns true when the list is complete. An error describes a page that is wrong.
     pub fn turn(&mut self, sight: Sight, history: &mut History) -> Result<bool, String> {
         let began = history.now();
         let (mut options, namespace) = self.pick.terms();
@@ -172,7 +172,8 @@ impl Lister {
         Ok(true)
     }
 
-    /// A list is refused when the version of its first page has expired, or the requested version was forgotten.
+    /// Checks a refusal to read a page. A list may be refused if the version of its first page has expired, or if the
+    /// requested version was forgotten.
     fn refused(&self, sight: Sight, refusal: &Refusal) -> CheckResult {
         let Refusal::Expired { .. } = refusal else { return Err(self.blame(&format!("{refusal:?}"))) };
         let asked = if self.token.is_empty() { self.exact.unwrap_or(0) } else { self.offset };
@@ -181,7 +182,7 @@ impl Lister {
         ensure(old, || self.blame("it expired too soon"))
     }
 
-    /// Checks one page.
+    /// Checks one page of the list.
     fn take(&mut self, sight: Sight, listed: &Listed, began: Instant, history: &mut History) -> CheckResult {
         let (page, twin) = (&listed.page, sight.twin);
         if self.token.is_empty() {
@@ -197,7 +198,7 @@ impl Lister {
             return Err(self.blame(&format!("a page of {} at {}", page.entries.len(), page.offset)));
         }
         for entry in &page.entries {
-            // The object is identified by its version; its bytes must equal the bytes of the event.
+            // The version of an object identifies its event. The bytes of the object must equal the bytes of the event.
             let Some(version) = twin.event(entry.offset.0) else {
                 return Err(self.blame(&format!("it shows version {}, which there is not", entry.offset)));
             };
@@ -241,7 +242,8 @@ impl Lister {
     }
 }
 
-/// A read of the newest version must show durable events only, and nothing older than what any client knows.
+/// Checks that a read of the newest version shows only durable events, and nothing older than a version that any client
+/// knows.
 fn up_to_date(sight: Sight, shown: u64) -> CheckResult {
     let (told, durable) = (sight.told, sight.twin.last());
     ensure((told..=durable).contains(&shown), || {
@@ -249,30 +251,30 @@ fn up_to_date(sight: Sight, shown: u64) -> CheckResult {
     })
 }
 
-/// A past version, usually a recent one.
+/// A random past version, usually one of the last forty.
 pub fn past(dice: &mut Dice, newest: u64) -> u64 {
     let back = if dice.chance(70) { dice.below(40) } else { dice.below(newest as usize + 1) };
     newest.saturating_sub(back as u64).max(1)
 }
 
-/// Whether a version was replaced so long ago that a list at it may have expired.
+/// Whether a version was replaced so long ago that a list at this version may have expired.
 fn is_old(twin: &Twin, asked: u64, now_ms: i64) -> bool {
     let age = twin.event(asked + 1).map_or(0, |version| now_ms - version.record.time_ms);
     age >= LIFETIME_MS - 1000
 }
 
-/// How a reader names a version of the past.
+/// How a reader names a past version in its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Naming {
-    /// `resourceVersion` with `resourceVersionMatch=Exact`.
+    /// By `resourceVersion` together with `resourceVersionMatch=Exact`.
     Exact,
-    /// The parameter `at`.
+    /// By the parameter `at`.
     Parameter,
-    /// A view of the whole API.
+    /// By the path of a view that shows the whole API at the version.
     View,
 }
 
-/// The object that a reader asks for.
+/// The object that a reader requests, and the version that it requests.
 struct Asking {
     user: Arc<User>,
     sort: Sort,
@@ -294,7 +296,7 @@ impl Asking {
         Asking { user, sort, namespace, name, exact }
     }
 
-    /// The present owner of a namespace that had other owners asks for its past.
+    /// The request of the present owner of a namespace that had other owners, for a state of the past.
     fn as_new_owner(dice: &mut Dice, newest: u64) -> Asking {
         let sort = dice.pick(&[Sort::ConfigMap, Sort::RoleBinding, Sort::Namespace]);
         let (namespace, name) = if sort == Sort::Namespace { (None, LET) } else { (Some(LET), NAMES[0]) };
@@ -364,13 +366,13 @@ fn call_for(reading: &Reading, (namespace, name): (Option<&str>, &str), naming: 
     }
 }
 
-/// The object must be the one stored at this version.
+/// Checks that the answer to a get is the object that was stored at this version.
 fn check_got(twin: &Twin, sort: Sort, key: &str, offset: u64, found: Option<Shown>) -> CheckResult {
     let expected = twin.version_at(sort.storage(), key, offset);
     match (found, expected) {
         (None, None) => Ok(()),
         (Some(shown), Some(_)) if sort.is_custom() => check_shown(twin, (&shown.kind, offset), sort, &shown.entry, key),
-        // Objects of built-in kinds are compared byte by byte, without parsing.
+        // An object of a built-in kind is compared byte by byte, without parsing it.
         (Some(shown), Some(_)) => check_bytes(expected, &shown.entry),
         (found, expected) => Err(format!(
             "it finds {:?} and not {:?}",
@@ -389,7 +391,8 @@ fn check_bytes(expected: Option<&ObjectVersion>, entry: &Entry) -> CheckResult {
     })
 }
 
-/// An object in a list must equal the stored object; a custom object is shown as its definition requires.
+/// Checks an object in a list. It must equal the stored object; a custom object is first converted as its definition
+/// requires.
 fn check_shown(twin: &Twin, (kind, offset): (&Kind, u64), sort: Sort, entry: &Entry, key: &str) -> CheckResult {
     let expected = twin.version_at(sort.storage(), key, offset);
     let blame = |why: String| format!("{sort:?} {key} as of {offset}: {why}");

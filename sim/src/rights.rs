@@ -1,6 +1,6 @@
 //! The simulated users, and a simple model of the rights that the roles of the simulated cluster give them.
 //!
-//! One user may do everything, one user may read everything, and three users own namespaces: while a RoleBinding
+//! One user may do everything, one user may read everything, and three users may own namespaces. While a RoleBinding
 //! exists, the user after whom it is named may do everything in the RoleBinding's namespace. RoleBindings are simulated
 //! like all other objects: clients create and delete them, and they are deleted with their namespaces.
 
@@ -14,13 +14,13 @@ use holdfast_core::request::{Request, Verb};
 use holdfast_value::{Value, json};
 use std::sync::{Arc, OnceLock};
 
-/// The ClusterRole of namespace owners.
+/// The ClusterRole that a RoleBinding gives to the owner of a namespace.
 pub const OWNER_ROLE: &str = "sim:owner";
 const ADMIN: &str = "sim";
 const AUDITOR: &str = "auditor";
 const OWNERS: [&str; 3] = ["owner-a", "owner-b", "owner-c"];
 
-/// The administrator. Roles allow this user everything; the user is in no privileged group.
+/// The administrator. Roles allow this user to do everything; the user is in no privileged group.
 pub fn admin() -> Arc<User> {
     users()[0].clone()
 }
@@ -33,13 +33,13 @@ fn users() -> &'static [Arc<User>] {
     })
 }
 
-/// A random user, usually the administrator.
+/// A random user: in 80 of 100 cases the administrator.
 pub fn draw(dice: &mut Dice) -> Arc<User> {
     let at = dice.weighted(&[(80, 0), (5, 1), (5, 2), (5, 3), (5, 4)]);
     users()[at].clone()
 }
 
-/// The owner of namespaces that have a RoleBinding of the first name.
+/// The user who owns the namespaces that have a RoleBinding with the first name.
 pub fn first_owner() -> Arc<User> {
     users()[2].clone()
 }
@@ -47,7 +47,7 @@ pub fn first_owner() -> Arc<User> {
 /// The prefix of names that the server generates.
 pub const GENERATED: &str = "gen-";
 
-/// The user of a RoleBinding; one with a generated name belongs to no user.
+/// The name of the user of a RoleBinding. A RoleBinding whose name the server generated belongs to no user.
 pub fn owner(binding: &str) -> String {
     format!("owner-{}", if binding.starts_with(GENERATED) { "nobody" } else { binding })
 }
@@ -57,23 +57,24 @@ pub fn sees_all(user: &User) -> bool {
     user.name == ADMIN || user.name == AUDITOR
 }
 
-/// Whether the user has a right at a version; an empty namespace means the cluster, or all namespaces.
+/// Whether the user has a right at a version. An empty namespace stands for the cluster, or for all namespaces.
 pub fn may(twin: &Twin, user: &User, verb: Verb, namespace: &str, offset: u64) -> bool {
     if let Some(binding) = user.name.strip_prefix("owner-") {
         let key = meta::key(Some(namespace), binding);
         return !namespace.is_empty() && twin.version_at(Sort::RoleBinding.storage(), &key, offset).is_some();
     }
-    // The server's own requests stay within their roles.
+    // The requests that the server itself makes never exceed its roles.
     user.name != AUDITOR || !verb.is_mutating()
 }
 
-/// The namespace in which a request is authorized. A request for a Namespace object is authorized in that namespace.
+/// The namespace in which a request is authorized. A request about a Namespace object is authorized in the namespace of
+/// this name.
 pub fn namespace_of(sort: Sort, request: &Request) -> &str {
     if sort == Sort::Namespace { request.name() } else { request.namespace().unwrap_or("") }
 }
 
-/// Whether the user must not see the namespace's content at a version: it belonged to an earlier namespace of that
-/// name.
+/// Whether the user must not see the content that the namespace had at a version, because it was the content of an
+/// earlier namespace of this name.
 pub fn is_hidden(twin: &Twin, user: &User, namespace: &str, asked: u64, newest: u64) -> bool {
     if sees_all(user) || namespace.is_empty() || asked >= newest {
         return false;
@@ -81,7 +82,7 @@ pub fn is_hidden(twin: &Twin, user: &User, namespace: &str, asked: u64, newest: 
     let place = (Sort::Namespace.storage().to_owned(), namespace.to_owned());
     let versions = twin.versions_within(&place, 0, newest);
     match versions.iter().rposition(Option::is_none) {
-        // Before the first creation of the namespace nothing existed that could be hidden.
+        // Before the namespace was created for the first time, there was nothing to hide.
         None | Some(0) => false,
         Some(at) => versions.get(at + 1).copied().flatten().is_none_or(|first| asked < first.offset),
     }

@@ -1,9 +1,9 @@
-//! One run of a simulation: its plan and its result.
+//! The plan and the result of one run of a simulation.
 
 use crate::coverage::Coverage;
 use crate::disk::Sabotage;
 
-/// The plan of a simulation.
+/// Which simulation is run, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunPlan {
     pub seed: u64,
@@ -12,13 +12,13 @@ pub struct RunPlan {
     pub watchers: usize,
     pub sabotage: Sabotage,
     pub scene: SimulatedPart,
-    /// The steps to run; `None` means all steps.
+    /// The numbers of the steps that are run; `None` means all steps.
     pub only: Option<Vec<u32>>,
-    /// Whether to describe every step in words, which takes time.
+    /// Whether the run describes every step in words, which takes time.
     pub trace: bool,
 }
 
-/// The subject of a simulation; each has a world of its own.
+/// The part of Holdfast that is simulated. Each part has a simulated world of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SimulatedPart {
     Server,
@@ -45,17 +45,17 @@ impl RunPlan {
     }
 }
 
-/// The result of a simulation.
+/// The result of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Every step, in words.
+    /// The description of every step, if the plan requests it.
     pub trace: Vec<String>,
-    /// The clients' requests, including reads.
+    /// How many requests the clients made, including reads.
     pub commands: u64,
     pub events: u64,
     pub crashes: u64,
     pub coverage: Coverage,
-    /// The violation that an oracle found, and the step.
+    /// The violation that an oracle found, and the step at which it was found; `None` if there was none.
     pub failure: Option<SimulationFailure>,
 }
 

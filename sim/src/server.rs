@@ -17,28 +17,28 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use tokio::runtime::Runtime;
 
-/// The capacity of a watcher's queue: small, so that watchers fall behind.
+/// The capacity of a watcher's queue, in events. It is small, so that watchers often fall behind.
 pub const QUEUE_EVENTS: usize = 4;
 
-/// The capacity of the writer's queue: more than simulated clients ever send, including the janitor.
+/// The capacity of the writer's queue, in commands. The simulated clients and the janitor together never send so many.
 const QUEUE_COMMANDS: usize = 256;
-/// The maximum number of reads in progress, and of writes. It is low, so some requests are refused. While less than
-/// half of this number is in progress, no request is refused.
+/// The maximum number of reads in progress, and the maximum number of writes in progress. The number is low, so that
+/// some requests are refused. While less than half of this number is in progress, no request is refused.
 pub const PLACES: u32 = 8;
 
 pub struct SimulatedServer {
     pub engine: Arc<Engine>,
-    /// The service that receives all requests.
+    /// The service to which all requests are sent.
     pub service: Arc<Service>,
     pub writer: Writer,
     queue: Receiver<Input>,
-    /// Runs the tasks that the engine spawns, on this thread and only within `drive`.
+    /// Runs the tasks that the engine spawns. They run on this thread, and only within `drive`.
     runtime: OnceCell<Runtime>,
 }
 
 impl SimulatedServer {
     pub fn start(disk: &Arc<Disk>, clock: &Arc<SimulatedClock>) -> Result<SimulatedServer, String> {
-        // All servers share this registry: a definition changes a copy of it.
+        // All servers share this registry, because a definition never changes it: it changes a copy.
         static REGISTRY: OnceLock<Arc<Registry>> = OnceLock::new();
         let registry = REGISTRY.get_or_init(|| Arc::new(registry().clone())).clone();
         let settings = Settings {
@@ -56,14 +56,14 @@ impl SimulatedServer {
         Ok(SimulatedServer { engine, service, writer, queue, runtime: OnceCell::new() })
     }
 
-    /// The runtime of futures with timeouts; its clock never advances.
+    /// The async runtime of futures that have timeouts. Its clock never advances, so the timeouts never end.
     pub fn timeless() -> &'static Runtime {
         static RUNTIME: OnceLock<Runtime> = OnceLock::new();
         let build = || tokio::runtime::Builder::new_current_thread().enable_time().build();
         RUNTIME.get_or_init(|| build().unwrap_or_else(|error| panic!("no runtime: {error}")))
     }
 
-    /// Polls a future, and runs the tasks that it spawns until none can continue.
+    /// Polls a future, and then runs the tasks that it has spawned until no task can continue.
     pub fn drive<T>(&self, future: &mut (dyn Future<Output = T> + Unpin)) -> Poll<T> {
         let build = || tokio::runtime::Builder::new_current_thread().build();
         let runtime = self.runtime.get_or_init(|| build().unwrap_or_else(|error| panic!("no runtime: {error}")));
@@ -75,7 +75,7 @@ impl SimulatedServer {
         })
     }
 
-    /// Takes up to `count` commands from the writer's queue.
+    /// Takes up to `count` commands out of the writer's queue.
     pub fn commands(&self, count: usize) -> Vec<Command> {
         let waiting = std::iter::from_fn(|| self.queue.try_recv().ok());
         let commands = waiting.filter_map(|input| match input {

@@ -1,7 +1,8 @@
 //! The part of an object that the simulation models.
 //!
-//! It shares no code with the core: an [`ObjectShape`] is read from plain JSON. [`predict`](crate::act::predict)
-//! computes the effect of a request on it, and the oracles compare the core's events with this effect.
+//! This module shares no code with the core: an [`ObjectShape`] is read from plain JSON.
+//! [`predict`](crate::act::predict) computes the effect of a request on an [`ObjectShape`], and the oracles compare the
+//! core's events with this effect.
 
 use crate::custom;
 use holdfast_value::Value;
@@ -9,7 +10,7 @@ use std::collections::BTreeMap;
 
 pub const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
-/// The kinds that clients use.
+/// The kinds whose objects simulated clients create and change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sort {
     ConfigMap,
@@ -18,10 +19,10 @@ pub enum Sort {
     Pod,
     Lease,
     Namespace,
-    /// The definition of widgets, which is created and deleted.
+    /// The CustomResourceDefinition of widgets, which clients create and delete.
     CustomResourceDefinition,
     Widget,
-    /// A RoleBinding makes a user the owner of its namespace.
+    /// A RoleBinding. It makes a user the owner of its namespace.
     RoleBinding,
 }
 
@@ -37,31 +38,31 @@ pub const SORTS: [Sort; 9] = [
     Sort::RoleBinding,
 ];
 
-/// The modelled fields of an object.
+/// The fields of an object that the simulation models.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObjectShape {
     pub labels: BTreeMap<String, String>,
     pub notes: BTreeMap<String, String>,
     pub data: BTreeMap<String, String>,
-    /// Sorted.
+    /// The finalizers of the object, sorted.
     pub finalizers: Vec<String>,
     pub replicas: Option<i64>,
     pub holder: Option<String>,
-    /// A field of widgets with a default in some definitions.
+    /// A field of widgets that has a default in some variants of the definition.
     pub tier: Option<String>,
-    /// The content of a definition.
+    /// The text that identifies the content of a CustomResourceDefinition.
     pub defines: Option<String>,
-    /// The status: a phase, or the observed generation.
+    /// The status of the object: its phase, or its observed generation.
     pub status: Option<String>,
     pub node: Option<String>,
     pub deleting: bool,
     pub grace: i64,
-    /// Whether this is a namespace that is not finalized.
+    /// Whether the object is a namespace that still has its own finalizer.
     pub held: bool,
 }
 
 impl Sort {
-    /// The kind's group and resource. Built-in kinds are used in version v1.
+    /// The group and the resource of the kind. Built-in kinds are used in version v1.
     pub fn path(self) -> (&'static str, &'static str) {
         match self {
             Self::ConfigMap => ("", "configmaps"),
@@ -76,7 +77,7 @@ impl Sort {
         }
     }
 
-    /// The storage path of the kind in the log.
+    /// The path under which the log stores the objects of the kind.
     pub fn storage(self) -> &'static str {
         match self {
             Self::Service => "services/specs",
@@ -98,17 +99,17 @@ impl Sort {
         self == Self::Widget
     }
 
-    /// Whether a PUT to a free name creates an object.
+    /// Whether a PUT creates an object if no object has the name.
     pub fn creates_on_update(self) -> bool {
         matches!(self, Self::Service | Self::Lease | Self::RoleBinding)
     }
 
-    /// Whether a PUT must name the version on which it is based.
+    /// Whether a PUT must contain the version on which it is based.
     pub fn needs_version(self) -> bool {
         matches!(self, Self::Lease | Self::Widget | Self::CustomResourceDefinition)
     }
 
-    /// Whether objects have `spec.replicas` and a scale.
+    /// Whether the objects of the kind have `spec.replicas` and the subresource `scale`.
     pub fn is_scaled(self) -> bool {
         matches!(self, Self::Deployment | Self::Widget)
     }
@@ -147,12 +148,12 @@ impl ObjectShape {
         }
     }
 
-    /// Whether nothing keeps the object once it is being deleted.
+    /// Whether nothing keeps the object any more when it is being deleted.
     pub fn is_released(&self) -> bool {
         self.finalizers.is_empty() && self.grace == 0 && !self.held
     }
 
-    /// Whether the object is a pod that runs on a node. Only such a pod has a grace period.
+    /// Whether the object is a pod that runs on a node. Only such a pod has a grace period when it is deleted.
     pub fn is_running(&self, sort: Sort) -> bool {
         sort == Sort::Pod && self.node.is_some() && !matches!(self.status.as_deref(), Some("Succeeded" | "Failed"))
     }

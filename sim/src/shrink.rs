@@ -1,10 +1,11 @@
-//! Removes the steps of a failed simulation that the failure does not need.
+//! Finds the steps of a failed simulation that its failure needs, by removing the other steps.
 
 use crate::run::{RunPlan, SimulationFailure};
 use crate::simulate::simulate;
 use std::time::Instant;
 
-/// The start of the oracle's message without values. Two messages with the same start count as one failure.
+/// The start of the oracle's message, without values. If two messages have the same start, they count as the same
+/// failure.
 pub fn signature(failure: &SimulationFailure) -> String {
     let line = failure.why.lines().next().unwrap_or_default();
     let line = line.split(['{', '[', '(', '"']).next().unwrap_or_default();
@@ -12,7 +13,8 @@ pub fn signature(failure: &SimulationFailure) -> String {
     line.split(' ').filter(plain).take(8).collect::<Vec<_>>().join(" ")
 }
 
-/// The smallest set of steps, found before the deadline, that fails in the same way, and its failure.
+/// The smallest set of steps that fails in the same way and was found before the deadline, and the failure of these
+/// steps.
 pub fn shrink(plan: &RunPlan, failure: &SimulationFailure, deadline: Instant) -> (Vec<u32>, SimulationFailure) {
     let wanted = signature(failure);
     let fails = |steps: &[u32]| {
@@ -26,7 +28,7 @@ pub fn shrink(plan: &RunPlan, failure: &SimulationFailure, deadline: Instant) ->
     steps.retain(|step| *step <= last);
     let mut failure = match fails(&steps) {
         Some(failure) => failure,
-        // The failure needs later steps too: the end of the simulation, or the steps that lead to it.
+        // The failure also needs later steps: the end of the simulation, or the steps that lead to the end.
         None => {
             steps = plan.only.clone().unwrap_or_else(all);
             failure.clone()
@@ -49,7 +51,7 @@ pub fn shrink(plan: &RunPlan, failure: &SimulationFailure, deadline: Instant) ->
                 None => at = end,
             }
         }
-        // Steps that could not be removed before may be removable now that fewer steps are left.
+        // When fewer steps are left, some steps may be removable that could not be removed before.
         piece = if shorter && piece == 1 { 1 } else { piece / 2 };
     }
     (steps, failure)

@@ -1,4 +1,4 @@
-//! Chooses the world of a simulation.
+//! Chooses the simulated world for the part of Holdfast that is simulated.
 
 use crate::run::{Report, RunPlan, SimulatedPart};
 use crate::{admission, controllers, coverage, scheduling, world};

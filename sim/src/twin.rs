@@ -1,6 +1,6 @@
-//! A naive twin of the store: a list of all events, and for every object a list of its versions.
+//! A simple second model of the store, the twin: a list of all events, and a list of the versions of each object.
 //!
-//! Each document is parsed once, when its event is learned; the oracles share the result.
+//! Each document is parsed once, when the twin learns its event. The oracles share the parsed document.
 
 use crate::custom::{DEFINITION, DEFINITIONS, Law};
 use crate::shape::{ObjectShape, Sort};
@@ -17,10 +17,10 @@ pub struct Twin {
     /// The offsets of each object's events, by storage path and key.
     objects: BTreeMap<String, BTreeMap<String, Vec<u64>>>,
     by_storage: BTreeMap<String, Vec<u64>>,
-    /// The events of each request.
+    /// The offsets of the events that each request made, by the request's id.
     by_request: BTreeMap<String, Vec<u64>>,
     uids: BTreeSet<String>,
-    /// The log may have forgotten versions that were replaced up to this version.
+    /// The log may have forgotten those versions that other versions replaced up to this version.
     pub forgotten: u64,
 }
 
@@ -30,7 +30,7 @@ pub struct ObjectVersion {
     pub deleted: bool,
     pub record: Record,
     pub document: Value,
-    /// The modelled part; `None` for kinds that clients do not use.
+    /// The fields that the simulation models; `None` if clients do not use the kind.
     pub shape: Option<ObjectShape>,
 }
 
@@ -56,7 +56,7 @@ impl Twin {
         self.events.push(ObjectVersion { offset: record.offset, deleted, record, document, shape });
     }
 
-    /// The events of a request.
+    /// The offsets of the events that a request made.
     pub fn of_request(&self, id: &str) -> &[u64] {
         self.by_request.get(id).map(Vec::as_slice).unwrap_or_default()
     }
@@ -65,7 +65,7 @@ impl Twin {
         self.uids.contains(uid)
     }
 
-    /// The events of a kind after one offset, up to and including another.
+    /// The events of a kind after the offset `after`, up to and including the offset `to`.
     pub fn of_storage(&self, storage: &str, after: u64, to: u64) -> impl Iterator<Item = &ObjectVersion> {
         let offsets = self.by_storage.get(storage).map(Vec::as_slice).unwrap_or_default();
         let from = offsets.partition_point(|offset| *offset <= after);
@@ -82,17 +82,17 @@ impl Twin {
         self.event(offsets[at]).filter(|version| !version.deleted)
     }
 
-    /// The object at `offset`.
+    /// The version of the object at `offset`; `None` if the object did not exist then.
     pub fn version_at(&self, storage: &str, key: &str, offset: u64) -> Option<&ObjectVersion> {
         self.newest_of(self.offsets(storage, key), offset)
     }
 
-    /// The content of the widgets' definition at `offset`.
+    /// The content of the definition of widgets at `offset`; `None` if the definition did not exist then.
     pub fn law(&self, offset: u64) -> Option<Law<'_>> {
         Law::of(&self.version_at(DEFINITIONS, DEFINITION, offset)?.document)
     }
 
-    /// Whether the object did not exist at version `from`, or at some time after it.
+    /// Whether the object did not exist at the version `from`, or at some time after this version.
     pub fn was_absent(&self, storage: &str, key: &str, from: u64) -> bool {
         let offsets = self.offsets(storage, key);
         let later = offsets.iter().rev().take_while(|offset| **offset > from);
@@ -100,7 +100,8 @@ impl Twin {
             || later.into_iter().any(|offset| self.event(*offset).is_some_and(|version| version.deleted))
     }
 
-    /// All versions of the object between two offsets, both included; `None` if it did not exist.
+    /// All versions that the object had between two offsets, which are included. If the object did not exist for some
+    /// time, the list contains `None`.
     pub fn versions_within(&self, place: &StoredAt, from: u64, to: u64) -> Vec<Option<&ObjectVersion>> {
         let offsets = self.offsets(&place.0, &place.1);
         let mut found = vec![self.newest_of(offsets, from)];
@@ -110,13 +111,13 @@ impl Twin {
         found
     }
 
-    /// A kind's objects at `offset`, by key.
+    /// The objects of a kind at `offset`, by key.
     pub fn at(&self, storage: &str, offset: u64) -> impl Iterator<Item = (&str, &ObjectVersion)> {
         let objects = self.objects.get(storage).into_iter().flatten();
         objects.filter_map(move |(key, offsets)| Some((key.as_str(), self.newest_of(offsets, offset)?)))
     }
 
-    /// All objects at `offset`: storage path, key and version.
+    /// All objects at `offset`: the storage path, the key and the version of each.
     pub fn all_at(&self, offset: u64) -> impl Iterator<Item = (&str, &str, &ObjectVersion)> {
         self.objects.keys().flat_map(move |storage| {
             self.at(storage, offset).map(move |(key, version)| (storage.as_str(), key, version))
@@ -128,8 +129,8 @@ impl Twin {
         self.at(storage, u64::MAX)
     }
 
-    /// Whether the log may have forgotten an event: an event up to `forgotten` replaced it, or it is itself a deletion
-    /// up to `forgotten`.
+    /// Whether the log may have forgotten an event: either an event up to `forgotten` has replaced it, or it is itself
+    /// a deletion up to `forgotten`.
     pub fn may_be_gone(&self, version: &ObjectVersion) -> bool {
         let offsets = self.offsets(&version.record.resource, &version.record.key);
         let next = offsets.get(offsets.partition_point(|offset| *offset <= version.offset));
@@ -142,7 +143,7 @@ impl ObjectVersion {
         self.document["metadata"]["uid"].as_str().unwrap_or("")
     }
 
-    /// The modelled part. Call this only for kinds that clients use.
+    /// The fields that the simulation models. The caller must call this function only for kinds that clients use.
     pub fn shape(&self) -> ObjectShape {
         self.shape.clone().unwrap_or_default()
     }

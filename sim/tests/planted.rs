@@ -1,10 +1,10 @@
-//! The simulation finds every planted bug of the engine, and without a bug the same seeds find nothing.
+//! Tests that the simulation finds every planted bug of the engine, and that the same seeds find nothing without a bug.
 
 use clap::{Args as _, Command, FromArgMatches};
 use holdfast_engine::planted::{Bug, plant};
 use holdfast_sim::{RunPlan, SimulatedPart, SimulationArgs, account, run, simulate};
 
-/// The maximum number of seeds that finding a bug may take.
+/// The maximum number of seeds that the simulation may need to find a bug.
 const SEEDS: u64 = 300;
 
 const SCHEDULING_SEEDS: u64 = 300;
@@ -19,7 +19,8 @@ fn scheduling(seed: u64) -> RunPlan {
     RunPlan { scene: SimulatedPart::Scheduling, steps: 400, ..RunPlan::new(seed) }
 }
 
-/// Bugs that show only with two managers at work are rare. The search ends at the first seed that shows the bug.
+/// Bugs that show only while two managers act at the same time are rare, so more seeds may be needed. The search ends
+/// at the first seed that shows the bug.
 const CONTROLLERS_SEEDS: u64 = 1000;
 
 fn controllers(seed: u64) -> RunPlan {
@@ -31,7 +32,7 @@ fn every_planted_bug_is_found() {
     let mut unseen = Vec::new();
     for bug in Bug::ALL.into_iter().filter(|bug| !Bug::SHARED.contains(bug)) {
         plant(Some(bug));
-        // The bugs that clients of webhooks see are found in the simulation of admission.
+        // Bugs that only clients of webhooks can see are searched in the simulation of admission.
         let plans: Box<dyn Iterator<Item = RunPlan>> = match bug {
             Bug::WebhookUnasked | Bug::ChangesUntold => Box::new((1..=ADMISSION_SEEDS).map(admission)),
             _ => Box::new((1..=SEEDS).map(RunPlan::new)),
@@ -85,7 +86,8 @@ fn every_planted_bug_of_the_controllers_is_found() {
     assert!(unseen.is_empty(), "nothing finds {unseen:?}");
 }
 
-/// The report of a failure names the seed and the few steps that it needs, and its command fails again.
+/// The report of a failure contains the seed and the few steps that the failure needs, and the command in the report
+/// fails again.
 #[test]
 fn a_failure_can_be_run_again_as_told() {
     plant(Some(Bug::LostUpdate));

@@ -1,19 +1,19 @@
-//! A bounded number of simulations on every run; `holdfast sim --seeds 1..100000` runs as many as wanted.
+//! A limited number of simulations in every test run. `holdfast sim --seeds 1..100000` runs any number of them.
 
 use holdfast_sim::{Coverage, Report, RunPlan, Sabotage, SimulatedPart, simulate};
 
-/// The number of simulations of every run. Together they must leave every coverage mark.
+/// The number of simulations of the server in every test run. Each mark must be recorded in at least one of them.
 const SEEDS: u64 = 400;
-/// The number of simulations of the scheduler.
+/// The number of simulations of the scheduler in every test run.
 const SCHEDULING_SEEDS: u64 = 60;
 const SCHEDULING_STEPS: usize = 400;
-/// The number of simulations of the controllers.
+/// The number of simulations of the controllers in every test run.
 const CONTROLLERS_SEEDS: u64 = 40;
 
-/// The number of simulations of admission.
+/// The number of simulations of admission in every test run.
 const ADMISSION_SEEDS: u64 = 40;
 
-/// Runs a simulation that must find nothing.
+/// Runs a simulation in which the oracles must find nothing, and returns its report.
 fn clean(seed: u64, steps: usize) -> Report {
     let report = simulate(&RunPlan { steps, ..RunPlan::new(seed) });
     if let Some(failure) = &report.failure {
@@ -44,12 +44,12 @@ fn the_oracles_find_nothing() {
         coverage.add(&report.coverage);
     }
     assert!(coverage.missing().is_empty(), "what never happens is not tested: {:?}", coverage.missing());
-    // Simulations in which little happens prove little.
+    // The simulations must make many events, because a simulation in which little happens proves little.
     assert!(events > SEEDS * 40, "{events}");
 }
 
-/// Pods and nodes are created and deleted, schedulers crash, and in the end every pod for which there is room has a
-/// node.
+/// Pods and nodes are created and deleted, and schedulers crash. In the end, every pod for which there is room must
+/// have a node.
 #[test]
 fn the_oracles_of_scheduling_find_nothing() {
     let mut commands = 0;
@@ -65,7 +65,8 @@ fn the_oracles_of_scheduling_find_nothing() {
     assert!(commands > SCHEDULING_SEEDS * 50, "{commands}");
 }
 
-/// Managers crash, pods fail, users change their objects, and in the end everything is as the users want it.
+/// Managers crash, pods fail, and users change their objects. In the end, the cluster must be as the users have
+/// requested.
 #[test]
 fn the_oracles_of_controllers_find_nothing() {
     let mut commands = 0;
@@ -80,8 +81,8 @@ fn the_oracles_of_controllers_find_nothing() {
     assert!(commands > CONTROLLERS_SEEDS * 100, "{commands}");
 }
 
-/// Clients race for quotas; webhooks and policies are registered and removed, fail and answer late, and each is called
-/// while it is registered.
+/// Clients compete for quotas. Webhooks and policies are registered and removed, fail, and answer late. Each must be
+/// called while it is registered.
 #[test]
 fn the_oracles_of_admission_find_nothing() {
     let (mut commands, mut events) = (0, 0);
@@ -114,7 +115,7 @@ fn a_seed_does_the_same_twice() {
     assert_ne!(traced(1).trace, traced(2).trace);
 }
 
-/// A disk that violates its contract is detected, and for the right reason.
+/// If a disk violates its contract, the oracles must find a violation, and describe it with the right reason.
 #[test]
 fn the_oracles_can_fail() {
     let cases = [

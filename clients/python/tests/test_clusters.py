@@ -43,7 +43,7 @@ class Watch:
             for line in self.answer:
                 self.events.append(json.loads(line)["object"]["metadata"]["name"])
         except (OSError, http.client.HTTPException):
-            # The server of the test run has ended before the watch.
+            # The connection broke because the server of the test run ended before the watch.
             pass
         finally:
             self.ended.set()
@@ -75,7 +75,8 @@ def test_parent_and_fork_see_nothing_of_each_other(holdfast, holdfast_prepared):
     of_fork.saw("in-the-fork")
     other = holdfast_prepared.fork()
     put(other, "in-another-fork")
-    # An object that is created in the parent shows that the watch of the parent works, and is not merely late.
+    # The watch of the parent receives an object that is created in the parent. So if the watch does not receive the
+    # fork's object, the watch is not merely late.
     ours = put(holdfast_prepared, "in-the-parent")
     of_parent.saw("in-the-parent")
     put(holdfast, "later")

@@ -53,16 +53,17 @@ const EVENT_TTL: Duration = Duration::from_secs(60 * 60);
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const PORT: u16 = 6443;
 
-/// Runs the background work of all clusters. A test's own runtime ends with the test, and a cluster may be shared.
+/// Runs the background work of all clusters. The runtime of a test would not be enough: it ends with the test, and
+/// other tests may share the cluster.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(2).thread_name("holdfast").enable_all().build().expect("threads for clusters")
 });
 
-/// The initial state of every cluster. Nothing writes to it.
+/// The initial state of every cluster. No code writes to this cluster.
 static EMPTY: OnceCell<Cluster> = OnceCell::const_new();
 
-/// One cluster. A clone is the same cluster.
+/// One cluster. Clones of this value are handles of one and the same cluster.
 #[derive(Clone)]
 pub struct Cluster {
     inner: Arc<RunningCluster>,
@@ -70,12 +71,12 @@ pub struct Cluster {
 
 struct RunningCluster {
     transport: Arc<Transport>,
-    /// The cluster's background work. It ends with the cluster.
+    /// The background work of the cluster. Dropping the cluster ends this work.
     _tasks: JoinSet<()>,
 }
 
 impl Cluster {
-    /// An empty cluster.
+    /// Makes an empty cluster.
     ///
     /// # Panics
     ///
@@ -86,13 +87,13 @@ impl Cluster {
     }
 
     /// Makes another cluster, which begins with the content of this one. From then on the two clusters are independent.
-    /// They share their common data, so a fork takes very little time.
+    /// A fork takes very little time, because the two clusters share the data that they have in common.
     pub async fn fork(&self) -> Cluster {
         self.fork_at(None).await
     }
 
     /// Makes a cluster that begins with the state of this one at a version (`"42"`), at a time
-    /// (`"2026-11-21T10:00:00Z"`) or at a duration back (`"-15m"`).
+    /// (`"2026-11-21T10:00:00Z"`) or at a duration before now (`"-15m"`).
     ///
     /// # Panics
     ///
@@ -114,8 +115,8 @@ impl Cluster {
         Cluster { inner: Arc::new(RunningCluster { transport, _tasks: tasks }) }
     }
 
-    /// A client with the rights of the administrator. It belongs to the runtime in which this is called, so each test
-    /// makes its own.
+    /// A client with the rights of the administrator. The client belongs to the async runtime in which this function is
+    /// called, so each test makes its own client.
     pub fn client(&self) -> kube::Client {
         self.client_as("kubernetes-admin", &[PRIVILEGED_GROUP])
     }
@@ -126,21 +127,22 @@ impl Cluster {
         kube::Client::new(memory::service(self.inner.transport.clone(), user_of(user, groups)), "default")
     }
 
-    /// A client of the administrator that reads the cluster at a version, at a time or at a duration back.
+    /// A client of the administrator that reads the cluster as it was at a version, at a time or at a duration before
+    /// now.
     pub fn client_at(&self, moment: &str) -> kube::Client {
         let user = user_of("kubernetes-admin", &[PRIVILEGED_GROUP]);
         let service = memory::service(self.inner.transport.clone(), user);
         let before = format!("/at/{}", moment.replace('%', "%25").replace('/', "%2F").replace('+', "%2B"));
         let past = service.map_request(move |mut request: http::Request<kube::client::Body>| {
             let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
-            // If the joined path is not valid, the server answers 404.
+            // If the joined path is not valid, the request gets an empty path, and the server answers 404.
             *request.uri_mut() = format!("{before}{path}").parse::<Uri>().unwrap_or_default();
             request
         });
         kube::Client::new(past, "default")
     }
 
-    /// The newest version, as objects show it in `resourceVersion`.
+    /// The newest version of the cluster, in the numbers that objects show in `resourceVersion`.
     pub fn version(&self) -> u64 {
         self.engine().snapshot().offset.0
     }

@@ -60,7 +60,7 @@ async fn clusters_see_nothing_of_each_other() {
 async fn watches_see_their_own_cluster_and_end_with_it() {
     let parent = Cluster::start().await;
     let fork = parent.fork().await;
-    // Without this, a bookmark at the end of the initial objects would come first.
+    // Bookmarks are turned off, because otherwise a bookmark at the end of the initial objects would come first.
     let params = WatchParams::default().disable_bookmarks();
     let mut of_parent = maps(parent.client()).watch(&params, "0").await.unwrap().boxed();
     let mut of_fork = maps(fork.client()).watch(&params, "0").await.unwrap().boxed();
@@ -120,7 +120,7 @@ async fn roles_are_a_clusters_own() {
     .unwrap();
     Api::default_namespaced(fork.client()).create(&PostParams::default(), &binding).await.unwrap();
     let began = Instant::now();
-    // The background work of the cluster aggregates the rules of `view`, which takes a moment.
+    // The background work of the cluster aggregates the rules of the ClusterRole `view`, which takes a moment.
     while let Err(refused) = maps(fork.client_as("jane", &["readers"])).list(&ListParams::default()).await {
         assert!(began.elapsed() < PATIENCE, "{refused}");
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -175,7 +175,7 @@ async fn the_past_is_there_on_both_sides_of_a_fork() {
     assert_eq!(names(&fork.client()).await, set(&["second", "third"]));
 }
 
-/// A fork of a cluster that is prepared once. The prepared cluster outlives the test that made it.
+/// A fork of a cluster that is prepared once for all tests. The prepared cluster outlives the test that made it.
 async fn prepared() -> Cluster {
     static PREPARED: tokio::sync::OnceCell<Cluster> = tokio::sync::OnceCell::const_new();
     let prepare = || async {

@@ -13,16 +13,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The largest response that is read.
+/// The largest response that a client reads, in bytes.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
-/// How long a response may take by default.
+/// How long a response may take if the caller sets no other limit.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// Why a request failed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
-    /// `None` if there was no response.
+    /// The HTTP status of the response; `None` if there was no response.
     pub code: Option<u16>,
     pub message: String,
 }
@@ -47,7 +47,8 @@ pub struct ApiServer<'a> {
 }
 
 impl ApiServer<'_> {
-    /// The kubeconfig; without one, the service account of this pod.
+    /// The client configuration that the kubeconfig specifies. Without a kubeconfig, the configuration of the service
+    /// account of this pod.
     pub async fn config(&self) -> Result<kube::Config> {
         let master = self.master.filter(|master| !master.is_empty());
         let master = master.map(|url| url.parse().with_context(|| format!("--master={url}"))).transpose()?;
@@ -92,8 +93,8 @@ impl Api {
         Ok(Api::new(connect::builder(config).context("make a client")?.with_layer(&watched).build()))
     }
 
-    /// Like [`Api::connect`] for long-running requests: each has a connection of its own, so that they do not use up
-    /// the streams that a server allows on one connection.
+    /// Like [`Api::connect`], for long-running requests. Each request has a connection of its own, so that these
+    /// requests do not use up the streams that a server allows on one connection.
     pub async fn connect_to_watch(place: &ApiServer<'_>, metrics: Arc<Metrics>) -> Result<Api> {
         let config = place.config().await?;
         let watched = place.watched(&config, metrics);
@@ -105,7 +106,7 @@ impl Api {
         Api { client, answer_max: ANSWER_MAX }
     }
 
-    /// The same client with another time limit for responses.
+    /// Returns this client with another time limit for responses.
     pub fn patient(self, answer_max: Duration) -> Api {
         Api { answer_max, ..self }
     }
@@ -118,7 +119,7 @@ impl Api {
         self.call(Method::GET, path, None).await
     }
 
-    /// The body of a response as text.
+    /// Requests `path`, and returns the body of the response as text.
     pub async fn text(&self, path: &str) -> Result<String, ApiError> {
         let answered = tokio::time::timeout(self.answer_max, self.send(&Method::GET, path, None)).await;
         let (code, bytes) = answered.map_err(|_| ApiError::local("context deadline exceeded"))??;
@@ -165,7 +166,7 @@ impl Api {
     }
 }
 
-/// An error with its causes.
+/// The text of an error, followed by the texts of its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,7 +1,7 @@
 //! Authentication of a component's clients: by certificates, or by tokens that the API server reviews.
 //!
-//! If a component's own options do not configure certificates and proxies, the ConfigMap that the API server publishes
-//! is used instead; [`follow`] reads its changes.
+//! If a component's own options do not configure the certificate authorities of clients and of proxies, the component
+//! uses the authorities in the ConfigMap that the API server publishes. [`follow`] reads the changes of this ConfigMap.
 
 use crate::api::{Api, ApiError};
 use arc_swap::ArcSwap;
@@ -17,14 +17,15 @@ use sha2::{Digest, Sha256};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// The ConfigMap in which the API server publishes its client and proxy authorities.
+/// The path of the ConfigMap in which the API server publishes the certificate authorities of clients and of
+/// authenticating proxies.
 const TRUST: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
 /// How often the ConfigMap is read again.
 const TRUST_PERIOD: Duration = Duration::from_secs(10);
 
 /// Authenticates the users of requests.
 pub struct Authenticator {
-    /// Reviews tokens; without it, no token is accepted.
+    /// The client of the API server that reviews tokens. Without this client, no token is accepted.
     pub api: Option<Arc<Api>>,
     pub cache_time: Duration,
     pub headers: Arc<ArcSwap<RequestHeaders>>,
@@ -82,7 +83,7 @@ impl Authenticator {
     }
 }
 
-/// The user in a review's status.
+/// The user that the status of a TokenReview names.
 pub fn user_of(told: &Value) -> User {
     let text = |field: &str| told[field].as_str().unwrap_or("").to_owned();
     let mut user = User::new(text("username"), &[]);
@@ -97,7 +98,7 @@ fn texts(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// The published client and proxy authorities.
+/// The certificate authorities of clients and of authenticating proxies that the API server publishes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trust {
     client_authorities: Option<String>,
@@ -130,8 +131,8 @@ impl Trust {
     }
 }
 
-/// Reads the published authorities that the options do not configure, and follows their changes. If they cannot be
-/// read, the options decide whether that is an error.
+/// Reads the published authorities that the options do not configure, and follows their changes. If the authorities
+/// cannot be read, the options decide whether that is an error.
 pub async fn look_up(
     api: Arc<Api>,
     wanted: NeededTrust,

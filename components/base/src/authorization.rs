@@ -10,10 +10,11 @@ use holdfast_value::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Answers are not cached if the name or path in the request has more bytes than this.
+/// The longest name or path whose answer is cached, in bytes. Answers to requests with a longer name or path are not
+/// cached.
 const QUESTION_BYTES_MAX: usize = 10_000;
 
-/// Decides which user may do what.
+/// Decides which user may use which verb on which path or object.
 pub struct Authorizer {
     /// The API server that reviews access. Without it, only open paths are allowed.
     pub api: Option<Arc<Api>>,
@@ -33,7 +34,7 @@ struct Question {
     about: About,
 }
 
-/// The subject of a request.
+/// The path or the object to which a request for access refers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum About {
     Path(String),
@@ -53,7 +54,7 @@ impl About {
         }
     }
 
-    /// The attributes in the form of a review.
+    /// The name of the attributes' field in a SubjectAccessReview, and the attributes of this access.
     fn attributes(&self, verb: &str) -> (&'static str, Value) {
         match self {
             About::Path(path) => ("nonResourceAttributes", json!({"path": path, "verb": verb})),

@@ -1,4 +1,4 @@
-//! The certificate and key of a server for which the options name none.
+//! The certificate and the private key of a server whose options name none.
 
 use crate::files::{Readers, WriteMode};
 use anyhow::{Result, bail};

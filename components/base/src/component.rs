@@ -25,7 +25,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// How fast a component may request reviews of tokens and access.
+/// The maximum rate at which a component requests reviews of tokens and of access.
 const REVIEW_RATE: Rate = Rate { qps: 200.0, burst: 400 };
 /// The maximum number of connections that wait to be accepted.
 const BACKLOG: u32 = 1024;
@@ -37,11 +37,12 @@ pub struct ComponentKind {
     /// The version that the component reports, such as `v1.35.0`.
     pub version: &'static str,
     pub secure_port: u16,
-    /// Whether the component starts without the published authorities by default. Options override this.
+    /// Whether the component, by default, starts even if it cannot read the published authorities. Options override
+    /// this default.
     pub tolerates_lookup_failure: bool,
 }
 
-/// The parts of a component's configuration that change what is served.
+/// The parts of a component's configuration that decide what the component serves.
 #[derive(Debug, Clone, Copy)]
 pub struct Features {
     pub profiling: bool,
@@ -58,7 +59,7 @@ pub struct Component {
 }
 
 impl ComponentKind {
-    /// The text for `--version`, if the option is given.
+    /// The text to print for the option `--version`; `None` if the option is not given.
     pub fn version_text(&self, args: &ComponentArgs) -> Option<String> {
         match args.version.as_deref()? {
             "true" => Some(format!("Kubernetes {}", self.version)),
@@ -69,7 +70,8 @@ impl ComponentKind {
 }
 
 impl Component {
-    /// `flags` are the options with their values, which operators can read on a page.
+    /// Makes a component. `flags` are the options with their values, which operators can read on a page of the
+    /// component.
     pub fn new(
         kind: ComponentKind,
         args: ComponentArgs,
@@ -114,7 +116,7 @@ impl Component {
         &self.paths.health
     }
 
-    /// Whether this process leads. Some pages are served only by a leader.
+    /// Says whether this process leads. Some pages are served only while this process leads.
     pub fn standing(&self) -> &Arc<Standing> {
         &self.standing
     }
@@ -125,18 +127,18 @@ impl Component {
         configz.insert(name.to_owned(), configuration);
     }
 
-    /// Adds a page to the component's own pages.
+    /// Adds a page to the pages that only this component has.
     pub fn page(&self, path: &'static str, page: PageHandler) {
         self.paths.pages.write().unwrap_or_else(PoisonError::into_inner).insert(path, page);
     }
 
-    /// A client of the API server that the component works for.
+    /// A client of the API server for which the component works.
     pub async fn api(&self, kubeconfig: Option<&Path>, rate: Rate) -> Result<Api> {
         self.api_as(kubeconfig, "", None, rate).await
     }
 
-    /// A client for a part of the component. The user agent contains `what`. `token` replaces the component's
-    /// credentials if the part has its own.
+    /// A client of the API server for one part of the component. The user agent contains `what`. If the part has a
+    /// token of its own, `token` replaces the component's credentials.
     pub async fn api_as(&self, kubeconfig: Option<&Path>, what: &str, token: Option<&str>, rate: Rate) -> Result<Api> {
         let master = self.args.client.master.as_deref();
         let agent = self.agent(what);
@@ -144,7 +146,7 @@ impl Component {
         Api::connect(&place, self.paths.metrics.clone()).await
     }
 
-    /// A client for watches.
+    /// A client of the API server for the watches of one part of the component.
     pub async fn api_to_watch(&self, kubeconfig: Option<&Path>, what: &str, rate: Rate) -> Result<Api> {
         let master = self.args.client.master.as_deref();
         let agent = self.agent(what);
@@ -164,7 +166,7 @@ impl Component {
         Api::connect(&place, self.paths.metrics.clone()).await
     }
 
-    /// Starts serving, until the process ends.
+    /// Starts to serve. The component then serves until the process ends.
     pub async fn serve(&self, insecure: &[(IpAddr, u16)]) -> Result<()> {
         let serving = &self.args.serving;
         let mut bounds = Bounds::of_connections(1_000);
@@ -216,7 +218,8 @@ impl Component {
         })
     }
 
-    /// The certificate and key of a component for which the options name none: kept in its folder, or in memory.
+    /// The certificate and the private key of a component whose options name none. They are kept in its folder, or in
+    /// memory if there is no folder.
     fn own_pair(&self, folder: Option<&Path>) -> Result<(Pem, Pem)> {
         let mut addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
         addresses.extend(Some(self.args.serving.bind_address).filter(|address| !address.is_unspecified()));
@@ -283,9 +286,9 @@ impl Component {
         async move { drop(stopping.wait_for(|stopping| *stopping).await) }
     }
 
-    /// Runs `work` until the process [receives a signal to end](Self::termination_signal); if leader election is on,
-    /// only while this process leads. After the signal the work has `patience` to end by itself. An error means that
-    /// the process must end at once.
+    /// Runs `work` until the process [receives a signal to end](Self::termination_signal). If leader election is on,
+    /// `work` runs only while this process leads. After the signal, the work may take the time `patience` to end by
+    /// itself. If this function returns an error, the process must end at once.
     pub async fn run_while_leading<T>(
         &self,
         settings: &ElectionSettings,
@@ -312,7 +315,7 @@ impl Component {
                 done = work => done.map(Some),
             };
         }
-        // A separate client, so that renewing the lease does not wait for other requests.
+        // The renewals of the lease have a client of their own, so that they do not wait for other requests.
         let api = self.connect(kubeconfig, self.args.client.master.as_deref(), "/leader-election", rate).await?;
         let election = Election {
             api: Arc::new(api),
@@ -333,7 +336,7 @@ impl Component {
     }
 }
 
-/// Go's name of a machine architecture.
+/// The name that Go gives to a machine architecture.
 fn go_name(machine: &str) -> &str {
     match machine {
         "x86_64" => "amd64",
@@ -345,7 +348,7 @@ fn go_name(machine: &str) -> &str {
 fn listen(address: IpAddr, port: u16, shared: bool) -> Result<TcpListener> {
     let listen = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-        // Connections of an earlier process may still be closing.
+        // `reuseaddr` lets this process listen although connections of an earlier process may still be closing.
         socket.set_reuseaddr(true)?;
         socket.set_reuseport(shared)?;
         socket.bind((address, port).into())?;

@@ -19,16 +19,17 @@ use tower::retry::RetryLayer;
 use tower::util::BoxService;
 use tower::{BoxError, ServiceBuilder, ServiceExt};
 
-/// The interval of pings to the server, and how long each answer may take. Go's client has the same values.
+/// The interval at which the client pings the server. `PONG` is how long the server may take to answer a ping. Go's
+/// client has the same values.
 const PING_PERIOD: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(15);
 
-/// The service that a client is built on.
+/// The HTTP service on which a client of `kube` is built.
 pub type Stack = BoxService<Request<Body>, Response<Incoming>, BoxError>;
 
-/// The client stack for a configuration.
+/// The builder of a client for a configuration, on a connection of this module.
 pub fn builder(config: kube::Config) -> Result<ClientBuilder<Stack>> {
-    // The error message is the same as in the crate `kube`. No proxy of any kind is supported.
+    // The error message has the wording of the crate `kube`. No proxy of any kind is supported.
     if let Some(proxy) = &config.proxy_url {
         return Err(anyhow!("proxy-url {proxy} is not supported"));
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::{Arc, RwLock};
 
-/// Returns why something is not healthy.
+/// A health check. The error says why the checked part is not healthy.
 pub type HealthCheckFn = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// The paths of health checks.
@@ -16,12 +16,12 @@ pub struct Health {
 
 struct NamedCheck {
     name: &'static str,
-    /// The paths to which the check belongs: some of [`PATHS`].
+    /// The paths whose result includes this check: some of [`PATHS`].
     paths: &'static [&'static str],
     check: HealthCheckFn,
 }
 
-/// A result: whether all checks passed, and the text of the response.
+/// The result of health checks: whether all of them passed, and the text of the response.
 #[derive(Debug, PartialEq, Eq)]
 pub struct HealthReport {
     pub healthy: bool,
@@ -29,7 +29,7 @@ pub struct HealthReport {
 }
 
 impl Health {
-    /// Adds a check to some of the paths.
+    /// Adds a health check to some of the paths.
     pub fn add(
         &self,
         name: &'static str,
@@ -40,7 +40,7 @@ impl Health {
         checks.push(NamedCheck { name, paths, check: Arc::new(check) });
     }
 
-    /// The checks of a path; without any, `ping`, which always passes.
+    /// The checks of a path. A path without checks has the check `ping`, which always passes.
     fn of(&self, path: &str) -> Vec<(&'static str, HealthCheckFn)> {
         let checks = self.checks.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let own = checks.iter().filter(|named| named.paths.contains(&path));

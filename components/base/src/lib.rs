@@ -1,8 +1,8 @@
 //! The parts that all Kubernetes components share: leader election, secure serving with delegated authentication and
 //! authorization, health, metrics, logging, feature gates.
 //!
-//! [`options`] has the flags in groups that a command flattens into its own. A [`Component`] is made from them, serves
-//! the standard endpoints, and does the component's work while it leads.
+//! [`options`] has the flags in groups that a command flattens into its own flags. A [`Component`] is made from these
+//! options. It serves the standard endpoints, and does the component's work while it leads.
 
 pub mod api;
 pub mod authentication;

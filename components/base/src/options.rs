@@ -228,7 +228,7 @@ pub struct ElectionArgs {
     pub leader_elect_resource_namespace: Option<String>,
 }
 
-/// The settings of leader election.
+/// The settings of leader election, from the configuration file and the options.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ElectionSettings {
     pub leader_elect: bool,
@@ -294,7 +294,7 @@ impl ElectionSettings {
 }
 
 impl ElectionArgs {
-    /// Overrides the settings by the given options.
+    /// Overrides the settings by the options that are given.
     pub fn apply(&self, settings: &mut ElectionSettings) {
         let set = |from: &Option<Duration>, to: &mut Duration| *to = from.unwrap_or(*to);
         settings.leader_elect = self.leader_elect.unwrap_or(settings.leader_elect);
@@ -368,7 +368,7 @@ fn parse_previous_minor(text: &str) -> Result<String, String> {
 }
 
 impl ComponentArgs {
-    /// Errors in the options that parsing each by itself does not find.
+    /// The errors in the options that the parser of each single option does not find, such as empty names of headers.
     pub fn faults(&self) -> Vec<String> {
         let names = &self.authentication;
         let lists = [
@@ -386,7 +386,7 @@ impl ComponentArgs {
     }
 }
 
-/// All errors as one text: a single error as it is, several errors in brackets.
+/// All errors as one text: a single error without brackets, several errors in brackets.
 pub fn joined(faults: &[String]) -> String {
     match faults {
         [one] => one.clone(),
@@ -394,7 +394,7 @@ pub fn joined(faults: &[String]) -> String {
     }
 }
 
-/// The options of a command with their values, by name.
+/// The options of a command, each with its value, sorted by name.
 pub fn values(command: &clap::Command, matches: &ArgMatches) -> Vec<(String, String)> {
     let named = command.get_arguments().filter_map(|arg| Some((arg.get_id().as_str(), arg.get_long()?)));
     let mut values: Vec<(String, String)> = named

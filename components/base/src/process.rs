@@ -6,10 +6,10 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use std::fmt::Error;
 
-/// Clock ticks per second in the kernel's statistics: the same on every Linux machine.
+/// Clock ticks per second in the kernel's statistics. The number is the same on every Linux machine.
 const TICKS: f64 = 100.0;
 
-/// Reads the statistics at each request. Unreadable statistics are left out.
+/// Reads the statistics whenever the metrics are requested. Statistics that cannot be read are left out.
 #[derive(Debug)]
 pub struct ProcessCollector;
 
@@ -44,14 +44,15 @@ struct Process {
     max_files: f64,
     virtual_bytes: f64,
     resident_bytes: f64,
-    /// The start of the process, in seconds since 1970.
+    /// The time at which the process started, in seconds since 1970.
     started: f64,
 }
 
 impl Process {
     fn read() -> Option<Process> {
         let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-        // The command's name is in parentheses, and may contain anything.
+        // In `/proc/self/stat`, the command's name is in parentheses and may contain any character, so the fields are
+        // read from the last parenthesis on.
         let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
         let field = |at: usize| fields.get(at).and_then(|text| text.parse::<f64>().ok());
         let limits = std::fs::read_to_string("/proc/self/limits").ok()?;

@@ -1,4 +1,4 @@
-//! Layers between a client and its connection: a rate limit, and counting of requests.
+//! Two layers between a client and its connection: one limits the rate of requests, and one counts requests.
 
 use crate::metrics::Metrics;
 use http::{Request, Response};
@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tower::{Layer, Service};
 
-/// A client's rate limit: requests a second, and the burst.
+/// A client's rate limit: the number of requests a second, and the number of requests in a burst.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rate {
     pub qps: f64,
@@ -20,7 +20,8 @@ pub struct Rate {
 pub struct Throttle {
     interval: Duration,
     burst: u32,
-    /// The time at which the last request would have been made at one request per interval.
+    /// When the last request would have been made if requests were made at exactly one request per interval; `None`
+    /// before the first request.
     paid_until: Mutex<Option<Instant>>,
 }
 
@@ -31,7 +32,7 @@ impl Throttle {
         Some(Throttle { interval, burst, paid_until: Mutex::new(None) })
     }
 
-    /// How long the next request has to wait.
+    /// How long the next request has to wait. The request then counts as made.
     fn next(&self, now: Instant) -> Duration {
         let mut paid_until = self.paid_until.lock().unwrap_or_else(PoisonError::into_inner);
         let until = paid_until.unwrap_or(now).max(now) + self.interval;
@@ -40,7 +41,7 @@ impl Throttle {
     }
 }
 
-/// Adds metrics and, if there is a [`Throttle`], a rate limit to the client of a host.
+/// Counts the requests of a client to one host in metrics. If there is a [`Throttle`], it also limits their rate.
 #[derive(Clone)]
 pub struct Watched {
     pub host: Arc<str>,

@@ -1,4 +1,4 @@
-//! Parses values of options like Go's `strconv` and `time`, because existing scripts are written for these.
+//! Parses the values of options as Go's `strconv` and `time` do, because existing scripts are written for Go's formats.
 
 use holdfast_core::object::duration;
 use holdfast_core::schema::quantity;
@@ -18,7 +18,8 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     u64::try_from(nanos).map(Duration::from_nanos).map_err(|_| format!("time: invalid duration {text:?}"))
 }
 
-/// Like [`parse_duration`] with days and weeks, which Go lacks because their length varies: `7d`, `1w2d12h`.
+/// Like [`parse_duration`], and also accepts days and weeks: `7d`, `1w2d12h`. Go has no such units because their length
+/// varies.
 pub fn parse_age(text: &str) -> Result<Duration, String> {
     let mut rest = text;
     let mut days = 0f64;
@@ -34,7 +35,7 @@ pub fn parse_age(text: &str) -> Result<Duration, String> {
     days.checked_add(hours).ok_or_else(|| format!("invalid duration {text:?}"))
 }
 
-/// Parses `10Gi`, `500M`, `1048576`: quantities.
+/// Parses a number of bytes in the form of a quantity: `10Gi`, `500M`, `1048576`.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let invalid = || format!("{text:?} is not a size: give 10Gi, 500M or a number of bytes");
     let nanos = quantity::nanos(text).filter(|nanos| nanos % 1_000_000_000 == 0).ok_or_else(invalid)?;

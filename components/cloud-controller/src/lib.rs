@@ -1,8 +1,8 @@
 //! Clouds that run in real time, for the pure plans of `holdfast-cloud`.
 //!
-//! [`external`] calls a provider over gRPC, [`simulated`] is a simulated cloud in the process, [`measured_cloud`]
-//! measures the calls to either, and [`backends`] shows the health of the nodes behind the balancers of the simulated
-//! cloud.
+//! [`external`] calls a provider over gRPC, and [`simulated`] is a simulated cloud in this process. [`measured_cloud`]
+//! measures the calls to a provider or to a simulated cloud. [`backends`] shows the health of the nodes behind the
+//! balancers of the simulated cloud.
 
 pub mod backends;
 pub mod external;

@@ -1,4 +1,4 @@
-//! Measures the calls to a cloud: method, result and duration.
+//! Measures the calls to a cloud: how long each call takes, and how many calls fail, by method.
 
 use crate::Provider;
 use crate::backends::BackendCounts;

@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 /// How often the description is checked for changes.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// The source of a description.
+/// The place from which the description of a simulated cloud is read.
 #[async_trait]
 pub trait DescriptionSource: Send + Sync + 'static {
-    /// The name in messages.
+    /// The name of the source, for messages.
     fn name(&self) -> String;
 
-    /// The current text.
+    /// The present text of the description.
     async fn read(&self) -> Result<String, String>;
 }
 
@@ -36,7 +36,8 @@ struct SimulatedState {
 }
 
 impl InTime {
-    /// A simulated cloud with the source's description. Without a source, nodes have only addresses.
+    /// A simulated cloud that the source's description describes. Without a source, the only data of nodes are
+    /// addresses.
     pub async fn new(source: Option<Box<dyn DescriptionSource>>) -> Result<InTime, String> {
         let text = match &source {
             Some(source) => source.read().await.map_err(|why| format!("{}: {why}", source.name()))?,

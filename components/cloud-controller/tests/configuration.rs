@@ -1,4 +1,4 @@
-//! The configuration file of an external provider.
+//! Tests which configuration files of an external provider are valid, and what they mean.
 
 use holdfast_cloud_controller::external::{Configuration, ProviderAddress};
 use std::time::Duration;

@@ -1,10 +1,10 @@
-//! The messages of the code have the names, fields and numbers of `proto/cloud.proto`.
+//! Tests that the messages of the code have the names, fields and numbers of `proto/cloud.proto`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 type Messages = BTreeMap<String, BTreeSet<(String, String)>>;
 
-/// The messages of the proto file: one field a line, `TYPE NAME = NUMBER;`.
+/// The messages in the proto file. Each field is on one line: `TYPE NAME = NUMBER;`.
 fn declared() -> Messages {
     let mut messages = Messages::new();
     let mut current = None;
@@ -26,7 +26,8 @@ fn declared() -> Messages {
     messages
 }
 
-/// The messages of the code: `tag = "NUMBER"` on one line, `pub NAME:` on the next.
+/// The messages in the code. Each field is on two lines: `tag = "NUMBER"` is on one line, and `pub NAME:` is on the
+/// next.
 fn written() -> Messages {
     let mut messages = Messages::new();
     let (mut current, mut tag) = (String::new(), None);

@@ -19,7 +19,7 @@ use holdfast_world::{Controller, Key, Resource, World};
 pub use settings::Settings;
 use std::sync::LazyLock;
 
-/// A controller that cannot run, and why.
+/// The name of a controller that cannot run, and the reason why it cannot run.
 pub type Absent = (&'static str, &'static str);
 
 /// The controllers that can run with the parts that a cloud offers, and the controllers that cannot run, each with the
@@ -45,7 +45,7 @@ pub fn all(settings: &Settings, offers: Offers, choice: &Choice) -> (Vec<Box<dyn
     (controllers, absent)
 }
 
-/// Namespaces, for the UID of `kube-system`, which identifies the cluster.
+/// The resource of namespaces. The UID of the namespace `kube-system` identifies the cluster.
 pub(crate) static NAMESPACES: LazyLock<Resource> =
     LazyLock::new(|| Resource::new("", "v1", "namespaces", "Namespace", false));
 
@@ -55,7 +55,7 @@ pub(crate) fn cluster(world: &World, settings: &Settings) -> Option<ClusterRef> 
     Some(ClusterRef { name: settings.cluster_name.clone(), uid: system.meta.uid.clone() })
 }
 
-/// Whether a provider ID belongs to this provider.
+/// Whether the scheme of a provider ID is the name of this provider.
 pub(crate) fn is_of_provider(provider_id: &str, provider: &str) -> bool {
     provider_id.split_once("://").is_some_and(|(scheme, _)| scheme == provider)
 }

@@ -1,8 +1,9 @@
 //! Handles nodes whose instances are shut down or gone.
 //!
-//! While a node is ready, its kubelet answers, and the cloud is not asked. While it is not ready, the cloud is asked
-//! every `--node-monitor-period`. The node is deleted only after the cloud has answered twice, a period apart, that the
-//! instance does not exist, because some clouds show new instances with a delay.
+//! While a node is ready, the controller makes no calls about the node, because its kubelet answers. While the node is
+//! not ready, the controller asks the cloud about the instance every `--node-monitor-period`. The controller deletes
+//! the node only after the cloud has answered twice, a period apart, that the instance does not exist, because some
+//! clouds show new instances with a delay.
 
 use crate::planted::{Bug, planted};
 use crate::{NAMESPACES, Settings, cluster, is_of_provider, names};
@@ -17,7 +18,7 @@ use std::collections::BTreeMap;
 pub const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 pub const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
-/// Plans one node at a time.
+/// The controller of nodes whose instances may be gone. It plans one node per key.
 pub struct Lifecycle {
     settings: Settings,
     known: BTreeMap<Key, InstanceAnswer>,
@@ -25,13 +26,13 @@ pub struct Lifecycle {
 
 /// The cloud's last answer about a node's instance.
 struct InstanceAnswer {
-    /// The provider ID with which the cloud was asked.
+    /// The provider ID in the call to which the cloud gave this answer.
     provider_id: String,
     asked: Time,
     state: InstanceState,
-    /// How many times in a row the instance was not found.
+    /// How many times in a row the cloud has answered that the instance does not exist.
     missed: u32,
-    /// The message of the last Event about the cloud.
+    /// The message of the last Event about calls to the cloud.
     last_event: Option<String>,
 }
 
@@ -164,8 +165,8 @@ impl Lifecycle {
     }
 }
 
-/// Keeps some of a node's taints and adds one. The patch replaces the whole list, so it carries the resource version of
-/// the node on which it is based.
+/// Keeps some of a node's taints and adds one. The patch replaces the whole list, so it contains the resource version
+/// of the node from which the list was read. If the node has changed since, the server refuses the patch.
 pub(crate) fn with_taints(node: Viewed<'_, Node>, keep: impl Fn(&Taint) -> bool, add: Option<&str>) -> Action {
     Subject::from(node).strategic_patch(json!({
         "metadata": {"resourceVersion": node.meta().resource_version},

@@ -1,4 +1,4 @@
-//! The names of these controllers, for the option `--controllers` of Kubernetes' cloud controller manager.
+//! The names of the cloud controllers, for the option `--controllers` of Kubernetes' cloud controller manager.
 
 use holdfast_controllers::names::{ControllerName, named};
 
@@ -9,7 +9,7 @@ pub const ROUTE: &str = "node-route-controller";
 
 pub const NO_INSTANCES: &str = "cloud provider does not support instances";
 
-/// All controllers of Kubernetes' cloud controller manager, with their names before 1.27.
+/// All controllers of Kubernetes' cloud controller manager, each with the name that it had before 1.27.
 pub const ALL: [ControllerName; 4] = [
     named(NODE, "cloud-node"),
     named(LIFECYCLE, "cloud-node-lifecycle"),

@@ -1,7 +1,8 @@
 //! Node data from the cloud: provider IDs, types, zones and addresses.
 //!
-//! A kubelet with an external cloud provider registers its node with a taint that keeps pods away until the cloud's
-//! data is in the node. Addresses are compared again every `--node-status-update-frequency`.
+//! A kubelet with an external cloud provider registers its node with a taint, which keeps pods away until the data from
+//! the cloud is in the node. The addresses in the node are compared with the cloud's every
+//! `--node-status-update-frequency`.
 
 use crate::lifecycle::{UNINITIALIZED, taints};
 use crate::{NAMESPACES, Settings, cluster, names};
@@ -14,12 +15,12 @@ use holdfast_world::{
 };
 use std::collections::BTreeMap;
 
-/// The annotation with the kubelet's `--node-ip`: one address, or one address of each family.
+/// The annotation that contains the kubelet's `--node-ip`: one address, or one address of each IP family.
 const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 const ZONE: &str = "topology.kubernetes.io/zone";
 const REGION: &str = "topology.kubernetes.io/region";
-/// Labels, each with a deprecated name under which nodes have the same value.
+/// Labels of nodes, each with the deprecated label that has the same value.
 const MIRRORED: [(&str, &str); 5] = [
     (ZONE, "failure-domain.beta.kubernetes.io/zone"),
     (REGION, "failure-domain.beta.kubernetes.io/region"),
@@ -28,7 +29,7 @@ const MIRRORED: [(&str, &str); 5] = [
     ("kubernetes.io/arch", "beta.kubernetes.io/arch"),
 ];
 
-/// Plans one node per key.
+/// The controller that writes the cloud's data into nodes. It plans one node per key.
 pub struct CloudNodes {
     settings: Settings,
     known: BTreeMap<Key, NodeAnswers>,
@@ -41,7 +42,7 @@ struct NodeAnswers {
     asked: Option<Time>,
     instance: Option<Instance>,
     zone: Option<Zone>,
-    /// The last failure, until it is reported in an Event and the key is queued again.
+    /// The failure of the last call about the node, until an Event has reported it and the key is queued again.
     failed: Option<Fault>,
 }
 
@@ -87,7 +88,8 @@ impl Controller for CloudNodes {
         let is_new = node.spec.taints.iter().any(|taint| taint.key == UNINITIALIZED);
         let known = self.known.entry(key.clone()).or_default();
         if known.provider_id != node.spec.provider_id {
-            // An answer from before the node had a provider ID is about the same instance.
+            // The answer from the time at which the node had no provider ID is kept if it is about the instance with
+            // this ID.
             let same = known.instance.as_ref().is_some_and(|instance| instance.provider_id == node.spec.provider_id);
             if !same {
                 *known = NodeAnswers::default();
@@ -157,8 +159,9 @@ impl Controller for CloudNodes {
 }
 
 impl CloudNodes {
-    /// Reports that the cloud did not answer. An initialized node waits until the next comparison. If the cloud has no
-    /// instance for the node, the node may belong to another cloud, and nothing is reported.
+    /// Plans a node about which the cloud did not answer, and reports that in an Event. An initialized node waits until
+    /// the next comparison. If the cloud has no instance for the node, the node may belong to another cloud, and
+    /// nothing is reported.
     fn failed(&self, node: Viewed<'_, Node>, is_new: bool, fault: &Fault, next: Option<Time>) -> Plan {
         let mut plan = Plan::default();
         plan.skipped.push(format!("node {}: {fault}", node.meta().name));
@@ -175,7 +178,7 @@ impl CloudNodes {
     }
 }
 
-/// Writes all the cloud's data into the node and removes the taint.
+/// Writes all the cloud's data into the node and removes the taint with which the node was registered.
 fn initialized(node: Viewed<'_, Node>, instance: &Instance, zone: &Zone) -> Action {
     let mut labels = Map::new();
     for (label, value) in [(INSTANCE_TYPE, &instance.kind), (ZONE, &zone.zone), (REGION, &zone.region)] {
@@ -199,13 +202,13 @@ fn initialized(node: Viewed<'_, Node>, instance: &Instance, zone: &Zone) -> Acti
     Action::new(Node::resource(), node.object.key(), patch)
 }
 
-/// Whether a label is in a domain of Kubernetes.
+/// Whether the prefix of a label is a domain that Kubernetes reserves for itself.
 fn is_reserved(label: &str) -> bool {
     let domain = label.split_once('/').map_or("", |(domain, _)| domain);
     ["kubernetes.io", "k8s.io"].iter().any(|own| domain == *own || domain.ends_with(&format!(".{own}")))
 }
 
-/// Gives deprecated labels the values of the labels that replaced them.
+/// Gives deprecated labels the values of the labels that replaced them; `None` if no label changes.
 fn labelled(node: Viewed<'_, Node>, mut labels: Map) -> Option<Action> {
     let meta = node.meta();
     for (label, older) in MIRRORED {

@@ -19,26 +19,26 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The maximum number of calls and patches in progress at once.
 const CALLS_MAX: usize = 200;
-/// How long the plan waits for further changes after a change of a node.
+/// How long the plan waits for further changes after a change of a node, in milliseconds.
 const NODES_MILLIS: i64 = 100;
 const CONDITION: &str = "NetworkUnavailable";
-/// The maximum number of reported messages that are remembered.
+/// The maximum number of messages that are remembered so that they are not reported again.
 const TOLD_MAX: usize = 1_024;
 
-/// Plans all routes together.
+/// The controller of routes. It plans all routes under one key.
 pub struct Routes {
     settings: Settings,
     ranges: Vec<Range>,
-    /// The cloud's routes: the last list, with the changes made since.
+    /// The last list of the cloud's routes, updated by the changes that were made since.
     listed: Option<Listed>,
-    /// Whether nodes have changed since the list.
+    /// Whether nodes have changed since the last list.
     is_stale: bool,
     /// Routes that could not be created or deleted since the last list, each with the reason. They are retried after
     /// the next list.
     failed: BTreeMap<(String, String), Failed>,
-    /// The failure of the last list.
+    /// Why the last list failed; `None` if it succeeded.
     fault: Option<Fault>,
-    /// The messages that were already reported.
+    /// The messages that Events have already reported.
     told: BTreeSet<String>,
 }
 
@@ -52,7 +52,7 @@ struct Failed {
     is_told: bool,
 }
 
-/// A pod CIDR of a node.
+/// A pod CIDR of a node, for which the cloud should have a route.
 struct WantedRoute<'a> {
     node: Viewed<'a, Node>,
     text: &'a str,
@@ -162,7 +162,8 @@ impl Controller for Routes {
                 .collect(),
         };
         if !delete.is_empty() {
-            // Deletions come first, because a CIDR may belong to another node now.
+            // Routes are deleted before routes are created, because a CIDR of a deleted route may belong to another
+            // node now.
             plan.calls = delete;
             return plan;
         }
@@ -205,7 +206,7 @@ impl Controller for Routes {
 }
 
 impl Routes {
-    /// Events for routes that failed; one for each new reason.
+    /// The Events about routes that could not be created or deleted. A route gets one Event for each new reason.
     fn failures(&mut self, wanted: &[WantedRoute<'_>]) -> Vec<PlannedEvent> {
         let mut notes = Vec::new();
         for want in wanted {
@@ -227,7 +228,7 @@ impl Routes {
         notes
     }
 
-    /// Reports a failed list in an Event about the first node, because no object stands for all routes.
+    /// Reports a failed list of routes in an Event about the first node, because no object stands for all routes.
     fn list_failure_event(&mut self, world: &World, message: &str) -> Option<PlannedEvent> {
         let node = world.all::<Node>().next()?;
         let is_new = self.told.len() < TOLD_MAX && self.told.insert(message.to_owned());
@@ -256,7 +257,7 @@ fn creation(cluster: &ClusterRef, want: &WantedRoute<'_>, stamp: Stamp) -> Cloud
 fn wanted<'a>(world: &'a World, ranges: &[Range]) -> Vec<WantedRoute<'a>> {
     let mut nodes: Vec<Viewed<'a, Node>> = world.all::<Node>().filter(|node| !node.meta().is_deleting()).collect();
     nodes.sort_by_key(|node| (node.meta().creation_timestamp, node.meta().name.as_str()));
-    // The CIDRs taken so far do not overlap, so they are found by their first address.
+    // The CIDRs that are taken so far do not overlap each other, so an overlapping CIDR is found by its first address.
     let mut taken: BTreeMap<Range, &str> = BTreeMap::new();
     let mut wanted = Vec::new();
     for node in nodes {
@@ -288,13 +289,13 @@ fn overlapping<'a>(taken: &BTreeMap<Range, &'a str>, range: Range) -> Option<&'a
     below.into_iter().chain(above).find(|(other, _)| other.overlaps(&range)).map(|(_, node)| *node)
 }
 
-/// The status and reason of the condition NetworkUnavailable.
+/// The status and the reason of a node's condition NetworkUnavailable; `None` if the node has no such condition.
 fn state(node: Viewed<'_, Node>) -> Option<(String, String)> {
     let condition = Condition::find(&node.view.status.conditions, CONDITION)?;
     Some((condition.status.clone(), condition.reason.clone()))
 }
 
-/// Sets the condition NetworkUnavailable of each node.
+/// The actions that set the condition NetworkUnavailable of each node.
 fn conditions(world: &World, wanted: &[WantedRoute<'_>], there: &BTreeSet<(&str, &str)>, now: Time) -> Vec<Action> {
     let mut lacking: BTreeMap<&str, bool> = BTreeMap::new();
     for want in wanted {

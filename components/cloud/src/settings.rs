@@ -1,25 +1,26 @@
-//! The options of these controllers.
+//! The options of the cloud controllers.
 
-/// The options. The defaults are the same as in Kubernetes.
+/// The options of the cloud controllers. The defaults are the same as in Kubernetes.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The scheme of the cloud's provider IDs.
+    /// The scheme of the cloud's provider IDs: the text before `://`.
     pub provider: String,
-    /// `--cluster-name`
+    /// The value of `--cluster-name`.
     pub cluster_name: String,
-    /// `--cluster-cidr`
+    /// The CIDRs in `--cluster-cidr`.
     pub cluster_ranges: Vec<String>,
-    /// `--allocate-node-cidrs`
+    /// The value of `--allocate-node-cidrs`.
     pub allocate_ranges: bool,
-    /// `--configure-cloud-routes`
+    /// The value of `--configure-cloud-routes`.
     pub routes: bool,
-    /// `--node-status-update-frequency`
+    /// The value of `--node-status-update-frequency`, in milliseconds.
     pub addresses_millis: i64,
-    /// `--node-monitor-period`
+    /// The value of `--node-monitor-period`, in milliseconds.
     pub monitor_millis: i64,
-    /// `--route-reconciliation-period`
+    /// The value of `--route-reconciliation-period`, in milliseconds.
     pub routes_millis: i64,
-    /// `--min-resync-period`: a confirmed request is sent again after this time or up to twice as long.
+    /// The value of `--min-resync-period`, in milliseconds. A confirmed request is sent again after this time or up to
+    /// twice as long.
     pub resync_millis: i64,
 }
 

@@ -1,11 +1,11 @@
-//! The simulation finds every planted bug of the cloud controllers.
+//! Tests that the simulation finds every planted bug of the cloud controllers.
 
 mod common;
 mod simulation;
 
 use holdfast_cloud::planted::{Bug, plant};
 
-/// The maximum number of seeds that finding a bug may take.
+/// The maximum number of seeds that the simulation may need to find a bug.
 const SEEDS: u64 = 200;
 
 #[test]

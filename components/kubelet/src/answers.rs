@@ -1,4 +1,4 @@
-//! Answers in the wording of kubelets.
+//! Answers to clients of simulated kubelets, in the wording of real kubelets.
 
 use bytes::Bytes;
 use futures_util::Stream;
@@ -22,7 +22,7 @@ pub fn whole(text: impl Into<Bytes>) -> ResponseBody {
     Full::new(text.into()).boxed_unsync()
 }
 
-/// Plain text.
+/// An answer of plain text.
 pub fn plain(code: StatusCode, text: impl Into<String>) -> KubeletResponse {
     made(code, "text/plain; charset=utf-8", whole(text.into()))
 }
@@ -31,17 +31,17 @@ pub fn json(text: String) -> KubeletResponse {
     made(StatusCode::OK, "application/json", whole(text))
 }
 
-/// Metrics as text.
+/// An answer that contains metrics in Prometheus' text format.
 pub fn exposition(text: String) -> KubeletResponse {
     made(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", whole(text))
 }
 
-/// An error of the kubelet's web service, as plain text.
+/// An error answer in plain text, as the kubelet's web service gives it.
 pub fn fault(code: StatusCode, text: &str) -> KubeletResponse {
     made(code, "text/plain; charset=utf-8", whole(text.to_owned()))
 }
 
-/// A body of pieces that are sent as soon as they arrive.
+/// An answer whose body is sent piece by piece, as soon as each piece arrives.
 pub fn stream(pieces: impl Stream<Item = Bytes> + Send + 'static) -> KubeletResponse {
     use futures_util::StreamExt;
     let frames = pieces.map(|piece| Ok::<_, Infallible>(Frame::data(piece)));

@@ -1,4 +1,4 @@
-//! Requests of kubelets to the API server, made while a client is served.
+//! Requests of simulated kubelets to the API server, made to answer a client's request.
 
 use holdfast_component::api::{Api, ApiError};
 use holdfast_nodes::Template;
@@ -9,18 +9,18 @@ use kube::client::Body;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The timeout of a request.
+/// How long a request to the API server may take.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// How long a token mounted in a container is valid. As with kubelets, a new token is requested after four fifths of
-/// this time.
+/// How long a token that is mounted in a container is valid, in seconds. As with kubelets, a new token is requested
+/// after four fifths of this time.
 const TOKEN_SECONDS: u64 = 3607;
 pub const TOKENS_PERIOD: Duration = Duration::from_secs(TOKEN_SECONDS * 4 / 5);
 
-/// The cluster of the nodes.
+/// The cluster to which the simulated nodes belong.
 #[derive(Clone)]
 pub struct Cluster {
     pub api: Api,
-    /// The behaviour of pods whose annotations do not specify it.
+    /// The template of the simulated nodes. It has the behaviour of pods whose annotations do not specify any.
     pub template: Arc<Template>,
 }
 
@@ -47,16 +47,16 @@ impl Cluster {
         }
     }
 
-    /// All pods of a node, or of all nodes if the client's request does not name a node.
+    /// All pods of a node; if `node` is `None`, all pods of all nodes.
     pub async fn pods(&self, node: Option<&str>) -> Result<Vec<Value>, ApiError> {
         let selector = node.filter(|node| is_plain(node)).map(|node| format!("?fieldSelector=spec.nodeName={node}"));
         let list = self.api.get(&format!("/api/v1/pods{}", selector.unwrap_or_default())).await?;
         Ok(list["items"].as_array().cloned().unwrap_or_default())
     }
 
-    /// Reads the ConfigMaps, Secrets and Services that a container mounts or has in its environment; with `with_tokens`
-    /// also requests new tokens for it. An object is left out if it is missing or the simulated nodes' account may not
-    /// read it.
+    /// Reads the ConfigMaps, Secrets and Services that a container mounts or has in its environment. With `with_tokens`
+    /// it also requests new tokens for the container. An object is left out if it does not exist, or if the account of
+    /// the simulated nodes may not read it.
     pub async fn sources(&self, pod: &Value, container: &Value, with_tokens: bool) -> Sources {
         let mut found = Sources::default();
         for path in sources(pod, container) {
@@ -88,7 +88,7 @@ impl Cluster {
         found
     }
 
-    /// Writes the status of a container that ended differently from its node's prediction.
+    /// Writes the status of a container that ended otherwise than its node had predicted.
     pub async fn report_end(&self, pod: &Value, patch: &Value) -> Result<(), String> {
         let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
         let path =

@@ -1,8 +1,9 @@
-//! Containers in use by a client. Each is a machine of the shell, replayed from the container's start to the present.
+//! The containers that clients use. Each has a machine of the shell, which replays the container from its start to the
+//! present.
 //!
-//! A machine is made at the first use and dropped some time after the last use. The pod contains everything that is
-//! needed to make the machine again. If an executed command has changed something in a machine, the machine is kept
-//! longer, because the change is recorded nowhere else.
+//! A machine is made when a client first uses its container, and is dropped some time after the last use. The pod
+//! contains everything that is needed to make the machine again. If an executed command has changed something in a
+//! machine, the machine is kept longer, because the change is recorded nowhere else.
 
 use crate::cluster::{Cluster, TOKENS_PERIOD, now_ms};
 use crate::journal::{Journal, Recent};
@@ -17,26 +18,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, watch};
 
-/// The maximum number of machines.
+/// The maximum number of machines at a time.
 const MACHINES_MAX: usize = 512;
-/// The maximum number of bytes of all machines' files together.
+/// The maximum number of bytes of the files of all machines together.
 const FILES_BYTES_MAX: usize = 256 << 20;
-/// The maximum number of steps of a replay; later steps of the command are left out.
+/// The maximum number of steps of a replay. If a command needs more steps, the replay ends early.
 const REPLAY_STEPS: u64 = 300_000;
-/// How many steps a machine runs at once, and how long it then pauses if it has more to do.
+/// How many steps a machine runs without a pause. `TURN_REST` is the pause after these steps if the machine has more to
+/// do.
 const TURN_STEPS: u64 = 2_000;
 const TURN_REST: Duration = Duration::from_millis(20);
 /// How long a machine is kept after its last use if commands have changed something in it.
 const STAYS_CHANGED: Duration = Duration::from_secs(3600);
-/// How long an unchanged machine is kept after its last use.
+/// How long a machine is kept after its last use if no executed command has changed anything in it.
 const STAYS: Duration = Duration::from_secs(30);
-/// The maximum number of containers that are replayed because they share volumes with another container.
+/// The maximum number of containers that are replayed for one container because they share volumes with it.
 const SHARING_MAX: usize = 16;
-/// How often the pod and the objects in its files are read again.
+/// How often the pod is read again. `SOURCES_PERIOD` is how often the objects in its files are read again.
 const POD_PERIOD: Duration = Duration::from_secs(5);
 const SOURCES_PERIOD: Duration = Duration::from_secs(60);
 
-/// One run of a container.
+/// Identifies one run of a container, from its start to its end.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct RunKey {
     uid: String,
@@ -44,14 +46,14 @@ struct RunKey {
     restarts: i64,
 }
 
-/// All containers in use.
+/// All containers that clients use.
 #[derive(Clone)]
 pub struct Containers {
     cluster: Cluster,
     containers: Arc<Mutex<HashMap<RunKey, Arc<ContainerRun>>>>,
-    /// The shared volumes of a pod, by its UID, while one of its machines exists.
+    /// The shared volumes of each pod, by the pod's UID. They are kept as long as a machine of the pod exists.
     volumes: Arc<Mutex<HashMap<String, Weak<Volumes>>>>,
-    /// Permits for replays: machines are replayed one at a time.
+    /// The permit to replay. Machines are replayed one at a time.
     replays: Arc<Semaphore>,
 }
 
@@ -60,11 +62,11 @@ pub struct ContainerRun {
     pub spec: Value,
     restarts: i64,
     volumes: Arc<Volumes>,
-    /// The uses of the containers that share volumes with this container: their machines exist as long as the machine
-    /// of this container.
+    /// Uses of the containers that share volumes with this container. Through these uses, the machines of those
+    /// containers exist as long as the machine of this container.
     company: Mutex<Vec<ContainerUse>>,
     state: Mutex<RunState>,
-    /// The number of events in the machine. A change wakes followers.
+    /// The number of events in the machine so far. A change of this number wakes the tasks that follow the container.
     happened: watch::Sender<u64>,
     wake: Notify,
     lookers: AtomicUsize,
@@ -75,20 +77,20 @@ pub struct RunState {
     pub journal: Journal,
     /// Whether the shell runs the container's own command.
     pub runs: bool,
-    /// The program of the container's own command, if the shell does not know it.
+    /// The program of the container's own command, if the shell does not know this program.
     pub unknown: Option<String>,
     pub ended: Option<i32>,
     pub recent: Recent,
-    /// The command of the container's `postStart` hook, while the hook runs.
+    /// The process of the container's `postStart` hook, while the hook runs.
     hook: Option<Pid>,
-    /// Whether commands were executed in the container.
+    /// Whether clients have executed commands in the container.
     has_executed: bool,
-    /// Whether executed commands changed files.
+    /// Whether executed commands have changed files of the container.
     is_touched: bool,
     sources: Sources,
 }
 
-/// A use of a container. The container is kept while this value exists.
+/// A client's use of a container. The machine of the container is kept while this value exists.
 pub struct ContainerUse(pub Arc<ContainerRun>);
 
 impl Drop for ContainerUse {
@@ -102,7 +104,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// The status of a container.
+/// The status of the container with this name in the pod.
 pub fn status<'p>(pod: &'p Value, name: &str) -> &'p Value {
     let lists = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
     let mut all = lists.iter().flat_map(|list| pod["status"][*list].as_array().into_iter().flatten());
@@ -124,13 +126,13 @@ impl RunKey {
     }
 }
 
-/// The volumes that the containers of a pod may write to, empty.
+/// New, empty volumes for all volumes to which the containers of the pod may write.
 fn of_all(pod: &Value) -> Volumes {
     let all: Vec<&Value> = environment::containers(pod).map(|(_, container)| container).collect();
     environment::volumes(pod, &all)
 }
 
-/// The running containers that share volumes with this container.
+/// The running containers of the pod that share volumes with this container.
 fn sharing<'p>(pod: &'p Value, spec: &'p Value) -> impl Iterator<Item = &'p Value> {
     let own = environment::volumes(pod, &[spec]);
     let others = environment::containers(pod).map(|(_, other)| other).filter(move |other| {
@@ -140,7 +142,8 @@ fn sharing<'p>(pod: &'p Value, spec: &'p Value) -> impl Iterator<Item = &'p Valu
     others.take(SHARING_MAX)
 }
 
-/// The init containers that have ended and may have left files for later containers, with their start and end times.
+/// The init containers that ended before this container and may have left files for it, each with its start and end
+/// times.
 fn earlier_ones<'p>(pod: &'p Value, spec: &'p Value) -> impl Iterator<Item = (&'p Value, i64, i64)> {
     let first = environment::containers(pod).filter(|(list, _)| *list == "initContainers").map(|(_, first)| first);
     let before = first.take_while(|first| first["name"] != spec["name"]);
@@ -162,7 +165,7 @@ impl Containers {
         self.containers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a use of a running container. Its machine is made if it does not exist.
+    /// Begins a use of a running container. If the container has no machine, its machine is made first.
     pub async fn acquire(&self, pod: &Value, spec: &Value) -> Result<ContainerUse, String> {
         let mut company = Vec::new();
         if self.known(&RunKey::of(pod, spec)).is_none() {
@@ -193,7 +196,8 @@ impl Containers {
             let bytes: usize =
                 held.values().map(|container| container.lock().machine.with_files(|files| files.bytes())).sum();
             if held.len() >= MACHINES_MAX || bytes > FILES_BYTES_MAX {
-                // A machine without clients is dropped to make room. If every machine has clients, there is no room.
+                // To make room, a machine that no client uses is dropped. If clients use every machine, there is no
+                // room.
                 let idle = held.iter().find(|(_, container)| container.lookers.load(Ordering::Relaxed) == 0);
                 let Some(key) = idle.map(|(key, _)| key.clone()) else {
                     return Err("too many containers are looked at".into());
@@ -218,7 +222,8 @@ impl Containers {
         Some(ContainerUse(known.clone()))
     }
 
-    /// A run of a container that has ended, if its machine still exists because commands were executed in it.
+    /// The run of a container that has ended. It is found only if its machine still exists because commands were
+    /// executed in it.
     pub fn ended_run(&self, pod: &Value, name: &str, restarts: i64) -> Option<ContainerUse> {
         let uid = text(&pod["metadata"]["uid"]).to_owned();
         let known = self.known(&RunKey { uid, container: name.to_owned(), restarts })?;
@@ -226,7 +231,7 @@ impl Containers {
         has_ended.then_some(known)
     }
 
-    /// The output of an ended run, made again by a replay.
+    /// Replays an ended run of a container, so that its output can be read again.
     pub async fn past(&self, pod: &Value, spec: &Value, begin_ms: i64, end_ms: i64) -> Result<ContainerRun, String> {
         self.make(pod, spec, begin_ms, Some(end_ms)).await
     }
@@ -262,7 +267,8 @@ impl Containers {
         making.await.map_err(|error| error.to_string())
     }
 
-    /// The shared volumes of a pod: `Ok` if a container may have written to them, `Err` if they are new.
+    /// The shared volumes of a pod: `Ok` if they exist and a container may have written to them, `Err` if they are new
+    /// and empty.
     fn volumes(&self, pod: &Value) -> Result<Arc<Volumes>, Arc<Volumes>> {
         let mut known = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
         let uid = text(&pod["metadata"]["uid"]);
@@ -275,7 +281,7 @@ impl Containers {
         Err(volumes)
     }
 
-    /// Advances the time in a container until it is no longer used.
+    /// Runs the machine of a container as time passes, until no client uses the container any more.
     async fn advance(self, key: RunKey, container: Arc<ContainerRun>) {
         let mut looked_at = tokio::time::Instant::now();
         let mut pod_at = looked_at + POD_PERIOD;
@@ -296,7 +302,7 @@ impl Containers {
                     if let Err(why) = self.report_end(&container, code).await {
                         tracing::debug!(why, "the end of a container was not told");
                     }
-                    // The container's output is recorded nowhere else.
+                    // The machine is kept, because the output of the container is recorded nowhere else.
                     tokio::time::sleep(STAYS_CHANGED).await;
                 }
                 break;
@@ -334,13 +340,14 @@ impl Containers {
         self.lock().retain(|known, held| *known != key || !Arc::ptr_eq(held, &container));
     }
 
-    /// Whether the container still runs. With `refreshes` its mounted files are updated.
+    /// Whether the container still runs, according to the API server. With `refreshes`, its mounted files are updated,
+    /// too.
     async fn is_there(&self, container: &ContainerRun, refreshes: bool, with_tokens: bool) -> bool {
         let meta = &container.pod["metadata"];
         let pod = match self.cluster.pod(text(&meta["namespace"]), text(&meta["name"])).await {
             Ok(Some(pod)) => pod,
             Ok(None) => return false,
-            // The API server does not answer, so the container is assumed to run.
+            // The API server does not answer, so the container counts as running.
             Err(_) => return true,
         };
         let status = status(&pod, text(&container.spec["name"]));
@@ -352,7 +359,7 @@ impl Containers {
         }
         let mut sources = self.cluster.sources(&pod, &container.spec, with_tokens).await;
         let mut state = container.lock();
-        // A token that the server did not provide is requested again next time. Until then the old token stays.
+        // A token that the server did not provide now is requested again next time. Until then, the old token stays.
         for (audience, token) in std::mem::take(&mut state.sources.tokens) {
             sources.tokens.entry(audience).or_insert(token);
         }
@@ -375,7 +382,7 @@ impl Containers {
             && told["restartCount"].as_i64().unwrap_or(0) == container.restarts
             && told["state"]["running"].is_object();
         if !is_same {
-            // The node has noticed the end and has restarted the container.
+            // The simulated kubelet has already noticed the end and restarted the container.
             return Ok(());
         }
         let message = {
@@ -397,7 +404,7 @@ impl Containers {
         let list = lists.iter().find(in_it).copied().unwrap_or("containerStatuses");
         let status = json!([{"name": name, "ready": false, "started": false,
             "state": {"running": null, "terminated": ended}}]);
-        // The resource version makes the patch fail if the status has changed since it was read.
+        // Because of the resource version, the server refuses the patch if the status has changed since it was read.
         let rests_on = json!({"uid": meta["uid"], "resourceVersion": pod["metadata"]["resourceVersion"]});
         let patch = json!({"metadata": rests_on, "status": {list: status}});
         self.cluster.report_end(&container.pod, &patch).await
@@ -455,12 +462,12 @@ impl ContainerRun {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notifies of each event in the container.
+    /// A receiver that is notified of each event in the container.
     pub fn follow(&self) -> watch::Receiver<u64> {
         self.happened.subscribe()
     }
 
-    /// Wakes the machine after an action on it.
+    /// Wakes the task that runs the machine, after an action on the machine.
     pub fn nudge(&self) {
         self.wake.notify_one();
     }
@@ -478,7 +485,7 @@ impl ContainerRun {
         turn
     }
 
-    /// Stops the container from outside.
+    /// Stops the container because it does not run any more according to the API server.
     fn end(&self) {
         {
             let mut state = self.lock();
@@ -488,7 +495,7 @@ impl ContainerRun {
         self.happened.send_modify(|count| *count += 1);
     }
 
-    /// Writes input to an executed command, or to the container's own command. Returns the number of accepted bytes.
+    /// Writes input to an executed command, or to the container's own command. Returns how many bytes were accepted.
     pub fn write(&self, pid: Pid, bytes: &[u8]) -> usize {
         let mut state = self.lock();
         state.has_executed = true;
@@ -500,7 +507,7 @@ impl ContainerRun {
         taken
     }
 
-    /// Closes the input of a command.
+    /// Closes the standard input of a command.
     pub fn end_input(&self, pid: Pid) {
         self.lock().machine.end_input(pid);
         self.nudge();
@@ -518,11 +525,11 @@ impl ContainerRun {
     }
 }
 
-/// A command executed in a container. The command ends when this value is dropped.
+/// A command that a client executes in a container. When this value is dropped, the command ends.
 pub struct Executed<'a> {
     container: &'a ContainerRun,
     pub pid: Pid,
-    /// The number of file changes before the command.
+    /// The number of file changes in the machine before the command began.
     changes: u64,
 }
 
@@ -535,7 +542,8 @@ impl Drop for Executed<'_> {
 }
 
 impl RunState {
-    /// Runs up to `steps_max` steps at this time, and takes the output of the container's own command.
+    /// Runs up to `steps_max` steps of the machine at this time, and collects the output of the container's own
+    /// command.
     fn run_until(&mut self, now_ms: i64, steps_max: u64) -> RunResult {
         let turn = self.machine.run(now_ms, steps_max);
         let mut has_put_out = false;
@@ -558,7 +566,7 @@ impl RunState {
         if has_put_out { RunResult::More } else { turn }
     }
 
-    /// Runs the `postStart` hook, and discards its output.
+    /// Continues the `postStart` hook, and discards its output.
     fn go_on_with_hook(&mut self) {
         let Some(pid) = self.hook else { return };
         for stream in [OutputStream::Output, OutputStream::Errors] {
@@ -570,7 +578,7 @@ impl RunState {
         }
     }
 
-    /// Replays the container from its start to now.
+    /// Replays the container from its start to the time `now_ms`.
     fn replay(&mut self, begin_ms: i64, now_ms: i64) {
         let mut time_ms = begin_ms.min(now_ms);
         while self.machine.steps() < REPLAY_STEPS && self.ended.is_none() {

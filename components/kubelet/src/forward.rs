@@ -1,4 +1,4 @@
-//! `/portForward`: the answers of a pod's ports. No program listens on them, so each port gives a fixed answer.
+//! `/portForward`: the answers of a pod's ports. No program listens on the ports, so each port gives a fixed answer.
 
 use crate::answers::{KubeletResponse, fault, plain};
 use crate::remote::{Sessions, full, refused, switched};
@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 
 /// The maximum number of open connections of one client.
 const CONNECTIONS_MAX: usize = 256;
-/// The largest head of an HTTP request that is answered.
+/// The longest head of an HTTP request that is answered, in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 const METHODS: [&str; 8] = ["GET ", "HEAD ", "POST ", "PUT ", "PATCH ", "DELETE ", "OPTIONS ", "CONNECT "];
 
@@ -26,12 +26,13 @@ struct Ports {
     namespace: String,
     name: String,
     uid: String,
-    /// The ports in the pod's spec, each with the answer of its container. If the spec names none, all ports answer.
+    /// The ports in the pod's spec, each with the answer of its container. If the spec names no port, every port number
+    /// gives the answer `usual`.
     named: Vec<(u16, PortAnswer)>,
     usual: PortAnswer,
 }
 
-/// The answer of a container's ports, and the status of HTTP responses.
+/// The text that a container's ports answer, and the status of their HTTP responses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct PortAnswer {
     text: Option<String>,
@@ -137,7 +138,7 @@ pub async fn answer(
     switched(answer)
 }
 
-/// Answers on one connection: HTTP requests get a response, anything else is echoed.
+/// Answers on one connection. An HTTP request gets a response, and all other input is echoed.
 async fn serve(mut forward: Forward, ports: &Ports) {
     let port = forward.port;
     let said = match ports.find(port) {
@@ -163,7 +164,7 @@ async fn exchange(forward: &mut Forward, code: StatusCode, body: Option<String>)
     let mut held: Vec<u8> = Vec::new();
     let mut piece = vec![0; 16 << 10];
     loop {
-        // Whether the bytes so far can be the start of an HTTP request.
+        // Whether the bytes that have arrived so far can be the start of an HTTP request.
         let may_be_http = METHODS.iter().any(|method| {
             let length = held.len().min(method.len());
             held[..length] == method.as_bytes()[..length]
@@ -176,7 +177,7 @@ async fn exchange(forward: &mut Forward, code: StatusCode, body: Option<String>)
             }
             held.extend_from_slice(&piece[..count]);
             if body.is_some() {
-                // The connection is not HTTP: everything is echoed.
+                // The input is not HTTP, so all of it is echoed.
                 return echo(forward, held, piece).await;
             }
             continue;

@@ -1,32 +1,32 @@
-//! The log of a container: its newest lines, with their times.
+//! The log of a container: its newest lines, each with its time.
 
 use std::collections::VecDeque;
 
 /// The maximum number of bytes of lines that are kept.
 const BYTES_MAX: usize = 1 << 20;
-/// The longest line; longer lines are split.
+/// The longest line, in bytes. Longer lines are split.
 const LINE_BYTES_MAX: usize = 16 << 10;
-/// How much recent output is kept for attached clients.
+/// How many bytes of recent output are kept for clients that attach.
 const RECENT_BYTES_MAX: usize = 256 << 10;
-/// The bytes of memory that a line counts as in [`BYTES_MAX`], in addition to its text.
+/// How many bytes a line counts in [`BYTES_MAX`] in addition to its text.
 const LINE_BYTES: usize = 40;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogLine {
     pub time_ms: i64,
-    /// Whether the line was written to stderr.
+    /// Whether the line was written to stderr, and not to stdout.
     pub is_error: bool,
-    /// The text, with the line break if it has been written.
+    /// The text of the line. If the line is complete, the line break is part of it.
     pub bytes: Vec<u8>,
 }
 
 #[derive(Debug, Default)]
 pub struct Journal {
     lines: VecDeque<LogLine>,
-    /// How many older lines were dropped.
+    /// How many lines were dropped because they were too old.
     dropped: u64,
     bytes: usize,
-    /// The incomplete last line, of stdout and of stderr.
+    /// The last line of stdout and the last line of stderr, if they are incomplete.
     open: [Option<LogLine>; 2],
 }
 
@@ -55,13 +55,13 @@ impl Journal {
         }
     }
 
-    /// Ends the log: incomplete lines are appended.
+    /// Ends the log. Incomplete lines are appended as they are.
     pub fn end(&mut self) {
         self.close(false);
         self.close(true);
     }
 
-    /// The lines beginning with `number`, and the number of the next line.
+    /// The kept lines beginning with line number `number`, and the number of the next line.
     pub fn since(&self, number: u64) -> (Vec<LogLine>, u64) {
         let skip = usize::try_from(number.saturating_sub(self.dropped)).unwrap_or(usize::MAX);
         let lines = self.lines.iter().skip(skip).cloned().collect();
@@ -69,7 +69,7 @@ impl Journal {
     }
 }
 
-/// A container's recent output in its original pieces, for attached clients.
+/// A container's recent output in the pieces in which it was written, for clients that attach.
 #[derive(Debug, Default)]
 pub struct Recent {
     pieces: VecDeque<(bool, Vec<u8>)>,
@@ -92,12 +92,12 @@ impl Recent {
         }
     }
 
-    /// The number of the next piece.
+    /// The number that the next piece will get.
     pub fn next(&self) -> u64 {
         self.gone + self.pieces.len() as u64
     }
 
-    /// The pieces beginning with `number`. A slow client misses the oldest pieces.
+    /// The kept pieces beginning with piece number `number`. If a client reads too slowly, the oldest pieces are gone.
     pub fn since(&self, number: u64) -> Vec<(bool, Vec<u8>)> {
         let skip = usize::try_from(number.saturating_sub(self.gone)).unwrap_or(usize::MAX);
         self.pieces.iter().skip(skip).cloned().collect()

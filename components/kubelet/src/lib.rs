@@ -1,8 +1,8 @@
 //! The kubelet API of simulated nodes: logs, commands and ports of containers that do not really run.
 //!
-//! One listener serves all nodes of a process. A container's command is run by the shell `holdfast-shell`, in memory
-//! and only while a client uses the container. [`containers`] replays it from the pod's status to the present, and
-//! keeps what executed commands have changed.
+//! One listener serves all nodes of a process. The shell `holdfast-shell` runs a container's command, in memory and
+//! only while a client uses the container. [`containers`] replays the command from the start time in the pod's status
+//! to the present, and keeps what executed commands have changed.
 
 mod answers;
 mod cluster;

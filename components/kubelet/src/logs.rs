@@ -1,4 +1,4 @@
-//! `/containerLogs`: the output of a container.
+//! `/containerLogs`: the log of a container.
 
 use crate::answers::{KubeletResponse, fault, stream};
 use crate::cluster::now_ms;
@@ -15,15 +15,15 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// The maximum number of lines that are written from a template.
+/// The maximum number of lines that one request gets from a log template.
 const TEMPLATE_LINES_MAX: i64 = 100_000;
-/// How many pieces wait for the reader.
+/// How many pieces of a log may wait until the reader takes them.
 const PIECES_MAX: usize = 16;
-/// The size of a piece.
+/// The size of a piece, in bytes.
 const PIECE_BYTES: usize = 32 << 10;
-/// How long a reader may stall.
+/// How long a reader may read nothing before the request ends.
 const READER_PATIENCE: Duration = Duration::from_secs(4 * 3600);
-/// The longest template of a line.
+/// The longest template of a log line, in bytes.
 const TEMPLATE_BYTES_MAX: usize = 4096;
 
 /// The parameters of a log request.
@@ -35,12 +35,12 @@ pub struct LogOptions {
     since_ms: Option<i64>,
     tail: Option<usize>,
     limit: Option<u64>,
-    /// Whether to send only stderr (`true`) or only stdout (`false`); `None` means both.
+    /// Whether to send only stderr (`true`) or only stdout (`false`); `None` means stdout and stderr.
     only_errors: Option<bool>,
 }
 
 impl LogOptions {
-    /// Parses a query; the error is the response to send.
+    /// Parses the query of a log request. The error is the response to send.
     pub fn of(query: &Query) -> Result<LogOptions, (StatusCode, &'static str)> {
         let invalid = (StatusCode::UNPROCESSABLE_ENTITY, "{\"message\": \"Invalid request.\"}\n");
         let undecoded = (StatusCode::BAD_REQUEST, "{\"message\": \"Unable to decode query.\"}\n");
@@ -50,7 +50,7 @@ impl LogOptions {
         };
         let tail = match query.first("tailLines") {
             Some(_) => number("tailLines")?,
-            // The parameter's former name.
+            // `tail` is the former name of the parameter `tailLines`.
             None => query
                 .first("tail")
                 .filter(|text| *text != "all")
@@ -105,7 +105,8 @@ struct LogWriter {
 }
 
 impl LogWriter {
-    /// Returns whether more lines may follow: the reader still reads, and the byte limit is not reached.
+    /// Sends lines to the reader. Returns whether more lines may follow: the reader still reads, and the byte limit is
+    /// not reached.
     async fn write(&mut self, lines: impl IntoIterator<Item = LogLine>) -> bool {
         let mut piece = Vec::new();
         let only = self.only_errors;
@@ -142,7 +143,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// The log lines that annotations describe.
+/// The log lines that a pod's annotations describe: a template that is written again and again.
 struct LogTemplate {
     line: String,
     every_ms: i64,
@@ -193,7 +194,7 @@ impl LogTemplate {
         LogLine { time_ms, is_error: false, bytes: line.into_bytes() }
     }
 
-    /// The number of lines up to the present.
+    /// How many lines the template has written up to now, or up to the end of the container.
     fn count(&self) -> i64 {
         let until = self.end_ms.unwrap_or_else(now_ms).saturating_sub(self.begin_ms);
         if until < 0 { 0 } else { (until / self.every_ms).saturating_add(1).min(self.lines_max) }
@@ -240,7 +241,7 @@ pub async fn answer(
     let writer = LogWriter { to, timestamps, left, only_errors };
     let behaviour = Behaviour::of(name, told, &BehaviourSettings::of(pod));
     if let Some(template) = LogTemplate::of(&behaviour, pod, name, begin_ms, end_ms) {
-        // Following ends when the container ends.
+        // A request that follows the log ends when the container ends.
         let look = match template.end_ms {
             None if options.follow => containers.acquire(pod, spec).await.ok(),
             _ => None,
@@ -269,7 +270,7 @@ pub async fn answer(
     stream(futures_util::stream::unfold(pieces, async |mut pieces| pieces.recv().await.map(|piece| (piece, pieces))))
 }
 
-/// A line that says that no program ran.
+/// A log line which says that no program ran in the container.
 fn note(container: &crate::containers::ContainerRun, unknown: Option<&str>, begin_ms: i64) -> LogLine {
     let image = text(&container.spec["image"]);
     let what = match unknown {
@@ -280,7 +281,7 @@ fn note(container: &crate::containers::ContainerRun, unknown: Option<&str>, begi
     LogLine { time_ms: begin_ms, is_error: true, bytes: line.into_bytes() }
 }
 
-/// All lines, with the note if no program ran.
+/// All lines of a container's log. If no program ran, an additional line says so.
 fn all_lines(container: &crate::containers::ContainerRun, begin_ms: i64) -> Vec<LogLine> {
     let state = container.lock();
     let mut lines = state.journal.since(0).0;
@@ -309,7 +310,7 @@ async fn write_log(mut writer: LogWriter, look: ContainerUse, begin_ms: i64, opt
         }
         tokio::select! {
             told = happened.changed() => if told.is_err() { return },
-            // The reader has gone.
+            // The reader has ended the request.
             () = writer.to.closed() => return,
         }
     }
@@ -322,7 +323,7 @@ async fn write_template(mut writer: LogWriter, template: LogTemplate, options: L
         (None, Some(since)) => (since.saturating_sub(template.begin_ms) / template.every_ms).clamp(0, count),
         (None, None) => 0,
     };
-    // A longer log is cut to its newest lines.
+    // If the log has more lines than one request may get, only the newest lines are sent.
     let mut next = first.max(count.saturating_sub(TEMPLATE_LINES_MAX)).max(0);
     while next < count {
         let until = count.min(next + 256);
@@ -377,7 +378,7 @@ mod tests {
     #[tokio::test]
     async fn a_template_without_end_is_an_answer_with_an_end() {
         let behaviour = Behaviour { log: Some("{n}".into()), log_every: Span::Millis(1), ..Behaviour::default() };
-        // The template has written one line each millisecond since 1970.
+        // The template has written one line each millisecond since 1970, which is more than one request may get.
         let template = LogTemplate::of(&behaviour, &Value::Null, "c", 0, None).expect("a template");
         let (to, mut pieces) = mpsc::channel(PIECES_MAX);
         let writer = LogWriter { to, timestamps: false, left: None, only_errors: None };

@@ -1,4 +1,5 @@
-//! The usage metrics of nodes and their containers, as kubelets serve them: computed from annotations at each request.
+//! The usage metrics of nodes and their containers, in the form in which kubelets serve them. They are computed from
+//! annotations at each request.
 
 use crate::cluster::now_ms;
 use crate::containers::{status, time_ms};
@@ -6,7 +7,7 @@ use holdfast_nodes::{Behaviour, BehaviourSettings, ResourceUsage};
 use holdfast_value::{Value, json};
 use std::fmt::Write;
 
-/// A running container.
+/// A running container of a pod.
 struct Running<'p> {
     namespace: &'p str,
     pod: &'p str,
@@ -46,14 +47,14 @@ fn running<'p>(pods: &'p [Value], told: &BehaviourSettings) -> Vec<Running<'p>> 
 }
 
 impl Running<'_> {
-    /// The CPU seconds that the container has used since its start.
+    /// The CPU time that the container has used since its start, in seconds.
     fn cpu_seconds(&self, now_ms: i64) -> f64 {
         let ran_ms = now_ms.saturating_sub(self.began_ms).max(0);
         self.usage.cpu_nanos as f64 / 1e9 * (ran_ms as f64 / 1000.0)
     }
 }
 
-/// The page `/metrics/resource`.
+/// The text of the page `/metrics/resource`.
 pub fn resource(pods: &[Value], told: &BehaviourSettings) -> String {
     let now = now_ms();
     let running = running(pods, told);
@@ -124,7 +125,7 @@ pub fn resource(pods: &[Value], told: &BehaviourSettings) -> String {
     out
 }
 
-/// The page `/metrics/cadvisor`.
+/// The text of the page `/metrics/cadvisor`.
 pub fn cadvisor(pods: &[Value], told: &BehaviourSettings) -> String {
     let now = now_ms();
     let mut out = String::new();
@@ -154,7 +155,7 @@ pub fn cadvisor(pods: &[Value], told: &BehaviourSettings) -> String {
     out
 }
 
-/// The page `/metrics`, with only a few counts.
+/// The text of the page `/metrics`, which has only a few counts.
 pub fn process_metrics(pods: &[Value], told: &BehaviourSettings) -> String {
     let containers = running(pods, told).len();
     let pods = pods.iter().filter(|pod| pod["status"]["phase"] == "Running").count();
@@ -166,7 +167,7 @@ pub fn process_metrics(pods: &[Value], told: &BehaviourSettings) -> String {
     )
 }
 
-/// The page `/stats/summary`.
+/// The document of the page `/stats/summary`.
 pub fn summary(pods: &[Value], told: &BehaviourSettings, node: &str) -> Value {
     let now = now_ms();
     let time = |millis: i64| json!(holdfast_world::Time::from_second(millis / 1000));

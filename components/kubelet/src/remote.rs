@@ -17,22 +17,22 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The maximum number of commands, attachments and forwarded ports at a time.
+/// The maximum number of sessions at a time: commands, attachments and forwarded ports together.
 pub const SESSIONS_MAX: usize = 1000;
 /// The maximum number of words of a command.
 const WORDS_MAX: usize = 1000;
-/// The maximum number of bytes of a command's words.
+/// The maximum number of bytes of all words of a command together.
 const WORDS_BYTES_MAX: usize = 256 << 10;
-/// How long a command with input may continue after its client has disconnected.
+/// How long a command that reads input may continue after its client has disconnected.
 const ALONE_MAX: Duration = Duration::from_secs(10);
-/// How much of a command's output is read at once.
+/// How many bytes of a command's output are read at once.
 const PIECE_BYTES: usize = 32 << 10;
-/// The timeout of a command of `/run`.
+/// How long a command of `/run` may take.
 const RUN_MAX: Duration = Duration::from_secs(60);
-/// The maximum number of bytes of the output of `/run`.
+/// The maximum number of bytes that `/run` returns.
 const RUN_BYTES_MAX: usize = 1 << 20;
 
-/// Limits the sessions.
+/// Limits the number of sessions.
 #[derive(Clone)]
 pub struct Sessions(Arc<Semaphore>);
 
@@ -49,19 +49,19 @@ impl Sessions {
     }
 }
 
-/// The answer when there are too many sessions.
+/// The answer to a request for a session when there are too many sessions.
 pub fn full() -> KubeletResponse {
     let mut answer = plain(StatusCode::TOO_MANY_REQUESTS, "too many requests in flight");
     answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("60"));
     answer
 }
 
-/// The answer that switches protocols.
+/// The answer after which the connection carries streams instead of HTTP.
 pub fn switched(answer: Response<()>) -> KubeletResponse {
     answer.map(|()| whole(""))
 }
 
-/// A refusal of the `streams` crate as an answer.
+/// The answer to a client whose upgrade the `streams` crate refuses.
 pub fn refused(refusal: upgrade::Refusal) -> KubeletResponse {
     refusal.into_response().map(whole)
 }
@@ -70,7 +70,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// The container of a request, if it runs.
+/// The container that a request names, if it runs. The error is the answer to the client.
 async fn find(containers: &Containers, pod: &Value, target: &ContainerTarget) -> Result<ContainerUse, KubeletResponse> {
     let Some(spec) = environment::container(pod, &target.container) else {
         let why = format!("container not found ({:?})", target.container);
@@ -94,7 +94,7 @@ fn requested_streams(query: &Query) -> Option<CommandStreams> {
     (wanted.stdin || wanted.stdout || wanted.stderr).then_some(wanted)
 }
 
-/// Answers `/exec` if there is a command, and otherwise `/attach`.
+/// Answers `/exec` if the request has a command, and otherwise `/attach`.
 pub async fn answer(
     containers: &Containers,
     sessions: &Sessions,
@@ -139,7 +139,7 @@ pub async fn answer(
 }
 
 async fn talk(mut session: Session, container: &ContainerRun, command: Option<Vec<String>>, wanted: CommandStreams) {
-    // Terminal sizes change nothing; they are read so that the client does not block.
+    // The terminal sizes that the client sends have no effect. They are read so that the client is not blocked.
     let resizes = session.resize.take().map(Resizes::new);
     let resizing = tokio::spawn(async move {
         let Some(mut resizes) = resizes else { return };
@@ -238,7 +238,7 @@ async fn pump_streams(
         };
         let is_empty = output.is_empty() && errors.is_empty();
         if !is_empty {
-            // Reading has made room for more output.
+            // After output was read, the machine has room for more output, so it is woken.
             container.nudge();
         }
         for (to, bytes) in [(&mut stdout, output), (&mut stderr, errors)] {
@@ -273,7 +273,7 @@ async fn pump_streams(
             },
         }
     };
-    // Closing these streams first sends all output before the exit status.
+    // Dropping the streams first sends all output to the client before the exit status.
     drop((stdout, stderr));
     code
 }

@@ -1,4 +1,4 @@
-//! The requests to a kubelet, and the permissions that they need.
+//! The pages that clients request from a kubelet, and the permissions that a client needs for each.
 
 use http::Method;
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// The maximum number of parameters of a query.
 const PARAMETERS_MAX: usize = 1000;
 
-/// The meaning of a path.
+/// The page of the kubelet API to which a path leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodePage {
     Healthz,
@@ -23,7 +23,7 @@ pub enum NodePage {
     Forward(ContainerTarget),
 }
 
-/// A container of a pod; `container` is empty if the path names only the pod.
+/// The container of a pod that a path names. `container` is empty if the path names only the pod.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ContainerTarget {
     pub namespace: String,
@@ -33,7 +33,7 @@ pub struct ContainerTarget {
 }
 
 impl NodePage {
-    /// Parses a path; `None` if the path is unknown.
+    /// Parses a path; `None` if the kubelet API has no such path.
     pub fn of(path: &str) -> Option<NodePage> {
         let parts: Vec<String> = path.trim_matches('/').split('/').map(decoded).collect();
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -76,7 +76,8 @@ impl NodePage {
         }
     }
 
-    /// The subresources of the node, in the order in which access is checked. Access to one of them is enough.
+    /// The subresources of the Node that stand for this page, in the order in which access to them is checked. Access
+    /// to one of them is enough.
     pub fn subresources(&self) -> &'static [&'static str] {
         match self {
             NodePage::Healthz => &["healthz", "proxy"],
@@ -99,7 +100,7 @@ impl NodePage {
     }
 }
 
-/// The authorization verb of an HTTP method.
+/// The verb that stands for an HTTP method when a request is authorized.
 pub fn verb(method: &Method) -> &'static str {
     match *method {
         Method::POST => "create",
@@ -146,7 +147,7 @@ impl Query {
         self.all(name).first().map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Parses a boolean like Go.
+    /// Whether the parameter has a value that Go parses as true.
     pub fn is_set(&self, name: &str) -> bool {
         matches!(self.first(name), Some("1" | "t" | "T" | "true" | "TRUE" | "True"))
     }

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
 
-/// The maximum number of connections.
+/// The maximum number of connections at a time.
 const CONNECTIONS_MAX: usize = 4_000;
 
 /// The server of all simulated nodes in a process.
@@ -49,7 +49,7 @@ impl NodeServer {
         NodeServer { cluster, containers, sessions: Sessions::default(), tls, guard: Arc::new(guard), bounds }
     }
 
-    /// Serves connections; never ends.
+    /// Accepts and serves connections for ever.
     pub async fn serve(self, listener: TcpListener) {
         let bounds = self.bounds;
         serving::accept(listener, bounds, move |stream, place| {
@@ -59,7 +59,7 @@ impl NodeServer {
         .await;
     }
 
-    /// Serves a connection from within this process as the user `user`, without TLS.
+    /// Serves a connection that another part of this process has opened as the user `user`, without TLS.
     pub fn connect(&self, socket: DuplexStream, user: Arc<User>) {
         let server = self.clone();
         tokio::spawn(async move {
@@ -74,7 +74,7 @@ impl NodeServer {
         self.talk(stream, move || presented.peer(UnixTime::now())).await
     }
 
-    /// Speaks HTTP/1.1. `peer` identifies the client at each request.
+    /// Serves HTTP/1.1 on a connection. `peer` identifies the client at each request.
     async fn talk(
         self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -110,7 +110,7 @@ impl NodeServer {
         self.allowed(asked, node, request).await
     }
 
-    /// The refusal of a request; `None` if the user may access one of the subresources.
+    /// The refusal of a request; `None` if the user may access one of the subresources that stand for the page.
     async fn refusal(
         &self,
         user: &User,
@@ -198,7 +198,7 @@ impl NodeServer {
         }
     }
 
-    /// The pod of a request, if it is on this node. Returns `Err(None)` if the pod is on another node.
+    /// The pod that a request names, if it is on this node. Returns `Err(None)` if the pod is on another node.
     async fn pod(&self, target: &ContainerTarget, node: Option<&str>) -> Result<Value, Option<KubeletResponse>> {
         let pod = match self.cluster.pod(&target.namespace, &target.pod).await {
             Ok(pod) => pod.ok_or(None)?,
@@ -237,7 +237,7 @@ fn missing() -> KubeletResponse {
     fault(StatusCode::NOT_FOUND, "pod does not exist")
 }
 
-/// The node of a request, from the host name of the connection; several nodes may share an address.
+/// The node to which a request is made, from the request's Host header, because several nodes may share an address.
 fn node_of<B>(request: &Request<B>) -> Option<String> {
     let host = request.headers().get(header::HOST)?.to_str().ok()?;
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
@@ -245,7 +245,7 @@ fn node_of<B>(request: &Request<B>) -> Option<String> {
     (!name.is_empty() && !is_address).then(|| name.to_owned())
 }
 
-/// The page `/configz`.
+/// The document of the page `/configz`.
 fn configuration(node: &Option<String>) -> Value {
     document!({"kubeletconfig": {
         "kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",

@@ -1,15 +1,15 @@
-//! IP addresses of pods. An address belongs to one pod as long as the pod exists.
+//! Assigns IP addresses to pods. A pod keeps its address as long as the pod exists.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
-/// The range for nodes without a pod CIDR.
+/// The range for pods of nodes that have no pod CIDR: the base address and the number of bits of the prefix.
 const COMMON: (u32, u32) = (Ipv4Addr::new(10, 64, 0, 0).to_bits(), 10);
 
 #[derive(Debug, Default)]
 pub struct Addresses {
     used: HashMap<u32, Box<str>>,
-    /// The number at which the search continues in each range.
+    /// The number of the address at which the next search continues, for each range.
     next: HashMap<(u32, u32), u32>,
 }
 
@@ -29,14 +29,15 @@ impl Addresses {
         }
     }
 
-    /// Allocates a free address for a pod, from its node's range if that range has a free address.
+    /// Allocates a free address for a pod: an address of its node's range, or of the common range if the node's range
+    /// has no free address.
     pub fn hand_out(&mut self, range: Option<&str>, uid: &str) -> String {
         let own = range.and_then(parse);
         let address = own.and_then(|range| self.free(range, uid)).or_else(|| self.free(COMMON, uid));
         address.map_or_else(String::new, |address| Ipv4Addr::from_bits(address).to_string())
     }
 
-    /// The next free address; the first and the last address of a range are not used.
+    /// The next free address of a range. The first and the last address of a range are not used.
     fn free(&mut self, (base, bits): (u32, u32), uid: &str) -> Option<u32> {
         let size = 1u32.checked_shl(32 - bits).filter(|size| *size > 2)?;
         let next = self.next.entry((base, bits)).or_insert(1);
@@ -70,7 +71,7 @@ mod tests {
         let range = Some("10.1.0.0/29");
         let got: Vec<String> = (0..5).map(|n| addresses.hand_out(range, &n.to_string())).collect();
         assert_eq!(got, ["10.1.0.2", "10.1.0.3", "10.1.0.4", "10.1.0.5", "10.1.0.6"]);
-        // The node's range is used up, so the common range is used.
+        // The node's range is used up, so the pod gets an address of the common range.
         assert_eq!(addresses.hand_out(range, "more"), "10.64.0.1");
         addresses.forget("10.1.0.3", "somebody else");
         addresses.forget("10.1.0.4", "2");

@@ -1,4 +1,4 @@
-//! The behaviour of a pod's containers, as annotations describe it.
+//! The behaviour of a pod's containers, which annotations of the pod describe.
 
 use holdfast_core::object::duration as go;
 use holdfast_core::schema::quantity;
@@ -6,7 +6,8 @@ use holdfast_value::Value;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// The prefix of the annotations. A name that ends with `.CONTAINER` applies only to that container.
+/// The prefix of the annotations that describe behaviour. If `.CONTAINER` is at the end of a name, the annotation
+/// applies only to that container.
 pub const PREFIX: &str = "simulate.holdfast.dev/";
 
 /// A duration, or forever.
@@ -33,49 +34,53 @@ pub enum Pull {
     Fails,
 }
 
-/// The behaviour of one container. By default the container starts at once and is ready at once.
+/// The behaviour of one container. If nothing else is specified, the container starts at once and is ready at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Behaviour {
     pub pull: Pull,
-    /// How long the container runs. By default it runs for ever; in a Job it ends at once.
+    /// How long the container runs. By default it runs for ever, but in a Job it ends at once.
     pub run_for: Option<Span>,
-    /// The exit code. By default the exit code of the container's command, or 0.
+    /// The exit code with which the container ends. The default is the exit code of its command, or 0 if the command is
+    /// unknown.
     pub exit_code: Option<i64>,
     pub exit_reason: Option<String>,
     pub exit_message: Option<String>,
     /// The delay from the container's start until it is ready.
     pub ready_after: Span,
-    /// When the readiness probe changes its result, in milliseconds since the container's start.
+    /// The times at which the readiness probe changes its result, in milliseconds since the container's start, each
+    /// with the new result.
     pub ready_at: Vec<(i64, bool)>,
-    /// How long the container takes to stop.
+    /// How long the container takes to stop after the request to stop.
     pub stop_for: Span,
     pub stop_exit_code: i64,
     /// Whether the container's `preStop` hook fails.
     pub stop_hook_failed: bool,
     pub usage: ResourceUsage,
-    /// A line of the container's log, the interval at which the line is written, and the maximum number of lines.
+    /// The line that the container writes to its log again and again. `log_every` is the interval, and `log_lines` is
+    /// the maximum number of lines.
     pub log: Option<String>,
     pub log_every: Span,
     pub log_lines: Option<u64>,
-    /// The response of the container's ports. `echo` returns the input, and `refused` refuses connections.
+    /// The text with which the container's ports answer. The text `echo` means that a port returns its input, and
+    /// `refused` means that the ports refuse connections.
     pub answer: Option<String>,
-    /// The status of HTTP responses.
+    /// The status of the HTTP responses of the container's ports.
     pub answer_code: Option<u16>,
-    /// Events about the container while it runs.
+    /// The Events about the container that are written while it runs.
     pub events: Vec<ContainerEvent>,
 }
 
 /// An Event about a running container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerEvent {
-    /// The time since the container's start.
+    /// The time of the Event since the container's start, in milliseconds.
     pub at_ms: i64,
     pub warning: bool,
     pub reason: &'static str,
     pub message: String,
 }
 
-/// The resources that a container uses.
+/// The CPU and the memory that a container uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ResourceUsage {
     pub cpu_nanos: u64,
@@ -83,7 +88,7 @@ pub struct ResourceUsage {
 }
 
 impl ResourceUsage {
-    /// The default usage, as in KWOK.
+    /// The default usage of a container, the same as in KWOK.
     const LITTLE: ResourceUsage = ResourceUsage { cpu_nanos: 1_000_000, memory_bytes: 1 << 20 };
 
     pub fn add(&mut self, other: ResourceUsage) {
@@ -116,7 +121,8 @@ impl Default for Behaviour {
     }
 }
 
-/// The settings in annotations. A node template may contain the same settings, for all pods of its nodes.
+/// The settings of behaviour in annotations. A node template may contain the same settings, which then apply to all
+/// pods on its nodes.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(transparent)]
 pub struct BehaviourSettings(BTreeMap<String, String>);
@@ -140,8 +146,8 @@ const NAMES: &[&str] = &[
 ];
 
 impl BehaviourSettings {
-    /// The settings in a pod's annotations. Unknown names are kept, so that [`BehaviourSettings::mistakes`] reports
-    /// them.
+    /// The settings in a pod's annotations. Unknown settings are kept, so that [`BehaviourSettings::mistakes`] can
+    /// report them.
     pub fn of(pod: &Value) -> BehaviourSettings {
         let annotations = pod["metadata"]["annotations"].as_object().into_iter().flatten();
         BehaviourSettings(
@@ -151,17 +157,17 @@ impl BehaviourSettings {
         )
     }
 
-    /// Settings from names and values; the last value of a name counts.
+    /// Settings from pairs of a name and a value. If a name occurs several times, its last value counts.
     pub fn parse<'a>(words: impl Iterator<Item = (&'a str, &'a str)>) -> BehaviourSettings {
         BehaviourSettings(words.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
 
-    /// Whether there are no settings.
+    /// Whether no setting is specified.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The mistakes in the settings.
+    /// The mistakes in the settings, as messages.
     pub fn mistakes(&self) -> Vec<String> {
         let mut mistakes: Vec<String> = Vec::new();
         for (name, value) in &self.0 {
@@ -188,7 +194,7 @@ impl BehaviourSettings {
 }
 
 impl Behaviour {
-    /// The behaviour of a container: the pod's settings override the settings of `everywhere`.
+    /// The behaviour of a container. The settings of `pod` override the settings of `everywhere`.
     pub fn of(container: &str, everywhere: &BehaviourSettings, pod: &BehaviourSettings) -> Behaviour {
         let mut behaviour = Behaviour::default();
         everywhere.apply(&mut behaviour, container);
@@ -196,7 +202,7 @@ impl Behaviour {
         behaviour
     }
 
-    /// Applies a setting; returns whether it is valid.
+    /// Applies one setting. Returns whether the setting is valid.
     fn apply_setting(&mut self, name: &str, value: &str) -> bool {
         fn put<T>(place: &mut T, value: Option<T>) -> bool {
             let understood = value.is_some();
@@ -231,12 +237,13 @@ impl Behaviour {
     }
 }
 
-/// A non-negative amount, capped at the maximum.
+/// The amount that a number stands for; `None` if the number is negative. A number above the maximum of `u64` counts as
+/// that maximum.
 fn amount(number: Option<i128>) -> Option<u64> {
     number.filter(|number| *number >= 0).map(|number| u64::try_from(number).unwrap_or(u64::MAX))
 }
 
-/// Parses a Go duration to milliseconds. A positive duration counts as at least one millisecond.
+/// Parses a Go duration, and returns milliseconds. A positive duration below one millisecond counts as one millisecond.
 pub fn duration(text: &str) -> Option<i64> {
     let nanos = go::total(text).ok()?;
     let millis = i64::try_from(nanos.unsigned_abs().div_ceil(1_000_000)).unwrap_or(i64::MAX);

@@ -12,25 +12,25 @@ pub struct Budget {
     is_spent: Cell<bool>,
 }
 
-/// The evaluation exceeds its budget.
+/// An error: the evaluation has exceeded its budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spent;
 
-/// The bytes that a value costs on top of its text.
+/// How many bytes a value costs in addition to its text.
 pub const VALUE_BYTES: usize = 24;
 
 impl Budget {
-    /// A budget of steps, and of bytes of values that are made or read.
+    /// A budget that allows this many steps, and this many bytes of values that are made or read.
     pub fn new(steps: usize, bytes: usize) -> Budget {
         Budget { steps: Cell::new(steps), bytes: Cell::new(bytes), is_spent: Cell::new(false) }
     }
 
-    /// Whether the budget was exceeded.
+    /// Whether the evaluation has exceeded the budget.
     pub fn is_spent(&self) -> bool {
         self.is_spent.get()
     }
 
-    /// Marks the budget as exceeded, because of work that is counted elsewhere.
+    /// Marks the budget as exceeded because of work that another limit counts.
     pub fn end(&self) -> Spent {
         self.is_spent.set(true);
         Spent
@@ -44,12 +44,12 @@ impl Budget {
         self.take(&self.bytes, count)
     }
 
-    /// Counts values that are made or read.
+    /// Counts values that the evaluation makes or reads.
     pub fn values(&self, count: usize) -> Result<(), Spent> {
         self.bytes(count.saturating_mul(VALUE_BYTES))
     }
 
-    /// Counts a value that is copied, compared or printed as a whole. Stops when the budget is exceeded.
+    /// Counts a value that is copied, compared or printed as a whole. Fails as soon as the budget is exceeded.
     pub fn whole(&self, value: &Value) -> Result<(), Spent> {
         match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => self.values(1),

@@ -4,12 +4,12 @@ use crate::behaviour::Span;
 
 /// Shells that run a script with `-c`.
 const SHELLS: [&str; 5] = ["sh", "ash", "bash", "dash", "zsh"];
-/// Words that may precede a command in a script.
+/// Words that may precede a command in a script without being part of it.
 const PREFIXES: [&str; 7] = ["exec", "do", "then", "else", "{", "(", "!"];
-/// The maximum number of words of a command that are read.
+/// The maximum number of words that are read of a command.
 const WORDS_MAX: usize = 1000;
 
-/// How long a command sleeps; `None` if it contains no known sleep.
+/// How long a command sleeps; `None` if the command contains no sleep that is recognized.
 pub fn sleeps<'a>(words: impl Iterator<Item = &'a str>) -> Option<Span> {
     let mut words = words.take(WORDS_MAX);
     let program = words.next()?;
@@ -26,7 +26,7 @@ fn name(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or_default()
 }
 
-/// One program with its arguments.
+/// How long one program with these arguments sleeps.
 fn one<'a>(program: &str, mut arguments: impl Iterator<Item = &'a str>) -> Option<Span> {
     match name(program) {
         "sleep" => {
@@ -39,7 +39,7 @@ fn one<'a>(program: &str, mut arguments: impl Iterator<Item = &'a str>) -> Optio
     }
 }
 
-/// The sum over a script's commands; an endless loop lasts forever.
+/// How long a script sleeps: the sum over its commands. An endless loop lasts forever.
 fn script(text: &str) -> Option<Span> {
     let commands = text.split([';', '\n', '&', '|']).map(|command| command.trim_end_matches(['}', ')', ' ']));
     let spans = commands.filter_map(|command| {

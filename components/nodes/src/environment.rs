@@ -1,4 +1,5 @@
-//! The environment of processes in a simulated container: the words of their command, variables and files.
+//! The environment of the processes in a simulated container: the words of the container's command, its variables and
+//! its files.
 
 use holdfast_core::schema::quantity;
 use holdfast_shell::Setup;
@@ -8,23 +9,23 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The maximum number of objects from which one container's files and variables are made.
 const SOURCES_MAX: usize = 64;
-/// The default termination message path.
+/// The default path of the file with the termination message.
 pub const TERMINATION_LOG: &str = "/dev/termination-log";
-/// The content of a token's file if the token was not requested.
+/// The content of the file of a token that was not requested.
 const NO_TOKEN: &str = "simulated: no token was requested for this container";
 
-/// The objects from which a container's files and variables are made, by their API paths.
+/// The objects from which a container's files and variables are made, by the objects' API paths.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     pub objects: BTreeMap<String, Value>,
-    /// Tokens of the pod's account by audience.
+    /// The tokens of the pod's service account, by audience.
     pub tokens: BTreeMap<String, String>,
 }
 
-/// The volumes of a pod that its containers can write to, by name; the containers share them.
+/// The volumes of a pod to which its containers can write, by name. The containers share these volumes.
 pub type Volumes = BTreeMap<String, Volume>;
 
-/// The volumes of a pod that these containers mount and may write to, without files.
+/// New volumes without files for all volumes that these containers mount and may write to.
 pub fn volumes(pod: &Value, containers: &[&Value]) -> Volumes {
     let mounted: BTreeSet<&str> = containers.iter().flat_map(|container| mounted(container)).collect();
     if mounted.is_empty() {
@@ -40,7 +41,7 @@ fn mounted(container: &Value) -> impl Iterator<Item = &str> {
     items(&container["volumeMounts"]).map(|mount| text(&mount["name"]))
 }
 
-/// Whether the node writes the files of a volume, and containers do not.
+/// Whether the kubelet, and not a container, writes the files of a volume.
 fn is_written(volume: &Value) -> bool {
     ["configMap", "secret", "downwardAPI", "projected"].iter().any(|kind| volume[*kind].is_object())
 }
@@ -52,14 +53,14 @@ pub fn shared_paths<'p>(volumes: &Volumes, container: &'p Value, other: &Value) 
     mounts.map(|mount| text(&mount["mountPath"])).collect()
 }
 
-/// The containers of a pod, each with the list that it is in.
+/// The containers of a pod, each with the name of the list in the pod's spec that contains it.
 pub fn containers(pod: &Value) -> impl Iterator<Item = (&'static str, &Value)> {
     ["initContainers", "containers", "ephemeralContainers"]
         .into_iter()
         .flat_map(|list| pod["spec"][list].as_array().into_iter().flatten().map(move |container| (list, container)))
 }
 
-/// The container of this name.
+/// The container of a pod that has this name.
 pub fn container<'p>(pod: &'p Value, name: &str) -> Option<&'p Value> {
     containers(pod).map(|(_, container)| container).find(|container| container["name"] == name)
 }
@@ -72,7 +73,7 @@ fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// The volume mounts of a container with their volumes.
+/// The volume mounts of a container, each with its volume.
 fn mounts<'p>(pod: &'p Value, container: &'p Value) -> impl Iterator<Item = (&'p Value, &'p Value)> {
     items(&container["volumeMounts"]).filter_map(|mount| {
         let volume = items(&pod["spec"]["volumes"]).find(|volume| volume["name"] == mount["name"])?;
@@ -80,12 +81,12 @@ fn mounts<'p>(pod: &'p Value, container: &'p Value) -> impl Iterator<Item = (&'p
     })
 }
 
-/// The sources of a volume; a projected volume may have several.
+/// The sources of a volume. Only a projected volume may have several sources.
 fn parts(volume: &Value) -> impl Iterator<Item = &Value> {
     std::iter::once(volume).chain(items(&volume["projected"]["sources"]))
 }
 
-/// The API paths of the objects that a container's files and variables come from.
+/// The API paths of the objects from which a container's files and variables come.
 pub fn sources(pod: &Value, container: &Value) -> Vec<String> {
     let namespace = text(&pod["metadata"]["namespace"]);
     let mut paths = BTreeSet::new();
@@ -118,14 +119,15 @@ fn services(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/services?limit=500")
 }
 
-/// The audiences of the mounted tokens.
+/// The audiences of the tokens that a container mounts.
 pub fn audiences(pod: &Value, container: &Value) -> BTreeSet<String> {
     let parts = mounts(pod, container).flat_map(|(_, volume)| parts(volume));
     let tokens = parts.filter(|part| part["serviceAccountToken"].is_object());
     tokens.map(|part| text(&part["serviceAccountToken"]["audience"]).to_owned()).take(SOURCES_MAX).collect()
 }
 
-/// Whether a command mentions files or variables from other objects, so that its course depends on them.
+/// Whether a command mentions files or variables that come from other objects, so that its course depends on these
+/// objects.
 pub fn mentions_sources(pod: &Value, container: &Value, words: &[String]) -> bool {
     let mentions = |what: &str| !what.is_empty() && words.iter().any(|word| word.contains(what));
     let is_foreign = |volume: &Value| {
@@ -149,7 +151,7 @@ impl Sources {
     }
 }
 
-/// The decoded data of a ConfigMap or a Secret.
+/// The data of a ConfigMap or a Secret, decoded from base64 where it is encoded.
 fn data(object: &Value, is_secret: bool) -> BTreeMap<String, Vec<u8>> {
     use base64::Engine as _;
     let decode = |value: &str| base64::engine::general_purpose::STANDARD.decode(value).unwrap_or_default();
@@ -166,7 +168,7 @@ fn data(object: &Value, is_secret: bool) -> BTreeMap<String, Vec<u8>> {
     pairs("data", is_secret).into_iter().chain(binary).collect()
 }
 
-/// The value of a downward API field.
+/// The value of a field that the downward API names with `fieldRef`.
 fn field(pod: &Value, path: &str) -> String {
     let keyed = |of: &str| -> Option<String> {
         let key = path.strip_prefix(of)?.strip_prefix("['")?.strip_suffix("']")?;
@@ -198,7 +200,7 @@ fn field(pod: &Value, path: &str) -> String {
     }
 }
 
-/// The value of a container's resource, in units of the divisor.
+/// The value of a resource that the downward API names with `resourceFieldRef`, in units of the divisor.
 fn resource(pod: &Value, container: &Value, reference: &Value, allocatable: &Value) -> String {
     let of = match reference["containerName"].as_str() {
         Some(name) => self::container(pod, name).unwrap_or(&Value::Null),
@@ -207,7 +209,7 @@ fn resource(pod: &Value, container: &Value, reference: &Value, allocatable: &Val
     let Some((kind, name)) = text(&reference["resource"]).split_once('.') else { return String::new() };
     let told = match of["resources"][kind][name].as_str() {
         Some(told) => told,
-        // Without a limit, the value is the node's allocatable amount.
+        // If the container has no limit, the value is the node's allocatable amount.
         None if kind == "limits" => allocatable[name].as_str().unwrap_or("0"),
         None => "0",
     };
@@ -218,7 +220,7 @@ fn resource(pod: &Value, container: &Value, reference: &Value, allocatable: &Val
     }
 }
 
-/// Replaces `$(NAME)` by known values, and `$$` by `$`.
+/// Replaces `$(NAME)` by the value of a known variable, and `$$` by `$`.
 fn filled(template: &str, values: &BTreeMap<String, String>) -> String {
     let (mut out, mut rest) = (String::new(), template);
     while let Some(at) = rest.find('$') {
@@ -243,7 +245,7 @@ fn filled(template: &str, values: &BTreeMap<String, String>) -> String {
     out
 }
 
-/// A container's variables. Each may refer to earlier variables.
+/// The variables of a container. The value of a variable may refer to earlier variables.
 pub fn environment(pod: &Value, container: &Value, sources: &Sources, allocatable: &Value) -> BTreeMap<String, String> {
     let mut values = BTreeMap::from([
         ("PATH".to_owned(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
@@ -320,13 +322,13 @@ pub fn hostname(pod: &Value) -> &str {
     }
 }
 
-/// The words of a container's command; empty if only the image defines them.
+/// The words of a container's command; no words if only the image defines the command.
 pub fn words(container: &Value, environment: &BTreeMap<String, String>) -> Vec<String> {
     let fields = ["command", "args"].into_iter().flat_map(|field| items(&container[field]));
     fields.filter_map(Value::as_str).map(|word| filled(word, environment)).collect()
 }
 
-/// The files of one source of a volume.
+/// The files that one source of a volume provides.
 fn files_of(
     pod: &Value,
     container: &Value,
@@ -368,7 +370,8 @@ fn files_of(
     found
 }
 
-/// Writes the mounted files of a container; called again when they have changed. Files that do not fit are omitted.
+/// Writes the mounted files of a container. It is called again when the files have changed. Files that do not fit into
+/// the file system are omitted.
 pub fn mount(
     pod: &Value,
     container: &Value,
@@ -393,7 +396,8 @@ pub fn mount(
             parts(volume).flat_map(|part| files_of(pod, container, part, sources, allocatable)).collect();
         match content.get(&inside).filter(|_| !inside.is_empty()) {
             Some((content, mode)) => {
-                // As on a real node, a file that `subPath` names does not follow later changes of its volume.
+                // As on a real node, a file that a mount's `subPath` names does not change when its volume changes
+                // later.
                 if !files.is_folder(path) && files.entry(path).is_none() {
                     _ = files.mount_file(path, content.clone(), *mode, true, now_ms);
                 }
@@ -434,7 +438,7 @@ pub fn setup(
     mount(pod, container, sources, volumes, allocatable, &mut files, now_ms);
     let folder = container["workingDir"].as_str().filter(|folder| !folder.is_empty()).unwrap_or("/").to_owned();
     _ = files.make_folders(&holdfast_shell::files::absolute("/", &folder), now_ms);
-    // The root becomes read-only last, because the node itself has written the files above.
+    // The root file system becomes read-only last, because the kubelet itself has written the files above.
     if container["securityContext"]["readOnlyRootFilesystem"] == true {
         files.close_root(termination_path(container));
     }

@@ -1,12 +1,12 @@
-//! Simulated nodes: they register, renew their leases, and give pods the statuses that a kubelet would give them. No
+//! Simulated nodes. They register, renew their leases, and give pods the statuses that a kubelet would give them. No
 //! container runs.
 //!
-//! [`kubelet`] computes a pod's status from its present status and the time; [`stage`] computes it instead if users
-//! have written Stages in KWOK's form. The controllers [`Nodes`] and [`Pods`] use them for any number of nodes.
+//! [`kubelet`] computes a pod's status from its present status and the time. If users have written Stages in KWOK's
+//! form, [`stage`] computes the status instead. The controllers [`Nodes`] and [`Pods`] do so for any number of nodes.
 //! [`OtherKinds`] plays Stages for objects of all other kinds, and [`stages::Reports`] reports Stages that cannot be
 //! parsed.
 
-/// Gives a controller its name, and the account of the nodes.
+/// Gives a controller its name, and lets it act as the account of the nodes.
 macro_rules! acts_as_kubelet {
     ($name:literal) => {
         fn name(&self) -> &'static str {
@@ -57,12 +57,12 @@ pub use stages::Reports;
 use holdfast_world::Controller;
 use std::sync::Arc;
 
-/// The service account in `kube-system` of all simulated nodes.
+/// The service account in `kube-system` that all simulated nodes use.
 pub const ACCOUNT: &str = "simulated-nodes";
-/// The field manager of simulated nodes' writes, as on real nodes.
+/// The field manager of the writes of simulated nodes, the same name as on real nodes.
 pub const MANAGER: &str = "kubelet";
 
-/// The controllers that simulate `count` nodes, and also Nodes that users made and marked as simulated.
+/// The controllers that simulate `count` nodes, and also every Node that a user has created and marked as simulated.
 pub fn all(template: Template, count: u32) -> Vec<Box<dyn Controller>> {
     let template = Arc::new(template);
     vec![

@@ -1,5 +1,5 @@
-//! The usage of simulated nodes and their pods for metrics.k8s.io: computed from annotations at each request, and never
-//! stored.
+//! The usage of simulated nodes and their pods, for the API metrics.k8s.io. The usage is computed from annotations at
+//! each request, and is never stored.
 
 use crate::behaviour::{Behaviour, BehaviourSettings, PREFIX, ResourceUsage};
 use crate::node::{KWOK_NODE, SIMULATED, Template};
@@ -17,13 +17,15 @@ pub const API_VERSION: &str = "metrics.k8s.io/v1beta1";
 /// The namespace and name of the Service in the APIService. This Service does not exist: this process answers the
 /// requests that the API server would send to the Service.
 pub const SERVICE: (&str, &str) = ("kube-system", "simulated-metrics");
-/// KWOK's annotations about the usage of each container of a pod.
+/// KWOK's annotations about the usage of each container of a pod, each with the name of the setting that has the same
+/// meaning.
 const KWOK_USAGE: [(&str, &str); 2] =
     [("kwok.x-k8s.io/usage-cpu", "usage-cpu"), ("kwok.x-k8s.io/usage-memory", "usage-memory")];
-/// The reported window of usage: the shortest that clients accept, because the usage at each moment is known.
+/// The period to which the reported usage refers. It is the shortest period that clients accept, because the usage at
+/// each moment is known.
 const WINDOW: &str = "1s";
 
-/// The action that registers the API, unless another server is registered for it.
+/// The action that registers the API metrics.k8s.io, unless the API is registered for another server.
 pub fn api_service() -> Action {
     let resource = Resource::new("apiregistration.k8s.io", "v1", "apiservices", "APIService", false);
     let name = format!("v1beta1.{GROUP}");
@@ -50,7 +52,7 @@ pub fn without(state: &State) -> Option<Action> {
     is_ours.then(|| Action::new(&resource, key, verb))
 }
 
-/// The meaning of a path.
+/// What a request to the path asks for.
 #[derive(Debug, PartialEq, Eq)]
 enum MetricsPath<'a> {
     Group,
@@ -80,7 +82,7 @@ impl MetricsPath<'_> {
     }
 }
 
-/// The selected objects.
+/// The objects that a request selects, by labels and fields.
 #[derive(Debug)]
 pub struct Selection {
     labels: LabelSelector,
@@ -88,7 +90,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Parses the parameters `labelSelector` and `fieldSelector`.
+    /// Parses the query parameters `labelSelector` and `fieldSelector`.
     pub fn parse(labels: &str, fields: &str) -> Result<Selection, String> {
         Ok(Selection { labels: LabelSelector::parse(labels)?, fields: FieldSelector::parse(fields)? })
     }
@@ -103,7 +105,7 @@ impl Selection {
     }
 }
 
-/// Answers a GET with an HTTP status and a document.
+/// Answers a GET request with an HTTP status and a document.
 pub fn answer(
     state: &State,
     template: &Template,
@@ -134,7 +136,8 @@ pub fn answer(
     }
 }
 
-/// If the request names an object, that object, or an error if it does not exist; otherwise the list.
+/// The answer to a request. If the request names an object, the answer is this object, or an error if the object does
+/// not exist; otherwise the answer is the list.
 fn one_or_all(kind: &str, mut items: Vec<Value>, missing: Option<String>) -> (u16, Value) {
     match (missing, items.pop()) {
         (None, last) => {
@@ -172,7 +175,7 @@ fn resources() -> Value {
         "resources": [resource("nodes", "NodeMetrics", false), resource("pods", "PodMetrics", true)]})
 }
 
-/// The metadata that is read.
+/// The part of an object's metadata on which the usage depends.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Meta {
@@ -226,7 +229,7 @@ impl Node {
 }
 
 impl MeasuredPod {
-    /// The usage of each running container.
+    /// The usage of each running container of a pod, with the container's name.
     fn usages(&self, template: &Template) -> Vec<(&str, ResourceUsage)> {
         let annotations = &self.metadata.annotations;
         let kwok = KWOK_USAGE.iter().filter_map(|(name, word)| Some((*word, annotations.get(*name)?.as_str())));
@@ -243,7 +246,7 @@ impl MeasuredPod {
     }
 }
 
-/// The state and the request's selection.
+/// The state of the cluster, and the objects that the request selects.
 struct MeasuredCluster<'a> {
     state: &'a State,
     template: &'a Template,
@@ -252,7 +255,7 @@ struct MeasuredCluster<'a> {
 }
 
 impl MeasuredCluster<'_> {
-    /// The objects of a kind below a prefix, or the object of a key.
+    /// The objects of a kind whose keys have this prefix, or the object that has this key.
     fn objects<'s, T: DeserializeOwned>(
         &'s self,
         plural: &str,

@@ -10,9 +10,9 @@ use std::net::{IpAddr, Ipv4Addr};
 
 /// The default port of kubelets.
 pub const PORT: u16 = 10250;
-/// With at most this many nodes, all Events of containers are written by default.
+/// If there are at most this many nodes, all Events of containers are written by default.
 const TELLING_NODES_MAX: usize = 100;
-/// The maximum number of nodes: each has 256 addresses for pods.
+/// The maximum number of nodes. Each node has 256 addresses for pods.
 pub const NODES_MAX: u32 = 1 << 15;
 pub use holdfast_core::kinds::{KWOK_NODE, SIMULATED_NODE as SIMULATED};
 /// The OS image, as `kubectl describe node` shows it.
@@ -20,11 +20,11 @@ pub const OS_IMAGE: &str = "simulated by Holdfast: no container runs here";
 /// The kubelet version of the nodes.
 const KUBELET_VERSION: &str = "v1.35.0";
 
-/// The properties of nodes; the format of the file of `--node-template`.
+/// The properties of simulated nodes, in the format of the file of `--node-template`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Template {
-    /// The prefix of node names; a number follows.
+    /// The prefix of node names. The number of the node follows.
     pub name_prefix: String,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
@@ -35,12 +35,13 @@ pub struct Template {
     /// Nodes are distributed over these zones in turn.
     pub zones: Vec<String>,
     pub region: Option<String>,
-    /// Whether all Events of containers and nodes are written. By default all Events are written if there are few
-    /// nodes.
+    /// Whether all Events of containers and nodes are written. If this is not specified, all Events are written if
+    /// there are few nodes.
     pub events: Option<bool>,
     /// The behaviour of pods on these nodes, unless the pods' annotations specify another behaviour.
     pub pods: BehaviourSettings,
-    /// The kubelet API of this process's nodes: their common port, and the address if it belongs to this machine.
+    /// The port of the kubelet API, which this process serves for all its nodes. `address` is the address of the API,
+    /// if it belongs to this machine.
     #[serde(skip)]
     pub port: u16,
     #[serde(skip)]
@@ -56,7 +57,7 @@ pub struct Taint {
     pub effect: String,
 }
 
-/// A quantity, even if YAML parses it as a number.
+/// A quantity. In YAML it may also be written as a number.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 pub enum Amount {
@@ -94,7 +95,7 @@ impl Default for Template {
 }
 
 impl Template {
-    /// Parses the file of `--node-template`; faults name the field.
+    /// Parses the file of `--node-template`. The error names the field with the fault.
     pub fn parse(text: &str) -> Result<Template, String> {
         let mut template: Template = yaml::read(text).map_err(|error| error.to_string())?;
         for (name, amount) in Template::default().capacity {
@@ -116,8 +117,8 @@ impl Template {
         }
     }
 
-    /// Whether, with `nodes` nodes, all Events are written, and not only Events about failures. There are several such
-    /// Events for each pod.
+    /// Whether all Events are written if there are `nodes` nodes, and not only Events about failures. There are several
+    /// such Events for each pod.
     pub fn writes_all_events(&self, nodes: usize) -> bool {
         self.events.unwrap_or(nodes <= TELLING_NODES_MAX)
     }
@@ -134,7 +135,7 @@ impl Template {
         (number.to_string() == digits).then_some(number)
     }
 
-    /// The whole Node, ready from the start.
+    /// The whole Node with this number. It is ready from the start.
     pub fn node(&self, number: u32, now: Time) -> Value {
         let name = self.name(number);
         let mut labels: Map = Map::new();
@@ -220,7 +221,7 @@ fn node_info(old: &Value, name: &str) -> Value {
     info.into()
 }
 
-/// Type, status, reason and message of the conditions that a kubelet maintains.
+/// The conditions that a kubelet maintains: type, status, reason and message of each.
 pub fn conditions() -> impl Iterator<Item = (&'static str, &'static str, &'static str, &'static str)> {
     [
         ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -231,7 +232,7 @@ pub fn conditions() -> impl Iterator<Item = (&'static str, &'static str, &'stati
     .into_iter()
 }
 
-/// The conditions with this heartbeat time.
+/// The conditions of a node with `now` as their heartbeat time.
 pub fn heartbeat(old: &Value, now: Time) -> Value {
     let find = |kind: &str| old["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind);
     conditions()

@@ -1,4 +1,4 @@
-//! Registers nodes, updates their status, and renews their leases.
+//! The controller that registers nodes, updates their status, and renews their leases.
 
 use crate::node::{KWOK_NODE, SIMULATED, Template, heartbeat, host_address};
 use crate::stage::About;
@@ -14,20 +14,21 @@ use holdfast_world::{
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-/// The duration of a lease, as in kubelets.
+/// The duration of a node's lease in seconds, the same as in kubelets.
 const LEASE_SECONDS: i64 = 40;
-/// How often a lease is renewed.
+/// How often a node's lease is renewed, in milliseconds.
 const RENEWAL_MS: i64 = 10_000;
-/// How often a node's status is updated without changes.
+/// How often the status of a node that does not change is updated, in milliseconds.
 const STATUS_MS: i64 = 300_000;
-/// Heartbeats due within this time are sent together, so that one fsync is enough for all of them.
+/// Heartbeats that are due within this time, in milliseconds, are sent together, so that one fsync is enough for all of
+/// them.
 const TOGETHER_MS: i64 = 250;
 const LEASES: &str = "kube-node-lease";
 
 static LEASE: LazyLock<Resource> =
     LazyLock::new(|| Resource::new("coordination.k8s.io", "v1", "leases", "Lease", true));
 
-/// The nodes of this process.
+/// The controller of the nodes that this process simulates.
 pub struct Nodes {
     template: Arc<Template>,
     count: u32,
@@ -35,17 +36,17 @@ pub struct Nodes {
     script: Script,
 }
 
-/// The heartbeats of one node.
+/// The state of the heartbeats of one node.
 struct Heartbeat {
     registered: bool,
     /// Whether the Events of the node's start must still be written.
     is_news: bool,
     lease_due: Time,
-    /// When the node's status was last updated.
+    /// The time at which the node's status was last updated; `None` if this process has not updated it.
     status_updated: Option<Time>,
 }
 
-/// Whether a Node is simulated: made by this process, or made by a user and marked as simulated.
+/// Whether a Node is simulated: this process made the Node, or a user made it and marked it as simulated.
 pub fn is_simulated(meta: &Meta) -> bool {
     meta.annotation(SIMULATED) == Some("true") || meta.annotation(KWOK_NODE.0) == Some(KWOK_NODE.1)
 }
@@ -55,7 +56,7 @@ impl Nodes {
         Nodes { template, count, beats: HashMap::new(), script: Script::new(About::new("v1", "Node")) }
     }
 
-    /// Plays the Stages of Nodes for a node.
+    /// Decides by the Stages of the kind Node what happens to a node.
     fn staged(&mut self, key: &Key, node: Viewed<Node>, stamp: Stamp) -> StageDecision {
         if self.script.is_empty() {
             return StageDecision::Nobodys;
@@ -67,7 +68,7 @@ impl Nodes {
         self.script.decide(&subject, !node.status.conditions.is_empty(), stamp, &around)
     }
 
-    /// The number of a node, if it should exist.
+    /// The number of the node with this name; `None` if the number is not below the number of nodes.
     fn number(&self, name: &str) -> Option<u32> {
         self.template.number(name).filter(|number| *number < self.count)
     }
@@ -98,7 +99,7 @@ impl Nodes {
         Some(Action::new(&LEASE, place, verb))
     }
 
-    /// The update of a node's status, if it is due or incomplete.
+    /// The update of a node's status; `None` if the update is not due and the status is complete.
     fn status(&mut self, node: Viewed<Node>, now: Time) -> Option<Action> {
         let (due, meta) = (self.status_due(node, now), node.meta());
         let beat = self.beats.get_mut(meta.name.as_str())?;
@@ -118,7 +119,7 @@ impl Nodes {
         Some(Action::new(Node::resource(), node.object.key(), Verb::StrategicPatch(patch)).subresource("status"))
     }
 
-    /// When the node's status is due.
+    /// The time at which the next update of the node's status is due.
     fn status_due(&self, node: Viewed<Node>, now: Time) -> Time {
         let name = node.meta().name.as_str();
         let Some(said) = self.beats.get(name).and_then(|beat| beat.status_updated) else { return now };
@@ -153,8 +154,8 @@ impl Controller for Nodes {
             None => {
                 self.script.forget(&change.key);
                 if let Some(beat) = self.beats.get_mut(&change.key.name) {
-                    // A Node that was created again under its name starts from the beginning. A deleted Node is not
-                    // created again here.
+                    // If the Node was deleted and somebody created it again under its name, its heartbeats start from
+                    // the beginning. This controller does not create a deleted Node again.
                     (beat.status_updated, beat.lease_due) = (None, Time::from_second(0));
                 }
             }
@@ -210,7 +211,7 @@ impl Controller for Nodes {
     }
 
     fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], stamp: Stamp) -> Plan {
-        // A refused action counts as not written, so the next plan writes it again.
+        // A refused action has not written anything, so the next plan makes it again.
         for Refused { action, refusal } in refused {
             let Some(beat) = self.beats.get_mut(&key.name) else { continue };
             if action.resource == *LEASE {
@@ -234,7 +235,7 @@ impl Controller for Nodes {
     }
 }
 
-/// The Events of a node that has registered.
+/// The Events which report that a node has registered.
 fn registration_events(node: Viewed<Node>) -> Vec<PlannedEvent> {
     let name = &node.meta().name;
     let states = ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeReady"];
@@ -247,16 +248,16 @@ fn registration_events(node: Viewed<Node>) -> Vec<PlannedEvent> {
     told.map(note).collect()
 }
 
-/// The time of a node's next heartbeat of this period. Each node has fixed times within the period, whenever the
-/// process started, so that the heartbeats of many nodes are spread evenly.
+/// The time of a node's next heartbeat with this period. Each node has fixed times within the period, independent of
+/// the start of the process, so that the heartbeats of many nodes are spread evenly.
 fn next_beat(name: &str, after: Time, period_ms: i64) -> Time {
     let own = spread(name, period_ms / TOGETHER_MS) * TOGETHER_MS;
     let since = (after.millis() - own).rem_euclid(period_ms);
     after.plus_millis(period_ms - since)
 }
 
-/// When a node's lease is first renewed. If an earlier process has just renewed the lease, the renewal is due when that
-/// process would have renewed the lease again.
+/// The time at which this process first renews a node's lease. If an earlier process has just renewed the lease, the
+/// time is when the earlier process would have renewed the lease again.
 fn lease_due(world: &World, name: &str, now: Time) -> Time {
     let lease = world.object(&LEASE, &Key::new(LEASES, name)).map(|lease| lease.document());
     let renewed = lease.and_then(|lease| Time::parse(lease["spec"]["renewTime"].as_str()?));
@@ -264,19 +265,19 @@ fn lease_due(world: &World, name: &str, now: Time) -> Time {
     due.filter(|due| *due <= now.plus_millis(RENEWAL_MS)).map_or(now, |due| due.max(now))
 }
 
-/// When the status of a ready node was last updated, by this process or an earlier process.
+/// The time at which the status of a ready node was last updated, by this process or an earlier process.
 fn last_status_update(node: Viewed<Node>, now: Time, port: u16) -> Option<Time> {
     let ready = Condition::find(&node.status.conditions, "Ready").filter(|ready| ready.status == "True")?;
     ready.last_heartbeat_time.filter(|heard| *heard <= now && is_complete(&node.object.document()["status"], port))
 }
 
-/// Whether the status has the node's software and its port, and not only conditions.
+/// Whether the status contains the node's software and its port, in addition to conditions.
 fn is_complete(status: &Value, port: u16) -> bool {
     status["daemonEndpoints"]["kubeletEndpoint"]["Port"] == port
         && status["nodeInfo"]["kubeletVersion"].as_str().is_some_and(|version| !version.is_empty())
 }
 
-/// A hash of the name below `bound`.
+/// A hash of the name, from 0 to `bound` - 1.
 fn spread(name: &str, bound: i64) -> i64 {
     let hash = name
         .bytes()
@@ -284,7 +285,7 @@ fn spread(name: &str, bound: i64) -> i64 {
     i64::try_from((hash >> 16) % u64::try_from(bound.max(1)).unwrap_or(1)).unwrap_or(0)
 }
 
-/// A number for a Node that a user made, beyond the numbers of this process's nodes.
+/// A number for a Node that a user made. It is greater than the numbers of this process's own nodes.
 fn number_of_stranger(name: &str) -> u32 {
     crate::node::NODES_MAX + u32::try_from(spread(name, 1 << 19)).unwrap_or(0)
 }

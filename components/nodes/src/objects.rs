@@ -6,10 +6,10 @@ use holdfast_value::{Value, json};
 use holdfast_world::{Action, Key, Resource, Verb};
 
 const ROLE: &str = "holdfast:simulated-nodes";
-/// The label of the ClusterRoles that are aggregated to the role.
+/// The label of the ClusterRoles from which the role of the nodes' account is aggregated.
 const PART: &str = "simulate.holdfast.dev/aggregate-to-nodes";
 
-/// The actions that create the objects that nodes need, whatever account the nodes use. Existing objects are not
+/// The actions that create the objects that nodes need, whatever account the nodes use. Objects that exist are not
 /// changed.
 pub fn needed() -> Vec<Action> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-node-lease"}});
@@ -43,10 +43,11 @@ pub fn rights() -> Vec<Action> {
     vec![
         create(&roles, part("kubelet", of_kubelets())),
         create(&roles, part("stages", of_stages())),
-        // The role is created as the aggregation controller would make it, so that nodes need not wait for that
-        // controller.
+        // The role is created with the rules that the aggregation controller would give it, so that nodes need not wait
+        // for that controller.
         create(&roles, gathered),
-        // The role of an earlier release contained its rules itself.
+        // In an earlier release, the role contained its rules directly, so an existing role is changed to an aggregated
+        // role.
         Action::new(&roles, Key::cluster(ROLE), Verb::Apply(role)),
         create(&bindings, binding),
     ]
@@ -79,20 +80,20 @@ fn of_kubelets() -> Value {
         rule("coordination.k8s.io", &["leases"], &["create", "get", "list", "patch", "watch"]),
         rule(stage::GROUP, &["stages"], &["get", "list", "watch"]),
         rule(stage::GROUP, &["stages/status"], &["patch"]),
-        // Pods' files and variables come from these objects. They are read when a client uses a container.
+        // The files and variables of pods come from these objects. The objects are read when a client uses a container.
         rule("", &["configmaps", "secrets"], &["get"]),
         rule("", &["services"], &["list"]),
         rule("", &["serviceaccounts/token"], &["create"]),
-        // With these reviews nodes authenticate and authorize their clients.
+        // The nodes use these reviews to authenticate and authorize the clients of their kubelet API.
         rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
         rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
-        // These rights let nodes check whether the objects that they need exist.
+        // With these rights, the nodes check whether the objects that they need exist.
         named(rule("", &["namespaces"], &["get"]), "kube-node-lease"),
         named(rule("apiextensions.k8s.io", &["customresourcedefinitions"], &["get"]), stage::DEFINITION),
     ])
 }
 
-/// API groups whose kinds neither hold secrets nor grant rights.
+/// API groups whose kinds neither contain secrets nor grant rights.
 const PLAIN: [&str; 12] = [
     "apps",
     "autoscaling",
@@ -108,7 +109,7 @@ const PLAIN: [&str; 12] = [
     "storage.k8s.io",
 ];
 
-/// The resources of the core group that neither hold secrets nor grant rights.
+/// The resources of the core group that neither contain secrets nor grant rights.
 const PLAIN_OF_CORE: [&str; 14] = [
     "configmaps",
     "endpoints",
@@ -126,8 +127,8 @@ const PLAIN_OF_CORE: [&str; 14] = [
     "services/status",
 ];
 
-/// The rights of Stages at the start. A user who may write Stages acts through them with the rights of the nodes'
-/// account.
+/// The rights that Stages have initially. A user who may write Stages can do through them whatever the nodes' account
+/// may do.
 fn of_stages() -> Value {
     const VERBS: [&str; 6] = ["create", "delete", "get", "list", "patch", "watch"];
     let mut rules = vec![rule("", &PLAIN_OF_CORE, &VERBS)];

@@ -1,7 +1,7 @@
 //! Plays Stages for objects of all kinds except Pods and Nodes.
 //!
-//! The kinds are known only once Stages for them exist. So the controller watches only the metadata of objects, and for
-//! each plan reads the object in the version that its Stages name.
+//! Only Stages determine which kinds are needed, so the controller does not know the kinds at the start. It watches
+//! only the metadata of objects, and for each plan reads the object in the version that its Stages name.
 
 use crate::stage::{About, Stage};
 use crate::stages::{Script, StageDecision, StagedObject, note};
@@ -12,23 +12,24 @@ use holdfast_world::{
 };
 use std::collections::{BTreeMap, HashMap};
 
-/// The kinds that other controllers of simulated nodes handle.
+/// The kinds for which other controllers play Stages.
 const ALIVE: [&str; 2] = ["Node", "Pod"];
 
-/// Plays the Stages of other kinds. A key is an API version and the UID of an object.
+/// The controller that plays the Stages of all other kinds. A key consists of an API version and the UID of an object.
 #[derive(Default)]
 pub struct OtherKinds {
     scripts: BTreeMap<About, Script>,
-    /// The kind of each Stage.
+    /// The kind of each Stage, by the Stage's name.
     stages: HashMap<Text, About>,
-    /// The version at which an object is read, and the result. The next plan uses and removes the result.
+    /// The resource version of each object that is being read, and the result when it has arrived. The next plan uses
+    /// and removes the result.
     read: HashMap<Key, (String, Option<Result<Value, Refusal>>)>,
-    /// When this process started, for templates.
+    /// The time at which this process started, which templates can read.
     began: Option<Time>,
 }
 
 impl OtherKinds {
-    /// Applies a change of a Stage: the objects of its kind, and of its former kind, are planned again.
+    /// Applies a change of a Stage. The objects of its kind, and of the kind that it had before, are planned again.
     fn apply_stage_change(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         let name = &change.key.name;
         let stage = change.after.as_ref().and_then(|object| Stage::parse(&object.document()).ok());
@@ -52,7 +53,7 @@ impl OtherKinds {
         }
     }
 
-    /// The resource of an object in the version that its Stages name.
+    /// The object of a key, and its resource in the version that its Stages name.
     fn found<'w>(world: &'w World, key: &Key) -> Option<(About, Resource, &'w Object)> {
         let (resource, object) = world.by_uid(&key.name)?;
         let about = About::new(&key.namespace, resource.kind());
@@ -136,7 +137,7 @@ impl Controller for OtherKinds {
                 plan.events.extend(script.take_events());
                 plan
             }
-            // The object was deleted, and a change will report that, or the version is not served.
+            // Either the object was deleted, and a change will report the deletion, or the version is not served.
             Err(refusal) if refusal.is_not_found() => plan,
             Err(refusal) => {
                 let message = format!("its Stages cannot be played: {}", refusal.message);
@@ -160,7 +161,7 @@ impl Controller for OtherKinds {
     }
 }
 
-/// The data that templates can read for an object that is not on a node.
+/// The data that templates can read for an object of a kind other than Pod and Node.
 struct TemplateData {
     began: Time,
     stamp: Stamp,
@@ -273,7 +274,8 @@ steps:
         trial.delete("widgets.example.com", "a");
         trial.run();
         assert_eq!(trial.names("widgets.example.com"), ["b"]);
-        // The widget was deleted with its last finalizer.
+        // When the last finalizer was removed, the server deleted the widget. So further writes may only be refused
+        // because the widget does not exist.
         assert!(trial.take_refused().iter().all(|refused| refused.refusal.is_not_found()));
     }
 
@@ -292,7 +294,8 @@ steps:
         let (told, refused) = (trial.take_event_texts(), trial.take_refused());
         assert!(told[0].starts_with("Warning StageFailed Stage s cannot be played: "), "{told:?}");
         assert!((5..25).contains(&refused.len()), "{}", refused.len());
-        // A Stage that changes nothing is reported once, and is played again after the same pauses.
+        // A Stage that changes nothing is reported once. It is played again after pauses that grow like the pauses
+        // after a refusal.
         trial.patch("stages.kwok.x-k8s.io", "s", patching("metadata", "labels: {}"));
         trial.delete("widgets.example.com", "a");
         trial.create(widget("a", json!({})));

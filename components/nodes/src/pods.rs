@@ -1,4 +1,5 @@
-//! Pods on simulated nodes. The nodes' kubelets, or Stages instead of them, determine the pods' statuses.
+//! The controller of pods on simulated nodes. The nodes' kubelets, or Stages instead of them, determine the statuses of
+//! the pods.
 
 use crate::addresses::Addresses;
 use crate::course::Courses;
@@ -19,33 +20,33 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// The pods of all simulated nodes.
+/// Plans the pods of all simulated nodes.
 pub struct Pods {
     template: Arc<Template>,
     machines: HashMap<Text, Machine>,
-    /// The pods bound to each node, simulated or not.
+    /// The pods that are bound to each node, whether the node is simulated or not.
     bound: HashMap<Text, BTreeMap<Key, Bound>>,
     addresses: RefCell<Addresses>,
     script: Script,
     courses: Courses,
-    /// The time up to which Events about failures of a pod's containers are written, by the pod's UID.
+    /// The time up to which Events about failures of a pod's containers were written, by the pod's UID.
     events_until: HashMap<Text, Time>,
-    /// When this process started, for templates.
+    /// The time at which this process started, which templates can read.
     began: Option<Time>,
 }
 
-/// One pod of a node.
+/// What a node has done with one of its pods.
 #[derive(Clone)]
 enum Bound {
     /// The node has not admitted the pod yet.
     New,
-    /// The node has admitted the pod, which uses these resources of the node; `None` if they were not needed yet.
+    /// The node has admitted the pod. The pod uses these resources of the node; `None` if nobody has needed them yet.
     Taken(Option<Interned<PodUsage>>),
-    /// The pod has ended and uses no resources.
+    /// The pod has ended, so it uses no resources of the node.
     Over,
 }
 
-/// A node's data for its pods.
+/// The data of a node on which the statuses of its pods depend.
 struct Machine {
     address: String,
     range: Option<String>,
@@ -81,7 +82,7 @@ impl Pods {
         }
     }
 
-    /// Whether a pod needs no work, at any time and on any node.
+    /// Whether the pod needs no work at any time, whichever node it is on.
     fn is_at_rest(&self, pod: Viewed<Pod>) -> bool {
         let is_over = pod.is_finished() && !pod.meta().is_deleting();
         self.script.is_empty() && (is_over || kubelet::is_settled(pod, &self.template.pods))
@@ -130,7 +131,8 @@ impl Pods {
         }
         let resized = change.before::<Pod>().is_some_and(|before| before.meta().generation != pod.meta().generation);
         let bound = self.bound.entry(node).or_default().entry(change.key.clone()).or_insert(Bound::New);
-        // A pod with a start time was admitted already, maybe by an earlier process. A resized pod uses other amounts.
+        // A pod that has a start time was already admitted, maybe by an earlier process. If the pod was resized, its
+        // resources are computed again.
         *bound = match std::mem::replace(bound, Bound::New) {
             _ if pod.is_finished() => Bound::Over,
             Bound::Taken(_) if resized => Bound::Taken(None),
@@ -139,7 +141,8 @@ impl Pods {
         };
     }
 
-    /// Admits a new pod to its node, or rejects it. An admitted pod counts as one of the node's pods from then on.
+    /// Admits a new pod to its node, or returns why the node rejects it. From then on, an admitted pod counts as one of
+    /// the node's pods.
     fn admit(&mut self, world: &World, pod: &Value, key: &Key, node: &str) -> Option<Rejection> {
         let Pods { machines, bound, .. } = self;
         let (machine, bound) = (machines.get(node)?, bound.get_mut(node)?);
@@ -160,7 +163,7 @@ impl Pods {
         rejection
     }
 
-    /// The kubelet's plan for a pod.
+    /// The plan that a simulated kubelet makes for a pod.
     fn live(&self, pod: &Value, machine: &Machine, seen: &StagedObject, stamp: Stamp) -> Plan {
         let uid = &seen.object.meta.uid;
         let place = NodeSide {
@@ -169,8 +172,9 @@ impl Pods {
             told: &self.template.pods,
             tells_all: self.template.writes_all_events(self.machines.len()),
             courses: &self.courses,
-            // An earlier process has reported the failures before this process began. Statuses have whole seconds, so a
-            // container that this process starts may seem to have started up to a second before the process.
+            // An earlier process has reported the failures that happened before this process began. Times in statuses
+            // have whole seconds, so a container that this process starts may seem to have started up to a second
+            // before the process.
             told_until: match (self.events_until.get(uid.as_str()), self.began) {
                 (Some(until), _) => *until,
                 (None, Some(began)) => began.plus_millis(-1000),
@@ -254,7 +258,7 @@ impl Pods {
             stamp,
         };
         match self.script.decide(&seen, pod.status.start_time.is_some(), stamp, &around) {
-            // A pod that is being deleted ends even if no Stage ends it.
+            // If no Stage ends a pod that is being deleted, the kubelet ends it.
             StageDecision::Stages(plan) if !deleting || !plan.is_empty() || plan.requeue_at.is_some() => return plan,
             _ => {}
         }
@@ -274,7 +278,7 @@ impl Pods {
     }
 }
 
-/// Fails a pod that was not admitted, with an Event.
+/// Sets a pod that its node has rejected to the phase Failed, and writes an Event.
 fn reject(seen: &StagedObject, rejection: &Rejection, stamp: Stamp) -> Plan {
     let Rejection { reason, message } = rejection;
     let host = seen.document["spec"]["nodeName"].as_str().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The parsed Stages. Determines which Stage is due for each object.
+//! The parsed Stages of one kind. Determines which Stage is due for each object.
 
 use crate::budget::Budget;
 use crate::jq::Query;
@@ -15,10 +15,10 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
 
-/// The shortest time between two plays of Stages for an object.
+/// The shortest time between two plays of Stages for an object, in milliseconds.
 const PERIOD_MIN_MS: i64 = 1000;
 
-/// The view of a Stage. It has no fields: a Stage is parsed from the whole stored document.
+/// The view of a Stage. It has no fields, because a Stage is parsed from the whole stored document.
 #[derive(Debug, Default, Deserialize)]
 pub struct StageView {}
 
@@ -28,28 +28,29 @@ pub fn resource() -> Resource {
     <StageView as holdfast_world::View>::resource().clone()
 }
 
-/// A Stage that changes nothing is played again after this time at the latest.
+/// The longest time, in milliseconds, after which a Stage that changes nothing is played again.
 const PERIOD_MAX_MS: i64 = 1_000_000;
 
-/// The first pause of a Stage in a namespace in which it exceeded its budget.
+/// The first pause of a Stage in a namespace in which it exceeded its budget, in milliseconds.
 const REST_MIN_MS: i64 = 1000;
-/// The longest pause of a Stage in a namespace.
+/// The longest pause of a Stage in a namespace, in milliseconds.
 const REST_MAX_MS: i64 = 64_000;
-/// At this number of pauses, pauses that ended long ago are dropped.
+/// If there are this many pauses, the pauses that ended long ago are dropped.
 const RESTS_KEPT: usize = 4096;
 
-/// The Stages of one kind, and the state of each object.
+/// The Stages of one kind, and the state of each object for which they are played.
 pub struct Script {
     about: About,
     stages: BTreeMap<Text, Arc<Stage>>,
     parts: HashMap<Key, ObjectState>,
-    /// Stages that exceeded their budget, by Stage and namespace.
+    /// The pauses of Stages that exceeded their budget, by Stage and namespace.
     rests: HashMap<(Text, Text), Pause>,
-    /// Events about Stages.
+    /// Events about Stages that are still to be written.
     notes: Vec<PlannedEvent>,
 }
 
-/// The pause of a Stage in one namespace: large objects of one tenant do not delay the objects of other tenants.
+/// The pause of a Stage in one namespace. Because of the pause, large objects of one tenant do not delay the objects of
+/// other tenants.
 struct Pause {
     until: Time,
     pause_ms: i64,
@@ -58,20 +59,21 @@ struct Pause {
     name: Text,
 }
 
-/// The state of one object.
+/// Which Stages were played for one object, and which is next.
 struct ObjectState {
     uid: Text,
-    /// The next Stage, and when it is due.
+    /// The name of the next Stage, and the time at which it is due.
     next: Option<(Text, Time)>,
-    /// The last Stage that was played, when, and at which version of the object.
+    /// The name of the Stage that was played last, the time at which it was played, and the resource version of the
+    /// object at this time.
     played: Option<(Text, Time, String)>,
-    /// How many times in a row the Stage has left the object unchanged, and whether that was reported.
+    /// How many times in a row the Stage has left the object unchanged. `told` says whether an Event has reported that.
     idle: u32,
     told: bool,
 }
 
 impl ObjectState {
-    /// When the last Stage may be played again.
+    /// The time before which the last Stage is not played again; `None` if it need not wait.
     fn rests_until(&self) -> Option<Time> {
         let (_, time, _) = self.played.as_ref()?;
         let pause =
@@ -80,11 +82,11 @@ impl ObjectState {
     }
 }
 
-/// The decision of Stages about an object.
+/// What the Stages decide about an object.
 pub enum StageDecision {
-    /// No Stage applies, so the object behaves as if there were no Stages.
+    /// No Stage applies to the object, so the object behaves as if there were no Stages.
     Nobodys,
-    /// Stages control the object. This is its whole plan.
+    /// Stages control the object. The plan is everything that happens to the object now.
     Stages(Plan),
 }
 
@@ -118,8 +120,8 @@ impl Script {
         self.parts.remove(key);
     }
 
-    /// Plans an object by its Stages. `begun` is whether the object's status was already set, by Stages or without
-    /// them.
+    /// Plans an object by its Stages. `begun` says whether the object already has a status, whether Stages have set it
+    /// or not.
     pub fn decide(
         &mut self,
         seen: &StagedObject,
@@ -155,7 +157,8 @@ impl Script {
             idle: 0,
             told: false,
         });
-        // The world does not contain the effect of the last Stage yet.
+        // The object still has the version at which the Stage was played last. So either the world does not contain the
+        // effect yet, or the Stage has changed nothing.
         if part
             .played
             .as_ref()
@@ -195,12 +198,12 @@ impl Script {
                 plan.events.push(seen.note(true, "StageFailed", message));
             }
         }
-        // If the Stage changes nothing, it is checked again after a while.
+        // If the Stage has changed nothing, it is checked again after a while.
         plan.requeue_at = part.rests_until();
         StageDecision::Stages(plan)
     }
 
-    /// Reports that the server refused an effect of a Stage.
+    /// Handles the server's refusal of an effect of a Stage, and reports the refusal.
     pub fn refused(&mut self, key: &Key, resource: &Resource, meta: &Meta, refused: &[Refused]) -> Plan {
         let mut plan = Plan::default();
         let Some(part) = self.parts.get_mut(key).filter(|part| *part.uid == *meta.uid) else { return plan };
@@ -212,7 +215,7 @@ impl Script {
         plan
     }
 
-    /// The next Stage for an object, and when it is due.
+    /// The name of the next Stage for an object, and the time at which it is due.
     fn next(&self, seen: &StagedObject, stamp: Stamp, work: &Evaluation) -> Option<(Text, Time)> {
         let stages = || self.stages.values().filter(|stage| !self.is_resting(stage, seen, stamp.time));
         let part = self.parts.get(&seen.key);
@@ -231,7 +234,7 @@ impl Script {
         Some((stage.name.as_str().into(), due))
     }
 
-    /// Whether any Stage can match the object, now or later.
+    /// Whether any Stage that is not paused can match the object, now or later.
     fn may_match(&self, seen: &StagedObject, now: Time, work: &Evaluation) -> bool {
         let mut stages = self.stages.values().filter(|stage| !self.is_resting(stage, seen, now));
         stages.any(|stage| work.of(stage, |budget| stage.may_match(seen.document, budget).unwrap_or(false)))
@@ -249,7 +252,7 @@ impl Script {
         self.resting(stage, seen, now).is_some()
     }
 
-    /// When a paused Stage that may match this object ends its pause.
+    /// The earliest end of a pause of a Stage that may match this object.
     fn awaits(&self, seen: &StagedObject, now: Time) -> Option<Time> {
         let of_others = self.stages.values().filter_map(|stage| {
             let rest = self.resting(stage, seen, now).filter(|rest| rest.name != seen.key.name)?;
@@ -258,7 +261,7 @@ impl Script {
         of_others.min()
     }
 
-    /// Pauses a Stage that exceeded its budget in the object's namespace, and reports it.
+    /// Pauses a Stage in the object's namespace because it exceeded its budget, and reports the pause in an Event.
     fn pause(&mut self, stage: &Stage, seen: &StagedObject, now: Time) {
         if self.rests.len() >= RESTS_KEPT {
             self.rests.retain(|_, rest| rest.until.plus_millis(REST_MAX_MS) > now);
@@ -290,30 +293,31 @@ impl Script {
         });
     }
 
-    /// The Events about Stages since the last call.
+    /// The Events about Stages since the last call of this function.
     pub fn take_events(&mut self) -> Vec<PlannedEvent> {
         std::mem::take(&mut self.notes)
     }
 
-    /// The decision if no Stage matches. An object that Stages have controlled stays as it is.
+    /// The decision for an object that no Stage matches. If Stages have controlled the object before, it stays as it
+    /// is.
     fn nobody(&mut self, seen: &StagedObject, begun: bool) -> StageDecision {
         let led = match self.parts.get_mut(&seen.key) {
             Some(part) => {
                 part.next = None;
                 part.played.is_some()
             }
-            // After a restart it is unknown whether Stages controlled the object before. Stages may have controlled the
-            // object if a Stage can match it.
+            // After a restart of the process nobody knows whether Stages controlled the object before. They may have
+            // controlled it if a Stage can match it.
             None => begun,
         };
         if led { StageDecision::Stages(Plan::default()) } else { StageDecision::Nobodys }
     }
 }
 
-/// The evaluation of Stages' queries for one object.
+/// Evaluates the queries of Stages for one object.
 struct Evaluation<'a> {
     document: &'a Value,
-    /// Stages that exceeded their budget.
+    /// The names of the Stages that exceeded their budget.
     spent: RefCell<BTreeSet<String>>,
 }
 
@@ -322,7 +326,7 @@ impl Evaluation<'_> {
         self.of(stage, |budget| stage.matches(self.document, budget).unwrap_or(false))
     }
 
-    /// Runs `ask` for a Stage, within a new budget.
+    /// Runs `ask` for a Stage with a new budget.
     fn of<T>(&self, stage: &Stage, ask: impl FnOnce(&Budget) -> T) -> T {
         let budget = Query::budget();
         let said = ask(&budget);
@@ -333,7 +337,7 @@ impl Evaluation<'_> {
     }
 }
 
-/// The object for which Stages are played.
+/// An object for which Stages are played.
 pub struct StagedObject<'a> {
     pub resource: &'a Resource,
     pub key: Key,
@@ -347,7 +351,7 @@ impl StagedObject<'_> {
     }
 }
 
-/// A warning Event about an object.
+/// An Event of type Warning about an object.
 pub fn note(resource: &Resource, meta: &Meta, reason: &'static str, message: String) -> PlannedEvent {
     PlannedEvent {
         resource: resource.clone(),
@@ -386,7 +390,7 @@ fn carried_out(deeds: Vec<Deed>, seen: &StagedObject, stamp: Stamp) -> Plan {
             }),
             Deed::Patch { subresource, form, mut patch } => {
                 if form != PatchType::Json && patch.is_object() {
-                    // The uid is a precondition: a later object of the same name is not patched.
+                    // The UID is a precondition, so that a later object of this name is not patched.
                     patch["metadata"]["uid"] = meta.uid.as_str().into();
                 }
                 let verb = match form {
@@ -408,7 +412,7 @@ fn carried_out(deeds: Vec<Deed>, seen: &StagedObject, stamp: Stamp) -> Plan {
     plan
 }
 
-/// Applies an object of a built-in kind.
+/// The action that applies an object of a built-in kind.
 fn applied(object: Value) -> Result<Action, String> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let about = About::new(text("/apiVersion"), text("/kind"));
@@ -425,7 +429,7 @@ fn applied(object: Value) -> Result<Action, String> {
 
 static EVENTS: LazyLock<Resource> = LazyLock::new(|| Resource::new("", "v1", "events", "Event", true));
 
-/// An Event with any text, from a node if one is named.
+/// An Event of a Stage about an object, with any text. If `host` is not empty, the node of this name reports the Event.
 pub fn event(
     seen: &StagedObject,
     host: &str,
@@ -454,7 +458,7 @@ pub fn event(
     Action::new(&EVENTS, Key::new(namespace, &name), Verb::Create(body))
 }
 
-/// Reports Stages that cannot be parsed, by a condition on the Stage.
+/// The controller that reports Stages that cannot be parsed, by a condition in the Stage's status.
 #[derive(Default)]
 pub struct Reports;
 

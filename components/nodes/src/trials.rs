@@ -1,4 +1,4 @@
-//! Simulated nodes in a trial cluster, with the rules of a real cluster.
+//! Tests of simulated nodes in a trial cluster, which has the rules of a real cluster.
 
 use crate::{Nodes, Pods, Reports, Template};
 use holdfast_value::{Value, json};
@@ -52,7 +52,7 @@ fn nodes_register_and_renew_their_leases() {
     trial.run_for(300);
     assert_ne!(beat(&trial)["lastHeartbeatTime"], first["lastHeartbeatTime"]);
     assert_eq!(beat(&trial)["lastTransitionTime"], first["lastTransitionTime"]);
-    // A deleted node is not created again, and its name may be used for a new Node.
+    // The process does not create a deleted node again, and a user may create a new Node under its name.
     trial.delete("nodes", "node-1");
     trial.run_for(60);
     assert_eq!(trial.names("nodes"), ["node-0", "node-2"]);
@@ -76,7 +76,7 @@ fn pods_run_and_go() {
     trial.delete("pods", "a");
     trial.run();
     assert_eq!(trial.names("pods"), ["b"]);
-    // A finalizer keeps the pod; the kubelet does not retry.
+    // A finalizer keeps the pod after the kubelet has deleted it. The kubelet does not delete it again.
     trial.patch("pods", "b", json!({"metadata": {"finalizers": ["x/y"]}}));
     trial.delete("pods", "b");
     trial.run();
@@ -103,7 +103,7 @@ fn a_restart_of_the_simulation_changes_nothing() {
     assert!(trial.take_refused().is_empty());
 }
 
-/// The usual KWOK Stages for pods, shortened.
+/// The usual KWOK Stages for pods, in a shortened form.
 fn life() -> Vec<Value> {
     let absent = |key: &str| json!({"key": key, "operator": "DoesNotExist"});
     vec![
@@ -142,7 +142,7 @@ fn stages_tell_the_life_of_pods() {
     assert_eq!((phase(&trial, "a").as_str(), phase(&trial, "b").as_str()), ("Running", "Pending"));
     let a = trial.get("pods", "a");
     assert_eq!((&a["status"]["podIP"], &a["status"]["hostIP"]), (&json!("10.128.0.1"), &json!("172.16.0.1")));
-    // No Stage matches any more, and the kubelet does not touch the pod.
+    // No Stage matches the pod `a` any more, and the kubelet does not change the pod.
     assert!(a["status"]["containerStatuses"][0].get("containerID").is_none(), "{a}");
     trial.run_for(60);
     assert_eq!(phase(&trial, "b"), "Running");
@@ -152,7 +152,7 @@ fn stages_tell_the_life_of_pods() {
     trial.delete("pods", "a");
     trial.run_for(2);
     assert_eq!(trial.names("pods"), ["b"]);
-    // After a restart of the controller Stages still control the pod.
+    // After a restart of the controller, Stages still control the pod `b`.
     trial.restart(Pods::new(Arc::new(Template::default())));
     trial.run_for(10);
     assert!(trial.get("pods", "b")["status"]["containerStatuses"][0].get("containerID").is_none());
@@ -326,7 +326,7 @@ fn nodes_that_have_just_shown_signs_of_life_need_none_after_a_restart() {
     let after = versions(&trial);
     let renewed = before.iter().zip(&after).filter(|(before, after)| before != after).count();
     assert!(renewed <= 3, "{renewed} of {}", before.len());
-    // Ten seconds later all leases are renewed again.
+    // Ten seconds after the restart, all leases have been renewed once more.
     trial.run_for(10);
     assert!(after[20..].iter().zip(&versions(&trial)[20..]).all(|(before, after)| before != after));
 }
@@ -339,7 +339,7 @@ fn a_pod_that_does_not_fit_its_node_fails() {
         pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}});
         pod
     };
-    // Both pods are bound to the node before the node has admitted either.
+    // The pods `a` and `b` are bound to the node before the node has admitted one of them. Only one of them fits.
     trial.create(asking("a", "20"));
     trial.create(asking("b", "20"));
     trial.run();
@@ -354,7 +354,7 @@ fn a_pod_that_does_not_fit_its_node_fails() {
         (&told["type"], &told["message"], &told["source"]["host"]),
         (&json!("Warning"), &json!(message), &json!("node-0"))
     );
-    // Ended and deleted pods use no resources, also after a restart of the process.
+    // A pod that has ended or was deleted uses no resources, also after a restart of the process.
     trial.delete("pods", "a");
     trial.run();
     trial.restart(Pods::new(Arc::new(Template::default())));
@@ -421,8 +421,8 @@ fn a_node_says_that_it_begins_once() {
     assert!(trial.take_event_texts().is_empty());
 }
 
-/// A tenant's object does not delay other tenants' objects: the Stage pauses only in its namespace, and an Event
-/// reports it.
+/// If an object of one tenant is too much work for a Stage, the objects of other tenants are not delayed: the Stage
+/// pauses only in the namespace of the object, and an Event reports the pause.
 #[test]
 fn a_stage_that_is_too_much_work_says_so_and_everybody_goes_on() {
     let mut trial = cluster(1);

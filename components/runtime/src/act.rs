@@ -7,34 +7,35 @@ use holdfast_value::Value;
 use holdfast_world::{Action, Actor, Refusal, WriteResult};
 use std::sync::Arc;
 
-/// Carries out actions on a cluster.
+/// Carries out the actions of plans on a cluster.
 #[async_trait]
 pub trait Act: Send + Sync + 'static {
     /// Carries out one action as an actor.
     async fn act(&self, actor: &Actor, action: &Action) -> Result<ActionDone, Refusal>;
 
-    /// The answer to a GET of a path, as an actor.
+    /// Sends a GET request for a path as an actor, and returns the answer.
     async fn get(&self, actor: &Actor, path: &str) -> Result<Value, Refusal>;
 
-    /// The answer to a `SubjectAccessReview`.
+    /// Sends a `SubjectAccessReview` as an actor, and returns the review with its status.
     async fn review(&self, actor: &Actor, review: &Value) -> Result<Value, Refusal>;
 }
 
-/// The result of an action.
+/// The result of an action that the server has accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActionDone {
     /// The name of the object, which the server may have generated.
     pub name: String,
     pub result: WriteResult,
-    /// The size of the object that was written; 0 if no object was written.
+    /// The size in bytes of the object that was written; 0 if no object was written.
     pub bytes: usize,
 }
 
-/// The maximum number of charged actions at the same time. One namespace may have half of them.
+/// The maximum number of actions that [`Charged`] carries out at the same time. One namespace may have half of them.
 const ACTIONS_MAX: usize = 2048;
 
-/// Carries out actions without waiting for a rate, and charges written bytes to the namespace of the object. Other
-/// writers to that namespace wait until the rate allows the charged bytes. Namespaces take turns.
+/// Carries out actions without waiting for a rate, and charges the written bytes to the namespace of the object. All
+/// other writers to that namespace wait until the rate allows the charged bytes. If too many actions wait, the
+/// namespaces take turns.
 pub struct Charged<A> {
     act: A,
     rates: Arc<Rates>,

@@ -6,17 +6,17 @@ use holdfast_world::cloud::{CloudAnswer, CloudCall, Fault, Offers};
 /// A provider of machines, load balancers and routes for a cluster.
 #[async_trait]
 pub trait Cloud: Send + Sync + 'static {
-    /// The cloud's name in messages. The ids of its machines begin with this name.
+    /// The name of the cloud in messages. The provider IDs of its machines begin with this name.
     fn name(&self) -> &str;
 
     /// The parts that the cloud offers.
     fn offers(&self) -> Offers;
 
-    /// Carries out one call, or returns the reason of its failure. May take long.
+    /// Carries out one call, or returns why the call failed. A call may take long.
     async fn call(&self, call: &CloudCall) -> Result<CloudAnswer, Fault>;
 }
 
-/// The cloud for controllers that make no calls to a cloud.
+/// A cloud that offers nothing, for controllers that make no calls to a cloud.
 pub(crate) struct NoCloud;
 
 #[async_trait]

@@ -1,11 +1,12 @@
-//! Runs controllers and the scheduler. For controllers it hands news to a [`Driver`](holdfast_world::Driver), has the
-//! driver's plans carried out, and writes the Events of plans. [`scheduling`] does the same for the scheduler.
+//! Runs controllers and the scheduler. For controllers it passes news to a [`Driver`](holdfast_world::Driver), carries
+//! out the plans that the driver makes, and writes the Events of these plans. [`scheduling`] does the same for the
+//! scheduler.
 //!
 //! `holdfast_world`, which has no clock, decides which work is done and when. This crate adds tokio, the time, and two
 //! traits: a [`Feed`] returns the changes of the cluster, and [`Act`] carries out actions. The API server's own process
 //! implements them over its log and its service; every other process uses [`remote`].
 //!
-//! Nothing here polls: a cluster without changes causes no work.
+//! This crate never polls: as long as a cluster does not change, it does no work.
 
 pub mod act;
 mod cloud;

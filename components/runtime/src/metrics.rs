@@ -30,7 +30,7 @@ pub struct Metrics {
     rated: Counter,
 }
 
-/// A registry of metrics.
+/// A registry in which metrics can be registered.
 pub trait Register {
     fn register<M: Metric + EncodeMetric + Clone>(&mut self, name: &str, help: &str, metric: M);
 }
@@ -56,7 +56,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Registers the metrics with the component's own metrics.
+    /// Registers the metrics of work queues in the component's registry.
     pub fn register(&self, registry: &mut impl Register) {
         let running = "Indicates where instances of a controller are currently running";
         registry.register("running_managed_controllers", running, self.running.clone());
@@ -71,7 +71,7 @@ impl Metrics {
         registry.register("holdfast_controller_rated_writes", rated, self.rated.clone());
     }
 
-    /// Counts a write that waits for the rate of its namespace.
+    /// Counts a write that waits because its namespace has exceeded its rate.
     pub(crate) fn rated(&self) {
         self.rated.inc();
     }
@@ -81,7 +81,7 @@ impl Metrics {
         self.running.get_or_create(&ControllerLabels { name, manager }).set(1);
     }
 
-    /// The metrics of a queue. Queues of one name share their metrics.
+    /// The metrics of a queue. Queues that have the same name share their metrics.
     pub(crate) fn queue_metrics(&self, name: &'static str) -> QueueMetrics {
         let name = QueueLabel { name };
         QueueMetrics {
@@ -102,7 +102,7 @@ impl Metrics {
     }
 }
 
-/// The metrics of one queue, and the numbers that were last reported.
+/// The metrics of one queue, and the counts of the queue that were last reported.
 pub(crate) struct QueueMetrics {
     depth: Gauge,
     adds: Counter,
@@ -111,7 +111,7 @@ pub(crate) struct QueueMetrics {
 }
 
 impl QueueMetrics {
-    /// Reports the queue's own counts. Most queues have not changed since the last call.
+    /// Adds the queue's new counts to the metrics. Most queues have not changed since the last call.
     pub(crate) fn report(&mut self, queue: &WorkQueue) {
         let depth = i64::try_from(queue.depth()).unwrap_or(i64::MAX);
         let now = (depth, queue.adds(), queue.retries());
@@ -124,7 +124,7 @@ impl QueueMetrics {
     }
 }
 
-/// The keys of a dropped queue no longer count as waiting.
+/// When the metrics of a queue are dropped, the keys of the queue stop counting as waiting.
 impl Drop for QueueMetrics {
     fn drop(&mut self) {
         self.depth.dec_by(self.noted.0);

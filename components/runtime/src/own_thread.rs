@@ -33,8 +33,8 @@ pub async fn run_on_own_thread<W: Future<Output = ()>>(name: &'static str, work:
     }
 }
 
-/// Ends the thread when dropped, and waits until it has ended: resources of the work, such as a log, must not outlive
-/// the server.
+/// When this value is dropped, it ends the thread and waits for its end, because resources of the work, such as a log,
+/// must not exist longer than the server.
 struct JoinOnDrop {
     alive: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -43,7 +43,7 @@ struct JoinOnDrop {
 impl Drop for JoinOnDrop {
     fn drop(&mut self) {
         drop(self.alive.take());
-        // A thread that panicked has ended, too.
+        // The thread may have panicked. Then it has ended, too, and the panic is ignored.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

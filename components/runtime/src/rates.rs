@@ -1,5 +1,5 @@
-//! Limits how fast controllers write for one namespace. A user's small request may cause a million writes: a
-//! Deployment's replica count and pod size need only a few bytes.
+//! Limits how fast controllers write for one namespace. The limit is needed because a user's small request may cause a
+//! million writes: a change of a Deployment's replica count and of its pods' size needs only a few bytes.
 //!
 //! Writes for a namespace do not wait if little was written for it recently. If more was written than [`Rates`] allow,
 //! the next write for the namespace waits until the rate has caught up; writes for other namespaces continue. [`Rates`]
@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How many bytes are written for one namespace before its writes wait.
+/// How many bytes are written for one namespace before the writes for this namespace wait.
 pub const BYTES_AT_ONCE: u64 = 64 << 20;
-/// The bytes per second that are written for the namespace after that: several thousand pods of ordinary size.
+/// How many bytes a second are written for a namespace whose writes wait: several thousand pods of ordinary size.
 pub const BYTES_A_SECOND: u64 = 32 << 20;
 
 /// How long a namespace counts as active after an action for it. The actions of one rollout follow each other within
@@ -22,7 +22,7 @@ const LATELY: Duration = Duration::from_secs(1);
 /// other name.
 const SYSTEM_NAMESPACES: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
 
-/// The number of bytes written for each namespace.
+/// The number of bytes that were written for each namespace, and the namespaces that were active last.
 pub struct Rates {
     a_second: u64,
     began: Instant,
@@ -34,9 +34,9 @@ pub struct Rates {
 #[derive(Default)]
 struct Accounts {
     /// For each namespace, the time at which its rate has caught up with all bytes written so far, in nanoseconds since
-    /// the start.
+    /// the creation of this value.
     paid: HashMap<String, u64>,
-    /// At this number of entries of `paid`, entries of namespaces without recent writes are dropped.
+    /// If `paid` has this many entries, the entries of namespaces without recent writes are dropped.
     most: usize,
 }
 
@@ -61,8 +61,8 @@ impl Rates {
         self.acts_for_at(self.began.elapsed(), namespace);
     }
 
-    /// Whether another namespace was active within the last [`LATELY`]. The cluster's own namespaces do not count as
-    /// other namespaces. For them the result is always `false`.
+    /// Whether another namespace was active within the last [`LATELY`]. The namespaces of the cluster's own components
+    /// do not count as other namespaces. If `namespace` is one of them, the result is always `false`.
     pub(crate) fn acts_for_others(&self, namespace: &str) -> bool {
         self.acts_for_others_at(self.began.elapsed(), namespace)
     }
@@ -88,13 +88,13 @@ impl Rates {
         last.iter().any(|(name, at)| is_other(name) && time.saturating_sub(*at) < LATELY)
     }
 
-    /// Charges bytes, before or after they are written, to a namespace; returns how long the next write must wait.
-    /// Writes outside of any namespace belong to the cluster itself and do not wait.
+    /// Charges bytes to a namespace, before or after they are written. Returns how long the next write for the
+    /// namespace must wait. Writes outside of any namespace belong to the cluster itself and do not wait.
     pub fn charge(&self, namespace: &str, bytes: usize) -> Duration {
         self.charge_at(self.began.elapsed(), namespace, bytes)
     }
 
-    /// Like [`Rates::charge`], at this time since the start.
+    /// Like [`Rates::charge`], at the time `time` since the creation of this value.
     fn charge_at(&self, time: Duration, namespace: &str, bytes: usize) -> Duration {
         if namespace.is_empty() {
             return Duration::ZERO;

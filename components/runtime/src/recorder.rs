@@ -9,38 +9,39 @@ use std::hash::Hash;
 
 /// Once a reason has this many different messages, one combined Event replaces all further Events.
 const SIMILAR_MAX: usize = 10;
-/// After this time without a similar Event, the different messages are counted from 0 again.
+/// After this time without a similar Event, in milliseconds, the different messages are counted from 0 again.
 const SIMILAR_MS: i64 = 600_000;
-/// How many Events about one object a source may write at once.
+/// How many Events about one object a component may write at once.
 const BURST: i64 = 25;
-/// The time after which a source may write one more Event about the object.
+/// The time, in milliseconds, after which a component may write one more Event about the object.
 const REFILL_MS: i64 = 300_000;
-/// The maximum number of entries in each memory.
+/// The maximum number of entries that the recorder remembers of each kind.
 const REMEMBERED_MAX: usize = 4096;
 const COMBINED: &str = "(combined from similar events): ";
 
-/// The write for a planned Event.
+/// The write that the recorder returns for a planned Event.
 #[derive(Debug, PartialEq)]
 pub struct EventWrite {
     pub namespace: String,
     pub name: String,
-    /// The whole Event, to be created if no Event of this name exists.
+    /// The whole Event. It is created if no Event of this name exists.
     pub event: Value,
-    /// The patch to send if the Event should already exist.
+    /// The patch of the Event if the recorder has written the Event before. If the patch finds no Event, `event` is
+    /// created.
     pub patch: Option<Value>,
 }
 
 #[derive(Default)]
 pub struct Recorder {
     similar: RecentValues<EventGroup, Similar>,
-    /// The written Events by source and reason, the part of the object, and the message.
+    /// The Events that were written, by source and reason, by the part of the object, and by the message.
     written: RecentValues<(EventGroup, String, String), WrittenEvent>,
     floods: RecentValues<EventSource, Bucket>,
-    /// A counter that makes the names of Events of one moment unique.
+    /// A counter that makes the names of Events unique if they are written at the same time.
     count: i64,
 }
 
-/// A component and the object that it reports on.
+/// A component and the object about which it reports.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct EventSource {
     component: &'static str,
@@ -52,7 +53,7 @@ struct EventSource {
     warning: bool,
 }
 
-/// A source with the reason of the Event.
+/// An [`EventSource`] together with the reason of an Event.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct EventGroup {
     source: EventSource,
@@ -77,7 +78,7 @@ struct Bucket {
 }
 
 impl Recorder {
-    /// The write for a planned Event; `None` if the source has written too many Events.
+    /// The write for a planned Event; `None` if the component has written too many Events about the object.
     pub fn record(&mut self, component: &'static str, planned: &PlannedEvent, now: Time) -> Option<EventWrite> {
         let source = EventSource {
             component,
@@ -94,7 +95,8 @@ impl Recorder {
         self.admit(source, now).then(|| writing(component, planned, &message, &known, now))
     }
 
-    /// The message to write, and the message under which it is counted: similar Events are counted together.
+    /// The message to write, and the message under which the Event is counted. Similar Events are counted under one
+    /// message.
     fn combine(&mut self, about: &EventGroup, message: &str, now: Time) -> (String, String) {
         let similar = self.similar.entry(about, || Similar { messages: BTreeSet::new(), last: now });
         if now.millis_since(similar.last) > SIMILAR_MS {
@@ -118,7 +120,7 @@ impl Recorder {
         known.clone()
     }
 
-    /// Whether the source may write one more Event about the object.
+    /// Whether the component may write one more Event about the object.
     fn admit(&mut self, source: EventSource, now: Time) -> bool {
         let bucket = self.floods.entry(&source, || Bucket { tokens: BURST, since: now });
         let refilled = (now.millis_since(bucket.since) / REFILL_MS).max(0);
@@ -133,7 +135,7 @@ impl Recorder {
 }
 
 fn writing(component: &str, planned: &PlannedEvent, message: &str, known: &WrittenEvent, now: Time) -> EventWrite {
-    // Events about cluster-scoped objects are in `default`.
+    // As in Kubernetes, Events about cluster-scoped objects are in the namespace `default`.
     let namespace = if planned.key.namespace.is_empty() { "default" } else { &planned.key.namespace };
     let mut involved = json!({
         "kind": planned.resource.kind(),
@@ -172,10 +174,11 @@ fn writing(component: &str, planned: &PlannedEvent, message: &str, known: &Writt
     EventWrite { namespace: namespace.to_owned(), name: known.name.clone(), event, patch }
 }
 
-/// The values of the most recently used keys.
+/// The values of the keys that were used most recently.
 struct RecentValues<K, V> {
     values: HashMap<K, (V, u64)>,
-    /// The keys in the order of their use. An entry whose key was used again later is skipped when it is the oldest.
+    /// The keys in the order of their uses. If a key was used again later, its earlier entry is skipped when it becomes
+    /// the oldest.
     used: VecDeque<(K, u64)>,
     clock: u64,
 }

@@ -1,4 +1,4 @@
-//! The loop that runs controllers: one task owns the world and makes plans; other tasks carry plans out.
+//! The loop that runs controllers. One task owns the world and makes plans; other tasks carry the plans out.
 
 use crate::cloud::NoCloud;
 use crate::metrics::{Metrics, QueueMetrics};
@@ -22,23 +22,24 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinSet};
 
-/// How much work of planning is done before news is read again: some two hundred small plans, or one larger plan.
+/// How much work of planning is done before news is read again, in the units of `holdfast_world::work`: some two
+/// hundred small plans, or one larger plan.
 const WORK_AT_ONCE: u64 = 4096;
 /// How many results of plans are handled before more plans are made.
 const ANSWERS_AT_ONCE: usize = 1024;
-/// The maximum number of actions at the same time, for all controllers.
+/// The maximum number of actions at the same time, of all controllers together.
 const ACTIONS_MAX: usize = 512;
-/// The minimum interval between log lines about forbidden writes of one controller to one resource.
+/// The minimum interval, in milliseconds, between log lines about forbidden writes of one controller to one resource.
 const FORBIDDEN_MS: i64 = 60_000;
-/// The longest sleep: a change of the system's clock is noticed after this time at the latest.
+/// The longest sleep of the loop. So a change of the system's clock is noticed after this time at the latest.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
-/// The source of time and seeds.
+/// The source of the time and of random seeds.
 pub trait Clock: Send + Sync + 'static {
     fn stamp(&self) -> Stamp;
 }
 
-/// The system's clock.
+/// The clock of the operating system.
 #[derive(Debug, Default)]
 pub struct WallClock;
 
@@ -49,7 +50,7 @@ impl Clock for WallClock {
     }
 }
 
-/// Controllers, and the parts that run them.
+/// The controllers, and everything that is needed to run them.
 pub struct Runtime {
     driver: Driver,
     controllers: Vec<ControllerIdentity>,
@@ -58,13 +59,13 @@ pub struct Runtime {
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     pace: Pace,
-    /// The runtime that carries out actions, if plans are made on another thread.
+    /// The async runtime that carries out actions, if plans are made on a thread of their own.
     action_runtime: Option<Handle>,
-    /// When a forbidden write was last logged, by controller and resource.
+    /// The time at which a forbidden write was last logged, by controller and resource.
     forbidden: HashMap<(usize, Resource), Time>,
 }
 
-/// Decides when an action may begin.
+/// Decides when an action may begin, by the slots and the rates of namespaces.
 #[derive(Clone)]
 struct Pace {
     slots: Arc<Slots>,
@@ -72,7 +73,7 @@ struct Pace {
     metrics: Arc<Metrics>,
 }
 
-/// The names of a controller in metrics and in Events, and the actor as which it makes requests.
+/// The names of a controller in metrics and in Events, and the actor that it uses for its requests.
 struct ControllerIdentity {
     name: &'static str,
     queue: &'static str,
@@ -81,25 +82,25 @@ struct ControllerIdentity {
     counted: QueueMetrics,
 }
 
-/// The keys of running tasks, which are planned again if the task panics.
+/// The controller and the key of each running task. If the task panics, the key is planned again.
 type TaskKeys = HashMap<tokio::task::Id, (usize, Key)>;
 
-/// The running tasks, and the work that waits for them.
+/// The running tasks, and the results that cannot be handled yet.
 struct RunningTasks {
     carrying: JoinSet<CarriedOut>,
     task_keys: TaskKeys,
     /// Plans that are being made in the background.
     background: JoinSet<FinishedPlan>,
-    /// The maximum number of plans in the background: half of the processors are left for other work.
+    /// The maximum number of plans in the background. Half of the processors stay free for other work.
     background_max: usize,
-    /// Results for controllers that are making a plan in the background.
+    /// Results for controllers that are making a plan in the background. They are handled when the plan is made.
     waiting: Vec<CarriedOut>,
     events: EventWriter,
-    /// The runtime for all work except planning.
+    /// The async runtime for all work except planning.
     io_runtime: Handle,
 }
 
-/// A plan that was carried out, at least in part.
+/// The result of a plan that was carried out, at least in part.
 struct CarriedOut {
     member: usize,
     key: Key,
@@ -108,12 +109,13 @@ struct CarriedOut {
     events: Vec<PlannedEvent>,
     requeue_at: Option<Time>,
     since: Instant,
-    /// The answers to the plan's GETs.
+    /// The answers to the GET requests of the plan.
     answers: Vec<(String, Result<Value, Refusal>)>,
     reviews: Vec<(Value, Result<Value, Refusal>)>,
     calls: Vec<(CloudCall, Result<CloudAnswer, Fault>)>,
     unready: bool,
-    /// Whether this plan is the plan from [`Controller::refused`], whose refusals are not handled again.
+    /// Whether the plan was made by [`Controller::refused`]. The refusals of such a plan are not passed to `refused`
+    /// again.
     is_last: bool,
 }
 
@@ -126,20 +128,21 @@ impl Runtime {
         Runtime { driver, controllers, act, cloud, clock, metrics, pace, action_runtime: None, forbidden }
     }
 
-    /// Lets controllers call this cloud.
+    /// Sets the cloud to which controllers make their calls.
     pub fn with_cloud(mut self, cloud: Arc<dyn Cloud>) -> Runtime {
         self.cloud = cloud;
         self
     }
 
-    /// Limits writes for a namespace by these rates, which other writers may share.
+    /// Limits the writes for a namespace by these rates. Other writers may share the rates.
     pub fn rated(mut self, rates: Arc<Rates>) -> Runtime {
         self.pace.slots = Slots::new(ACTIONS_MAX, rates.clone());
         self.pace.rates = rates;
         self
     }
 
-    /// Adds a controller that works on `workers` keys of a namespace at once and acts as this actor.
+    /// Adds a controller. It works on at most `workers` keys of a namespace at once, and makes its requests as this
+    /// actor.
     pub fn add(&mut self, controller: Box<dyn Controller>, actor: Actor, workers: usize) {
         let (name, queue, component) = (controller.name(), controller.queue(), controller.component());
         self.metrics.runs(name, controller.manager());
@@ -153,19 +156,19 @@ impl Runtime {
         &self.driver
     }
 
-    /// Runs until the future is dropped.
+    /// Runs the controllers until the future is dropped.
     pub async fn run(self, feed: impl Feed) {
         self.run_until(feed, std::future::pending()).await;
     }
 
-    /// Like [`Runtime::run`], with planning on a thread of its own, so that long plans do not delay other tasks of the
-    /// caller's thread. The feed must not use sockets.
+    /// Like [`Runtime::run`], but plans are made on a thread of their own, so that long plans do not delay other tasks
+    /// on the caller's thread. The feed must not use sockets.
     pub async fn run_on_own_thread(mut self, feed: impl Feed) {
         self.action_runtime = Some(Handle::current());
         run_on_own_thread("controllers", move || self.run_until(feed, std::future::pending())).await;
     }
 
-    /// Runs until `end`. Then the running actions are finished, and no new plans are made.
+    /// Runs the controllers until `end`. Then the running actions are finished, and no new plans are made.
     pub async fn run_until(mut self, mut feed: impl Feed, end: impl Future<Output = ()>) {
         let mut end = std::pin::pin!(end);
         let mut ending = false;
@@ -196,8 +199,8 @@ impl Runtime {
                 () = &mut end, if !ending => ending = true,
                 () = tokio::time::sleep(sleep) => {}
             }
-            // All results and news that have arrived are handled before the next plan. Otherwise a controller with few
-            // keys would wait, for each of its results, for a plan of another controller.
+            // All results and news that have arrived are handled before the next plan is made. Otherwise a controller
+            // with few keys would wait for a plan of another controller before each of its results is handled.
             for _ in 0..ANSWERS_AT_ONCE {
                 let Some(carried) = running.carrying.try_join_next_with_id() else { break };
                 self.finish(carried, &mut running);
@@ -229,11 +232,11 @@ impl Runtime {
         }
     }
 
-    /// Handles the end of a plan in the background, and restores its controller.
+    /// Handles the result of a plan that was made in the background, and puts its controller back in place.
     fn finish_background(&mut self, back: Result<FinishedPlan, JoinError>, running: &mut RunningTasks) {
         let back = match back {
             Ok(back) => back,
-            // Panics in plans are caught, so such a task ends early only when the process ends.
+            // Panics within plans are caught, so this task ends early only when the process ends.
             Err(fault) => return tracing::error!(%fault, "a controller is lost"),
         };
         let task = self.driver.finish_background(back, self.now());
@@ -245,7 +248,7 @@ impl Runtime {
         }
     }
 
-    /// Begins to carry out a plan.
+    /// Starts the task that carries out a plan.
     fn begin(&mut self, task: Task, running: &mut RunningTasks) {
         let (member, key) = (task.controller_index, task.key);
         let ControllerIdentity { name, queue, component, actor, .. } = &self.controllers[member];
@@ -318,13 +321,13 @@ impl Runtime {
         running.task_keys.insert(id, (member, key));
     }
 
-    /// Handles the result of a plan.
+    /// Handles the result of a plan that was carried out.
     fn finish(&mut self, carried: Result<(tokio::task::Id, CarriedOut), JoinError>, running: &mut RunningTasks) {
         let id = carried.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
         let known = running.task_keys.remove(&id);
         match carried {
             Ok((_, carried)) => self.finish_carried(carried, running),
-            // The task has panicked: the key is planned again.
+            // The task has panicked, so its key is planned again.
             Err(_) => {
                 if let Some((member, key)) = known {
                     self.driver.finish(member, key, TaskOutcome { failed: true, ..TaskOutcome::default() }, self.now());
@@ -347,7 +350,7 @@ impl Runtime {
                     "an action was refused");
             }
             let after = self.driver.refused(member, &key, &carried.refused, self.clock.stamp());
-            // A refusal that an Event reports is not logged in addition.
+            // If an Event reports the refusal, the refusal is not logged as well.
             if after.events.is_empty() {
                 log_forbidden(name, member, &carried.refused, &mut self.forbidden, now);
             }
@@ -381,7 +384,7 @@ impl Runtime {
 }
 
 impl CarriedOut {
-    /// Whether [`Controller::refused`] must handle the refusals.
+    /// Whether there are refusals that [`Controller::refused`] must handle.
     fn has_new_refusals(&self) -> bool {
         !self.refused.is_empty() && !self.is_last
     }
@@ -397,14 +400,14 @@ impl RunningTasks {
         self.carrying.is_empty() && self.background.is_empty()
     }
 
-    /// How many more plans may be made in the background.
+    /// How many more plans may be made in the background now.
     fn background_slots(&self) -> usize {
         self.background_max.saturating_sub(self.background.len())
     }
 }
 
-/// Logs writes that a controller has no permission for. Otherwise an operator could not find out why the writes are
-/// missing.
+/// Logs the writes that the server forbids a controller. Without the log line, an operator could not find out why the
+/// writes are missing.
 fn log_forbidden(
     controller: &str,
     member: usize,
@@ -412,7 +415,7 @@ fn log_forbidden(
     told: &mut HashMap<(usize, Resource), Time>,
     now: Time,
 ) {
-    // In a terminating namespace every user is forbidden to create objects, which is not worth a log line.
+    // In a namespace that is being deleted, every user is forbidden to create objects, which is not worth a log line.
     let is_going = |refusal: &Refusal| refusal.causes.iter().any(|cause| cause == "NamespaceTerminating");
     let is_told =
         |refusal: &Refusal| ["Unauthorized", "Forbidden"].contains(&refusal.reason.as_str()) && !is_going(refusal);
@@ -426,7 +429,7 @@ fn log_forbidden(
     }
 }
 
-/// Carries out steps one after the other, up to the first step with a refused action.
+/// Carries out the steps of a plan one after the other. The step with a refused action is the last one.
 async fn carry_out(
     (act, cloud): (Arc<dyn Act>, Arc<dyn Cloud>),
     actor: Actor,
@@ -470,7 +473,7 @@ async fn carry_out(
 
 type ActionOutcome = (Action, Result<crate::ActionDone, Refusal>);
 
-/// Carries out the actions of a step at the same time; the results are in the order of the actions.
+/// Carries out the actions of a step at the same time. The results have the order of the actions.
 async fn carry_out_step(
     act: &Arc<dyn Act>,
     actor: &Actor,
@@ -501,8 +504,8 @@ async fn carry_out_step(
     tried.into_iter().flatten().collect()
 }
 
-/// Carries out an action of a key's plan, once its namespace's rate and a slot allow it. An action on a cluster-scoped
-/// object counts for the namespace of the key.
+/// Carries out an action of a key's plan as soon as its namespace's rate and a slot allow the action. An action on a
+/// cluster-scoped object counts for the namespace of the key.
 async fn carry_out_action(
     act: &Arc<dyn Act>,
     actor: &Actor,
@@ -519,7 +522,8 @@ async fn carry_out_action(
     }
     let _slot = pace.slots.take(namespace).await;
     let done = act.act(actor, action).await;
-    // A small patch of a large object writes the whole object.
+    // Even a small patch writes the whole object, so the bytes of the object that the patch did not contain are
+    // charged, too.
     if let Ok(done) = &done {
         pace.rates.charge(namespace, done.bytes.saturating_sub(expected));
     }

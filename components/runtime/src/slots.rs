@@ -1,8 +1,8 @@
-//! Limits how many actions are carried out at the same time; namespaces take turns for the slots.
+//! Limits how many actions are carried out at the same time. The namespaces take turns for the slots.
 //!
-//! Concurrent actions slow each other down, because they share processors and the disk. While only one namespace is
-//! active, it may have many slots. While other namespaces are active, too, it has few slots, so that the actions of all
-//! namespaces are quick.
+//! Actions at the same time slow each other down, because they share processors and the disk. While only one namespace
+//! is active, it may have many slots. While other namespaces are active, too, each has few slots, so that the actions
+//! of all namespaces are quick.
 
 use crate::Rates;
 use holdfast_world::Text;
@@ -10,11 +10,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// The slots of a namespace while other namespaces are active: enough for writes to share an fsync.
+/// How many slots a namespace may have while other namespaces are active. The number is enough for writes to share an
+/// fsync.
 const FEW: usize = 16;
 
-/// Slots for concurrent actions. A namespace has at most as many slots as are free for all other namespaces together,
-/// so that a further namespace finds a slot.
+/// The slots for actions at the same time. A namespace has at most as many slots as are free for all other namespaces
+/// together, so that another namespace finds a free slot.
 pub(crate) struct Slots {
     state: Mutex<SlotState>,
     /// Records which namespaces are active.
@@ -24,13 +25,13 @@ pub(crate) struct Slots {
 struct SlotState {
     free: usize,
     taken: HashMap<Text, usize>,
-    /// The waiting actions of each namespace, oldest first. No queue is empty.
+    /// The waiting actions of each namespace, oldest first. No queue in the map is empty.
     waiting: HashMap<Text, VecDeque<oneshot::Sender<Slot>>>,
     /// The namespaces with waiting actions, in the order of their turns.
     turns: VecDeque<Text>,
 }
 
-/// The right to carry out an action, until it is dropped.
+/// The right to carry out an action. The slot becomes free when this value is dropped.
 pub(crate) struct Slot {
     slots: Arc<Slots>,
     namespace: Text,
@@ -47,7 +48,7 @@ impl Slots {
         Arc::new(Slots { state, rates })
     }
 
-    /// Waits for a slot. If the future is dropped, the slot goes to another action.
+    /// Waits for a slot. If the returned future is dropped, the slot goes to another action.
     pub(crate) async fn take(self: &Arc<Slots>, namespace: &Text) -> Slot {
         self.rates.acts_for(namespace);
         let waiting = {
@@ -65,7 +66,7 @@ impl Slots {
         };
         match waiting.await {
             Ok(slot) => slot,
-            // The sender is in the queue as long as this future exists.
+            // This case does not occur, because the sender is in the queue as long as this future exists.
             Err(_) => std::future::pending().await,
         }
     }
@@ -85,19 +86,20 @@ impl Slots {
         Slot { slots: self.clone(), namespace: namespace.clone() }
     }
 
-    /// Gives free slots to waiting actions: one slot to each namespace, and then again from the first namespace.
+    /// Gives free slots to waiting actions. Each namespace gets one slot in turn, and then the turns begin again.
     fn hand_out(self: &Arc<Slots>) {
         let mut given = Vec::new();
         {
             let mut state = self.state();
             let mut passed = 0;
-            // Without a free slot the loop ends, so that it does not visit every waiting namespace.
+            // The loop ends when no slot is free, so that it does not visit every waiting namespace.
             while state.free > 0 && passed < state.turns.len() {
                 let Some(namespace) = state.turns.pop_front() else { break };
                 let Some(mut line) = state.waiting.remove(&namespace) else { continue };
                 passed += 1;
                 if self.may_take(&state, &namespace) {
-                    // Senders whose receiver is gone are skipped.
+                    // If the receiver of a sender is gone, the action does not wait any more, and the sender is
+                    // skipped.
                     while line.front().is_some_and(oneshot::Sender::is_closed) {
                         line.pop_front();
                     }
@@ -112,7 +114,7 @@ impl Slots {
                 }
             }
         }
-        // If the receiver was dropped meanwhile, the dropped slot goes to the next action.
+        // If the receiver was dropped in the meantime, the slot is dropped here and goes to the next action.
         given.into_iter().for_each(|(waiting, slot)| drop(waiting.send(slot)));
     }
 }
@@ -158,7 +160,7 @@ mod tests {
         assert_eq!(of_one.len(), 5);
         let others: Vec<Slot> = ["a", "b", "c", "d"].iter().map_while(|name| now(&slots, name)).collect();
         assert_eq!(others.len(), 4);
-        // Many actions of one namespace wait, and then one action of another namespace.
+        // Twenty actions of one namespace begin to wait, and then one action of another namespace.
         let waiting: Vec<_> = (0..20)
             .map(|_| {
                 tokio::spawn({
@@ -209,8 +211,8 @@ mod tests {
         let order = |slots: &Arc<Slots>| slots.state().turns.clone();
         let before = order(&slots);
         drop(held);
-        // The first namespace has the slot. The other namespaces keep their order: a visit to a namespace would move it
-        // to the end.
+        // The first namespace in the order has got the free slot, and the other namespaces keep their order. If the
+        // loop had visited another namespace, it would have moved that namespace to the end.
         assert_eq!(order(&slots), before.range(1..).cloned().collect::<VecDeque<_>>());
         let first = waiting[0].as_mut().now_or_never();
         assert!(first.is_some());
@@ -226,7 +228,7 @@ mod tests {
         };
         let alone = take("one", 80);
         assert_eq!(alone.len(), 80);
-        // Actions for the cluster's own namespaces do not affect other namespaces.
+        // Actions for the namespaces of the cluster's own components do not reduce the slots of other namespaces.
         let own = take("kube-node-lease", 40);
         assert_eq!((own.len(), take("one", 5).len()), (40, 5));
         let other = take("other", 1);

@@ -1,6 +1,6 @@
-//! Writes Events concurrently with the work that they report, which does not wait for them. Waiting Events beyond a
-//! limit are dropped. A namespace may have at most as many waiting Events as the limit leaves free, so that it cannot
-//! use up the limit.
+//! Writes Events concurrently with the work that they report. The work does not wait for the Events. If more Events
+//! wait than a limit allows, further Events are dropped. A namespace may have at most as many waiting Events as the
+//! limit leaves free, so that one namespace cannot use up the limit.
 
 use crate::Act;
 use crate::recorder::{EventWrite, Recorder};
@@ -12,11 +12,11 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-/// How many tasks write. All writes of one Event are made by the same task, in order.
+/// How many tasks write Events. One and the same task makes all writes of one Event, in order.
 const LANES: usize = 8;
-/// How many Events of all namespaces may wait.
+/// How many Events of all namespaces together may wait.
 const WAITING_MAX: usize = 1024;
-/// How many times a write is tried if the server cannot handle it, and the pause before each further try.
+/// How many times a write is tried if the server cannot handle it. `TRY_AGAIN` is the pause before each further try.
 const TRIES_MAX: usize = 12;
 const TRY_AGAIN: Duration = Duration::from_secs(10);
 
@@ -36,7 +36,7 @@ struct PendingEvents {
 }
 
 impl PendingEvents {
-    /// Reserves room for one more Event of a namespace; returns `false` if there is no room.
+    /// Reserves room for one more waiting Event of a namespace. Returns `false` if there is no room.
     fn begin(&mut self, namespace: &str) -> bool {
         let of = self.by_namespace.get(namespace).copied().unwrap_or(0);
         if self.all >= WAITING_MAX || of > WAITING_MAX - self.all {
@@ -61,7 +61,7 @@ fn lock(waiting: &Mutex<PendingEvents>) -> MutexGuard<'_, PendingEvents> {
 }
 
 impl EventWriter {
-    /// The writing tasks end when the writer is dropped.
+    /// Starts the tasks that write Events. They end when the writer is dropped.
     pub(crate) fn start(act: Arc<dyn Act>, hands: &Handle) -> EventWriter {
         let waiting = Arc::default();
         let lane = |_| {
@@ -99,8 +99,8 @@ async fn write_all(
         lock(&waiting).end(&writing.namespace);
         for _ in 0..TRIES_MAX {
             match write(&act, &actor, &writing).await {
-                // An overloaded or unreachable server may accept the write later; a refused write would be refused
-                // again.
+                // If the server is overloaded or cannot be reached, it may accept the write later. If it has refused
+                // the write, it would refuse the write again.
                 Err(refusal) if refusal.is_temporary() => {
                     tokio::time::sleep(TRY_AGAIN).await;
                 }
@@ -119,7 +119,7 @@ async fn write(act: &Arc<dyn Act>, actor: &Actor, writing: &EventWrite) -> Resul
     if let Some(patch) = patch {
         let action = Action::new(&EVENTS, Key::new(namespace, name), Verb::StrategicPatch(patch.clone()));
         match act.act(actor, &action).await {
-            // The Event has expired, or was never created.
+            // The Event to patch has expired, or it was never created. So the Event is created.
             Err(refusal) if refusal.is_not_found() => {}
             done => return done.map(drop),
         }

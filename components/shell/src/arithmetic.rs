@@ -3,7 +3,7 @@
 const DEPTH_MAX: u32 = 32;
 const BYTES_MAX: usize = 4096;
 
-/// Evaluates an expression; `look_up` returns the values of variables.
+/// Evaluates an expression. `look_up` returns the text of a variable.
 pub fn evaluate(text: &str, look_up: &dyn Fn(&str) -> String) -> Result<i64, String> {
     if text.len() > BYTES_MAX {
         return Err("arithmetic expression is too long".into());
@@ -21,7 +21,7 @@ struct ExpressionReader<'a> {
     depth: u32,
 }
 
-/// Binary operators by precedence, from low to high.
+/// The binary operators by precedence, from the lowest precedence to the highest.
 const LEVELS: [&[&str]; 10] = [
     &["||"],
     &["&&"],
@@ -49,7 +49,7 @@ impl ExpressionReader<'_> {
             return false;
         }
         let next = rest.get(sign.len());
-        // A longer operator starts here.
+        // The sign is only the beginning of a longer operator.
         if matches!((sign, next), ("|", Some(b'|')) | ("&", Some(b'&')) | ("<", Some(b'<')) | (">", Some(b'>'))) {
             return false;
         }

@@ -6,21 +6,21 @@ use crate::pattern::{is_pattern, literal, matches, plain};
 use crate::shell::{Shell, ShellFuture, ShellResult, Stop, WHOLE_BYTES_MAX};
 use crate::syntax::{Change, Word, WordPart};
 
-/// The maximum number of words of a command.
+/// The maximum number of words of a command after the expansion.
 const WORDS_MAX: usize = 20_000;
-/// The longest value from which a prefix or suffix is cut.
+/// The longest value from which a prefix or a suffix can be cut, in bytes.
 const CUT_BYTES_MAX: usize = 4096;
 
-/// How a word is expanded.
+/// What the expansion of a word results in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Expansion {
-    /// The result may be several words.
+    /// The expansion may result in several words, because values are split.
     Split,
     Whole,
     Pattern,
 }
 
-/// The resulting words. Each is kept as a pattern in which quoted characters are escaped.
+/// The words that result from the expansion. Each is kept as a pattern in which quoted characters are escaped.
 struct ExpandedFields {
     mode: Expansion,
     words: Vec<String>,
@@ -46,7 +46,7 @@ impl ExpandedFields {
         self.words.extend(self.current.take());
     }
 
-    /// Adds unquoted text of a variable or a command.
+    /// Adds the value of a variable or the output of a command that is not quoted.
     fn bare(&mut self, text: &str, separators: &str) {
         match self.mode {
             Expansion::Whole => self.quoted(text),
@@ -60,7 +60,8 @@ impl ExpandedFields {
                             if !word.is_empty() {
                                 self.push(&std::mem::take(&mut word));
                             }
-                            // A separator that is not blank ends a word even if the word is empty.
+                            // A separator that is not blank ends a word even if the word is empty. So there are empty
+                            // words between two such separators.
                             if self.current.is_some() || !c.is_whitespace() {
                                 self.current.get_or_insert_default();
                                 self.cut();
@@ -83,7 +84,7 @@ impl ExpandedFields {
 }
 
 impl Shell {
-    /// Expands words to words.
+    /// Expands the words of a command.
     pub async fn words(&mut self, words: &[Word]) -> ShellResult<Vec<String>> {
         let mut fields = ExpandedFields::new(Expansion::Split);
         for word in words {
@@ -112,7 +113,7 @@ impl Shell {
         Ok(plain(&fields.current.unwrap_or_default()))
     }
 
-    /// Expands a word to a pattern.
+    /// Expands a word to a pattern in which quoted characters are literal.
     pub async fn pattern(&mut self, word: &Word) -> ShellResult<String> {
         let mut fields = ExpandedFields::new(Expansion::Pattern);
         self.expand(word, &mut fields).await?;
@@ -171,7 +172,7 @@ impl Shell {
         }
     }
 
-    /// The value of a variable or of a special parameter.
+    /// The value of a variable or of a special parameter; `None` if it has no value.
     fn looked_up(&self, name: &str) -> Option<String> {
         match name {
             "?" => Some(self.status.to_string()),
@@ -207,7 +208,7 @@ impl Shell {
                 self.add(fields, argument, is_quoted);
             }
             if arguments.is_empty() && is_quoted && fields.current.as_deref() == Some("") {
-                // `"$@"` without arguments gives no word.
+                // In contrast to other quoted words, `"$@"` gives no word if there are no arguments.
                 fields.current = None;
             }
             return Ok(());
@@ -262,7 +263,7 @@ impl Shell {
         }
         for part in word {
             match part {
-                // This text is treated like a variable's value.
+                // The text after the sign in `${NAME:-text}` is split like the value of a variable.
                 WordPart::Text(text) => self.add(fields, text, false),
                 other => self.expand(std::slice::from_ref(other), fields).await?,
             }
@@ -270,7 +271,7 @@ impl Shell {
         Ok(())
     }
 
-    /// The files whose paths match a pattern.
+    /// The paths of the files and folders that match a pattern.
     fn files_like(&self, pattern: &str) -> Vec<String> {
         let system = self.shared.lock();
         let mut found = vec![String::from(if pattern.starts_with('/') { "/" } else { "" })];
@@ -307,10 +308,11 @@ impl Shell {
     }
 }
 
-/// Removes a prefix or suffix that matches a pattern.
+/// Removes from a value a prefix or a suffix that matches a pattern.
 fn cut<'v>(value: &'v str, sign: char, is_long: bool, pattern: &str) -> &'v str {
     let mut places: Vec<usize> = value.char_indices().map(|(at, _)| at).chain([value.len()]).collect();
-    // Candidates are tried from the shortest to the longest, or with `is_long` from the longest to the shortest.
+    // The places at which the value could be cut are tried from the shortest part to the longest, or with `is_long`
+    // from the longest to the shortest.
     if (sign == '%') != is_long {
         places.reverse();
     }

@@ -1,4 +1,5 @@
-//! The simulated file system: folders and files in memory, bounded, with shared volumes mounted in it.
+//! The simulated file system: folders and files in memory. Its size is limited, and shared volumes can be mounted in
+//! it.
 
 pub use crate::tree::{BUSY, EXISTS, FULL, IS_FOLDER, MISSING, NO_FOLDER, NOT_EMPTY, READ_ONLY, TOO_LONG};
 pub use crate::tree::{TreeEntry, Trouble, Volume};
@@ -7,19 +8,19 @@ use crate::tree::{GrowthLimit, Tree, parent};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The maximum number of entries, and the maximum number of bytes of files and names.
+/// The maximum number of files and folders. `BYTES_MAX` is the maximum number of bytes of files and names.
 pub const ENTRIES_MAX: usize = 2_000;
 pub const BYTES_MAX: usize = 4 << 20;
-/// The longest path.
+/// The longest path, in bytes.
 const PATH_BYTES_MAX: usize = 4096;
 
-/// Folders and files by their paths.
+/// The folders and files of a container, by their paths.
 #[derive(Debug, Clone)]
 pub struct FileSystem {
     own: Tree,
-    /// Mounted volumes.
+    /// The volumes that are mounted in the file system.
     volumes: Vec<Mounted>,
-    /// Folders in which the container cannot write.
+    /// The folders in which the container cannot write.
     read_only: Vec<String>,
     /// The path of the only file outside of mounted volumes that the container can write; `None` if the root file
     /// system is writable.
@@ -29,13 +30,13 @@ pub struct FileSystem {
 #[derive(Debug, Clone)]
 struct Mounted {
     path: String,
-    /// The folder of the volume that is mounted.
+    /// The folder of the volume that is visible at the path.
     folder: String,
     volume: Volume,
 }
 
 impl Mounted {
-    /// The path within the volume.
+    /// The path within the volume for a path in the container; `None` if the path is outside of the volume.
     fn inner(&self, path: &str) -> Option<String> {
         let rest = path.strip_prefix(self.path.as_str())?;
         let folder = if self.folder == "/" { "" } else { self.folder.as_str() };
@@ -46,7 +47,7 @@ impl Mounted {
         }
     }
 
-    /// The path in the container of a path within the volume.
+    /// The path in the container for a path within the volume.
     fn outer(&self, inner: &str) -> String {
         let folder = if self.folder == "/" { "" } else { self.folder.as_str() };
         format!("{}{}", self.path, inner.strip_prefix(folder).unwrap_or_default())
@@ -54,7 +55,7 @@ impl Mounted {
 }
 
 impl Default for FileSystem {
-    /// The folders that most images have.
+    /// A file system with the folders that most images have.
     fn default() -> FileSystem {
         let mut files = FileSystem { own: Tree::default(), volumes: Vec::new(), read_only: Vec::new(), closed: None };
         for folder in ["/bin", "/dev", "/etc", "/home", "/root", "/run", "/tmp", "/usr/bin", "/var/log", "/var/run"] {
@@ -66,7 +67,7 @@ impl Default for FileSystem {
     }
 }
 
-/// An absolute path without `.` and `..`.
+/// The absolute path of a path that is relative to `folder`, without `.` and `..`.
 pub fn absolute(folder: &str, path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     let begin = if path.starts_with('/') { "" } else { folder };
@@ -90,7 +91,7 @@ impl FileSystem {
         self.own.changes + self.volumes.iter().map(|mounted| mounted.volume.lock().changes).sum::<u64>()
     }
 
-    /// The bytes of all files, with the volumes.
+    /// The number of bytes of all files, including the files in volumes.
     pub fn bytes(&self) -> usize {
         self.own.bytes() + self.volumes.iter().map(|mounted| mounted.volume.lock().bytes()).sum::<usize>()
     }
@@ -100,7 +101,8 @@ impl FileSystem {
         GrowthLimit { entries: ENTRIES_MAX.saturating_sub(count), bytes: BYTES_MAX.saturating_sub(self.bytes()) }
     }
 
-    /// Calls `look` for a path in the volume that contains it, or in the container's own tree.
+    /// Calls `look` with the tree that contains the path: a volume, or the container's own tree. The path that `look`
+    /// gets is the path within that tree.
     fn at<T>(&self, path: &str, look: impl FnOnce(&Tree, &str) -> T) -> T {
         match self.mounted(path) {
             Some((mounted, inner)) => look(&mounted.volume.lock(), &inner),
@@ -138,7 +140,7 @@ impl FileSystem {
         }
     }
 
-    /// The sorted names in a folder.
+    /// The names of the files and folders in a folder, sorted.
     pub fn names(&self, folder: &str) -> Vec<String> {
         let own = |tree: &Tree, folder: &str| {
             let length = if folder == "/" { 1 } else { folder.len() + 1 };
@@ -148,14 +150,14 @@ impl FileSystem {
         self.at(folder, own)
     }
 
-    /// The sorted paths below a folder, without the folder itself.
+    /// The paths of all files and folders below a folder, sorted. The folder itself is not among them.
     pub fn below(&self, folder: &str) -> Vec<String> {
         let all = match self.mounted(folder) {
             Some((mounted, inner)) => mounted.volume.lock().below(&inner).map(|path| mounted.outer(path)).collect(),
             None => self.own.below(folder).map(str::to_owned).collect(),
         };
         let mut all: Vec<String> = all;
-        // Adds the paths of volumes that are mounted below the folder.
+        // The paths of volumes that are mounted below the folder are added to the result.
         let inside = |mounted: &&Mounted| {
             let rest = mounted.path.strip_prefix(if folder == "/" { "" } else { folder });
             mounted.path != folder && rest.is_some_and(|rest| rest.starts_with('/'))
@@ -179,13 +181,13 @@ impl FileSystem {
         if is_closed || self.read_only.iter().any(inside) { Err(READ_ONLY) } else { Ok(()) }
     }
 
-    /// Restricts the container to writes in mounted volumes and to the file `open`. The kubelet's mounts can still
-    /// change all files.
+    /// From now on, the container can write only in mounted volumes and to the file `open`. The kubelet can still
+    /// change all files by mounting.
     pub fn close_root(&mut self, open: &str) {
         self.closed = Some(absolute("/", open));
     }
 
-    /// Makes a change by the kubelet, which can write to all paths.
+    /// Makes a change as the kubelet, which can write to all paths.
     fn as_kubelet<T>(&mut self, change: impl FnOnce(&mut FileSystem) -> T) -> T {
         let closed = self.closed.take();
         let changed = change(self);
@@ -193,7 +195,7 @@ impl FileSystem {
         changed
     }
 
-    /// Writes a file, creating it if necessary.
+    /// Writes a file, and creates it if it does not exist.
     pub fn write(&mut self, path: &str, content: Vec<u8>, now_ms: i64) -> Result<(), Trouble> {
         self.may_write(path)?;
         self.store(path, content, None, now_ms)
@@ -224,7 +226,7 @@ impl FileSystem {
         self.change(path, |tree, path, room| tree.make_folder(path, now_ms, room))
     }
 
-    /// Creates a folder with its parents.
+    /// Creates a folder, and the folders that contain it.
     pub fn make_folders(&mut self, path: &str, now_ms: i64) -> Result<(), Trouble> {
         let mut at = 0;
         while at < path.len() {
@@ -238,7 +240,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Removes a file, or a folder with all its content.
+    /// Removes a file. With `whole_folders`, also removes a folder with all its content.
     pub fn remove(&mut self, path: &str, whole_folders: bool) -> Result<(), Trouble> {
         let entry = self.entry(path).ok_or(MISSING)?;
         if entry.content.is_none() && !whole_folders {
@@ -267,7 +269,8 @@ impl FileSystem {
         }
     }
 
-    /// Replaces a folder by the given files, like a mount. A read-only folder can be changed only by another mount.
+    /// Replaces a folder by the given files, like a mount. If the folder is read-only, only another mount can change
+    /// it.
     pub fn mount(
         &mut self,
         folder: &str,
@@ -308,12 +311,12 @@ impl FileSystem {
         if is_read_only {
             self.read_only.push(folder.clone());
         }
-        // Files written by the kubelet do not count as the container's changes.
+        // The files that the kubelet writes do not count as changes that the container has made.
         self.own.changes = changes;
         Ok(())
     }
 
-    /// Mounts a folder of a volume at a path, and replaces the files at this path.
+    /// Mounts a folder of a volume at a path. The files that were at this path are replaced.
     pub fn mount_volume(&mut self, path: &str, volume: &Volume, folder: &str, is_read_only: bool, now_ms: i64) {
         let (path, folder) = (absolute("/", path), absolute("/", folder));
         let is_there = self.volumes.iter().any(|mounted| mounted.path == path);
@@ -332,7 +335,7 @@ impl FileSystem {
         self.volumes.push(Mounted { path, folder, volume: volume.clone() });
     }
 
-    /// Mounts a single file.
+    /// Mounts a single file at a path.
     pub fn mount_file(
         &mut self,
         path: &str,
@@ -432,13 +435,13 @@ mod tests {
         assert_eq!(one.remove("/data", true), Err(BUSY));
         one.remove("/data/d", true).expect("removed");
         assert_eq!(other.below("/mnt/x"), ["/mnt/x/a"]);
-        // A mount may also have only one folder of the volume.
+        // The container `part` mounts only one folder of the volume.
         let mut part = FileSystem::default();
         part.mount_volume("/p", &volume, "sub/y", false, 0);
         part.write("/p/z", b"2".to_vec(), 6).expect("written");
         assert_eq!(one.read("/data/sub/y/z").map(|read| read.to_vec()), Ok(b"2".to_vec()));
         assert_eq!(part.below("/p"), ["/p/z"]);
-        // The content counts for every container that mounts the volume.
+        // The content of the volume counts in the limit of every container that mounts the volume.
         one.write("/data/big", vec![0; BYTES_MAX / 2], 7).expect("there is room");
         assert_eq!(part.write("/tmp/big", vec![0; BYTES_MAX / 2], 7), Err(FULL));
     }

@@ -1,5 +1,5 @@
-//! The processes of one container and their scheduling. Each step of each process is counted, and processes run only in
-//! [`Machine::run`].
+//! The processes of one container, and their scheduling. Each step of each process is counted, and processes run only
+//! in [`Machine::run`].
 
 use crate::files::FileSystem;
 use crate::pipe::{PipeReader, PipeWriter, ReadResult, pipe};
@@ -9,10 +9,10 @@ use crate::terminal::Terminal;
 use std::collections::BTreeMap;
 use std::task::{Context, Poll, Waker};
 
-/// How many steps a process runs before the next process runs.
+/// How many steps a process may run before the next process has its turn.
 const SLICE_STEPS: u64 = 200;
 
-/// The caller's ends of a command's streams.
+/// The ends of a command's streams that the caller of the machine uses.
 struct Ends {
     input: Option<PipeWriter>,
     output: PipeReader,
@@ -20,17 +20,17 @@ struct Ends {
     terminal: Option<Terminal>,
 }
 
-/// The result of a run.
+/// The result of a call of [`Machine::run`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunResult {
-    /// Further steps can run at once.
+    /// Further steps can run immediately.
     More,
-    /// No step can run before `until_ms`, unless input is written or output is read. `None` means that no process waits
-    /// for a time.
+    /// No step can run before `until_ms`, unless the caller writes input or reads output. `None` means that no process
+    /// waits for a time.
     Idle { until_ms: Option<i64> },
 }
 
-/// An output stream.
+/// One of the two output streams of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputStream {
     Output,
@@ -51,7 +51,8 @@ impl Machine {
         Machine { shared, lives: BTreeMap::new(), ends: BTreeMap::new(), setup }
     }
 
-    /// Starts a command. The first command is the container's own command. An unknown program ends with exit code 127.
+    /// Starts a command. The first command that is started is the container's own command. If the shell does not know
+    /// the program, the container's own command sleeps, and any other command ends with exit code 127.
     pub fn start(&mut self, words: &[String], with_input: bool, is_terminal: bool) -> Option<Pid> {
         let ((input, in_reader), (out_writer, output), (err_writer, errors)) = (pipe(), pipe(), pipe());
         let err_writer = if is_terminal { out_writer.clone() } else { err_writer };
@@ -66,7 +67,7 @@ impl Machine {
         Some(pid)
     }
 
-    /// Writes input to a command; returns how much was accepted.
+    /// Writes input to a command. Returns how many bytes were accepted.
     pub fn write(&mut self, pid: Pid, bytes: &[u8]) -> usize {
         let Some(ends) = self.ends.get_mut(&pid) else { return bytes.len() };
         let Some(input) = &ends.input else { return bytes.len() };
@@ -84,7 +85,8 @@ impl Machine {
         bytes.len()
     }
 
-    /// Acts like Ctrl-C: ends a program, or the program in the foreground of a shell.
+    /// Does what Ctrl-C does: ends a program, or, if the command is a shell, the program in the foreground of the
+    /// shell.
     fn interrupt(&mut self, pid: Pid) {
         let mut system = self.shared.lock();
         let mut of = vec![pid];
@@ -100,7 +102,7 @@ impl Machine {
         }
     }
 
-    /// Closes the input of a command.
+    /// Closes the standard input of a command.
     pub fn end_input(&mut self, pid: Pid) {
         if let Some(ends) = self.ends.get_mut(&pid) {
             ends.input = None;
@@ -124,12 +126,12 @@ impl Machine {
         bytes
     }
 
-    /// A command's exit code. Its output may not have been read completely.
+    /// The exit code of a command; `None` if the command still runs. Not all of its output may have been read yet.
     pub fn exit_code(&self, pid: Pid) -> Option<i32> {
         self.shared.lock().processes.get(&pid).and_then(|process| process.exit_code)
     }
 
-    /// Drops a command. If it is still running, it ends with all processes that it has started.
+    /// Forgets a command. If the command still runs, it ends with all processes that it has started.
     pub fn forget(&mut self, pid: Pid) {
         self.ends.remove(&pid);
         let mut gone = vec![pid];
@@ -154,12 +156,12 @@ impl Machine {
         }
     }
 
-    /// The unknown program that the container's own command has called; since then the command sleeps.
+    /// The unknown program that the container's own command has called. Since this call the command sleeps.
     pub fn unknown(&self) -> Option<String> {
         self.shared.lock().unknown.clone()
     }
 
-    /// The number of steps so far.
+    /// The number of steps of all processes so far.
     pub fn steps(&self) -> u64 {
         self.shared.lock().steps
     }
@@ -168,7 +170,7 @@ impl Machine {
         look(&mut self.shared.lock().files)
     }
 
-    /// Runs the processes at this time, for at most `steps_max` steps.
+    /// Runs the processes at the time `now_ms`, for at most `steps_max` steps.
     pub fn run(&mut self, now_ms: i64, steps_max: u64) -> RunResult {
         let begin = {
             let mut system = self.shared.lock();
@@ -192,7 +194,7 @@ impl Machine {
         }
     }
 
-    /// Gives each process a turn.
+    /// Gives each process one turn.
     fn round(&mut self, steps_max: u64) {
         let begun = std::mem::take(&mut self.shared.lock().starting);
         self.lives.extend(begun);
@@ -205,7 +207,7 @@ impl Machine {
             }
         }
         for (pid, code) in ended {
-            // Dropping the process closes its streams, so that their readers see the end.
+            // Dropping the process closes its streams, so that the readers of these streams see the end.
             self.lives.remove(&pid);
             let mut system = self.shared.lock();
             system.steps += 1;
@@ -218,7 +220,7 @@ impl Machine {
             } else if let Some(process) = system.processes.get_mut(&pid) {
                 process.exit_code = Some(code);
             }
-            // No process waits for the ended children of the ended process any more.
+            // The process has ended, so no process waits for its ended children any more.
             system.processes.retain(|_, process| process.parent != pid || process.exit_code.is_none());
         }
     }

@@ -1,4 +1,4 @@
-//! Parses scripts.
+//! Parses scripts to their syntax trees.
 
 use crate::syntax::{
     Chain, Change, Command, CommandKind, List, Pipeline, Redirection, RedirectionTarget, Word, WordPart,
@@ -6,14 +6,14 @@ use crate::syntax::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The deepest nesting of commands.
+/// The maximum depth of commands within each other.
 const DEPTH_MAX: u32 = 24;
-/// The longest script.
+/// The longest script, in bytes.
 pub const SCRIPT_BYTES_MAX: usize = 256 << 10;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// The script is not complete.
+    /// The text ends before the command is complete.
     Incomplete,
     Syntax(String),
 }
@@ -33,7 +33,7 @@ pub fn script(text: &str) -> Parsed<List> {
     }
 }
 
-/// Parses the text of a here-document in which variables are expanded.
+/// Parses the text of a here-document whose mark is not quoted, so that variables in the text are expanded.
 fn quoted_text(text: String, depth: u32) -> Parsed<Word> {
     let mut parser = Parser { text: text.chars().collect(), at: 0, jumps: BTreeMap::new(), depth };
     let mut word = Word::new();
@@ -47,7 +47,7 @@ const RESERVED: [&str; 15] =
 struct Parser {
     text: Vec<char>,
     at: usize,
-    /// Where parsing continues after a line with here-documents, by the position of the line's end.
+    /// The position at which parsing continues after a line with here-documents, by the position of the line's end.
     jumps: BTreeMap<usize, usize>,
     depth: u32,
 }
@@ -113,7 +113,7 @@ impl Parser {
         }
     }
 
-    /// The unquoted word at this position; the position stays.
+    /// The unquoted word that starts at this position. The position does not change.
     fn bare(&self) -> String {
         let rest = self.text[self.at.min(self.text.len())..].iter();
         let word: String =
@@ -144,7 +144,7 @@ impl Parser {
         got
     }
 
-    /// Parses commands up to one of these words, a bracket, or the end.
+    /// Parses commands up to one of the words in `ends`, a bracket, or the end of the text.
     fn list(&mut self, ends: &[&str]) -> Parsed<List> {
         let mut list = Vec::new();
         loop {
@@ -172,7 +172,7 @@ impl Parser {
         }
     }
 
-    /// Like [`Parser::list`], with at least one command.
+    /// Like [`Parser::list`], but the list must have at least one command.
     fn body(&mut self, ends: &[&str]) -> Parsed<List> {
         let list = self.deeper(|parser| parser.list(ends))?;
         if list.is_empty() { Err(self.unexpected()) } else { Ok(list) }
@@ -417,7 +417,7 @@ impl Parser {
         }
     }
 
-    /// Parses a here-document: its text starts after this line.
+    /// Parses the beginning of a here-document, whose text starts after this line, and the text.
     fn here(&mut self, tabs: bool) -> Parsed<Word> {
         let mark = self.target()?;
         let is_plain = mark.iter().any(|part| matches!(part, WordPart::Quoted(_)));
@@ -487,7 +487,7 @@ impl Parser {
         if word.is_empty() { Err(self.unexpected()) } else { Ok(word) }
     }
 
-    /// Parses text in single quotes, in which no character is special.
+    /// Parses a text in single quotes, in which no character has a special meaning.
     fn single_quoted(&mut self) -> Parsed<WordPart> {
         self.next();
         let mut text = String::new();
@@ -499,7 +499,7 @@ impl Parser {
         }
     }
 
-    /// Parses text in which only `$`, `` ` `` and `\` are special, up to its end.
+    /// Parses a text up to its end. Only `$`, `` ` `` and `\` have a special meaning in the text.
     fn quoted(&mut self, end: Option<char>, word: &mut Word) -> Parsed<()> {
         let push = |word: &mut Word, c: char| match word.last_mut() {
             Some(WordPart::Quoted(text)) => text.push(c),
@@ -590,7 +590,7 @@ impl Parser {
         Ok(())
     }
 
-    /// Parses an expression up to `))`.
+    /// Parses an arithmetic expression up to `))`.
     fn arithmetic(&mut self) -> Parsed<Word> {
         let (mut word, mut open) = (Word::new(), 0usize);
         loop {
@@ -691,7 +691,8 @@ impl Parser {
     }
 }
 
-/// Splits `NAME=…` at the start of a command.
+/// Splits an assignment `NAME=…` at the start of a command into the name and the word for the value; `None` if the word
+/// is not an assignment.
 fn assignment(word: &Word) -> Option<(String, Word)> {
     let Some(WordPart::Text(text)) = word.first() else { return None };
     let (name, value) = text.split_once('=')?;

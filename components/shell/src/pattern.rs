@@ -1,13 +1,13 @@
 //! File name patterns: `*`, `?` and `[…]`, with `\` before literal characters.
 
-/// The maximum work of one comparison.
+/// The maximum number of steps of one comparison.
 const WORK_MAX: usize = 200_000;
 
-/// Whether a pattern matches a whole text. A comparison that exceeds the limit does not match.
+/// Whether a pattern matches a whole text. If a comparison needs too many steps, the pattern counts as not matching.
 pub fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut p, mut t) = (0, 0);
-    // The position after the last `*`, and the end of the text that it matches so far.
+    // The position of the last `*` in the pattern, and the position in the text up to which the `*` matches so far.
     let mut star: Option<(usize, usize)> = None;
     for _ in 0..WORK_MAX {
         if t == text.len() {
@@ -34,7 +34,8 @@ pub fn matches(pattern: &str, text: &str) -> bool {
     false
 }
 
-/// The length of the part of the pattern that matches this character; 0 for a `*`.
+/// The length of the first part of the pattern if this part matches the character; 0 if the part is a `*`, and `None`
+/// if it does not match.
 fn one(pattern: &[char], c: char) -> Option<usize> {
     match pattern.first()? {
         '*' => Some(0),
@@ -63,7 +64,7 @@ fn one(pattern: &[char], c: char) -> Option<usize> {
     }
 }
 
-/// Whether the text has special characters.
+/// Whether the text has characters that are special in patterns.
 pub fn is_pattern(text: &str) -> bool {
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
@@ -76,7 +77,7 @@ pub fn is_pattern(text: &str) -> bool {
     false
 }
 
-/// Escapes a text, as a pattern that matches only itself.
+/// Escapes a text, so that the result is a pattern that matches only this text.
 pub fn literal(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());
     for c in text.chars() {
@@ -88,7 +89,7 @@ pub fn literal(text: &str) -> String {
     pattern
 }
 
-/// Removes the escapes of a pattern without special characters.
+/// The text that a pattern without special characters matches: the pattern without its escapes.
 pub fn plain(pattern: &str) -> String {
     let mut text = String::with_capacity(pattern.len());
     let mut chars = pattern.chars();

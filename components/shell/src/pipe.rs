@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The capacity of a pipe.
+/// The capacity of a pipe, in bytes.
 pub const PIPE_BYTES_MAX: usize = 64 << 10;
 
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub struct PipeReader(Arc<Mutex<Pipe>>);
 #[derive(Debug)]
 pub struct PipeWriter(Arc<Mutex<Pipe>>);
 
-/// The result of reading.
+/// The result of reading from a pipe.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ReadResult {
     Bytes(Vec<u8>),
@@ -37,7 +37,7 @@ fn lock(pipe: &Mutex<Pipe>) -> MutexGuard<'_, Pipe> {
 }
 
 impl PipeReader {
-    /// Takes at most `bytes_max` bytes; with `line`, not beyond the end of a line.
+    /// Takes at most `bytes_max` bytes from the pipe. With `line`, takes no byte after the end of a line.
     pub fn take(&self, bytes_max: usize, line: bool) -> ReadResult {
         let mut pipe = lock(&self.0);
         if pipe.bytes.is_empty() {
@@ -52,7 +52,7 @@ impl PipeReader {
 }
 
 impl PipeWriter {
-    /// Writes as many bytes as fit; `None` if the reader has gone.
+    /// Writes as many of the bytes as fit, and returns their number; `None` if the reader has gone.
     pub fn put(&self, bytes: &[u8]) -> Option<usize> {
         let mut pipe = lock(&self.0);
         if pipe.readers == 0 {
@@ -63,7 +63,7 @@ impl PipeWriter {
         Some(count)
     }
 
-    /// The free capacity.
+    /// How many bytes the pipe can still take.
     pub fn room(&self) -> usize {
         PIPE_BYTES_MAX - lock(&self.0).bytes.len()
     }

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-/// Commands in sequence.
+/// Commands that run one after the other.
 pub type List = Arc<Vec<Chain>>;
 
-/// Pipelines connected by `&&` and `||`.
+/// Pipelines that are connected by `&&` and `||`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chain {
     pub first: Pipeline,
-    /// The further pipelines, each with its operator: `true` stands for `&&`, `false` for `||`.
+    /// The pipelines after the first one, each with the operator before it: `true` stands for `&&`, `false` for `||`.
     pub rest: Vec<(bool, Pipeline)>,
-    /// Whether the chain runs in the background: `&` follows it.
+    /// Whether a `&` follows the chain, so that it runs in the background.
     pub in_background: bool,
 }
 
@@ -35,9 +35,9 @@ pub enum CommandKind {
     },
     Group(List),
     Subshell(List),
-    /// Conditions with their bodies, and the `else` branch.
+    /// The conditions, each with its body, and the `else` branch.
     If(Vec<(List, List)>, Option<List>),
-    /// A loop. Without words it loops over the arguments.
+    /// A loop over words. If `words` is `None`, the loop is over the arguments of the script.
     For {
         name: String,
         words: Option<Vec<Word>>,
@@ -58,14 +58,14 @@ pub enum CommandKind {
     },
 }
 
-/// A word consists of adjacent parts.
+/// A word, which consists of adjacent parts.
 pub type Word = Vec<WordPart>;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum WordPart {
     Text(String),
     Quoted(String),
-    /// A home directory.
+    /// A `~`, which stands for the home directory.
     Tilde,
     Variable {
         name: String,
@@ -82,18 +82,18 @@ pub enum WordPart {
     },
 }
 
-/// The change of a variable's value in an expansion.
+/// How the value of a variable is changed when the variable is expanded.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
     None,
     Length,
-    /// `-`, `=`, `?`, `+`; `or_empty` is true if a colon precedes the sign.
+    /// One of `-`, `=`, `?` and `+`. `or_empty` is true if a colon precedes the sign.
     Default {
         sign: char,
         or_empty: bool,
         word: Word,
     },
-    /// `#` or `%`, once or twice.
+    /// The sign `#` or `%`, written once or twice.
     Cut {
         sign: char,
         is_long: bool,
@@ -112,7 +112,7 @@ pub enum RedirectionTarget {
     Read(Word),
     Write(Word),
     Append(Word),
-    /// Duplicates the open file with the number in the word, or closes this number if the word is `-`.
+    /// Makes the number stand for the open file whose number the word gives. If the word is `-`, the number is closed.
     Same(Word),
     Text(Word),
 }

@@ -1,4 +1,5 @@
-//! State that the processes of one container share: their table, the files, the time, and the steps of a turn.
+//! The state that the processes of one container share: the table of processes, the files, the time, and the steps of a
+//! turn.
 
 use crate::files::FileSystem;
 use crate::pipe::PipeWriter;
@@ -12,7 +13,7 @@ const PROCESSES_MAX: usize = 32;
 pub type Pid = u32;
 pub type Life = Pin<Box<dyn Future<Output = i32> + Send>>;
 
-/// The container's main process; the container ends with it.
+/// The main process of a container. When it ends, the container ends.
 pub const MAIN: Pid = 1;
 
 /// The initial state of a container.
@@ -20,14 +21,14 @@ pub const MAIN: Pid = 1;
 pub struct Setup {
     pub files: FileSystem,
     pub environment: BTreeMap<String, String>,
-    /// The working directory.
+    /// The working directory of the container's processes.
     pub folder: String,
     pub hostname: String,
     pub user: u32,
     pub group: u32,
 }
 
-/// The signals that are known by name.
+/// The signals that the shell knows by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Signal {
     Hup = 1,
@@ -54,7 +55,7 @@ impl Signal {
         (Signal::Term, "TERM"),
     ];
 
-    /// Parses `TERM`, `SIGTERM` or `15`.
+    /// Parses a signal: `TERM`, `SIGTERM` or `15`.
     pub fn parse(text: &str) -> Option<Signal> {
         let name = text.strip_prefix("SIG").unwrap_or(text);
         let is_it = |(signal, known): &&(Signal, &str)| *known == name || (*signal as i32).to_string() == text;
@@ -66,21 +67,21 @@ impl Signal {
     }
 }
 
-/// The state that all processes share.
+/// The state that all processes of a container share.
 pub struct System {
     pub now_ms: i64,
-    /// The remaining steps of the running process's turn.
+    /// How many steps are left of the running process's turn.
     pub slice: u64,
     pub steps: u64,
-    /// When the next sleeping process wakes.
+    /// The earliest time at which a sleeping process wakes; `None` if no process waits for a time.
     pub wake_ms: Option<i64>,
     pub files: FileSystem,
     pub processes: BTreeMap<Pid, Process>,
     pub starting: Vec<(Pid, Life)>,
     next_pid: Pid,
-    /// A program that the container's own command called and that is unknown.
+    /// The first program that the container's own command has called and that the shell does not know.
     pub unknown: Option<String>,
-    /// The output and error streams of the container's own command.
+    /// The pipes that get the standard output and the error output of the container's own command.
     pub log: Option<(PipeWriter, PipeWriter)>,
 }
 
@@ -89,12 +90,12 @@ pub struct Process {
     pub parent: Pid,
     pub signals: Vec<Signal>,
     pub exit_code: Option<i32>,
-    /// Whether the process belongs to the container's own command.
+    /// Whether the process belongs to the container's own command, and not to a command that a client executes.
     pub is_own: bool,
     pub words: String,
 }
 
-/// A process's reference to the shared state.
+/// A reference to the shared state. Each process has one.
 #[derive(Clone)]
 pub struct SharedSystem(Arc<Mutex<System>>);
 
@@ -118,7 +119,7 @@ impl SharedSystem {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records when a sleeping process wakes.
+    /// Records the time at which a sleeping process wakes.
     pub fn wakes_at(&self, time_ms: i64) {
         let mut system = self.lock();
         system.wake_ms = Some(system.wake_ms.map_or(time_ms, |known| known.min(time_ms)));
@@ -135,7 +136,7 @@ impl SharedSystem {
         true
     }
 
-    /// Starts a process; `None` if there are too many.
+    /// Starts a process; `None` if the container has too many processes.
     pub fn begin(&self, parent: Pid, words: &str, life: impl FnOnce(Pid) -> Life) -> Option<Pid> {
         let pid = {
             let mut system = self.lock();
@@ -157,7 +158,7 @@ impl SharedSystem {
         Some(pid)
     }
 
-    /// Takes the exit code of an ended process, and forgets the process.
+    /// The exit code of a process that has ended. The process is forgotten.
     pub fn reap(&self, pid: Pid) -> Option<i32> {
         let mut system = self.lock();
         let code = system.processes.get(&pid)?.exit_code?;
@@ -165,8 +166,8 @@ impl SharedSystem {
         Some(code)
     }
 
-    /// Whether calling an unknown program fails with an error. In the container's own command it does not fail: the
-    /// behaviour of the program is unknown, so the process sleeps forever.
+    /// Whether calling an unknown program fails with an error. A call in the container's own command does not fail:
+    /// nobody knows what the program would do, so the process sleeps forever.
     pub fn fails_unknown(&self, pid: Pid, program: &str) -> bool {
         let mut system = self.lock();
         let is_own = system.processes.get(&pid).is_some_and(|process| process.is_own);

@@ -1,6 +1,6 @@
-//! A terminal between a client and a command: lines are edited, and echoed as they are typed.
+//! A terminal between a client and a command. The client can edit lines, and sees what it types as an echo.
 
-/// The longest line.
+/// The longest line, in bytes.
 const LINE_BYTES_MAX: usize = 4096;
 /// The maximum number of echoed bytes that wait for a slow client.
 const ECHO_BYTES_MAX: usize = 16 << 10;
@@ -9,14 +9,14 @@ const ECHO_BYTES_MAX: usize = 16 << 10;
 pub struct Terminal {
     line: Vec<u8>,
     echo: Vec<u8>,
-    /// Whether the input is within an escape sequence, such as the sequence of an arrow key.
+    /// Whether the last input bytes were the beginning of an escape sequence, such as the sequence of an arrow key.
     in_sequence: bool,
 }
 
-/// The result of typed bytes.
+/// What the typed bytes result in for the command.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Typed {
-    /// Complete lines.
+    /// The lines that the typed bytes have completed.
     pub line: Vec<u8>,
     pub ends: bool,
     pub interrupts: bool,
@@ -44,7 +44,7 @@ impl Terminal {
                 0x04 if self.line.is_empty() => typed.ends = true,
                 0x04 => typed.line.append(&mut self.line),
                 0x08 | 0x7f => {
-                    // Removes all bytes of a UTF-8 character.
+                    // All bytes of the last UTF-8 character are removed.
                     while self.line.pop().is_some_and(|byte| byte & 0xc0 == 0x80) {}
                     self.show(b"\x08 \x08");
                 }
@@ -66,13 +66,13 @@ impl Terminal {
         }
     }
 
-    /// Takes the echo of typed characters.
+    /// Takes the echo of the characters that were typed.
     pub fn echo(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.echo)
     }
 }
 
-/// Converts output for the terminal: line breaks become CR LF.
+/// Converts output for the terminal: each line break becomes CR LF.
 pub fn shown(output: &[u8]) -> Vec<u8> {
     let mut shown = Vec::with_capacity(output.len() + 8);
     for byte in output {

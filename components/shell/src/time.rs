@@ -1,6 +1,6 @@
 //! Calendar times in UTC.
 
-/// A time in its parts.
+/// A time in UTC: year, month, day and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
     pub year: i64,
@@ -32,7 +32,8 @@ const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday",
 pub fn moment(seconds: i64) -> Moment {
     let days = seconds.div_euclid(86_400);
     let of_day = u32::try_from(seconds.rem_euclid(86_400)).unwrap_or(0);
-    // Eras of 400 years, with years that begin in March.
+    // The days are counted in eras of 400 years. The years begin in March, so that a leap day is the last day of its
+    // year.
     let shifted = days.saturating_add(719_468);
     let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -57,7 +58,7 @@ pub fn moment(seconds: i64) -> Moment {
     }
 }
 
-/// Formats a time like `date +FORMAT`.
+/// Formats a time, in milliseconds since 1970, as `date +FORMAT` does.
 pub fn format(millis: i64, format: &str) -> String {
     let seconds = millis.div_euclid(1000);
     let now = moment(seconds);

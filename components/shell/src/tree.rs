@@ -1,10 +1,10 @@
-//! Folders and files in memory, by path; the caller bounds them.
+//! A tree of folders and files in memory, by their paths. The caller limits the size of the tree.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A file error, in the system's wording.
+/// An error of a file operation, in the wording of the operating system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trouble(pub &'static str);
 
@@ -20,13 +20,13 @@ pub const BUSY: Trouble = Trouble("Device or resource busy");
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeEntry {
-    /// The content of a file; `None` for a folder.
+    /// The content of a file; `None` if the entry is a folder.
     pub content: Option<Arc<Vec<u8>>>,
     pub mode: u32,
     pub changed_ms: i64,
 }
 
-/// The bytes that an entry counts as in [`Tree::bytes`], in addition to its path and content.
+/// How many bytes an entry counts in [`Tree::bytes`], in addition to its path and its content.
 const ENTRY_BYTES: usize = 64;
 
 /// A tree of folders and files.
@@ -34,19 +34,19 @@ const ENTRY_BYTES: usize = 64;
 pub struct Tree {
     entries: BTreeMap<String, TreeEntry>,
     bytes: usize,
-    /// The number of writes.
+    /// The number of writes to the tree so far.
     pub changes: u64,
 }
 
 impl Default for Tree {
-    /// An empty root folder.
+    /// A tree that contains only an empty root folder.
     fn default() -> Tree {
         let root = TreeEntry { content: None, mode: 0o755, changed_ms: 0 };
         Tree { entries: BTreeMap::from([("/".to_owned(), root)]), bytes: 0, changes: 0 }
     }
 }
 
-/// How much a tree may still grow.
+/// How much more a tree may contain.
 #[derive(Debug, Clone, Copy)]
 pub struct GrowthLimit {
     pub entries: usize,
@@ -77,7 +77,7 @@ impl Tree {
         self.entries.get(path)
     }
 
-    /// The sorted paths below a folder, without the folder itself.
+    /// The paths of all files and folders below a folder, sorted. The folder itself is not among them.
     pub fn below<'a>(&'a self, folder: &str) -> impl Iterator<Item = &'a str> + use<'a> {
         let prefix = if folder == "/" { "/".to_owned() } else { format!("{folder}/") };
         let range = self.entries.range((Bound::Excluded(prefix.clone()), Bound::Unbounded));
@@ -104,7 +104,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Writes a file, creating it if necessary.
+    /// Writes a file, and creates it if it does not exist.
     pub fn store(
         &mut self,
         path: &str,
@@ -125,7 +125,7 @@ impl Tree {
         self.put(path, TreeEntry { content: Some(Arc::new(content)), mode, changed_ms: now_ms }, room)
     }
 
-    /// Appends to a file; returns false if there is no such file.
+    /// Appends bytes to a file. Returns false if there is no such file.
     pub fn append(&mut self, path: &str, more: &[u8], now_ms: i64, room: GrowthLimit) -> Result<bool, Trouble> {
         let Some(TreeEntry { content: Some(content), changed_ms, .. }) = self.entries.get_mut(path) else {
             return Ok(false);
@@ -152,7 +152,7 @@ impl Tree {
         self.put(path, TreeEntry { content: None, mode: 0o755, changed_ms: now_ms }, room)
     }
 
-    /// Removes one entry, except the root.
+    /// Removes one entry. The root is never removed.
     pub fn remove(&mut self, path: &str) {
         if path != "/"
             && let Some(entry) = self.entries.remove(path)
@@ -163,7 +163,7 @@ impl Tree {
     }
 }
 
-/// A folder that the containers of a pod share.
+/// A folder that several containers of a pod share.
 #[derive(Debug, Clone, Default)]
 pub struct Volume(Arc<Mutex<Tree>>);
 

@@ -1,6 +1,6 @@
-//! Runs the fuzz target as an ordinary test, over its seeds and over mutations of them.
+//! Runs the fuzz target as an ordinary test, with its seeds and with mutations of these seeds.
 //!
-//! `tools/fuzz/README.md` says how to run it under the real fuzzer.
+//! `tools/fuzz/README.md` says how to run the target under the real fuzzer.
 
 #[allow(clippy::disallowed_methods, reason = "the seeds are files")]
 #[path = "../../../tools/fuzz/src/smoke.rs"]

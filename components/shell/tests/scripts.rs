@@ -1,4 +1,4 @@
-//! The output and the exit status of scripts.
+//! Tests the output and the exit status of scripts.
 
 use holdfast_shell::files::FileSystem;
 use holdfast_shell::{MAIN, Machine, OutputStream, Pid, RunResult, Setup, Signal};
@@ -25,7 +25,7 @@ struct Ran {
     steps: u64,
 }
 
-/// Runs words as the container's command, until it ends or is idle.
+/// Runs words as the container's command, until the command ends or is idle.
 fn run(words: &[&str], input: &[u8]) -> Ran {
     let mut machine = Machine::new(setup(), BEGIN_MS);
     let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
@@ -236,7 +236,8 @@ fn a_command_that_is_forgotten_leaves_nothing() {
     let mut machine = Machine::new(setup(), BEGIN_MS);
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     machine.start(&words(&["sleep", "infinity"]), false, false).expect("begun");
-    // Each command starts three processes, and a container has at most 32 processes.
+    // Each command starts three processes, and a container has at most 32 processes. So the loop works only if `forget`
+    // ends all processes of a command.
     for _ in 0..100 {
         let pid = machine.start(&words(&["sh", "-c", "tail -f /dev/null | cat"]), false, false).expect("there is room");
         machine.run(BEGIN_MS, 1000);
@@ -292,7 +293,7 @@ fn the_same_script_does_the_same() {
 
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(300))]
-    /// Any script is parsed and run within bounds.
+    /// Any script is parsed and run within the limits of the shell.
     #[test]
     fn any_script_is_bounded(script in "([a-z $'\"(){};|&<>\\\\\n0-9=*?#`!-]|echo |if |then |fi|do |done|while |\\$\\(|<<E\n|cat |sleep 1|x=){0,60}") {
         let mut machine = Machine::new(setup(), BEGIN_MS);

@@ -9,15 +9,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The cluster for which a call is made: its `--cluster-name`, and the uid of its namespace `kube-system`. The uid
-/// distinguishes two clusters of one name.
+/// The cluster for which a call is made: its `--cluster-name`, and the UID of its namespace `kube-system`. The UID
+/// distinguishes two clusters that have the same name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ClusterRef {
     pub name: String,
     pub uid: String,
 }
 
-/// The parts that a cloud offers.
+/// The parts that a cloud offers to controllers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Offers {
     pub instances: bool,
@@ -74,7 +74,7 @@ pub enum CloudCall {
     Clusters,
 }
 
-/// A cloud's answer.
+/// The answer of a cloud to a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CloudAnswer {
     Instance(Instance),
@@ -85,7 +85,8 @@ pub enum CloudAnswer {
     Done,
 }
 
-/// Identifies the node of an instance: by the id that the cloud gave it, or by name if it has no id yet.
+/// Identifies the node of an instance: by the provider ID that the cloud gave it, or by the node's name if it has no
+/// provider ID yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeRef {
     pub name: String,
@@ -99,10 +100,10 @@ pub struct ServiceRef {
     pub uid: String,
 }
 
-/// A machine in a cloud.
+/// A machine in a cloud, which may be the machine of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Instance {
-    /// The provider ID: `PROVIDER://…`.
+    /// The provider ID of the instance: `PROVIDER://…`.
     pub provider_id: String,
     pub kind: String,
     pub zone: Zone,
@@ -137,16 +138,17 @@ pub struct BalancerSpec {
     pub ports: Vec<Port>,
     /// The addresses that may send to the load balancer, as ranges. If there is no range, all addresses may send to it.
     pub source_ranges: Vec<String>,
-    /// The requested address, if any.
+    /// The IP address that the Service requests; empty if it requests none.
     pub address: String,
     pub external_ips: Vec<String>,
-    /// Whether traffic stays on the node at which it arrives.
+    /// Whether a node sends the traffic that reaches it only to backends on this node.
     pub local: bool,
-    /// The port at which nodes report whether they have a ready backend of the Service; 0 if there is none.
+    /// The node port at which each node reports whether it has a ready backend of the Service; 0 if there is no such
+    /// port.
     pub health_check_port: u16,
-    /// For how many seconds a client stays with one backend; 0 for no affinity.
+    /// For how many seconds a client is always sent to the same backend; 0 for no affinity.
     pub affinity_seconds: u32,
-    /// The IP families: `IPv4`, `IPv6`, or both with the preferred family first.
+    /// The IP families of the load balancer: `IPv4`, `IPv6`, or both, with the preferred family first.
     pub families: Vec<String>,
 }
 
@@ -168,7 +170,7 @@ pub struct Host {
     pub addresses: Vec<NodeAddress>,
 }
 
-/// A load balancer as it is in the cloud.
+/// A load balancer that exists in the cloud.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Balancer {
     pub name: String,
@@ -182,7 +184,7 @@ pub struct Balancer {
 pub struct Ingress {
     pub ip: String,
     pub hostname: String,
-    /// `VIP`, `Proxy`, or nothing.
+    /// The mode of the address: `VIP`, `Proxy`, or empty.
     pub ip_mode: String,
     pub ports: Vec<IngressPort>,
 }
@@ -191,7 +193,7 @@ pub struct Ingress {
 pub struct IngressPort {
     pub port: u16,
     pub protocol: String,
-    /// The reason why the port does not work, as one word; empty if it works.
+    /// The reason why the port does not work, as one word; empty if the port works.
     pub error: String,
 }
 
@@ -207,12 +209,13 @@ pub struct Route {
     pub blackhole: bool,
 }
 
-/// Why a call failed.
+/// Why a call to a cloud failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     pub reason: FaultReason,
     pub message: String,
-    /// The time after which the call is to be repeated, if the cloud has named one.
+    /// How long, in milliseconds, the caller is to wait before it repeats the call; `None` if the cloud has not said
+    /// so.
     pub retry_millis: Option<i64>,
 }
 
@@ -220,7 +223,7 @@ pub struct Fault {
 pub enum FaultReason {
     /// The cloud has determined that the object does not exist.
     NotFound,
-    /// The cloud does not offer this part.
+    /// The cloud does not offer the part to which the call belongs.
     NotOffered,
     /// Another controller or program is responsible for this Service.
     Elsewhere,
@@ -228,7 +231,7 @@ pub enum FaultReason {
     Invalid,
     /// An object of another owner conflicts with the call.
     Conflict,
-    /// A limit of the cloud is reached: of objects or of calls.
+    /// A limit of the cloud is reached: a limit of objects, or a limit of calls.
     Exhausted,
     /// The cloud did not answer in time, or its answer does not fit the call.
     Unavailable,
@@ -275,7 +278,7 @@ impl fmt::Display for Fault {
 }
 
 impl CloudCall {
-    /// The call's name in messages and metrics.
+    /// The name of the call in messages and metrics.
     pub fn method(&self) -> &'static str {
         match self {
             CloudCall::Instance { .. } => "Instance",
@@ -313,7 +316,7 @@ impl CloudCall {
         )
     }
 
-    /// The answer, or a fault if it is not an answer to this call.
+    /// Returns the answer, or a fault if the answer does not belong to this call.
     pub fn check_answer(&self, answer: CloudAnswer) -> Result<CloudAnswer, Fault> {
         let fits = match (self, &answer) {
             (CloudCall::Instance { .. }, CloudAnswer::Instance(_))

@@ -5,18 +5,18 @@ use crate::{BackOff, Change, Key, Plan, Refusal, Refused, Resource, Text, Time, 
 use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The time, and a number unique to each plan, as a seed for random choices.
+/// The time of a plan, and a number that no other plan has, as a seed for random choices.
 #[derive(Debug, Clone, Copy)]
 pub struct Stamp {
     pub time: Time,
     pub seed: u64,
 }
 
-/// Keys to be planned.
+/// The keys that are to be planned because of a change.
 #[derive(Debug, Default)]
 pub struct Keys {
     pub now: BTreeSet<Key>,
-    /// Keys that may wait for this many milliseconds, so that one plan handles several changes.
+    /// Keys that may wait, each with its number of milliseconds, so that one plan handles several changes.
     pub later: BTreeMap<Key, i64>,
 }
 
@@ -25,7 +25,7 @@ impl Keys {
         self.now.insert(key);
     }
 
-    /// Adds a key that may wait for `millis` milliseconds; with 0 or less it does not wait.
+    /// Adds a key that may wait for `millis` milliseconds. If `millis` is 0 or less, the key does not wait.
     pub fn add_after(&mut self, key: Key, millis: i64) {
         match millis {
             ..=0 => self.add(key),
@@ -61,7 +61,7 @@ impl ExtraKinds {
         }
     }
 
-    /// The objects that `self` or `other` contains.
+    /// The extra kinds that contain the objects of `self` and the objects of `other`.
     pub fn and(self, other: ExtraKinds) -> ExtraKinds {
         match (self, other) {
             (ExtraKinds::Everything, _) | (_, ExtraKinds::Everything) => ExtraKinds::Everything,
@@ -74,11 +74,11 @@ impl ExtraKinds {
     }
 }
 
-/// One controller. All its knowledge of the cluster comes from the world. Other state that it keeps, such as the time
-/// at which it first saw an object, must be dispensable: a new controller without that state must reach the same
-/// result.
+/// One controller. All its knowledge of the cluster comes from the world. The controller may keep other state, such as
+/// the time at which it first saw an object, but it must not depend on that state: a new controller without the state
+/// must reach the same result.
 pub trait Controller: Send {
-    /// The name in `--controllers`: `deployment-controller`.
+    /// The name of the controller in `--controllers`, such as `deployment-controller`.
     fn name(&self) -> &'static str;
 
     /// The name of the controller's queue in metrics.
@@ -91,30 +91,31 @@ pub trait Controller: Send {
         self.name()
     }
 
-    /// The field manager of the controller's writes.
+    /// The name of the field manager that the controller uses for its writes.
     fn manager(&self) -> &'static str {
         "kube-controller-manager"
     }
 
-    /// The user that the controller uses; `None` if it uses a service account.
+    /// The user as which the controller makes requests; `None` if it uses a service account.
     fn user(&self) -> Option<&'static str> {
         None
     }
 
-    /// The source of the controller's Events.
+    /// The name of the component that the controller's Events have as their source.
     fn component(&self) -> &'static str {
         self.name()
     }
 
-    /// How long a failed key waits before it is planned again.
+    /// How long a key waits after a failure before it is planned again.
     fn back_off(&self) -> BackOff {
         BackOff::default()
     }
 
-    /// The resources that the controller needs; the world contains their objects.
+    /// The resources whose objects the controller needs. The world contains these objects.
     fn resources(&self) -> Vec<Resource>;
 
-    /// Adds the indexes that the controller needs to the world. Called before the world has any objects.
+    /// Adds the indexes that the controller needs to the world. The caller calls this function before the world has any
+    /// objects.
     fn indexes(&self, _world: &mut World) {}
 
     /// The objects that the controller needs in addition to the objects of its [`resources`](Self::resources). For
@@ -125,10 +126,10 @@ pub trait Controller: Send {
         ExtraKinds::None
     }
 
-    /// Collects the keys that a change concerns. The world is in the state after the change.
+    /// Collects the keys that a change concerns. The world already contains the change.
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys);
 
-    /// Collects the keys to be planned at the start, without a change, once the world is complete.
+    /// Collects the keys that are to be planned at the start, without a change. The world is complete then.
     fn begin(&mut self, _world: &World, _keys: &mut Keys) {}
 
     /// Plans the actions for a key.
@@ -137,14 +138,15 @@ pub trait Controller: Send {
     /// Receives the answer to a GET that the plan for `key` requested.
     fn answered(&mut self, _key: &Key, _path: &str, _answer: Result<Value, Refusal>) {}
 
-    /// Receives the answer to a review that the plan for `key` requested: the whole review with its status.
+    /// Receives the answer to a review that the plan for `key` requested. The answer is the whole review with its
+    /// status.
     fn reviewed(&mut self, _key: &Key, _review: &Value, _answer: Result<Value, Refusal>) {}
 
     /// Receives the result of a call that the plan for `key` made to a cloud.
     fn called(&mut self, _key: &Key, _call: &CloudCall, _answer: Result<CloudAnswer, Fault>, _now: Time) {}
 
-    /// Plans Events and actions for a step of which some actions were refused. The key is planned again in any case,
-    /// with a longer wait after each failure.
+    /// Plans Events and actions after some actions of a step were refused. The key is planned again in any case, with a
+    /// longer wait after each failure.
     fn refused(&mut self, _world: &World, _key: &Key, _refused: &[Refused], _stamp: Stamp) -> Plan {
         Plan::default()
     }

@@ -1,8 +1,8 @@
 //! Chooses the namespace that has the next turn: the namespace for which the least work was done.
 //!
-//! Each namespace has an account of work. A namespace that had nothing to do for a while starts with the account of the
-//! namespace whose turn it is now: it gets the next turn, but cannot save up turns. All accounts are deleted when no
-//! namespace has anything to do.
+//! Each namespace has an account, which is the sum of the work done for it. If a namespace had no keys for a while, its
+//! account is set to the account of the namespace whose turn it is now. So it gets the next turn, but cannot save up
+//! turns. When no namespace has keys, all accounts are deleted.
 
 use crate::Text;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -11,11 +11,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 pub struct FairQueue {
     /// The controllers that have keys of a namespace, by the namespace's account and name.
     waiting: BTreeMap<(u64, Text), BTreeSet<usize>>,
-    /// The work done for each namespace; a namespace without an entry has the account `now`.
+    /// The sum of the work done for each namespace. A namespace that is not in the map has the account `now`.
     accounts: HashMap<Text, u64>,
     /// The account of the namespace that had the last turn.
     now: u64,
-    /// At this number of accounts, accounts that are not above `now` are dropped.
+    /// If there are this many accounts, the accounts that are not above `now` are dropped.
     sweep_at: usize,
 }
 
@@ -46,15 +46,15 @@ impl FairQueue {
                 self.waiting.remove(&entry);
             }
         }
-        // Once no namespace waits, all namespaces are equal again.
+        // When no namespace waits, all accounts are deleted, so that all namespaces are equal again.
         if self.waiting.is_empty() {
             self.accounts.clear();
             self.now = 0;
         }
     }
 
-    /// The next namespace with a controller that `may` allows, and the first of its allowed controllers, counted cyclically
-    /// from `first`.
+    /// The next namespace that has a controller which `may` allows, and the first of its allowed controllers. The
+    /// controllers are tried in the order of their indexes from `first` on, and then from 0.
     pub fn next(&mut self, first: usize, may: impl Fn(usize, &str) -> bool) -> Option<(Text, usize)> {
         let of = |((account, namespace), controllers): (&(u64, Text), &BTreeSet<usize>)| {
             let mut controllers = controllers.range(first..).chain(controllers.range(..first));
@@ -84,7 +84,7 @@ impl FairQueue {
         }
     }
 
-    /// The entry of a namespace in `waiting`; `None` if it has no waiting keys.
+    /// The entry of a namespace in `waiting`; `None` if the namespace has no waiting keys.
     fn entry_of(&self, namespace: &Text) -> Option<(u64, Text)> {
         let entry = (*self.accounts.get(namespace)?, namespace.clone());
         self.waiting.contains_key(&entry).then_some(entry)

@@ -1,7 +1,7 @@
-//! Shares equal values among many objects: the containers of a template's pods, their labels, their owner.
+//! Shares equal values between many objects: the containers of the pods of one template, their labels, their owner.
 //!
-//! A hundred thousand pods come from perhaps a hundred templates, so the equal fields of a template's pods are stored
-//! once. Sharing is not guaranteed and never visible: equal values may be stored twice.
+//! A hundred thousand pods come from perhaps a hundred templates, so the fields that are equal in the pods of one
+//! template are stored once. Sharing is not guaranteed, and has no visible effect: equal values may be stored twice.
 
 use crate::Text;
 use foldhash::quality::FixedState;
@@ -21,18 +21,18 @@ pub struct Interned<T>(Arc<T>);
 /// A list that may be shared.
 pub type InternedList<T> = Interned<Box<[T]>>;
 
-/// The number of values that each thread keeps for later objects. A new value replaces the value with the same index,
-/// so this table never holds more values than this.
+/// The number of values that the table of each thread keeps for later objects. A new value replaces the value that has
+/// the same index, so the table never has more values than this.
 const SLOTS: usize = 1 << 12;
 
-/// The maximum length of remembered texts. A longer text is parsed again each time.
+/// The maximum length of a text that is remembered, in bytes. A longer text is parsed again each time.
 const TEXT_BYTES_MAX: usize = 2 << 10;
 
 type Slot = Option<Arc<dyn Any + Send + Sync>>;
 
 thread_local! {
     static VALUES: RefCell<Box<[Slot]>> = RefCell::new(vec![None; SLOTS].into());
-    /// The texts that values were parsed from, so that equal text is parsed once.
+    /// The texts from which values were parsed, each with its value, so that equal texts are parsed once.
     static PARSED: RefCell<Box<[Option<ParsedText>]>> = RefCell::new(std::iter::repeat_with(|| None).take(SLOTS).collect());
 }
 
@@ -55,8 +55,8 @@ impl<T: Hash + Eq + Any + Send + Sync> Interned<T> {
     }
 }
 
-/// The index of a value in the table. The hash is not keyed: a user who makes values with the same index only prevents
-/// the sharing of their own values.
+/// The index of a value in the table. The hash has no secret key: a user who makes values with equal indexes only
+/// prevents the sharing of these values.
 fn slot_of<H: Hash + ?Sized>(value: &H) -> usize {
     FixedState::default().hash_one(value) as usize % SLOTS
 }
@@ -82,13 +82,13 @@ impl<T: DeserializeOwned + Hash + Eq + Any + Send + Sync> Interned<T> {
 }
 
 impl<T> Interned<T> {
-    /// Whether this value and `other` are the same shared value.
+    /// Whether this value and `other` are shared, so that they are stored at the same place.
     pub fn is_same(&self, other: &Interned<T>) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-/// Shares a string that many objects have, such as a namespace's name. Also shares the empty string.
+/// Returns a string that is shared between many objects, such as a namespace's name. The empty string is shared, too.
 pub fn text(text: &str) -> Text {
     static NONE: LazyLock<Text> = LazyLock::new(Text::default);
     if text.is_empty() {
@@ -143,7 +143,7 @@ impl<'de, T: Deserialize<'de> + Hash + Eq + Any + Send + Sync> Deserialize<'de> 
     }
 }
 
-/// Deserializes a field that many objects have with equal text, from JSON only; null gives the default.
+/// Deserializes a field whose text is equal in many objects. It works only with JSON, and null gives the default.
 pub fn deserialize_interned<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<Interned<T>, D::Error>
 where
     T: DeserializeOwned + Default + Hash + Eq + Any + Send + Sync,

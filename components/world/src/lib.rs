@@ -1,10 +1,11 @@
 //! The objects of a cluster that components see, and the actions of components on the cluster.
 //!
-//! A component has a [`World`]: the objects that it needs, each as a small typed [`View`] with its metadata and its
-//! bytes, with indexes by owner, namespace and node. A [`Controller`] is notified of every change, returns the keys
-//! that the change concerns, and plans one key at a time. A [`Plan`] is data: actions, Events for people, and when to
-//! plan again. No part of this crate has a clock or a socket; the caller of a controller provides them. Threads only
-//! decode long first lists, and no result depends on their number.
+//! A component has a [`World`], which contains the objects that the component needs, with indexes by owner, namespace
+//! and node. Each object has a small typed [`View`], its metadata and its bytes. A [`Controller`] is notified of every
+//! change, returns the keys that the change concerns, and plans one key at a time. A [`Plan`] is data: actions, Events
+//! for people, and the time at which to plan again. No part of this crate has a clock or a socket; the caller of a
+//! controller provides them. Threads are used only to decode long first lists, and no result depends on the number of
+//! threads.
 
 pub mod cloud;
 pub mod controller;

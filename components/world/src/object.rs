@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// A string that several values may share.
 pub type Text = Arc<str>;
 
-/// Identifies an object of a resource: its namespace (empty for a cluster-scoped object) and its name.
+/// Identifies an object of a resource by its namespace (empty if the object is cluster-scoped) and its name.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key {
     pub namespace: Text,
@@ -39,7 +39,8 @@ impl PartialOrd for Key {
 
 impl Ord for Key {
     fn cmp(&self, other: &Key) -> Ordering {
-        // Keys of one namespace mostly share the same string, so the pointers are compared first.
+        // Keys of one namespace mostly share one string for the namespace, so the pointers are compared before the
+        // texts.
         let is_near = Arc::ptr_eq(&self.namespace, &other.namespace);
         let namespaces = if is_near { Ordering::Equal } else { self.namespace.cmp(&other.namespace) };
         namespaces.then_with(|| self.name.cmp(&other.name))
@@ -86,7 +87,7 @@ impl Meta {
         self.deletion_timestamp.is_some()
     }
 
-    /// The owner that manages the object; there is at most one.
+    /// The owner that controls the object; `None` if no owner does. An object has at most one such owner.
     pub fn controller(&self) -> Option<&OwnerReference> {
         self.owner_references.iter().find(|owner| owner.controller)
     }
@@ -108,7 +109,7 @@ impl Meta {
     }
 }
 
-/// A reference to an owner.
+/// A reference to an owner of an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OwnerReference {
@@ -120,18 +121,19 @@ pub struct OwnerReference {
     pub block_owner_deletion: bool,
 }
 
-/// The value of a field; the default if it is null.
+/// Deserializes the value of a field. If the value is null, the result is the type's default.
 pub fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// One version of an object, with its view, whose type the resource determines.
+/// One version of an object, with its view. The resource determines the type of the view.
 #[derive(Debug)]
 pub struct Object {
     pub meta: Meta,
-    /// When this version was received, by the clock of the caller that feeds the world.
+    /// When this version was received, by the clock of the caller that applies changes to the world.
     pub received_at: Time,
-    /// The object's JSON in the version that its [`crate::Resource`] names. Copies of the body share the bytes.
+    /// The JSON of the object, in the API version that its [`crate::Resource`] names. Copies of the body share the
+    /// bytes.
     pub body: Body,
     pub(crate) view: Box<dyn Any + Send + Sync>,
 }
@@ -146,7 +148,7 @@ impl Object {
         self.view.downcast_ref()
     }
 
-    /// The whole object.
+    /// The whole object as a document.
     pub fn document(&self) -> Value {
         let bytes = self.body.bytes();
         work::count_bytes(bytes.len());

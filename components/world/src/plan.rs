@@ -1,53 +1,54 @@
-//! The actions for one key, as data.
+//! The actions that a controller wants to make for one key, as data.
 
 use crate::{Key, Object, Resource, Text, Time, cloud};
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// A controller's plan for one key. Once it is carried out, the next plan is empty.
+/// A controller's plan for one key. After the plan was carried out, the next plan for the key is empty.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Plan {
-    /// The steps are carried out one after the other, up to the first step with a refused action.
+    /// The steps of the plan. They are carried out one after the other; the step with a refused action is the last one.
     pub steps: Vec<ParallelActions>,
     /// Events for people. They are written even if there are no actions.
     pub events: Vec<PlannedEvent>,
-    /// When to plan this key again without a change.
+    /// The time at which this key is planned again even if nothing changes.
     pub requeue_at: Option<Time>,
-    /// Paths that must be read with GET before anything can be planned. A plan with `gets` has no steps: the key is
-    /// planned again as soon as the controller has received all answers.
+    /// Paths that must be read with GET before the controller can plan anything. A plan with `gets` has no steps, and
+    /// its key is planned again as soon as the controller has received all answers.
     pub gets: Vec<String>,
     /// Bodies of `SubjectAccessReview`s. As with `gets`, a plan with reviews has no steps, and the key is planned again
     /// after [`crate::Controller::reviewed`].
     pub reviews: Vec<Value>,
-    /// Calls to a cloud, all made at once. As with `gets`, a plan with calls has no steps, and the key is planned again
-    /// after [`crate::Controller::called`].
+    /// Calls to a cloud, which are all made at once. As with `gets`, a plan with calls has no steps, and the key is
+    /// planned again after [`crate::Controller::called`].
     pub calls: Vec<cloud::CloudCall>,
-    /// Whether some work cannot be done yet, though nothing was refused. The key is planned again, with a longer wait
-    /// each time.
+    /// Whether some work cannot be done yet although nothing was refused. If so, the key is planned again, with a
+    /// longer wait each time.
     pub unready: bool,
-    /// The reasons why expected work was not done, for logs and tests.
+    /// The reasons why work that could be expected was not done, for logs and tests.
     pub skipped: Vec<String>,
 }
 
-/// Actions that do not depend on each other: they are carried out at the same time.
+/// Actions that do not depend on each other, so they are carried out at the same time.
 pub type ParallelActions = Vec<Action>;
 
-/// One request. It contains its preconditions: a version in the body or the patch, a uid or a version to delete.
+/// One request to the API server. It contains its preconditions: a version in the body or the patch, or a UID or a
+/// version for a deletion.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Action {
     pub resource: Resource,
     pub key: Key,
-    /// The subresource: empty, or `status`, `scale`, `binding` …
+    /// The subresource of the object: empty, `status`, `scale`, `binding` and so on.
     pub subresource: &'static str,
     pub verb: Verb,
-    /// Objects that must not exist, with their uids. The world may not contain an existing object yet, so each is
-    /// looked up at the server before the action is carried out. If one is found, the action is refused with a
-    /// conflict.
+    /// Objects that must not exist, with their UIDs. An existing object may be missing from the world, so each of these
+    /// objects is looked up at the server before the action is carried out. If one of them exists, the action is
+    /// refused with a conflict.
     pub absent: Vec<(Resource, Key, Text)>,
-    /// The field manager, if it is not the controller's own field manager.
+    /// The field manager of the write; `None` if it is the controller's own field manager.
     pub manager: Option<&'static str>,
-    /// An Event to be written once the action is done; `{name}` in the message becomes the object's name, which the
-    /// server may have generated.
+    /// An Event that is written after the action was carried out. The text `{name}` in its message is replaced by the
+    /// object's name, which the server may have generated.
     pub event: Option<PlannedEvent>,
 }
 
@@ -55,11 +56,11 @@ pub struct Action {
 pub enum Verb {
     /// Creates the object. The name in the key may be empty if the object has a `generateName`.
     Create(Value),
-    /// Replaces the object; its `metadata.resourceVersion` is the version that the plan is based on.
+    /// Replaces the object. Its `metadata.resourceVersion` is the version on which the plan is based.
     Update(Value),
-    /// Replaces the object by the same object with another status.
+    /// Replaces the object by an object with another status and otherwise equal content.
     UpdateStatus(StatusUpdate),
-    /// A JSON merge patch; `metadata.resourceVersion` or `metadata.uid` in it is a precondition.
+    /// A JSON merge patch. A `metadata.resourceVersion` or a `metadata.uid` in the patch is a precondition.
     MergePatch(Value),
     StrategicPatch(Value),
     /// A JSON patch.
@@ -74,7 +75,7 @@ pub enum Verb {
     },
 }
 
-/// An object with another status. The document is made only when it is sent, because for a large object that takes
+/// An object with another status. The document is made only when it is sent, because for a large object this takes
 /// longer than the rest of a plan.
 #[derive(Debug, Clone)]
 pub struct StatusUpdate {
@@ -97,7 +98,7 @@ impl PartialEq for StatusUpdate {
 }
 
 impl Verb {
-    /// The body that is sent; `None` for a delete.
+    /// The body that the request sends; `None` for a deletion.
     pub fn document(&self) -> Option<Value> {
         Some(match self {
             Verb::UpdateStatus(restated) => restated.document(),
@@ -119,7 +120,7 @@ pub enum Propagation {
     Orphan,
 }
 
-/// An Event about an object, for people. Equal Events are counted together.
+/// An Event about an object, for people. Equal Events are counted in one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedEvent {
     pub resource: Resource,
@@ -129,32 +130,33 @@ pub struct PlannedEvent {
     pub warning: bool,
     pub reason: &'static str,
     pub message: String,
-    /// The part of the object that the Event is about: `spec.containers{web}`; empty for the whole object.
+    /// The part of the object to which the Event refers, such as `spec.containers{web}`; empty for the whole object.
     pub part: String,
     /// The node that reports the Event; empty if no node reports it.
     pub host: String,
 }
 
-/// An action that the server refused.
+/// An action that the server refused, with the refusal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Refused {
     pub action: Action,
     pub refusal: Refusal,
 }
 
-/// The server's refusal. The default stands for a request that got no usable answer.
+/// The server's refusal. The default value stands for a request that got no usable answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Refusal {
     /// A reason of Kubernetes' API, such as `NotFound`, or `Unknown`; empty if there was no usable answer.
     pub reason: String,
     pub message: String,
-    /// The reasons of the causes in the status details.
+    /// The reasons of the causes in the details of the status.
     pub causes: Vec<String>,
 }
 
 impl Refusal {
-    /// A refusal with the reason and the code of a `Status`. As in Kubernetes' clients, the code counts only if the
-    /// reason is not known: answers of other programs have no reason, and webhooks may write any text as the reason.
+    /// The refusal that a `Status` with this reason and this HTTP code means. As in Kubernetes' clients, the code
+    /// counts only if the reason is unknown, because answers of other programs have no reason, and webhooks may write
+    /// any text as the reason.
     pub fn of_status(reason: &str, code: u16, message: String, causes: Vec<String>) -> Refusal {
         let reason = if REASONS.contains(&reason) { reason } else { reason_of_code(code) };
         Refusal { reason: reason.to_owned(), message, causes }
@@ -164,7 +166,7 @@ impl Refusal {
         self.reason == reason
     }
 
-    /// A refusal because a precondition no longer holds.
+    /// A refusal because a precondition of the request does not hold any more.
     pub fn stale(message: String) -> Refusal {
         Refusal { reason: "Conflict".to_owned(), message, causes: Vec::new() }
     }
@@ -177,7 +179,7 @@ impl Refusal {
         self.reason == "NotFound"
     }
 
-    /// Whether the server no longer has the version that the request names.
+    /// Whether the server has forgotten the version that the request names.
     pub fn is_expired(&self) -> bool {
         self.is("Expired") || self.is("Gone")
     }
@@ -187,7 +189,7 @@ impl Refusal {
         self.is_not_found() && self.message == holdfast_core::Refusal::NoSuchPath.message()
     }
 
-    /// Whether there was no usable answer.
+    /// Whether the request got no usable answer.
     pub fn is_unanswered(&self) -> bool {
         self.reason.is_empty()
     }
@@ -203,7 +205,7 @@ impl Refusal {
     }
 }
 
-/// The reasons of Kubernetes' API (`knownReasons` of its clients).
+/// The reasons that Kubernetes' API has: the `knownReasons` of its clients.
 const REASONS: [&str; 19] = [
     "AlreadyExists",
     "BadRequest",
@@ -229,7 +231,7 @@ const REASONS: [&str; 19] = [
 const TEMPORARY: [&str; 6] =
     ["InternalError", "ServerTimeout", "ServiceUnavailable", "StorageReadError", "Timeout", "TooManyRequests"];
 
-/// The reason that Kubernetes' clients give an answer with this HTTP code and without a reason.
+/// The reason that Kubernetes' clients give to an answer that has this HTTP code and no reason.
 fn reason_of_code(code: u16) -> &'static str {
     match code {
         400 => "BadRequest",
@@ -252,7 +254,7 @@ fn reason_of_code(code: u16) -> &'static str {
 }
 
 impl PlannedEvent {
-    /// The Event with `{name}` in its message replaced.
+    /// The Event, with `{name}` in its message replaced by the object's name.
     pub fn with_object_name(self, name: &str) -> PlannedEvent {
         PlannedEvent { message: self.message.replace("{name}", name), ..self }
     }
@@ -263,7 +265,7 @@ impl Plan {
         self.is_idle() && self.events.is_empty()
     }
 
-    /// Whether the plan has no actions and no requests for answers. An idle plan may have Events.
+    /// Whether the plan has no actions and requests no answers. A plan that is idle may have Events.
     pub fn is_idle(&self) -> bool {
         let asks_nothing = self.gets.is_empty() && self.reviews.is_empty() && self.calls.is_empty();
         asks_nothing && self.steps.iter().all(Vec::is_empty)
@@ -281,7 +283,8 @@ impl Plan {
         }
     }
 
-    /// Plans the key again at this time, or at an earlier time that was set already.
+    /// Requests that the key is planned again at this time, or at the time that was requested before if that is
+    /// earlier.
     pub fn requeue_at(&mut self, time: Time) {
         self.requeue_at = Some(self.requeue_at.map_or(time, |known| known.min(time)));
     }
@@ -297,7 +300,7 @@ impl Action {
         Action { subresource, ..self }
     }
 
-    /// Makes the action fail if one of these objects exists.
+    /// Returns the action with the condition that none of these objects may exist.
     pub fn unless(self, absent: Vec<(Resource, Key, Text)>) -> Action {
         Action { absent, ..self }
     }

@@ -1,13 +1,14 @@
-//! The keys of one controller that are to be planned. Each key waits at most once, and two plans of one key are never
-//! made at the same time. A key waits longer if its plan requests a later time or if its actions were refused. Each
-//! namespace has its own queue; the caller decides which namespace is next.
+//! The keys of one controller that are to be planned. Each key is in the queue at most once, and two plans of one key
+//! are never made at the same time. A key waits longer if its plan requests a later time or if its actions were
+//! refused. Each namespace has a queue of its own, and the caller decides which namespace is next.
 //!
-//! The queue is pure: the caller passes the time.
+//! The queue has no clock: the caller passes the time.
 
 use crate::{Key, Keys, Text, Time};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-/// How long a failed key waits: `first_ms`, doubled with each failure up to `last_ms`, as in client-go's queues.
+/// How long a key waits after a failure: `first_ms` milliseconds, doubled with each failure up to `last_ms`, as in
+/// client-go's queues.
 #[derive(Debug, Clone, Copy)]
 pub struct BackOff {
     pub first_ms: i64,
@@ -21,15 +22,16 @@ impl Default for BackOff {
 }
 
 impl BackOff {
-    /// The wait after a failure that follows `failures` earlier failures in a row.
+    /// The wait, in milliseconds, after a failure that follows `failures` failures in a row.
     pub fn after(&self, failures: u32) -> i64 {
         let factor = 1i64.checked_shl(failures).filter(|factor| *factor > 0).unwrap_or(i64::MAX);
         self.first_ms.saturating_mul(factor).min(self.last_ms)
     }
 }
 
-/// The limit of retries after refusals, for all keys of a namespace together: this many at once, and then one per
-/// interval. client-go's queues have one limit for all keys, which lets one namespace delay all other namespaces.
+/// The limit of retries after refusals, for all keys of a namespace together: `REFUSED_AT_ONCE` retries at once, and
+/// then one retry every `REFUSED_EVERY_MS` milliseconds. client-go's queues have one limit for all keys, so that one
+/// namespace delays all other namespaces.
 const REFUSED_AT_ONCE: i64 = 100;
 const REFUSED_EVERY_MS: i64 = 100;
 
@@ -37,7 +39,7 @@ const REFUSED_EVERY_MS: i64 = 100;
 #[derive(Debug, Default)]
 struct Paces {
     turns: HashMap<String, Time>,
-    /// At this number of entries, entries that no longer delay any key are dropped.
+    /// If there are this many entries, the entries that delay no key any more are dropped.
     most: usize,
 }
 
@@ -57,24 +59,24 @@ impl Paces {
 #[derive(Debug, Default)]
 pub struct WorkQueue {
     back_off: BackOff,
-    /// The keys that may be taken, oldest first, by namespace; no namespace has an empty queue.
+    /// The keys that may be taken, oldest first, by namespace. No namespace in the map has an empty queue.
     ready: HashMap<Text, VecDeque<Key>>,
     /// The keys in `ready`, each with the time at which it was added.
     waiting: HashMap<Key, Time>,
-    /// Namespaces whose queue became non-empty since the last [`Self::wake`], oldest first.
+    /// The namespaces whose queue has become non-empty since the last [`Self::wake`], oldest first.
     newly_nonempty: Vec<Text>,
-    /// The newest time that a caller has passed.
+    /// The latest time that a caller has passed.
     now: Option<Time>,
-    /// Keys that are being planned or acted on; `true` if the key was added again since.
+    /// The keys that are being planned or acted on. The value is `true` if the key was added again in the meantime.
     busy: HashMap<Key, bool>,
-    /// The timers; a key has at most one.
+    /// The timers of waiting keys, ordered by time. A key has at most one timer; `times` has its time.
     timers: BTreeSet<(Time, Key)>,
     times: HashMap<Key, Time>,
     failures: HashMap<Key, u32>,
     paces: Paces,
-    /// How many keys were added.
+    /// How many times a key was added.
     adds: u64,
-    /// How many keys were added after a failure.
+    /// How many times a key was added after a failure.
     retries: u64,
 }
 
@@ -83,7 +85,7 @@ impl WorkQueue {
         WorkQueue { back_off, ..WorkQueue::default() }
     }
 
-    /// Adds a key to be planned as soon as possible. Returns `true` if the key was not already waiting.
+    /// Adds a key that is to be planned as soon as possible. Returns `true` if the key was not in the queue before.
     pub fn add(&mut self, key: Key) -> bool {
         if let Some(again) = self.busy.get_mut(&key) {
             return !std::mem::replace(again, true);
@@ -110,7 +112,7 @@ impl WorkQueue {
         keys.later.into_iter().for_each(|(key, millis)| self.add_at(key, now.plus_millis(millis)));
     }
 
-    /// Adds a key to be planned at this time, or at an earlier time that was already set.
+    /// Adds a key that is to be planned at this time, or at its earlier time if it has one.
     pub fn add_at(&mut self, key: Key, time: Time) {
         if let Some(known) = self.times.get(&key) {
             if *known <= time {
@@ -122,8 +124,8 @@ impl WorkQueue {
         self.timers.insert((time, key));
     }
 
-    /// Records that a key failed. The key is planned again, after a wait that grows each time. If something was
-    /// refused, the key also waits for its namespace's limit of retries. Returns how many failures in a row preceded
+    /// Records that a key failed. The key is planned again after a wait that grows with each failure. If an action was
+    /// refused, the key also waits for its namespace's limit of retries. Returns how many failures in a row came before
     /// this failure.
     pub fn fail(&mut self, key: Key, now: Time, was_refused: bool) -> u32 {
         self.retries += 1;
@@ -143,8 +145,8 @@ impl WorkQueue {
         self.failures.remove(key);
     }
 
-    /// Adds the keys that have waited long enough; returns the namespaces whose queue became non-empty since the last
-    /// call.
+    /// Adds the keys that have waited long enough. Returns the namespaces whose queue has become non-empty since the
+    /// last call.
     pub fn wake(&mut self, now: Time) -> Vec<Text> {
         self.now = Some(now);
         while let Some((time, key)) = self.timers.first().cloned()
@@ -157,8 +159,8 @@ impl WorkQueue {
         std::mem::take(&mut self.newly_nonempty)
     }
 
-    /// Takes the next key of a namespace; returns it with the milliseconds that it has waited. The key is busy until
-    /// [`Self::done`].
+    /// Takes the next key of a namespace. Returns the key and the number of milliseconds for which it has waited. The
+    /// key is busy until [`Self::done`] is called.
     pub fn take(&mut self, namespace: &str, now: Time) -> Option<(Key, i64)> {
         let line = self.ready.get_mut(namespace)?;
         let key = line.pop_front()?;
@@ -170,7 +172,7 @@ impl WorkQueue {
         Some((key, now.millis_since(since).max(0)))
     }
 
-    /// The key of a namespace that would be taken next.
+    /// The key of a namespace that would be taken next; `None` if the namespace has no key.
     pub fn first(&self, namespace: &str) -> Option<&Key> {
         self.ready.get(namespace)?.front()
     }
@@ -182,7 +184,7 @@ impl WorkQueue {
         }
     }
 
-    /// The earliest time at which a waiting key is added.
+    /// The earliest time at which a waiting key may be taken.
     pub fn next_time(&self) -> Option<Time> {
         self.timers.first().map(|(time, _)| *time)
     }
@@ -282,7 +284,7 @@ mod tests {
         assert_eq!(queue.fail(key("a"), at(0), false), 0);
     }
 
-    /// The next key of the only namespace of these tests.
+    /// Takes the next key of the namespace that these tests use.
     fn take(queue: &mut WorkQueue, now: Time) -> Option<Key> {
         queue.wake(now);
         queue.take("default", now).map(|(key, _)| key)
@@ -304,7 +306,8 @@ mod tests {
         assert_eq!(&*queue.wake(at(0))[0], "other");
     }
 
-    /// Plans every key for a minute; each plan is refused, or each is stale. Returns the number of plans.
+    /// Plans every key for a minute. Each plan is refused, or each plan is stale if `was_refused` is false. Returns the
+    /// number of plans.
     fn tries_in_a_minute(keys: usize, was_refused: bool) -> usize {
         let mut queue = WorkQueue::default();
         (0..keys).for_each(|number| _ = queue.add(key(&number.to_string())));
@@ -329,7 +332,7 @@ mod tests {
         queue.fail(long.clone(), at(1000), true);
         assert!(queue.times[&other] < at(1001));
         assert!(queue.times[&long] > at(1900));
-        // Namespaces come and go.
+        // Ten thousand namespaces have one failure each, one after the other, so their entries must be dropped.
         for number in 0..10_000 {
             queue.fail(Key::new(&format!("n{number}"), "a"), at(3000 + 60 * number), true);
         }
@@ -338,7 +341,8 @@ mod tests {
 
     #[test]
     fn refusals_of_many_keys_are_met_at_a_pace() {
-        // Each key is tried once; then a hundred retries are made at once, and then ten retries a second.
+        // Each of the thousand keys is tried once. Then a hundred retries are made at once, and after that ten retries
+        // a second.
         assert!((1600..=1700).contains(&tries_in_a_minute(1000, true)), "{}", tries_in_a_minute(1000, true));
         assert_eq!(tries_in_a_minute(1, true), tries_in_a_minute(1, false), "one key has only its own back-off");
         assert_eq!(

@@ -1,4 +1,4 @@
-//! An action as a request to an API server in the same process.
+//! Converts an action to a request to an API server in the same process.
 
 use crate::plan::{Action, Propagation, Refusal, Verb};
 use crate::{Controller, Key, Resource, Served};
@@ -12,7 +12,7 @@ use holdfast_core::state::{Entry, State};
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// The actor: the user that the server authorizes, and the field manager.
+/// The user that the server authorizes, and the field manager of the user's writes.
 #[derive(Debug, Clone)]
 pub struct Actor {
     pub user: Arc<User>,
@@ -20,7 +20,8 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// The actor of a controller: as in Kubernetes, a service account in `kube-system`.
+    /// The actor of a controller. As in Kubernetes, its user is a service account in `kube-system` if the controller
+    /// names no user.
     pub fn of(controller: &dyn Controller) -> Actor {
         let user = match controller.user() {
             Some(name) => User::new(name, &["system:authenticated"]),
@@ -29,18 +30,18 @@ impl Actor {
         Actor { user: Arc::new(user), field_manager: controller.manager() }
     }
 
-    /// Whether the actor is a service account, rather than a user that several controllers share.
+    /// Whether the actor's user is a service account, and not a user that several controllers share.
     pub fn has_account(&self) -> bool {
         self.user.name.starts_with("system:serviceaccount:")
     }
 
-    /// The name of the actor's service account in `kube-system`, or otherwise its user name.
+    /// The name of the actor's service account in `kube-system`. If the actor has no service account, its user name.
     pub fn account(&self) -> &str {
         self.user.name.rsplit(':').next().unwrap_or_default()
     }
 }
 
-/// The request of an action; `None` if its resource or subresource is not served.
+/// The request that carries out an action; `None` if the server does not serve the action's resource or subresource.
 pub fn of(action: &Action, registry: &Registry, actor: &Actor, id: String) -> Option<Request> {
     let resource = &action.resource;
     let (kind, version) = registry.find(resource.group(), resource.version(), resource.plural())?;
@@ -76,8 +77,8 @@ pub fn of(action: &Action, registry: &Registry, actor: &Actor, id: String) -> Op
     Some(Request { user: actor.user.clone(), verb, target, options, body: Body { content, format }, id })
 }
 
-/// The GET of an object, of a subresource, or of all objects of a namespace, by its path; `None` if the path is not
-/// served.
+/// The GET request for an object, for a subresource, or for all objects of a namespace, by its path; `None` if the
+/// server does not serve the path.
 pub fn get(registry: &Registry, path: &str, actor: &Actor) -> Option<Request> {
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     let (group, version, rest) = match parts.as_slice() {
@@ -130,7 +131,7 @@ impl Propagation {
 impl From<&holdfast_core::Refusal> for Refusal {
     fn from(refusal: &holdfast_core::Refusal) -> Refusal {
         let causes = refusal.causes().iter().map(|cause| cause.reason.as_str().to_owned()).collect();
-        // These refusals need not have a reason of Kubernetes' API.
+        // A ruling need not have one of the reasons of Kubernetes' API.
         let reason = match refusal {
             holdfast_core::Refusal::Ruled(ruling) => match ruling.kind {
                 RulingKind::Given(GivenCode(code)) => {
@@ -152,12 +153,12 @@ impl From<&holdfast_core::Refusal> for Refusal {
     }
 }
 
-/// The version in an object's metadata, as a number; 0 if there is none.
+/// The version in the metadata of an object, as a number; 0 if the object has no version.
 pub fn version_of(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse().ok()).unwrap_or_default()
 }
 
-/// The object of a resource and a key.
+/// The stored object of a resource that has this key, and its kind.
 pub fn find<'a>(state: &'a State, resource: &Resource, key: &Key) -> Option<(KindId, &'a Arc<Entry>)> {
     let (kind, _) = state.registry.find(resource.group(), resource.version(), resource.plural())?;
     let namespace = Some(&*key.namespace).filter(|_| resource.namespaced());
@@ -176,7 +177,7 @@ pub fn served(registry: &Registry) -> Served {
     versions.filter(is_served).map(names).collect()
 }
 
-/// The resource of a kind in the version in which its objects are stored, with their metadata only.
+/// The resource of a kind in the version in which its objects are stored. Only the metadata of the objects is decoded.
 pub fn resource_of(kind: &Kind) -> Resource {
     let hub = kind.hub();
     Resource::new(&hub.group, &hub.version, &kind.resource, &kind.kind, kind.is_namespaced())

@@ -7,20 +7,20 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// Decodes an object's JSON to its metadata and view.
+/// Decodes the JSON of an object to its metadata and its view.
 pub(crate) type Decode = fn(&[u8]) -> Option<(Meta, AnyView)>;
 
-/// A resource of the API in one version, and the view of its objects.
+/// A resource of the API in one version, and the view of the resource's objects.
 ///
-/// The order of resources has no meaning, but is the same in every process: worlds look resources up many times for
-/// each change, so a hash is compared before the names.
+/// The order of resources has no meaning, but it is the same in every process. A world looks resources up many times
+/// for each change, so a hash is compared before the names.
 #[derive(Clone)]
 pub struct Resource(Arc<ResourceNames>, Option<Decode>);
 
 /// The identity of a resource.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct ResourceNames {
-    /// The hash of the names below.
+    /// The hash of the group, the version, the plural and the kind.
     hash: u64,
     group: Box<str>,
     plural: Box<str>,
@@ -42,7 +42,8 @@ impl Resource {
         Resource(Arc::new(parts), None)
     }
 
-    /// The resource with a view of its objects; without a view only their metadata is kept.
+    /// This resource with a view of its objects. If a resource has no view, only the metadata of its objects is
+    /// decoded.
     pub fn viewed_as<V: crate::View>(self) -> Resource {
         Resource(self.0, Some(crate::view::decode::<V>))
     }
@@ -68,7 +69,8 @@ impl Resource {
         &self.0.kind
     }
 
-    /// Whether a reference names this kind, in any version. Several groups may have kinds of the same name.
+    /// Whether a reference with this `apiVersion` and this kind means the kind of this resource, in any version.
+    /// Several groups may have kinds with equal names.
     pub fn is_named(&self, api_version: &str, kind: &str) -> bool {
         let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
         kind == self.kind() && group == self.group()
@@ -78,7 +80,7 @@ impl Resource {
         self.0.namespaced
     }
 
-    /// The group and version as in objects: `apps/v1`, or `v1`.
+    /// The group and version as the field `apiVersion` of objects has them: `apps/v1`, or `v1`.
     pub fn api_version(&self) -> String {
         match self.group() {
             "" => self.version().to_owned(),
@@ -87,8 +89,8 @@ impl Resource {
     }
 }
 
-/// The FNV-1a hash of the names. It is the same in every process, so that work done resource by resource has the same
-/// order in every replay.
+/// The FNV-1a hash of the names. The hash is the same in every process, so that work which is done resource by resource
+/// has the same order in every replay.
 fn hash_of(names: &[&str]) -> u64 {
     let bytes = names.iter().flat_map(|name| name.bytes().chain([0xff]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))

@@ -12,37 +12,38 @@ use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
-/// The name of the index of [`World::select`]: `namespace/label=value` of every label of an object.
+/// The name of the index that [`World::select`] uses. It has the value `namespace/label=value` for every label of an
+/// object.
 const LABELS: &str = "labels";
 
-/// The index value of all objects of a namespace, whatever their labels.
+/// The index value under which all objects of a namespace are found, whatever their labels are.
 fn everywhere(namespace: &str) -> Text {
     index_value(namespace, "", "")
 }
 
-/// The maximum number of values of a label that are looked up in the index. With more, reading all objects of the
-/// namespace is not slower.
+/// The maximum number of values of a label that are looked up in the index. If a selector allows more values, reading
+/// all objects of the namespace is not slower.
 const PINNED_VALUES_MAX: usize = 64;
 
 /// A selector with more requirements than this is compiled to one test for each label.
 const TESTED_ONE_BY_ONE: usize = 8;
 
-/// A label selector. A selector that cannot be parsed selects nothing. Copies share their content, and so do selectors
-/// that were parsed from the same text while one of them exists.
+/// A label selector. If it cannot be parsed, it selects nothing. Copies of a selector share their content. Selectors
+/// that were parsed from equal texts share it, too, if they exist at the same time.
 #[derive(Clone)]
 pub struct Selector(Arc<Compiled>);
 
-/// A parsed selector, ready to be tested.
+/// A parsed selector in a form that is fast to test.
 struct Compiled {
     selector: LabelSelector,
     /// Why the selector cannot be parsed; `None` if it was parsed.
     fault: Option<String>,
-    /// The tests of a long selector, by label; empty for a short selector, whose requirements are tested
+    /// The tests of a long selector, by label. A short selector has no tests, because its requirements are tested
     /// directly.
     tests: Vec<LabelTest>,
-    /// How many of the tests need the label to be present.
+    /// How many of the tests succeed only if the object has the label.
     needed: usize,
-    /// The text from which the selector was parsed.
+    /// The form and the text from which the selector was parsed; `None` if it was not parsed from JSON.
     written: Option<(SelectorForm, Box<str>)>,
 }
 
@@ -52,7 +53,8 @@ struct LabelTest {
     label: Text,
     must_be_there: bool,
     must_be_absent: bool,
-    /// The allowed values, sorted like `not_among`; `None` means any value.
+    /// The values that the label may have, sorted; `None` means that it may have any value. `not_among` has the values
+    /// that the label may not have, sorted.
     among: Option<Vec<Text>>,
     not_among: Vec<Text>,
     above: Option<i64>,
@@ -60,7 +62,7 @@ struct LabelTest {
 }
 
 impl LabelTest {
-    /// The test for several requirements of one label.
+    /// The test that replaces several requirements of one label.
     fn of(requirements: &[Requirement]) -> LabelTest {
         let mut test = LabelTest { label: requirements[0].key.as_str().into(), ..LabelTest::default() };
         for requirement in requirements {
@@ -82,7 +84,7 @@ impl LabelTest {
         test
     }
 
-    /// Restricts the allowed values to these, which are sorted.
+    /// Restricts the values that the label may have to these values, which must be sorted.
     fn narrow(&mut self, values: Vec<Text>) {
         self.among = Some(match self.among.take() {
             Some(known) => known.into_iter().filter(|value| values.binary_search(value).is_ok()).collect(),
@@ -116,7 +118,8 @@ impl Compiled {
         Compiled { selector, fault, tests, needed, written: None }
     }
 
-    /// Whether the labels match. The time is in proportion to the shorter of the selector and the labels.
+    /// Whether the labels match the selector. The time that this takes is proportional to the number of requirements or
+    /// to the number of labels, whichever is smaller.
     fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         if self.tests.is_empty() {
             return self.selector.matches_by(|label| labels.get(label).map(String::as_str));
@@ -137,12 +140,12 @@ impl Compiled {
     }
 }
 
-/// How a selector is written in an object.
+/// The form in which an object contains a selector.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum SelectorForm {
-    /// `{matchLabels, matchExpressions}`; null selects nothing.
+    /// The form `{matchLabels, matchExpressions}`. The value null selects nothing.
     Object,
-    /// Plain labels, all of which must be present; no labels select nothing.
+    /// Labels without expressions. An object must have all of them. An empty map selects nothing.
     Labels,
 }
 
@@ -150,7 +153,7 @@ enum SelectorForm {
 #[derive(Default)]
 struct CompiledSelectors {
     selectors: HashMap<u64, Weak<Compiled>>,
-    /// At this number of entries, entries of selectors that no longer exist are dropped.
+    /// If there are this many entries, the entries of selectors that do not exist any more are dropped.
     most: usize,
 }
 
@@ -198,17 +201,17 @@ impl Selector {
         NOTHING.clone()
     }
 
-    /// Reads `{matchLabels, matchExpressions}`.
+    /// The selector in a document of the form `{matchLabels, matchExpressions}`.
     pub fn of(object: &Value) -> Selector {
         Selector::from(LabelSelector::from_object(object))
     }
 
-    /// Parses the text of a `labelSelector` parameter.
+    /// The selector in the text of a `labelSelector` parameter.
     pub fn parse(text: &str) -> Selector {
         Selector::from(LabelSelector::parse(text))
     }
 
-    /// Selects objects that have all of these labels.
+    /// A selector for the objects that have all of these labels.
     pub fn all_of<'a>(labels: impl IntoIterator<Item = (&'a String, &'a String)>) -> Selector {
         let labels: Map = labels.into_iter().map(|(k, v)| (k.clone(), v.as_str().into())).collect();
         Selector::from(Ok(LabelSelector::from_labels(&labels)))
@@ -218,7 +221,7 @@ impl Selector {
         Selector(Arc::new(Compiled::of(read)))
     }
 
-    /// Why the selector cannot be parsed.
+    /// Why the selector cannot be parsed; `None` if it was parsed.
     pub fn fault(&self) -> Option<&str> {
         self.0.fault.as_deref()
     }
@@ -231,8 +234,8 @@ impl Selector {
         self.0.matches(&meta.labels)
     }
 
-    /// The label with the fewest allowed values, which every selected object must have; `None` if there is no such
-    /// label, or it has too many values.
+    /// The label with the fewest allowed values, among the labels that every selected object must have; `None` if there
+    /// is no such label, or if it has too many values.
     fn pinned(&self) -> Option<(&str, &[String])> {
         let pins = |operator| matches!(operator, Operator::Equals | Operator::In);
         let requirements = self.0.selector.requirements().iter().filter(|requirement| pins(requirement.operator));
@@ -244,8 +247,8 @@ impl Selector {
         self.0.fault.is_some() || self.0.selector == LabelSelector::nothing()
     }
 
-    /// The values in [`LABELS`] under which selected objects are indexed; `None` if any object of the namespace may be
-    /// selected.
+    /// The values in the index [`LABELS`] under which the selected objects are found; `None` if the selector may select
+    /// any object of the namespace.
     fn index_values(&self, namespace: &str) -> Option<BTreeSet<Text>> {
         let (label, values) = self.pinned()?;
         Some(values.iter().map(|value| index_value(namespace, label, value)).collect())
@@ -285,13 +288,13 @@ impl<'de> Deserialize<'de> for Selector {
     }
 }
 
-/// Deserializes a selector that is written as plain labels, as in Services.
+/// Deserializes a selector that is written as labels without expressions, as in Services.
 pub fn of_labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Selector, D::Error> {
     read(deserializer, SelectorForm::Labels)
 }
 
 fn index_value(namespace: &str, label: &str, value: &str) -> Text {
-    // Called for each label of each object: this takes a tenth of the time of `format!`.
+    // This function is called for each label of each object. `concat` takes a tenth of the time of `format!`.
     [namespace, "/", label, "=", value].concat().into()
 }
 
@@ -301,13 +304,14 @@ fn index_values_of_labels(object: &Object) -> Vec<Text> {
 }
 
 impl World {
-    /// Indexes objects of a kind by their labels, so that [`World::select`] reads only objects that may be selected.
+    /// Indexes the objects of a kind by their labels, so that [`World::select`] reads only the objects that may be
+    /// selected.
     pub fn index_labels<V: View>(&mut self) {
         self.index::<V>(LABELS, index_values_of_labels);
     }
 
-    /// The objects of a namespace that a selector selects, by name. Neighbours that share their labels, such as pods of
-    /// one template, are tested once.
+    /// The objects of a namespace that a selector selects, sorted by name. If objects one after the other share their
+    /// labels, as pods of one template do, the labels are tested once.
     pub fn select<'a, V: View>(&'a self, namespace: &str, selector: &Selector) -> Vec<Viewed<'a, V>> {
         if selector.is_nothing() {
             return Vec::new();
@@ -331,8 +335,8 @@ impl World {
         }
     }
 
-    /// The objects of a kind whose selectors select these labels. `index` must index the objects by
-    /// [`selected_places`]. A selector that several objects share is tested once.
+    /// The objects of a kind whose own selectors select these labels. `index` must index the objects by
+    /// [`selected_places`]. If several objects share a selector, the selector is tested once.
     pub fn selecting<'a, V: View>(
         &'a self,
         index: &'static str,
@@ -363,14 +367,15 @@ impl World {
     }
 }
 
-/// The index values under which selectors find an object: one for each of its labels, and one for its whole namespace.
+/// The index values under which a selector finds an object: one value for each label of the object, and one value for
+/// its whole namespace.
 pub fn labelled_places(meta: &Meta) -> Vec<Text> {
     let labels = meta.labels.iter().map(|(label, value)| index_value(&meta.namespace, label, value));
     labels.chain([everywhere(&meta.namespace)]).collect()
 }
 
-/// The index values for an object with this selector: the allowed values of the label that `Selector::pinned`
-/// returns, or the value of the whole namespace.
+/// The index values of an object that contains this selector: one value for each allowed value of the label that
+/// `Selector::pinned` returns, or the value of the whole namespace.
 pub fn selected_places(namespace: &str, selector: &Selector) -> Vec<Text> {
     if selector.is_nothing() {
         return Vec::new();
@@ -393,7 +398,8 @@ mod tests {
         serde_json::from_str(&json!({"name": "a", "namespace": "n", "labels": labels}).to_string()).expect("metadata")
     }
 
-    /// Compares long selectors with short selectors, for all combinations of a few labels, values and requirements.
+    /// Tests that long and short selectors select equal objects, for all combinations of a few labels, values and
+    /// requirements.
     #[test]
     fn long_selectors_select_as_short_ones_do() {
         let (labels, values) = (["a", "b", "c"], ["1", "2", "x"]);
@@ -422,7 +428,7 @@ mod tests {
                 metas.push(meta(&[("a", first), ("b", second), ("c", first)]));
             }
         }
-        // Requirements of labels that no object has make the selector long without changing its meaning.
+        // Requirements about labels that no object has make the selector long without changing what it selects.
         let long = (0..20).map(|number| format!("!none-{number}")).collect::<Vec<_>>().join(",");
         let mut selected = 0;
         for one in &requirements {
@@ -495,7 +501,7 @@ mod tests {
         assert_eq!(pods.len(), 50);
         let selecting = world.selecting::<Service>("selectors", pods[0].meta(), |service| &service.spec.selector);
         assert_eq!(selecting.len(), 50);
-        // A label with very many allowed values does not narrow the search: all objects of the namespace are read.
+        // If the label has very many allowed values, the index is not used, and all objects of the namespace are read.
         let values: Vec<String> = (0..1000).map(|number| format!("v{number}")).collect();
         let wide = Selector::parse(&format!("app in (odd,{})", values.join(",")));
         assert_eq!(selected_places("n", &wide).len(), 1);

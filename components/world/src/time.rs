@@ -1,10 +1,10 @@
-//! The times in objects.
+//! The type of the times that objects contain.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
-/// A time; written as Kubernetes writes times, in whole seconds of UTC.
+/// A time. Its text has the form in which Kubernetes writes times: whole seconds in UTC.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub Timestamp);
 
@@ -17,7 +17,7 @@ impl Time {
         text.parse().ok().map(Time)
     }
 
-    /// Milliseconds since 1970.
+    /// The number of milliseconds since 1970.
     pub fn millis(self) -> i64 {
         self.0.as_millisecond()
     }
@@ -26,7 +26,8 @@ impl Time {
         self.0.as_second()
     }
 
-    /// This time plus `millis` milliseconds (possibly negative), limited to the range of times.
+    /// The time `millis` milliseconds after this time, or before it if `millis` is negative. The result is limited to
+    /// the range of times.
     pub fn plus_millis(self, millis: i64) -> Time {
         let bound = if millis < 0 { Timestamp::MIN } else { Timestamp::MAX };
         Time(Timestamp::from_millisecond(self.millis().saturating_add(millis)).unwrap_or(bound))
@@ -36,12 +37,12 @@ impl Time {
         self.plus_millis(seconds.saturating_mul(1000))
     }
 
-    /// Milliseconds from `earlier` to this time.
+    /// The number of milliseconds from `earlier` to this time.
     pub fn millis_since(self, earlier: Time) -> i64 {
         self.millis() - earlier.millis()
     }
 
-    /// The time as text with microseconds, as in Leases and Events.
+    /// The text of the time with microseconds, as in Leases and Events.
     pub fn micros(self) -> String {
         let micros = self.0.as_microsecond().rem_euclid(1_000_000);
         let whole = self.to_string();

@@ -1,10 +1,10 @@
-//! A cluster in memory for tests of controllers: the core's own rules decide what is stored, the test moves the clock,
-//! and controllers run until none has anything left to do.
+//! A cluster in memory for tests of controllers. The core's own rules decide what is stored, the test sets the clock,
+//! and the controllers run until none of them has anything to do.
 //!
-//! Every controller has a world of its own with only the resources that its [`Controller::resources`] names, so that a
-//! controller that does not name a resource that it needs fails its test. When no controller has anything left to do,
-//! every key that was ever planned is planned once more, and the plan must have no steps: a plan that was carried out
-//! leaves nothing to do.
+//! Every controller has a world of its own, which contains only the resources in its [`Controller::resources`]. So if a
+//! controller does not name a resource that it needs, its test fails. When no controller has anything to do, every key
+//! that was ever planned is planned once more, and this plan must have no steps, because a plan that was carried out
+//! must leave nothing to do.
 
 use crate::cloud::{CloudAnswer, CloudCall, Fault};
 use crate::request::{self, Actor};
@@ -27,51 +27,52 @@ use std::sync::Arc;
 
 /// The time at which a trial begins: 2026-11-21 10:00 UTC.
 const START_SECOND: i64 = 1_795_255_200;
-/// A test fails if controllers are not finished after this many plans.
+/// The maximum number of plans. If controllers are not finished after this number, the test fails.
 const PLANS_MAX: usize = 4_000;
 
 /// The function that answers calls to a cloud.
 pub type Cloud = Box<dyn FnMut(&CloudCall, Time) -> Result<CloudAnswer, Fault>>;
 
-/// A cluster with its controllers.
+/// A cluster in memory, and the controllers that run on it.
 pub struct Trial {
     pub state: State,
     pub settings: Settings,
     now: Time,
     requests: u64,
     members: Vec<TrialController>,
-    /// Events of controllers, oldest first.
+    /// The Events that controllers have written, oldest first.
     events: Vec<TrialEvent>,
-    /// Refusals of controllers' actions, oldest first.
+    /// The actions of controllers that were refused, oldest first.
     refused: Vec<Refused>,
     user: Actor,
-    /// The answers of other servers, by path.
+    /// The answers of servers other than the API server, by path.
     pub answers: BTreeMap<String, Value>,
-    /// Whether a review's request is allowed.
+    /// Decides whether the request in a `SubjectAccessReview` is allowed.
     pub allows: fn(&Value) -> bool,
-    /// The cloud that controllers call. Without one their calls fail.
+    /// The cloud to which controllers make calls. If it is `None`, the calls fail.
     pub cloud: Option<Cloud>,
-    /// Whether a finished controller must plan nothing when its keys are planned once more. A controller that depends
-    /// on changes, and not only on the present state, may plan something.
+    /// Whether a controller that is finished must plan nothing when its keys are planned once more. If a controller
+    /// depends on changes, and not only on the present state, it may plan something then.
     pub is_level: bool,
-    /// The committed changes, oldest first; `None` until a test first requests them.
+    /// The changes that were committed, oldest first; `None` until a test first requests them.
     changes: Option<Vec<state::Change>>,
 }
 
-/// An Event of a controller, and its source.
+/// An Event that a controller has written, with the name of the component that is its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrialEvent {
     pub component: &'static str,
     pub event: PlannedEvent,
 }
 
-/// One controller and its own world.
+/// One controller with a world of its own.
 struct TrialController {
     driver: Driver,
     actor: Actor,
     resources: Vec<Resource>,
     known: BTreeSet<Key>,
-    /// The revision of the registry whose kinds were last reported to a controller with extra kinds.
+    /// The revision of the registry at which the served kinds were last reported to the controller; `None` if they were
+    /// never reported.
     revision: Option<u64>,
 }
 
@@ -105,7 +106,7 @@ impl Trial {
         trial
     }
 
-    /// The cluster with one more controller, whose world contains the existing objects.
+    /// Adds a controller to the cluster. Its world contains the existing objects.
     pub fn with(mut self, controller: impl Controller + 'static) -> Trial {
         self.add(Box::new(controller));
         self
@@ -122,7 +123,8 @@ impl Trial {
         self.members.push(member);
     }
 
-    /// Replaces the controller of this name by a new controller, which lacks the old controller's memory.
+    /// Replaces the controller that has the name of `controller` by `controller`, which knows nothing that the old
+    /// controller remembered.
     pub fn restart(&mut self, controller: impl Controller + 'static) {
         self.members.retain(|member| member.driver.controller(0).name() != controller.name());
         self.add(Box::new(controller));
@@ -139,12 +141,13 @@ impl Trial {
         found.unwrap_or_else(|| panic!("there is no {controller}")).driver.world()
     }
 
-    /// The changes committed since the last call, oldest first. Changes before the first call are not recorded.
+    /// The changes that were committed since the last call, oldest first. Changes before the first call are not
+    /// recorded.
     pub fn take_changes(&mut self) -> Vec<state::Change> {
         self.changes.replace(Vec::new()).unwrap_or_default()
     }
 
-    /// Moves the clock, without running anything.
+    /// Advances the clock, without running controllers.
     pub fn pass_millis(&mut self, millis: i64) {
         self.now = self.now.plus_millis(millis);
     }
@@ -161,12 +164,12 @@ impl Trial {
         self.run();
     }
 
-    /// The earliest time at which a controller must plan a key without a change.
+    /// The earliest time at which a controller must plan a key even if nothing changes.
     pub fn next_time(&self) -> Option<Time> {
         self.members.iter().filter_map(|member| member.driver.next_time()).min()
     }
 
-    /// Runs all controllers until none has anything to do at this time.
+    /// Runs all controllers until none of them has anything to do at the present time.
     #[track_caller]
     pub fn run(&mut self) {
         let mut plans = 0;
@@ -186,7 +189,7 @@ impl Trial {
         }
     }
 
-    /// Plans one key of the first controller that has a key, and carries the plan out; returns `false` if no controller
+    /// Plans one key of the first controller that has a key, and carries the plan out. Returns `false` if no controller
     /// has a key.
     pub fn step(&mut self) -> bool {
         self.define();
@@ -226,7 +229,7 @@ impl Trial {
         Stamp { time: self.now, seed: self.requests }
     }
 
-    /// Answers a controller's reviews, so that the key is planned again.
+    /// Answers the access reviews that a plan requests, so that its key is planned again.
     fn review(&mut self, index: usize, key: &Key, reviews: &[Value]) {
         for review in reviews {
             let mut answer = review.clone();
@@ -237,7 +240,7 @@ impl Trial {
         self.members[index].driver.finish(0, key.clone(), outcome, self.now);
     }
 
-    /// Answers a controller's GETs, so that the key is planned again.
+    /// Answers the GET requests of a plan, so that its key is planned again.
     fn answer(&mut self, index: usize, key: &Key, asks: Vec<String>) {
         for path in asks {
             let answer = self.answers.get(&path).cloned().map_or_else(|| self.read(&path), Ok);
@@ -268,7 +271,7 @@ impl Trial {
         );
     }
 
-    /// Carries out steps up to the first step with a refused action; returns the refused actions.
+    /// Carries out the steps of a plan. The step with a refused action is the last one. Returns the refused actions.
     fn carry_out(&mut self, index: usize, plan: Plan) -> Vec<Refused> {
         let member = &self.members[index];
         let (component, actor) = (member.driver.controller(0).component(), member.actor.clone());
@@ -294,7 +297,7 @@ impl Trial {
         Vec::new()
     }
 
-    /// Establishes and removes definitions of custom kinds, as the server does itself.
+    /// Establishes the definitions of custom kinds and completes their deletion, as the API server itself does.
     fn define(&mut self) {
         for _ in 0..100 {
             let stamp = self.core_stamp();
@@ -310,11 +313,11 @@ impl Trial {
     }
 }
 
-/// Actions of people and other components on the cluster. Kinds are named with their groups, as kubectl accepts them:
-/// `pods`, `deployments.apps`; objects as `namespace/name`, or the name alone if the object is cluster-scoped or in
+/// The actions of people and of other components on the cluster. Kinds are named as for kubectl: `pods`,
+/// `deployments.apps`. Objects are named `namespace/name`, or only by their name if they are cluster-scoped or in
 /// `default`.
 impl Trial {
-    /// Creates an object. A namespaced object without a namespace is created in `default`.
+    /// Creates an object. If a namespaced object has no namespace, it is created in `default`.
     #[track_caller]
     pub fn create(&mut self, object: Value) -> Value {
         self.try_create(object).unwrap_or_else(|refusal| panic!("{refusal:?}"))
@@ -336,7 +339,7 @@ impl Trial {
         self.user_acts(Action::new(&resource, key, Verb::Create(object)))
     }
 
-    /// A JSON merge patch.
+    /// Changes an object by a JSON merge patch.
     #[track_caller]
     pub fn patch(&mut self, kind: &str, name: &str, patch: Value) -> Value {
         self.patch_part(kind, name, "", patch)
@@ -359,7 +362,7 @@ impl Trial {
         self.delete_as(kind, name, None, None);
     }
 
-    /// Deletes an object. A pod without a kubelet is removed at once only with a grace period of 0 seconds.
+    /// Deletes an object. A pod without a kubelet is removed at once only if the grace period is 0 seconds.
     #[track_caller]
     pub fn delete_as(
         &mut self,
@@ -373,13 +376,13 @@ impl Trial {
         self.user_acts(Action::new(&resource, key, verb)).unwrap_or_else(|refusal| panic!("{refusal:?}"));
     }
 
-    /// Carries out a request of a user with all permissions.
+    /// Carries out a request of a user who may do everything.
     pub fn user_acts(&mut self, action: Action) -> Result<Value, Refusal> {
         let user = self.user.clone();
         self.act(&action, &user)
     }
 
-    /// The object; null if it does not exist.
+    /// The object with this name; null if it does not exist.
     #[track_caller]
     pub fn get(&self, kind: &str, name: &str) -> Value {
         let (resource, key) = self.locate(kind, name);
@@ -388,7 +391,7 @@ impl Trial {
         found.map(|(_, entry)| entry.document_in(self.state.kind(id), version)).unwrap_or_default()
     }
 
-    /// All objects of a kind, by namespace and name.
+    /// All objects of a kind, sorted by namespace and name.
     #[track_caller]
     pub fn list(&self, kind: &str) -> Vec<Value> {
         let resource = self.resource(kind);
@@ -404,7 +407,8 @@ impl Trial {
         self.list(kind).iter().map(name).collect()
     }
 
-    /// The Events of controllers since the last call: `Normal SuccessfulCreate Created pod: web-1`.
+    /// The Events that controllers have written since the last call, as texts: `Normal SuccessfulCreate Created pod:
+    /// web-1`.
     pub fn take_event_texts(&mut self) -> Vec<String> {
         let line = |told: TrialEvent| {
             let PlannedEvent { warning, reason, message, .. } = told.event;
@@ -413,12 +417,12 @@ impl Trial {
         std::mem::take(&mut self.events).into_iter().map(line).collect()
     }
 
-    /// Like [`Trial::take_event_texts`], with all fields.
+    /// Like [`Trial::take_event_texts`], but each Event has all its fields.
     pub fn take_events(&mut self) -> Vec<TrialEvent> {
         std::mem::take(&mut self.events)
     }
 
-    /// The refusals of controllers' actions since the last call.
+    /// The actions of controllers that were refused since the last call.
     pub fn take_refused(&mut self) -> Vec<Refused> {
         std::mem::take(&mut self.refused)
     }
@@ -457,7 +461,7 @@ impl Trial {
     }
 }
 
-/// The server's part: judging and storing requests.
+/// The part of the trial that acts as the API server: it judges and stores requests.
 impl Trial {
     /// Carries out a request of any user; returns null if the request deleted the object.
     pub fn act(&mut self, action: &Action, actor: &Actor) -> Result<Value, Refusal> {
@@ -469,7 +473,8 @@ impl Trial {
         self.submit(&request).map_err(|refusal| Refusal::from(&refusal))
     }
 
-    /// The answer to a GET of this path. A list has all objects of the namespace; selectors are ignored.
+    /// The answer to a GET request for this path. A list has all objects of the namespace, because selectors are
+    /// ignored.
     pub fn read(&self, path: &str) -> Result<Value, Refusal> {
         let path = path.split_once('?').map_or(path, |(path, _)| path);
         let no_such_path = || Refusal::from(&holdfast_core::Refusal::NoSuchPath);
@@ -501,7 +506,7 @@ impl Trial {
         holdfast_core::stamp::Stamp { time: self.now.0, seed: self.requests }
     }
 
-    /// Carries out a request of the server itself.
+    /// Carries out a request, which may be a request of the server itself.
     pub fn request(&mut self, request: &Request) -> Result<Value, Refusal> {
         self.submit(request).map_err(|refusal| Refusal::from(&refusal))
     }
@@ -552,7 +557,7 @@ impl TrialController {
         TrialController { driver, actor, resources, known: BTreeSet::new(), revision: None }
     }
 
-    /// Notifies the controller of an object's new state; `entry` is `None` if the object was deleted.
+    /// Notifies the controller of the new state of an object. `entry` is `None` if the object was deleted.
     fn notify(&mut self, state: &State, id: KindId, key: &str, entry: Option<&Arc<Entry>>, now: Time) {
         self.show(state);
         let Some((resource, version)) = self.resource_of(state, id) else { return };
@@ -562,7 +567,7 @@ impl TrialController {
         self.driver.apply(&resource, key, body, state.offset.0, now);
     }
 
-    /// Reports the existing kinds to a controller with extra kinds.
+    /// Reports the kinds that exist to a controller that needs extra kinds.
     fn show(&mut self, state: &State) {
         let revision = Some(state.registry.revision());
         if self.driver.extra_kinds() != ExtraKinds::None && self.revision != revision {
@@ -574,7 +579,7 @@ impl TrialController {
         }
     }
 
-    /// The resource by which the controller reads a kind; `None` if it does not read the kind.
+    /// The resource by which the controller reads the objects of a kind; `None` if it does not read them.
     fn resource_of(&self, state: &State, id: KindId) -> Option<(Resource, usize)> {
         for resource in &self.resources {
             match state.registry.find(resource.group(), resource.version(), resource.plural()) {
@@ -594,8 +599,8 @@ mod tests {
     use crate::views::Pod;
     use crate::{Change, Keys, View, World};
 
-    /// Creates one twin pod for each pod labelled `twin: wanted`, and annotates such a pod 60 seconds after its
-    /// creation.
+    /// A controller that creates one twin pod for each pod with the label `twin: wanted`, and annotates such a pod 60
+    /// seconds after its creation.
     struct Twins;
 
     impl Controller for Twins {
@@ -696,7 +701,7 @@ mod tests {
         assert_eq!(trial.list("pods").len(), 2);
     }
 
-    /// A controller that writes again after each of its own writes.
+    /// A controller that never ends: after each of its own writes, it writes again.
     struct Restless;
 
     impl Controller for Restless {

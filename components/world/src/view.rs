@@ -8,7 +8,7 @@ use std::any::Any;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// The fields of one kind that components read. A field that no component reads does not belong in a view.
+/// The fields of one kind that components read. If no component reads a field, the field does not belong in the view.
 ///
 /// Decoding a view must not fail for any object that an API server stores: fields are `#[serde(default)]`, and lists
 /// and maps that may be null use [`crate::object::or_default`].
@@ -16,12 +16,12 @@ pub trait View: DeserializeOwned + Any + Send + Sync {
     fn resource() -> &'static Resource;
 }
 
-/// A view of any kind.
+/// The view of an object of any kind.
 pub(crate) type AnyView = Box<dyn Any + Send + Sync>;
 
-/// Decodes the metadata of an object and its view. The JSON of other servers may be formatted differently than stored
-/// objects, so a slower parser is used if the fast one fails. An object whose view cannot be decoded has only its
-/// metadata.
+/// Decodes the metadata and the view of an object. The JSON of other servers may have another format than stored
+/// objects, so a slower parser is used if the fast parser fails. If the view of an object cannot be decoded, the object
+/// has only its metadata.
 pub(crate) fn decode<V: View>(bytes: &[u8]) -> Option<(Meta, AnyView)> {
     if let Ok((meta, view)) = stored::read_apart::<Meta, V>(bytes) {
         return Some((meta, Box::new(view)));
@@ -33,8 +33,8 @@ pub(crate) fn decode<V: View>(bytes: &[u8]) -> Option<(Meta, AnyView)> {
     Some((meta(bytes)?, view))
 }
 
-/// Decodes only the part of the metadata that links objects, for resources that no controller has in
-/// [`Controller::resources`](crate::Controller::resources).
+/// Decodes only those parts of the metadata that link objects to each other. It is used for resources that no
+/// controller has in [`Controller::resources`](crate::Controller::resources).
 pub(crate) fn decode_meta_only(bytes: &[u8]) -> Option<(Meta, AnyView)> {
     let (labels, annotations) = Default::default();
     Some((Meta { labels, annotations, ..meta(bytes)? }, Box::new(())))
@@ -50,7 +50,8 @@ fn meta(bytes: &[u8]) -> Option<Meta> {
     Some(metadata)
 }
 
-/// An object with its view. It dereferences to the view, whose fields can be read directly: `pod.spec.node_name`.
+/// An object with its view. This type dereferences to the view, so that the view's fields can be read directly:
+/// `pod.spec.node_name`.
 #[derive(Debug)]
 pub struct Viewed<'a, V> {
     pub object: &'a Arc<Object>,
@@ -83,7 +84,7 @@ impl<V> Deref for Viewed<'_, V> {
     }
 }
 
-/// Declares the resource of a view once: `resource!(Pod, "", "v1", "pods", "Pod", namespaced)`.
+/// Declares the resource of a view: `resource!(Pod, "", "v1", "pods", "Pod", namespaced)`.
 #[macro_export]
 macro_rules! resource {
     ($view:ty, $group:literal, $version:literal, $plural:literal, $kind:literal, $scope:ident) => {

@@ -1,19 +1,19 @@
-//! Counts the work of plans on this thread, in units of about a microsecond. The count depends on the work alone and
-//! never on a clock, so the same work always has the same count.
+//! Counts the work that plans on this thread do, in units of about a microsecond. The count depends only on the work
+//! and never on a clock, so the same work always has the same count.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 thread_local! {
     static DONE: Cell<u64> = const { Cell::new(0) };
-    /// The count at which the work of this thread is aborted.
+    /// The count at which the work of this thread is ended by a panic.
     static END: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
-/// The number of bytes of a document that take about as long to read or write as looking at one object.
+/// How many bytes of a document take about as long to read or write as looking at one object: one unit.
 const BYTES: usize = 256;
 
-/// Why work ended early.
+/// Why work ended before its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkAborted {
     /// The work exceeded its limit.
@@ -21,13 +21,14 @@ pub enum WorkAborted {
     Panicked,
 }
 
-/// Adds units to the plan that this thread is making.
+/// Adds units to the work of the plan that this thread is making.
 pub fn count(units: u64) {
     let done = DONE.get().saturating_add(units);
     DONE.set(done);
     if done > END.get() {
         END.set(u64::MAX);
-        // `resume_unwind` does not call the panic hook: this unwinding is expected, and is caught in [`limited`].
+        // `resume_unwind` does not call the panic hook. The hook is not needed, because this unwinding is expected and
+        // is caught in [`limited`].
         resume_unwind(Box::new(WorkAborted::TooMuch));
     }
 }
@@ -37,7 +38,7 @@ pub fn count_bytes(bytes: usize) {
     count((bytes / BYTES) as u64);
 }
 
-/// Does work up to a limit; returns its result and the units that it took.
+/// Does work until it has taken `units` units. Returns the work's result, and the number of units that it has taken.
 pub fn limited<T>(units: u64, work: impl FnOnce() -> T) -> (Result<T, WorkAborted>, u64) {
     let before = DONE.get();
     END.set(before.saturating_add(units));

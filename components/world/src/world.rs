@@ -12,31 +12,32 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread;
 
-/// The objects that components see. The world's only owner applies changes between plans, so a plan sees one version. A
-/// copy shares all data; a long plan uses a copy, so that changes need not wait for the plan.
+/// The objects that a component sees. The only owner of a world applies changes between plans, so a plan sees one
+/// version. A copy shares all data with the original. A plan that takes long uses a copy, so that changes need not wait
+/// for the plan.
 #[derive(Default, Clone)]
 pub struct World {
     collections: BTreeMap<Resource, Collection>,
-    /// The resource and key of each object, by its uid.
+    /// The resource and the key of each object, by the object's UID.
     uids: OrdMap<Text, (Resource, Key)>,
-    /// The objects with an owner, by the owner's uid.
+    /// The objects that have an owner, by the UID of the owner.
     owned: OrdMap<Text, OrdMap<(Resource, Key), Arc<Object>>>,
     indexes: HashMap<Resource, Vec<Index>>,
     decoders: HashMap<Resource, Decode>,
     served: Option<Arc<Served>>,
-    /// The world contains all changes up to this version, whatever the resource.
+    /// A version up to which the world contains all changes, whatever their resource is.
     reached: u64,
-    /// The number of objects that were read. Tests use it to measure the cost of a change.
+    /// How many objects were read. Tests use this number to measure the cost of a change.
     reads: Cell<u64>,
 }
 
-/// Which kinds are served in which versions: group, version, kind.
+/// The kinds that the server serves, each with its group and version: group, version, kind.
 pub type Served = BTreeSet<(Text, Text, Text)>;
 
-/// The values under which an object is found in an index.
+/// Returns the values under which an object is found in an index.
 pub type Indexer = fn(&Object) -> Vec<Text>;
 
-/// Objects of a resource by the values that an indexer finds in them.
+/// The objects of a resource by the values that the index's indexer returns for them.
 #[derive(Clone)]
 struct Index {
     name: &'static str,
@@ -50,7 +51,8 @@ struct Collection {
     version: u64,
 }
 
-/// One object before and after a change. Both fields are `None` if the object is absent before and after.
+/// One object before and after a change. If the object exists neither before nor after the change, both fields are
+/// `None`.
 #[derive(Clone)]
 pub struct Change {
     pub resource: Resource,
@@ -60,7 +62,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// The object before the change, if it is of this kind.
+    /// The object before the change; `None` if it did not exist, or if it is of another kind.
     pub fn before<V: View>(&self) -> Option<Viewed<'_, V>> {
         Viewed::of(self.before.as_ref()?)
     }
@@ -69,7 +71,8 @@ impl Change {
         Viewed::of(self.after.as_ref()?)
     }
 
-    /// The newest state of the object: after the change, or before it if the object was deleted.
+    /// The newest state of the object: its state after the change. If the object was deleted, its state before the
+    /// change.
     pub fn newest(&self) -> Option<&Arc<Object>> {
         self.after.as_ref().or(self.before.as_ref())
     }
@@ -79,7 +82,7 @@ impl Change {
     }
 }
 
-/// Decodes an object with a view.
+/// Decodes an object with its view; `None` if its metadata cannot be decoded.
 fn decode(view: Option<Decode>, body: Body, seen: Time) -> Option<Object> {
     let bytes = body.bytes();
     let (meta, view) = match view {
@@ -89,11 +92,11 @@ fn decode(view: Option<Decode>, body: Body, seen: Time) -> Option<Object> {
     Some(Object { meta, received_at: seen, body, view })
 }
 
-/// The minimum number of objects for which another thread is used.
+/// If there are at least this many objects for each thread, further threads decode them.
 const SHARE_MIN: usize = 1 << 12;
 
-/// Decodes many objects, on all processors: decoding a cluster's pods takes most of the time that controllers need to
-/// start.
+/// Decodes many objects on all processors, because decoding the pods of a cluster takes most of the time that
+/// controllers need to start.
 fn decode_all(view: Option<Decode>, objects: &[(Key, Body, u64)], seen: Time) -> Vec<Option<Arc<Object>>> {
     let decode_some = move |objects: &[(Key, Body, u64)]| -> Vec<_> {
         objects.iter().map(|(_, body, _)| decode(view, body.clone(), seen).map(Arc::new)).collect()
@@ -108,7 +111,7 @@ fn decode_all(view: Option<Decode>, objects: &[(Key, Body, u64)], seen: Time) ->
         for (some, thread) in others {
             all.append(&mut match thread {
                 Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
-                // The system provides no further thread, so this thread decodes the share.
+                // The operating system provides no further thread, so this thread decodes the objects of that thread.
                 Err(_) => decode_some(some),
             });
         }
@@ -117,13 +120,14 @@ fn decode_all(view: Option<Decode>, objects: &[(Key, Body, u64)], seen: Time) ->
 }
 
 impl World {
-    /// Makes the world contain objects of this kind, with their view. Called before any object is applied.
+    /// Makes the world contain the objects of this kind, with their view. The caller must call this function before it
+    /// applies any object.
     pub fn track<V: View>(&mut self) {
         self.track_resource(V::resource());
     }
 
-    /// Like [`World::track`], for a resource. Its objects have their view, or only their metadata if the resource has
-    /// no view.
+    /// Like [`World::track`], for a resource. If the resource has a view, its objects have this view; otherwise they
+    /// have only their metadata.
     pub fn track_resource(&mut self, resource: &Resource) {
         if let Some(decode) = resource.decode() {
             self.decoders.insert(resource.clone(), decode);
@@ -136,7 +140,8 @@ impl World {
         self.collections.contains_key(resource)
     }
 
-    /// Indexes objects of a kind by the values that `indexer` finds in them. Called before any object is applied.
+    /// Indexes the objects of a kind by the values that `indexer` returns for them. The caller must call this function
+    /// before it applies any object.
     pub fn index<V: View>(&mut self, name: &'static str, indexer: Indexer) {
         let indexes = self.indexes.entry(V::resource().clone()).or_default();
         if indexes.iter().all(|known| known.name != name) {
@@ -144,7 +149,7 @@ impl World {
         }
     }
 
-    /// Applies one version of an object; `body` is `None` if the object was deleted. `version` is the version of the
+    /// Applies one version of an object. `body` is `None` if the object was deleted. `version` is the version of the
     /// event.
     pub fn apply(&mut self, resource: &Resource, key: Key, body: Option<Body>, version: u64, seen: Time) -> Change {
         let after = body.and_then(|body| decode(self.decoders.get(resource).copied(), body, seen)).map(Arc::new);
@@ -159,8 +164,8 @@ impl World {
         Change { resource: resource.clone(), key, before, after }
     }
 
-    /// Replaces all objects of a resource by a list, each with its version; objects that are not in the list were
-    /// deleted. Returns the changes.
+    /// Replaces all objects of a resource by a list, in which each object has its version. The objects that are not in
+    /// the list were deleted. Returns the changes.
     pub fn replace(
         &mut self,
         resource: &Resource,
@@ -186,7 +191,8 @@ impl World {
         changes
     }
 
-    /// Like [`World::replace`] for an empty resource: nothing is compared, and all objects are inserted at once.
+    /// Like [`World::replace`], for a resource that has no objects yet: nothing is compared, and all objects are
+    /// inserted at once.
     fn fill(&mut self, resource: &Resource, objects: Vec<(Key, Body, u64)>, seen: Time) -> Vec<Change> {
         let decoded = decode_all(self.decoders.get(resource).copied(), &objects, seen);
         let mut changes = Vec::with_capacity(objects.len());
@@ -199,17 +205,19 @@ impl World {
         changes
     }
 
-    /// Removes a resource whose objects no longer exist.
+    /// Removes a resource whose objects do not exist any more.
     pub fn untrack(&mut self, resource: &Resource) {
         self.collections.remove(resource);
     }
 
-    /// Sets which kinds are served in which versions. Until then every kind counts as served in all versions.
+    /// Sets which kinds the server serves, and in which versions. Until the first call, every kind counts as served in
+    /// all versions.
     pub fn set_served(&mut self, served: Served) {
         self.served = Some(Arc::new(served));
     }
 
-    /// The resource of a kind in the world, in any version; `None` if the kind is not served in the named version.
+    /// The resource of a kind in the world, in any version; `None` if the server does not serve the kind in the named
+    /// version.
     pub fn find_kind(&self, group: &str, version: &str, kind: &str) -> Option<&Resource> {
         let named = || (group.into(), version.into(), kind.into());
         if self.served.as_ref().is_some_and(|served| !served.contains(&named())) {
@@ -222,8 +230,8 @@ impl World {
         self.collections.entry(resource.clone()).or_default()
     }
 
-    /// Updates the indexes for a change of an object. Values that are equal before and after are not touched, because
-    /// most changes are changes of a status.
+    /// Updates the indexes after a change of an object. Most changes change only a status, so index values that are
+    /// equal before and after the change are not touched.
     fn update_indexes(
         &mut self,
         resource: &Resource,
@@ -250,8 +258,8 @@ impl World {
                 }
             }
         }
-        // The index of owners has the object itself, so that the dependents of an owner need not be looked up one by
-        // one.
+        // The index of owners contains the objects themselves, so that the dependents of an owner need not be looked up
+        // one by one.
         for (owner, object) in is.iter().flatten().zip(after.into_iter().cycle()) {
             match self.owned.get_mut(owner.uid.as_str()) {
                 Some(owned) => _ = owned.insert(here(), object.clone()),
@@ -266,7 +274,7 @@ impl World {
         }
     }
 
-    /// The version that the world has reached for a resource: it contains all changes of the resource up to this
+    /// The version that the world has reached for a resource. The world contains all changes of the resource up to this
     /// version.
     pub fn version(&self, resource: &Resource) -> u64 {
         self.collections.get(resource).map_or(0, |collection| collection.version).max(self.reached)
@@ -303,7 +311,7 @@ impl World {
         work::count(1);
     }
 
-    /// All objects of a kind, by key.
+    /// All objects of a kind, sorted by key.
     pub fn all<V: View>(&self) -> impl Iterator<Item = Viewed<'_, V>> {
         self.objects(V::resource()).filter_map(Viewed::of)
     }
@@ -313,12 +321,12 @@ impl World {
         objects.inspect(|_| self.count_read())
     }
 
-    /// The objects of a kind in one namespace, by name.
+    /// The objects of a kind in one namespace, sorted by name.
     pub fn in_namespace<V: View>(&self, namespace: &str) -> impl Iterator<Item = Viewed<'_, V>> {
         self.objects_in(V::resource(), namespace).filter_map(Viewed::of)
     }
 
-    /// The objects of a resource in one namespace, by name.
+    /// The objects of a resource in one namespace, sorted by name.
     pub fn objects_in(&self, resource: &Resource, namespace: &str) -> impl Iterator<Item = &Arc<Object>> {
         let first = Key::new(namespace, "");
         let collection = self.collections.get(resource);
@@ -328,7 +336,7 @@ impl World {
         objects.inspect(|_| self.count_read())
     }
 
-    /// The resources whose objects the world contains or may contain.
+    /// The resources whose objects the world contains, even if no object exists at present.
     pub fn resources(&self) -> impl Iterator<Item = &Resource> {
         self.collections.keys()
     }
@@ -339,18 +347,18 @@ impl World {
         Some((resource, self.object(resource, key)?))
     }
 
-    /// The objects that have the owner with this uid, of any kind.
+    /// The objects of all kinds whose owner has this UID.
     pub fn owned_by(&self, uid: &str) -> impl Iterator<Item = (&Resource, &Arc<Object>)> {
         let owned = self.owned.get(uid).into_iter().flatten();
         owned.map(|((resource, _), object)| (resource, object)).inspect(|_| self.count_read())
     }
 
-    /// The objects of a kind that have the owner with this uid.
+    /// The objects of a kind whose owner has this UID.
     pub fn owned<V: View>(&self, uid: &str) -> impl Iterator<Item = Viewed<'_, V>> {
         self.owned_by(uid).filter_map(|(_, object)| Viewed::of(object))
     }
 
-    /// The objects of a kind that an index has under a value.
+    /// The objects of a kind that an index contains under a value.
     pub fn indexed<V: View>(
         &self,
         index: &'static str,
@@ -360,7 +368,7 @@ impl World {
         keys.into_iter().flatten().filter_map(|key| self.get(key))
     }
 
-    /// Whether an index is empty.
+    /// Whether an index contains no objects.
     pub(crate) fn index_is_empty<V: View>(&self, index: &'static str) -> bool {
         self.index_of::<V>(index).is_none_or(|index| index.found.is_empty())
     }
@@ -370,7 +378,7 @@ impl World {
     }
 }
 
-/// If both sides differ, reports each value of `before` as removed and then each value of `after` as added.
+/// If `before` and `after` differ, reports each value of `before` as removed and then each value of `after` as added.
 fn report_changed<I: IntoIterator<Item = Text> + PartialEq>(before: I, after: I, mut tell: impl FnMut(Text, bool)) {
     if before != after {
         before.into_iter().for_each(|was| tell(was, false));
@@ -402,7 +410,7 @@ mod tests {
         (Key::new("default", &name), Body::new(pod.to_string().into()), number as u64)
     }
 
-    /// Decoding has the same result with any number of threads.
+    /// Decoding a list gives the same result with any number of threads.
     #[test]
     fn a_long_list_is_taken_in_as_one_object_after_the_other() {
         for count in [0, 1, SHARE_MIN - 1, SHARE_MIN, SHARE_MIN + 1, 2 * SHARE_MIN + 7] {

@@ -1,4 +1,4 @@
-//! Simulated webhooks: the simulation decides when each call is answered, and how.
+//! Simulated webhooks. The simulation decides when each call is answered, and with which answer.
 
 use async_trait::async_trait;
 use base64::Engine as _;
@@ -18,13 +18,13 @@ use tokio::sync::oneshot;
 /// How a webhook answers a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Temper {
-    /// The webhook allows the request; a mutating webhook also sets its mark.
+    /// The webhook allows the request. A mutating webhook also sets its mark on the object.
     Agrees,
     Refuses,
-    /// The webhook times out, or cannot be reached.
+    /// The call times out, or the webhook cannot be reached.
     Fails,
     Rubbish,
-    /// The webhook answers with the UID of another request.
+    /// The answer of the webhook has the UID of another request.
     AnotherUid,
 }
 
@@ -40,13 +40,13 @@ struct WaitingCall {
     answer: oneshot::Sender<Result<Vec<u8>, String>>,
 }
 
-/// A call to a webhook with its answer.
+/// A call to a webhook, and the answer to this call.
 pub struct Said {
-    /// The id of the request, as the object names it.
+    /// The id of the request that caused the call. The object in the call contains this id.
     pub request: String,
     pub webhook: String,
     pub temper: Temper,
-    /// The mark that the webhook has set on the object.
+    /// The mark that the webhook has set on the object; empty if it has set none.
     pub mark: String,
     pub object: Value,
 }
@@ -63,14 +63,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Hooks {
-    /// The number of waiting calls whose callers still want an answer.
+    /// The number of calls that wait for an answer and whose callers have not given up.
     pub fn waiting(&self) -> usize {
         let mut waiting = lock(&self.waiting);
         waiting.retain(|waiting| !waiting.answer.is_closed());
         waiting.len()
     }
 
-    /// Answers the waiting call at this index, and describes the call and the answer.
+    /// Answers the waiting call at this index, and returns a description of the call and the answer.
     pub fn answer(&self, at: usize, temper: Temper) -> String {
         let WaitingCall { call, answer } = lock(&self.waiting).swap_remove(at);
         let mut said = lock(&self.said);
@@ -96,12 +96,12 @@ impl Hooks {
         let request = object["metadata"]["annotations"]["request"].as_str().unwrap_or_default().to_owned();
         let told = format!("{} {temper:?} about {request}", call.webhook);
         said.push(Said { request, webhook: call.webhook, temper, mark, object });
-        // The caller may have stopped waiting.
+        // Sending fails if the caller has stopped waiting, which is no error.
         let _ = answer.send(sent);
         told
     }
 
-    /// Passes the webhooks' answers for a request to `look`.
+    /// Calls `look` with the webhooks' answers for a request.
     pub fn of_request<T>(&self, request: &str, look: impl FnOnce(&[&Said]) -> T) -> T {
         let said = lock(&self.said);
         let own: Vec<&Said> = said.iter().filter(|said| said.request == request).collect();

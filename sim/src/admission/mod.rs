@@ -1,8 +1,9 @@
-//! Simulates admission: clients race for the room in quotas, while webhooks and policies are created and deleted.
+//! Simulates admission: clients compete for the room in quotas, while webhooks and policies are created and deleted.
 //!
-//! Webhooks allow a request and set a mark, deny it, fail, send rubbish or send the answer to another request. Some
-//! answer late: after other writes or other registrations. Some never answer, because the server crashes or the client
-//! disconnects first. One namespace has no webhooks, and requests there never wait for any.
+//! A webhook allows a request and sets a mark, denies the request, fails, or sends an invalid answer or the answer to
+//! another request. Some webhooks answer late: after other writes, or after changes of the registered webhooks. Some
+//! never answer, because the server crashes or the client disconnects first. One namespace has no webhooks, and
+//! requests in this namespace never wait for a webhook.
 
 mod hooks;
 mod oracle;
@@ -32,19 +33,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// Webhooks select the namespace `WATCHED`, and not the namespace `CALM`.
+/// The webhooks select objects in the namespace `WATCHED`, and no objects in the namespace `CALM`.
 const WATCHED: &str = "watched";
 const CALM: &str = "calm";
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
-/// How many objects a quota allows in a namespace: fewer than there are names.
+/// How many objects a quota allows in a namespace. The number is smaller than the number of names that clients use.
 const ROOM: u64 = 4;
 const WEBHOOKS: [&str; 4] = ["m0.example.com", "m1.example.com", "v0.example.com", "v1.example.com"];
 const REGISTRATION: &str = "admissionregistration.k8s.io";
-/// The prefix of values that the policy denies.
+/// The prefix of those values that the policy denies.
 const BAD: &str = "bad";
 const QUEUE: usize = 64;
-/// The maximum number of rounds that advance every request until none is left. In each round some requests may lose a
-/// race.
+/// The maximum number of rounds at the end. Each round advances every request until none is left. In each round, some
+/// requests may be overtaken by another write and need another round.
 const ROUNDS_MAX: usize = 200;
 
 #[derive(Debug, Clone, Copy)]
@@ -90,27 +91,27 @@ pub fn simulate(plan: &RunPlan) -> Report {
     Report { trace: trace.unwrap_or_default(), commands, events, crashes: restarts, failure, ..Report::default() }
 }
 
-/// The intention of a request.
+/// What a request is meant to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Want {
     Create,
     Replace,
     Delete,
-    /// The quota controller's update of usage, with the version that it read.
+    /// The quota controller writes the usage of a quota, with the version of the quota that it has read.
     Count,
-    /// Creating or deleting a webhook, a policy or a binding.
+    /// An administrator creates or deletes a webhook, a policy or a binding.
     Configure,
 }
 
-/// A request, as the oracles remember it.
+/// A request, with everything that the oracles need to check its answer.
 struct Order {
     id: String,
     want: Want,
     namespace: &'static str,
     name: String,
-    /// The object's value.
+    /// The value that the request writes to the object.
     value: String,
-    /// The newest version when the request was made.
+    /// The newest version of the log when the request was made.
     from: Offset,
 }
 
@@ -256,7 +257,7 @@ impl Site {
         }
     }
 
-    /// A client creates, replaces or deletes an object.
+    /// Draws a request of a client that creates, replaces or deletes an object.
     fn order(&mut self, namespace: &'static str) -> Order {
         let want = self.dice.weighted(&[(50, Want::Create), (30, Want::Replace), (20, Want::Delete)]);
         let name = self.dice.pick(&NAMES).to_owned();
@@ -294,7 +295,7 @@ impl Site {
         self.pending.push(Pending { order, asked });
     }
 
-    /// Builds a request; `name` may include a subresource.
+    /// Builds a request. `name` may have a subresource after the object's name.
     #[expect(clippy::too_many_arguments, reason = "what a path and a body say")]
     fn request(
         &self,
@@ -333,7 +334,7 @@ impl Site {
         }
     }
 
-    /// Carries out a request at once; no webhook selects it, and no quota counts it.
+    /// Carries out a request at once, which is possible because no webhook selects its object and no quota counts it.
     fn settle(&mut self, group: &str, kind: &str, namespace: &str, name: &str, verb: Verb, body: Value) -> CheckResult {
         let id = self.id();
         let request = self.request(group, kind, namespace, name, verb, body, &id);
@@ -345,7 +346,7 @@ impl Site {
         self.finish(self.pending.len() - 1)
     }
 
-    /// Polls one request until it is answered, and commits its decisions; no other request is polled.
+    /// Polls one request until it is answered, and commits its decisions. Meanwhile no other request is polled.
     fn finish(&mut self, at: usize) -> CheckResult {
         let id = self.pending[at].order.id.clone();
         for _ in 0..ROUNDS_MAX {
@@ -358,7 +359,8 @@ impl Site {
         Err(format!("{id} never ends, though it waits for nobody"))
     }
 
-    /// Makes a request in the namespace without webhooks. It must be answered at once, whatever the webhooks do.
+    /// Makes a request in the namespace without webhooks. The request must be answered at once, whatever the webhooks
+    /// do.
     fn ask_in_calm(&mut self) -> CheckResult {
         let order = self.order(CALM);
         self.ask(order);
@@ -399,15 +401,15 @@ impl Site {
         self.look()
     }
 
-    /// Passes the new events to the oracle, and checks the quotas.
+    /// Passes the new events to the oracle, and checks that no quota is exceeded.
     fn look(&mut self) -> CheckResult {
         let state = self.server.engine.snapshot();
         self.past.learn(&*self.log, &state)?;
         for namespace in [WATCHED, CALM] {
             let (there, used) = (count(&state, namespace), self.used(namespace));
             ensure(there <= ROOM, || format!("{namespace} has {there} objects, and its quota is {ROOM}"))?;
-            // A deletion is subtracted from the usage only by a recount, so a quota may count too many objects, never
-            // too few.
+            // When an object is deleted, only a recount reduces the usage in the quota. So a quota may count more
+            // objects than there are, but never fewer.
             ensure(used.is_none_or(|used| there <= used), || {
                 format!("{namespace} has {there} objects, and its quota counts {used:?}")
             })?;
@@ -426,7 +428,7 @@ impl Site {
         quota["status"]["used"]["count/configmaps"].as_str()?.parse().ok()
     }
 
-    /// Answers a waiting webhook call. Returns false if no call waits.
+    /// Answers one of the webhook calls that wait. Returns false if no call waits.
     fn answer(&mut self, agrees: bool) -> bool {
         let waiting = self.hooks.waiting();
         if waiting == 0 {
@@ -458,7 +460,7 @@ impl Site {
         self.settle(REGISTRATION, kind, "", name, Verb::Create, json!({"webhooks": [webhook]}))
     }
 
-    /// Creates or deletes the policy or its binding.
+    /// Creates or deletes the policy, or the binding of the policy.
     fn change_policy(&mut self) -> CheckResult {
         let kind = self.dice.pick(&["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]);
         if self.past.is_registered(kind) {
@@ -476,7 +478,7 @@ impl Site {
         self.settle(REGISTRATION, kind, "", "p", Verb::Create, json!({"spec": spec}))
     }
 
-    /// Recounts the usage of a quota from the current state, and writes it some time later.
+    /// Counts the objects of a quota in the current state, and writes the usage some time later.
     fn recount(&mut self, namespace: &'static str) -> CheckResult {
         let Some(quota) = self.quota(namespace) else { return Err("the quota is gone".into()) };
         let state = self.server.engine.snapshot();
@@ -489,8 +491,8 @@ impl Site {
         self.poll(self.pending.len() - 1)
     }
 
-    /// The server crashes and loses all requests. After the restart it reads its objects back without calls to
-    /// webhooks.
+    /// The server crashes and loses all requests. After the restart it reads its objects again, and makes no calls to
+    /// webhooks for this.
     fn restart(&mut self) -> CheckResult {
         self.note(|| "the server starts again".into());
         let before = self.server.engine.snapshot();
@@ -505,8 +507,8 @@ impl Site {
         ensure(self.hooks.waiting() == 0, || "a webhook is asked for what happened long ago".into())
     }
 
-    /// From now on all webhooks allow every request. Every request must be answered, and quotas must count the existing
-    /// objects.
+    /// From now on, all webhooks allow every request. In the end, every request must have an answer, and the quotas
+    /// must count exactly the objects that exist.
     fn rest(&mut self) -> CheckResult {
         for _ in 0..ROUNDS_MAX {
             for at in (0..self.pending.len()).rev() {
@@ -537,7 +539,7 @@ fn count(state: &State, namespace: &str) -> u64 {
     state.scan(kind, &format!("{namespace}/"), None).count() as u64
 }
 
-/// A quota with this usage.
+/// The document of a quota with this usage in its status.
 fn counted(quota: Value, used: u64) -> Value {
     let mut quota = quota;
     quota["status"] = json!({"hard": quota["spec"]["hard"], "used": {"count/configmaps": used.to_string()}});

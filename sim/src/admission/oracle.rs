@@ -1,8 +1,8 @@
-//! Invariants of writes that pass admission.
+//! The invariants of writes that pass admission.
 //!
-//! A webhook or policy that was registered during the whole request must have been called. One that was not registered
-//! at any time during the request must not have been called. If it was registered or removed during the request, it may
-//! have been called or not.
+//! If a webhook or policy was registered during the whole request, it must have been called. If it was not registered
+//! at any time during the request, it must not have been called. If it was registered or removed during the request, it
+//! may have been called or not.
 
 use super::hooks::{Hooks, Said};
 use super::{BAD, CALM, Order, ROOM, WATCHED, WEBHOOKS, Want};
@@ -14,28 +14,28 @@ use holdfast_engine::{LogRead, Reply};
 use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The history of registrations and objects.
+/// The history of the registered webhooks and policies, and of objects.
 #[derive(Default)]
 pub struct Past {
     last: Offset,
-    /// Webhooks by name, and policy and binding by kind, each with the times of its registration. For each time it is
-    /// recorded whether failures of the webhook or policy deny requests.
+    /// The times at which each webhook (by name), the policy and the binding (by kind) were registered. Each time says
+    /// whether a failure of the webhook or policy denies the request.
     registered: BTreeMap<String, Vec<Registration>>,
-    /// The clients' objects by key, each with the times of its existence.
+    /// The times at which each object of the clients existed, by the object's key.
     objects: BTreeMap<String, Vec<(Offset, Option<Offset>)>>,
-    /// The usage of each quota, with the version from which it holds.
+    /// The usage of each quota, each time with the version from which on the quota had this usage.
     used: BTreeMap<&'static str, Vec<(Offset, u64)>>,
 }
 
 struct Registration {
     from: Offset,
-    /// The version that ended the registration.
+    /// The version that ended the registration; `None` if it has not ended.
     to: Option<Offset>,
     fails: bool,
 }
 
 impl Past {
-    /// Reads the records appended since the last call.
+    /// Reads the records that were appended since the last call.
     pub fn learn(&mut self, log: &dyn LogRead, state: &State) -> CheckResult {
         let fresh = log.scan(None, self.last, usize::MAX).map_err(|fault| fault.to_string())?;
         for record in fresh {
@@ -83,13 +83,13 @@ impl Past {
         self.registered.get(name).and_then(|times| times.last()).is_some_and(|last| last.to.is_none())
     }
 
-    /// The registrations of a name at any time between two versions.
+    /// All registrations of a name that existed at some time between two versions.
     fn meanwhile(&self, name: &str, from: Offset, to: Offset) -> impl Iterator<Item = &Registration> {
         let times = self.registered.get(name).into_iter().flatten();
         times.filter(move |time| time.from <= to && time.to.is_none_or(|end| end > from))
     }
 
-    /// The registration of a name that lasted from one version to the other.
+    /// The registration of a name that existed during the whole time between two versions.
     fn all_the_while(&self, name: &str, from: Offset, to: Offset) -> Option<&Registration> {
         self.meanwhile(name, from, to).find(|time| time.from <= from && time.to.is_none_or(|end| end > to))
     }
@@ -112,7 +112,7 @@ impl Past {
         lives.into_iter().any(|(begin, end)| *begin <= from && end.is_none_or(|end| end > to))
     }
 
-    /// Whether a quota was full at any time between two versions.
+    /// Whether a quota was full at some time between two versions.
     fn was_full(&self, namespace: &str, from: Offset, to: Offset) -> bool {
         let used = self.used.get(namespace).map(Vec::as_slice).unwrap_or_default();
         let first = used.iter().rposition(|(at, _)| *at <= from).unwrap_or(0);
@@ -122,8 +122,8 @@ impl Past {
 
 const POLICY: [&str; 2] = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
 
-/// Checks a successful write: all webhooks and policies that apply to the write have allowed the object as it is, and
-/// no other webhook or policy has changed the object.
+/// Checks the answer to a write that was accepted. All webhooks and policies that apply to the write must have allowed
+/// the object that was stored, and no other webhook or policy may have changed the object.
 pub fn check_reply(past: &Past, hooks: &Hooks, log: &dyn LogRead, order: &Order, reply: &Reply) -> CheckResult {
     let entry: &Entry = match (order.want, reply) {
         (Want::Create | Want::Replace, Reply::Object { entry, .. }) => entry,
@@ -134,7 +134,7 @@ pub fn check_reply(past: &Past, hooks: &Hooks, log: &dyn LogRead, order: &Order,
     let record = log.read(entry.offset).map_err(|fault| fault.to_string())?.ok_or("there is no such event")?;
     ensure(record.actor.request_id == order.id, || format!("version {} is another's", entry.offset))?;
     ensure(object["data"]["v"] == order.value.as_str(), || format!("it says {}", object["data"]["v"]))?;
-    // The request was judged on a version before the version of its own event.
+    // The request was judged at a version before the version of the event that it made.
     let (from, to) = (order.from, Offset(entry.offset.0 - 1));
     let is_bad = order.value.starts_with(BAD);
     ensure(!(is_bad && past.policy_all_the_while(from, to)), || "the policy was passed by".into())?;
@@ -177,8 +177,8 @@ fn check_webhook(
     let is_forgiven = !registration.fails && own.iter().any(|said| said.temper.is_failure());
     let has_agreed = match name.starts_with('m') {
         true => !mark.is_empty(),
-        // The call to a validating webhook contained the stored object, not an earlier state that another webhook
-        // changed later.
+        // The call to a validating webhook must contain the object that was stored. A state that a mutating webhook
+        // changed after the call is not enough.
         false => own.iter().any(|said| {
             !said.temper.is_failure() && ["data", "metadata"].iter().all(|part| alike(&said.object, object, part))
         }),
@@ -186,8 +186,8 @@ fn check_webhook(
     ensure(has_agreed || is_forgiven, || format!("{name} was there all the while, and has not agreed"))
 }
 
-/// Whether two objects agree in the fields that clients and webhooks set. Versions and managers, which the server sets,
-/// may differ.
+/// Whether two objects have equal values in the fields that clients and webhooks set. Versions and managed fields,
+/// which the server sets, may differ.
 fn alike(one: &Value, other: &Value, part: &str) -> bool {
     match part {
         "metadata" => one[part]["annotations"] == other[part]["annotations"],
@@ -195,7 +195,8 @@ fn alike(one: &Value, other: &Value, part: &str) -> bool {
     }
 }
 
-/// Checks a refused write: a webhook, policy or quota that existed during the request must explain the refusal.
+/// Checks the answer to a write that was refused. A webhook, policy or quota that existed during the request must
+/// explain the refusal.
 pub fn check_refusal(past: &Past, hooks: &Hooks, order: &Order, to: Offset, refusal: &Refusal) -> CheckResult {
     let (from, message) = (order.from, refusal.message());
     let place = format!("{}/{}", order.namespace, order.name);

@@ -1,4 +1,4 @@
-//! The simulated server: the core's rules over a trial cluster, and its current objects for oracles.
+//! The simulated server: a trial cluster, which applies the core's rules, and its current objects for the oracles.
 
 use holdfast_core::kinds::KindId;
 use holdfast_core::object::meta;
@@ -12,15 +12,15 @@ use std::sync::Arc;
 pub struct Cluster {
     pub trial: Trial,
     pub commands: u64,
-    /// The load that metrics report, if any.
+    /// The load of the Deployment that metrics report; `None` if there are no metrics.
     pub load: Option<i64>,
     objects: BTreeMap<String, BTreeMap<Key, Arc<Value>>>,
-    /// The resource and the key of each object, by UID.
+    /// The resource and the key of each object, by the object's UID.
     places: BTreeMap<String, (String, Key)>,
     unseen: VecDeque<state::Change>,
 }
 
-/// One version of the log.
+/// One change of an object, which has a version in the log.
 pub struct Event {
     pub kind: KindId,
     pub plural: String,
@@ -39,7 +39,8 @@ impl Cluster {
         Cluster { trial, commands: 0, load: None, objects, places, unseen }
     }
 
-    /// A request of a controller, or of a user who may do everything.
+    /// Carries out a request of a controller. If `actor` is `None`, the request comes from a user who may do
+    /// everything.
     pub fn act(&mut self, action: &Action, actor: Option<&Actor>) -> Result<Value, Refusal> {
         self.commands += 1;
         match actor {
@@ -48,7 +49,7 @@ impl Cluster {
         }
     }
 
-    /// The next change that has not been read; `objects` then contains it.
+    /// The next change that has not been read; `None` if there is none. After the call, `objects` contains the change.
     pub fn next_event(&mut self) -> Option<Event> {
         self.unseen.extend(self.trial.take_changes());
         let change = self.unseen.pop_front()?;
@@ -90,12 +91,12 @@ impl Cluster {
         self.get(plural, key)
     }
 
-    /// The objects of a kind that another object controls.
+    /// The objects of a kind whose controlling owner has the UID `by`.
     pub fn controlled<'a>(&'a self, plural: &str, by: &'a str) -> impl Iterator<Item = &'a Value> {
         self.all(plural).filter(move |object| controller(object).is_some_and(|owner| text(&owner["uid"]) == by))
     }
 
-    /// The Deployment that owns a pod or a ReplicaSet.
+    /// The Deployment that owns a ReplicaSet, or owns the ReplicaSet of a pod.
     pub fn deployment_of(&self, object: &Value) -> Option<&Value> {
         let owner = controller(object)?;
         let found = self.by_uid(text(&owner["uid"]))?;
@@ -146,7 +147,7 @@ pub fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// A number, or a default if it is missing.
+/// The number in a field, or `missing` if the field has no number.
 pub fn number(value: &Value, missing: i64) -> i64 {
     value.as_i64().unwrap_or(missing)
 }
@@ -167,7 +168,7 @@ pub fn has_condition(object: &Value, kind: &str) -> bool {
     items(&object["status"]["conditions"]).any(|known| known["type"] == kind && known["status"] == "True")
 }
 
-/// Whether a controller has acted on the newest spec.
+/// Whether a controller has acted on the newest spec of an object, according to `observedGeneration`.
 pub fn is_observed(object: &Value) -> bool {
     object["status"]["observedGeneration"] == object["metadata"]["generation"]
 }
@@ -188,7 +189,7 @@ pub fn image(pod_spec: &Value) -> &str {
     text(&pod_spec["containers"][0]["image"])
 }
 
-/// The number at the end of a pod's name.
+/// The number at the end of a pod's name; -1 if there is none.
 pub fn ordinal(pod: &Value) -> i64 {
     name(pod).rsplit('-').next().and_then(|end| end.parse().ok()).unwrap_or(-1)
 }

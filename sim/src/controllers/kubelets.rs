@@ -1,4 +1,4 @@
-//! The kubelets of the simulated nodes. They renew leases, and some are silent for a while.
+//! The kubelets of the simulated nodes. They renew the leases of their nodes, and some of them are silent for a while.
 
 use super::cluster::{
     self, Cluster, controller, has_condition, is_available, is_leaving, items, name, number, text, uid,
@@ -14,11 +14,13 @@ use std::collections::BTreeSet;
 
 const LEASES: &str = "kube-node-lease";
 const RENEWED_SECONDS: i64 = 10;
-/// How many of the four nodes may be silent, so that controllers can still distinguish a lost node from a lost zone.
+/// How many of the four nodes may be silent at a time. With more, controllers could not distinguish a lost node from a
+/// lost zone.
 const SILENT_MAX: usize = 2;
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-/// The kubelets of one cluster. If `speak` is false, no node reports anything, and controllers do not wait for reports.
+/// The kubelets of one cluster. If `speak` is false, no node reports anything, and the controllers do not wait for
+/// reports.
 pub struct Kubelets {
     speak: bool,
     silent: BTreeSet<String>,
@@ -37,8 +39,8 @@ impl Kubelets {
         self.silent.contains(node)
     }
 
-    /// Makes a random kubelet silent, or lets a silent one report again. The kubelet of node `n0` is never silent, so
-    /// pods always have a healthy node.
+    /// Makes a random kubelet silent, or lets a silent kubelet report again. The kubelet of node `n0` is never silent,
+    /// so there is always a healthy node for pods.
     pub fn turn(&mut self, dice: &mut Dice) -> String {
         let node = format!("n{}", 1 + dice.below(NODES - 1));
         if self.silent.remove(&node) {
@@ -54,19 +56,20 @@ impl Kubelets {
         self.silent.clear();
     }
 
-    /// The updates of leases and conditions that kubelets have to write by now. Silent kubelets write none.
+    /// The updates of leases and conditions that the kubelets have to write by now. Silent kubelets write nothing.
     pub fn due(&self, cluster: &Cluster) -> Vec<UserRequest> {
         let nodes = cluster.all("nodes").filter(|node| self.speak && !self.is_silent(name(node)));
         nodes.flat_map(|node| renewal(cluster, node).into_iter().chain(conditions(cluster, node))).collect()
     }
 
-    /// Checks that pods of ReplicaSets on silent nodes have been replaced.
+    /// Checks that the pods of ReplicaSets on silent nodes have been replaced by pods on other nodes.
     pub fn check_replaced(&self, cluster: &Cluster) -> CheckResult {
         for node in cluster.all("nodes").filter(|node| self.is_silent(name(node))) {
             let repels = items(&node["spec"]["taints"]).any(|taint| taint["key"] == UNREACHABLE);
             ensure(repels, || format!("a silent node repels nobody: {}", name(node)))?;
         }
-        // No pods are created in a namespace that is being deleted, even while it waits for a silent node's pod.
+        // In a namespace that is being deleted no pods are created, even while the namespace waits for a pod on a
+        // silent node.
         let takes_pods = |set: &&Value| !is_leaving(set) && !namespaces::is_leaving_with(cluster, set);
         for set in cluster.all("replicasets").filter(takes_pods) {
             let wanted = number(&set["spec"]["replicas"], 1) as usize;
@@ -78,7 +81,7 @@ impl Kubelets {
         Ok(())
     }
 
-    /// The available pods of ReplicaSets that do not depend on a silent node.
+    /// The UIDs of the available pods of ReplicaSets that are on no silent node.
     pub fn safe(&self, cluster: &Cluster) -> Vec<String> {
         let of_sets = |pod: &&Value| controller(pod).is_some_and(|owner| owner["kind"] == "ReplicaSet");
         let safe = cluster.all("pods").filter(of_sets).filter(|pod| self.is_safe(pod));
@@ -90,7 +93,7 @@ impl Kubelets {
     }
 }
 
-/// Checks that the pods which were available before the silent nodes reported again are still available.
+/// Checks that the pods in `safe`, which were available before the silent nodes reported again, are still available.
 pub fn check_kept(cluster: &Cluster, safe: &[String]) -> CheckResult {
     let lost = safe.iter().find(|uid| !cluster.by_uid(uid).is_some_and(is_available));
     ensure(lost.is_none(), || format!("a pod breaks because a node comes back: {lost:?}"))
@@ -111,7 +114,7 @@ fn renewal(cluster: &Cluster, node: &Value) -> Option<UserRequest> {
     (renewed.plus_seconds(RENEWED_SECONDS) <= now).then(|| UserRequest::Act(Box::new(action())))
 }
 
-/// Sets the node's conditions to healthy if a controller has changed them, or if there are none.
+/// The update that sets the node's conditions to healthy; `None` if they are healthy already.
 fn conditions(cluster: &Cluster, node: &Value) -> Option<UserRequest> {
     if has_condition(node, "Ready") {
         return None;

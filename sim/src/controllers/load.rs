@@ -1,4 +1,4 @@
-//! A Deployment that an autoscaler scales with the load shared by its pods, as far as metrics report it.
+//! A Deployment that an autoscaler scales. Its pods share a load, which metrics may report.
 
 use super::cluster::{self, Cluster, is_available, name, number};
 use crate::oracle::{CheckResult, ensure};
@@ -8,15 +8,15 @@ use holdfast_world::Refusal;
 
 pub const SCALED: &str = "h0";
 const METRICS: &str = "/apis/metrics.k8s.io/";
-/// The target load of a pod.
+/// The load of one pod that the autoscaler aims at.
 const TARGET: i64 = 100;
-/// The maximum number of pods.
+/// The maximum number of pods that the autoscaler allows.
 const MOST: i64 = 6;
-/// The unit of the load: it divides evenly among any possible number of pods.
+/// The unit of the load. Any possible number of pods divides it without a remainder.
 const UNIT: i64 = 60;
 const UNITS_MAX: usize = 14;
 
-/// The HorizontalPodAutoscaler. The Deployment that it scales is a usual Deployment.
+/// The HorizontalPodAutoscaler. The Deployment that it scales is an ordinary Deployment.
 pub fn autoscaler() -> Value {
     let metric = json!({"type": "Resource", "resource": {"name": "cpu",
         "target": {"type": "AverageValue", "averageValue": format!("{TARGET}m")}}});
@@ -25,12 +25,13 @@ pub fn autoscaler() -> Value {
         "minReplicas": 1, "maxReplicas": MOST, "metrics": [metric]}})
 }
 
-/// A random load, or `None` if metrics are missing.
+/// A random load; `None` means that there are no metrics.
 pub fn draw(dice: &mut Dice) -> Option<i64> {
     (!dice.chance(25)).then(|| UNIT * dice.below(UNITS_MAX) as i64)
 }
 
-/// The answer to a GET. The metrics server answers paths below its own prefix, and the API server all others.
+/// The answer to a GET request. The metrics server answers the paths below its own prefix, and the API server answers
+/// all other paths.
 pub fn read(cluster: &Cluster, path: &str) -> Result<Value, Refusal> {
     let Some(load) = cluster.load.filter(|_| path.starts_with(METRICS)) else { return cluster.trial.read(path) };
     let is_scaled = |pod: &&Value| pod["metadata"]["labels"]["app"] == SCALED && is_available(pod);
@@ -49,7 +50,7 @@ pub fn stays_within_bounds(deployment: &Value) -> CheckResult {
     ensure(is_within, || format!("an autoscaler goes beyond its bounds: {size}"))
 }
 
-/// Checks that at rest the number of pods fits the load, within a tenth.
+/// Checks that at rest the load of a pod is within a tenth of the target load.
 pub fn check(cluster: &Cluster) -> CheckResult {
     let (Some(deployment), Some(load)) = (cluster.named("deployments", SCALED), cluster.load) else { return Ok(()) };
     let size = number(&deployment["spec"]["replicas"], 1);

@@ -1,4 +1,4 @@
-//! Schedules and runs pods: a random pod takes its next step.
+//! Schedules and runs pods. At each call, a random pod takes its next step.
 
 use super::cluster::{self, Cluster, items, text};
 use super::volumes;
@@ -6,21 +6,21 @@ use crate::random::Dice;
 use holdfast_value::{Value, json};
 use holdfast_world::{Action, Verb};
 
-/// A pod that never becomes ready.
+/// The name of a pod that never becomes ready.
 pub const SICK: &str = "sick";
 
-/// How pods behave.
+/// How the pods of the simulation behave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mood {
-    /// Pods behave at random.
+    /// All pods behave at random.
     Wild,
-    /// Pods that should keep running keep running.
+    /// The pods that should keep running keep running; all other pods behave at random.
     Calm,
-    /// In addition, pods that should end succeed.
+    /// In addition to `Calm`, the pods that should end end with success.
     Kind,
 }
 
-/// The next step of a pod, if it takes one.
+/// The action that is a pod's next step; `None` if the pod takes no step.
 pub fn next(cluster: &Cluster, dice: &mut Dice, pod: &Value, mood: Mood) -> Option<Action> {
     let node = text(&pod["spec"]["nodeName"]);
     if node.is_empty() {
@@ -29,7 +29,7 @@ pub fn next(cluster: &Cluster, dice: &mut Dice, pod: &Value, mood: Mood) -> Opti
     cluster.named("nodes", node)?;
     let is_sick = cluster::name(pod) == SICK;
     if cluster::is_leaving(pod) {
-        // The pod has stopped, and only its finalizers keep it from being removed.
+        // The pod has stopped. If it still exists, its finalizers keep it.
         if pod["metadata"]["deletionGracePeriodSeconds"] == 0 {
             return None;
         }

@@ -1,5 +1,6 @@
-//! All controllers in one process, driven as the runtime drives them. The manager receives the news of a change some
-//! time later: in order within a kind, and in any order between kinds. Actions are carried out one at a time.
+//! All controllers in one process, driven in the way of the runtime. The manager receives the news of a change some
+//! time after the change: in order within a kind, and in any order between kinds. The actions are carried out one at a
+//! time.
 
 use super::cluster::{Cluster, Event};
 use super::load;
@@ -18,24 +19,24 @@ use holdfast_world::{
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// The grace period in runs without heartbeats: so long that all nodes stay healthy.
+/// The grace period of nodes in runs without heartbeats, in seconds. It is so long that all nodes stay healthy.
 const FOR_EVER_SECONDS: i64 = 100 * 365 * 86_400;
 const WORKERS: usize = 2;
 
 pub struct Manager {
     pub driver: Driver,
     actors: Vec<Actor>,
-    /// The resource and version in which objects of a kind are shown.
+    /// The resource of each kind, and the version in which the objects of the kind are shown to the manager.
     shown: BTreeMap<KindId, (Resource, Option<usize>)>,
     news: BTreeMap<KindId, VecDeque<News>>,
     works: Vec<RunningPlan>,
-    /// Every key that was planned.
+    /// Every key that was planned so far, with the index of its controller.
     pub known: BTreeSet<(usize, Key)>,
     plans: u64,
-    /// A node without a heartbeat for this time counts as silent.
+    /// After this time without a heartbeat, in seconds, a node counts as silent.
     grace_seconds: i64,
     started: Time,
-    /// The time at which the manager saw the last renewal of each lease.
+    /// The time at which the manager last saw a renewal of each lease, by the lease's name.
     renewed: BTreeMap<String, Time>,
 }
 
@@ -57,7 +58,7 @@ struct RunningPlan {
     is_last: bool,
 }
 
-/// An action about to be carried out.
+/// An action that is about to be carried out.
 pub struct Due {
     work: usize,
     pub controller: &'static str,
@@ -65,7 +66,7 @@ pub struct Due {
 }
 
 impl Manager {
-    /// A manager that has just started: it knows all current objects.
+    /// A manager that has just started, and that has read all current objects.
     pub fn new(state: &State, now: Time, nodes_speak: bool) -> Manager {
         let mut nodes = NodeSettings::default();
         if !nodes_speak {
@@ -107,7 +108,7 @@ impl Manager {
         manager
     }
 
-    /// Queues the news of an event.
+    /// Queues the news of a change, so that the manager receives it later.
     pub fn queue_news(&mut self, state: &State, event: &Event) {
         let Some((_, version)) = self.shown.get(&event.kind) else { return };
         let body = event.entry.as_ref().map(|entry| match version {
@@ -118,7 +119,7 @@ impl Manager {
         self.news.entry(event.kind).or_default().push_back(news);
     }
 
-    /// Delivers the oldest news of a random kind.
+    /// Delivers the oldest news of a random kind to the manager.
     pub fn receive_news(&mut self, dice: &mut Dice, now: Time) -> Option<String> {
         let kinds: Vec<KindId> = self.news.iter().filter(|(_, news)| !news.is_empty()).map(|(kind, _)| *kind).collect();
         if kinds.is_empty() {
@@ -136,7 +137,7 @@ impl Manager {
         Some(told)
     }
 
-    /// Makes the next plan. Fails if the plan contradicts the manager's own knowledge.
+    /// Makes the next plan. Returns an error if the plan contradicts what the manager itself knows.
     pub fn turn(&mut self, cluster: &Cluster) -> Result<Option<String>, String> {
         self.plans += 1;
         let (time, seed) = (cluster.trial.now(), self.plans);
@@ -175,8 +176,8 @@ impl Manager {
         Ok(Some(told))
     }
 
-    /// Checks that an owner under foreground deletion is released only when the manager's world shows none of its
-    /// dependents any more.
+    /// Checks that the manager removes the finalizer of an owner under foreground deletion only when its world contains
+    /// none of the owner's dependents any more.
     fn check_foreground(&self, key: &Key, plan: &Plan) -> Result<(), String> {
         let world = self.driver.world();
         let Some((_, owner)) = world.by_uid(&key.name) else { return Ok(()) };
@@ -194,11 +195,11 @@ impl Manager {
         }
     }
 
-    /// Checks that a node is marked unreachable only when it was silent for the grace period.
+    /// Checks that the manager marks a node as unreachable only when the node was silent for the grace period.
     fn check_silence(&self, node: &Key, plan: &Plan, now: Time) -> Result<(), String> {
         let is_status = |action: &Action| action.resource.plural() == "nodes" && action.subresource == "status";
         let renewed = self.renewed.get(&*node.name).copied().unwrap_or(self.started);
-        // For a node that never reported a condition, the grace period begins at its creation.
+        // If a node has never reported a condition, its grace period begins at its creation.
         let found = self.driver.world().get::<Node>(node);
         let is_known = found.is_some_and(|node| !node.status.conditions.is_empty());
         let gives_up = is_known && plan.steps.iter().flatten().any(is_status);
@@ -208,7 +209,7 @@ impl Manager {
         }
     }
 
-    /// Removes and returns a random action that is ready to be carried out.
+    /// Removes a random action that is ready to be carried out from its plan, and returns it.
     pub fn due(&mut self, dice: &mut Dice) -> Option<Due> {
         if self.works.is_empty() {
             return None;
@@ -224,7 +225,7 @@ impl Manager {
         &self.actors[self.works[due.work].member]
     }
 
-    /// Passes the result of an action to its controller.
+    /// Passes the result of an action to the controller that planned the action.
     pub fn answer(&mut self, due: Due, answer: Result<Value, Refusal>, stamp: Stamp) {
         let work = &mut self.works[due.work];
         match answer {
@@ -264,7 +265,7 @@ impl Manager {
         );
     }
 
-    /// The actions that a crashing manager has in progress.
+    /// The actions that are in progress when a manager crashes.
     pub fn under_way(&mut self) -> Vec<(Actor, Action)> {
         let works = std::mem::take(&mut self.works).into_iter();
         let actions = works.filter_map(|mut work| Some((work.member, work.steps.pop_front()?)));

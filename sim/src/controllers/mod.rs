@@ -1,13 +1,13 @@
-//! Simulates the controllers: a trial cluster, users who change their objects, pods that run and end at random, and one
-//! manager with all controllers that may crash between any two steps.
+//! Simulates the controllers: a trial cluster, users who change its objects, pods that run and end at random, and one
+//! manager with all controllers, which may crash between any two steps.
 //!
-//! News of changes reaches the manager late, and in any order between kinds. Its actions are carried out one at a time
-//! among everything else, and some are refused. Actions that a crashed manager had in progress may still be carried out
-//! before the next manager reads the cluster. In some seeds a manager that has lost its lease does not know it, and
-//! continues beside the next manager for a while. Half of the seeds are calm: only controllers and evictions remove
-//! pods there, so a rollout must keep its bounds at every version. In some seeds nodes are silent for a while. Other
-//! seeds have claims and volumes, a load that an autoscaler follows, or a namespace that is created and deleted. When
-//! everything is at rest, the cluster must match what its users have requested.
+//! News of changes reaches the manager late, and in any order between kinds. The manager's actions are carried out one
+//! at a time, with other changes in between, and some are refused. Actions that a crashed manager had in progress may
+//! still be carried out before the next manager reads the cluster. In some seeds a manager that has lost its lease does
+//! not know it, and continues beside the next manager for a while. Half of the seeds are calm: only controllers and
+//! evictions remove pods there, so a rollout must keep its bounds at every version. In some seeds nodes are silent for
+//! a while. Other seeds have claims and volumes, a load that an autoscaler follows, or a namespace that is created and
+//! deleted. When everything is at rest, the cluster must match what its users have requested.
 
 mod cluster;
 mod deed;
@@ -35,14 +35,15 @@ use namespaces::Sweeper;
 use oracle::Observations;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The time in which the cluster comes to rest. It is longer than any back-off.
+/// How long the cluster may take to come to rest, in seconds. It is longer than any back-off.
 const REST_SECONDS: i64 = 3600;
-/// The maximum number of rounds until rest. Each round advances the clock to the next due work.
+/// The maximum number of rounds until the cluster is at rest. Each round advances the clock to the time at which
+/// something is due.
 const ROUNDS_MAX: usize = 400;
-/// The time in which the pods of silent nodes must be replaced: no pod tolerates the taints longer, and some time is
-/// added for the replacement.
+/// How long the controllers may take to replace the pods of silent nodes, in seconds. No pod tolerates the taints for
+/// so long, and the time includes some time for the replacement.
 const REPLACED_SECONDS: i64 = 1200;
-/// If more steps than this are possible without a change of time, the cluster counts as never quiet.
+/// The maximum number of steps without a change of time. If more steps are possible, the cluster counts as never quiet.
 const BUSY_MAX: usize = 20_000;
 
 #[derive(Debug, Clone, Copy)]
@@ -85,19 +86,19 @@ struct Site {
     dice: Dice,
     cluster: Cluster,
     manager: Manager,
-    /// A manager that has lost its lease and still acts.
+    /// A manager that has lost its lease and still acts; `None` if there is no such manager.
     rival: Option<Manager>,
     watch: Observations,
     sweeper: Sweeper,
     kubelets: Kubelets,
-    /// Whether users create claims.
+    /// Whether users create claims and pods that use them.
     claims: bool,
     /// Whether users create and delete a namespace.
     spaces: bool,
-    /// Whether there is a load that an autoscaler follows.
+    /// Whether the cluster has a Deployment with a load that an autoscaler follows.
     loaded: bool,
     calm: bool,
-    /// Whether an action may be reported as failed although it was carried out.
+    /// Whether the answer to an action may be a failure although the action was carried out.
     lossy: bool,
     step: usize,
     deaths: u64,
@@ -187,7 +188,8 @@ impl Site {
         self.take_alone(step)
     }
 
-    /// Swaps the current manager with the manager that has lost its lease, so that the latter acts.
+    /// Exchanges the current manager and the manager that has lost its lease, so that the manager without the lease
+    /// acts next.
     fn change_places(&mut self) {
         if let Some(rival) = &mut self.rival {
             std::mem::swap(rival, &mut self.manager);
@@ -221,7 +223,7 @@ impl Site {
                 self.cluster.trial.pass_millis(millis);
                 return self.kubelets_speak();
             }
-            // Two managers at work may make too many pods, so a calm run never has two.
+            // Two managers that act at the same time may create too many pods, so a calm run never has two managers.
             ControllersStep::Die if !self.calm && self.rival.is_none() && self.dice.chance(60) => self.depose(),
             ControllersStep::Die => return self.die(),
         }
@@ -258,7 +260,7 @@ impl Site {
         Ok(true)
     }
 
-    /// Carries out a request and publishes its changes.
+    /// Carries out a request, and passes the changes that it makes to the oracles and to the managers.
     fn act(&mut self, who: &str, action: &Action, actor: Option<&Actor>) -> Result<Result<Value, Refusal>, String> {
         let judged = self.watch.may_delete(&self.cluster, who, action, self.cluster.trial.now());
         let answer = self.cluster.act(action, actor);
@@ -300,7 +302,7 @@ impl Site {
         }
     }
 
-    /// A request of a user, which may be refused.
+    /// Carries out a request of a user, which the server may refuse.
     fn somebody(&mut self, action: &Action) -> CheckResult {
         let answer = self.act("", action, None)?;
         self.note(|| format!("somebody {}: {}", shown(action), told(&answer)));
@@ -360,7 +362,7 @@ impl Site {
         self.publish()
     }
 
-    /// Evicts a pod. An available pod may be evicted only if its budget allows it.
+    /// Evicts a pod. If the pod is available, its PodDisruptionBudget must allow the eviction.
     fn evict(&mut self, action: &Action) -> CheckResult {
         let pod = self.cluster.get("pods", &action.key);
         let counts = self.calm && pod.is_some_and(cluster::is_available);
@@ -381,15 +383,15 @@ impl Site {
         self.watch.doubt();
     }
 
-    /// The manager learns that it has lost its lease, and ends.
+    /// The manager that has lost its lease learns of this, and ends.
     fn end_of_rival(&mut self) -> CheckResult {
         let Some(mut rival) = self.rival.take() else { return Ok(()) };
         self.note(|| "the one that had lost its lead ends".to_owned());
         self.last_acts(rival.under_way())
     }
 
-    /// The manager crashes. Its actions in progress are carried out before the next manager reads the cluster, or
-    /// never.
+    /// The manager crashes. Each of its actions in progress is carried out before the next manager reads the cluster,
+    /// or never.
     fn die(&mut self) -> CheckResult {
         self.note(|| "the manager dies".to_owned());
         self.deaths += 1;
@@ -410,7 +412,7 @@ impl Site {
         Ok(())
     }
 
-    /// No new requests are made, and everything in progress ends.
+    /// Brings the cluster to rest: users make no new requests, and everything in progress ends.
     fn rest(&mut self) -> CheckResult {
         self.end_of_rival()?;
         for deed in people::settle(&self.cluster) {
@@ -448,7 +450,7 @@ impl Site {
         Ok(())
     }
 
-    /// Does everything that can be done at this time.
+    /// Takes all steps that are possible at the present time.
     fn finish(&mut self) -> CheckResult {
         for _ in 0..BUSY_MAX {
             let busy = self.hear() || self.turn()? || self.carry_out(false)? || self.sweep()? || self.run_all()?;

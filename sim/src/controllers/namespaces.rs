@@ -1,5 +1,5 @@
-//! A namespace that is created and deleted with its content. The server deletes the content while controllers would
-//! create new objects in it.
+//! A namespace that is created and deleted with its content. While the server deletes the content, controllers may try
+//! to create new objects in it.
 
 use super::cluster::{self, Cluster, is_leaving, text};
 use super::deed::{UserRequest, workload};
@@ -15,7 +15,8 @@ use std::collections::VecDeque;
 
 const SPACE: &str = "shop";
 
-/// The part of the server that empties namespaces; its requests are carried out one at a time among everything else.
+/// The part of the server that empties namespaces. Its requests are carried out one at a time, with other changes in
+/// between.
 #[derive(Default)]
 pub struct Sweeper {
     emptying: Emptying,
@@ -36,24 +37,25 @@ impl Sweeper {
         self.steps.pop_front()
     }
 
-    /// The time at which the sweeper continues even if nothing is written.
+    /// The time at which the sweeper continues even if nothing is written in the meantime; `None` if there is no such
+    /// time.
     pub fn next_time(&self, state: &State, now: Time) -> Option<Time> {
         let again_ms = self.again_ms.filter(|_| !state.terminating.is_empty())?;
         Some(now.plus_millis(again_ms.saturating_sub(now.millis()).max(1)))
     }
 }
 
-/// Whether an object is in this namespace.
+/// Whether an object is in the namespace that this module creates and deletes.
 pub fn holds(object: &Value) -> bool {
     text(&object["metadata"]["namespace"]) == SPACE
 }
 
-/// Whether an object is in a namespace that is being deleted, in which nothing new can be created.
+/// Whether an object is in a namespace that is being deleted, so that no object can be created beside it.
 pub fn is_leaving_with(cluster: &Cluster, object: &Value) -> bool {
     holds(object) && cluster.get("namespaces", &Key::cluster(SPACE)).is_some_and(is_leaving)
 }
 
-/// A user creates the namespace, fills it, or deletes it.
+/// A request of a user to create the namespace, to create an object in it, or to delete it.
 pub fn draw(cluster: &Cluster, dice: &mut Dice, number: usize, claims: bool) -> Option<UserRequest> {
     let Some(space) = cluster.get("namespaces", &Key::cluster(SPACE)) else {
         return Some(UserRequest::Create(
@@ -82,12 +84,12 @@ fn deletion(space: &Value) -> UserRequest {
     UserRequest::Act(Box::new(Action::new(&cluster::resource("namespaces"), cluster::key(space), verb)))
 }
 
-/// Deletes the namespace for the last time, unless it is already being deleted.
+/// The request that deletes the namespace for the last time; `None` if the namespace is already being deleted.
 pub fn settle(cluster: &Cluster) -> Option<UserRequest> {
     cluster.get("namespaces", &Key::cluster(SPACE)).filter(|space| !is_leaving(space)).map(deletion)
 }
 
-/// Checks that at rest no object of the namespace is left.
+/// Checks that at rest neither the namespace nor an object in it is left.
 pub fn check(cluster: &Cluster) -> CheckResult {
     let left = cluster.everything().find(|(_, object)| holds(object) || cluster::name(object) == SPACE);
     ensure(left.is_none(), || {

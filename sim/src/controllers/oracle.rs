@@ -1,4 +1,4 @@
-//! Invariants that hold at every version of the log.
+//! The invariants that must hold at every version of the log.
 
 use super::cluster::{
     Cluster, Event, controller, has_condition, has_finalizer, is_active, is_available, is_leaving, is_observed, items,
@@ -17,24 +17,25 @@ use std::collections::{BTreeMap, BTreeSet};
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 
-/// The observations so far, by UID.
+/// What the oracle has seen so far, by the UID of objects.
 pub struct Observations {
-    /// Whether only controllers and evictions remove pods.
+    /// Whether only controllers and evictions remove pods in this run.
     calm: bool,
-    /// Whether controllers learn the results of all their actions. A controller that misses one may create a pod twice.
+    /// Whether controllers learn the results of all their actions. If a controller misses a result, it may create a pod
+    /// twice.
     exact: bool,
-    /// Whether two managers have acted at the same time. Both may then have created a pod for the same attempt of a
+    /// Whether two managers have acted at the same time. If so, each may have created a pod for the same attempt of a
     /// Job.
     doubted: bool,
-    /// The number of pods that each owner may have: the largest number that its newest spec allows, or that an earlier
-    /// spec allowed while no controller has acted on the newest.
+    /// The maximum number of pods of each owner. It is the number that the owner's newest spec allows. Until a
+    /// controller has acted on the newest spec, the numbers that earlier specs allowed count, too.
     most: BTreeMap<String, i64>,
-    /// For each owner, the number of pods that must stay available. It grows with the available pods up to the number
-    /// that the spec requires.
+    /// The number of pods of each owner that must stay available. It grows with the number of available pods, up to the
+    /// number that the spec requires.
     least: BTreeMap<String, i64>,
     succeeded: BTreeMap<String, BTreeSet<String>>,
     ended: BTreeMap<String, BTreeSet<String>>,
-    /// Owners, and the dependents that they should orphan.
+    /// Pairs of an owner and a dependent that the owner's deletion should orphan.
     left: BTreeSet<(String, String)>,
 }
 
@@ -44,7 +45,7 @@ impl Observations {
         Observations { calm, exact, doubted: false, most, least, succeeded, ended, left }
     }
 
-    /// From this call, the checks allow for two managers that act at the same time.
+    /// From this call on, the checks allow what two managers may do that act at the same time.
     pub fn doubt(&mut self) {
         (self.doubted, self.exact) = (true, false);
     }
@@ -76,7 +77,7 @@ impl Observations {
         *most = if is_observed(object) { bound } else { bound.max(*most) };
     }
 
-    /// All ReplicaSets of a Deployment together never exceed its surge.
+    /// Checks that all ReplicaSets of a Deployment together never have more pods than its surge allows.
     fn surges(&self, cluster: &Cluster, before: Option<&Value>, set: &Value) -> CheckResult {
         let size = |set: &Value| number(&set["spec"]["replicas"], 1);
         let Some(deployment) = cluster.deployment_of(set).filter(|found| !is_leaving(found)) else { return Ok(()) };
@@ -89,7 +90,7 @@ impl Observations {
         ensure(sum <= most, || format!("sets ask for more pods than their deployment may have: {sum} of {most}"))
     }
 
-    /// In calm runs a rollout keeps the required number of pods available.
+    /// Checks that in a calm run a rollout keeps the required number of pods available.
     fn keeps_available(&mut self, cluster: &Cluster, owner: &Value) -> CheckResult {
         if !self.calm || is_leaving(owner) || name(owner) == KEPT || namespaces::holds(owner) {
             return Ok(());
@@ -109,14 +110,14 @@ impl Observations {
         let available = pods.into_iter().filter(|pod| is_available(pod)).count() as i64;
         let least = self.least.entry(uid(owner).to_owned()).or_insert(0);
         if is_resized(cluster, owner) {
-            // A Deployment that was resized scales each ReplicaSet in proportion, regardless of which pods are
-            // available.
+            // When the size of a Deployment changes, its controller scales each ReplicaSet in proportion, whichever
+            // pods are available.
             *least = 0;
         } else if !is_observed(owner) {
             *least = (*least).min(wanted);
         } else if in_step {
-            // The controller may delete a ready pod that it does not yet know to be ready, so such a pod does not
-            // count.
+            // The controller may delete a ready pod because it does not know yet that the pod is ready. So only the
+            // pods that the controller knows as ready count.
             *least = (*least).max(available.min(known).min(wanted));
         }
         let least = *least;
@@ -153,14 +154,14 @@ impl Observations {
         if pod["status"]["phase"] == "Succeeded" {
             self.succeeded.entry(job.to_owned()).or_default().insert(uid(pod).to_owned());
         }
-        // For a controller that does not know yet that a pod has succeeded, a pod that is being deleted counts as
-        // failed.
+        // A controller may not know yet that a pod has succeeded. For such a controller, a pod that is being deleted
+        // counts as failed.
         if is_gone || is_leaving(pod) || pod["status"]["phase"] == "Failed" {
             self.ended.entry(job.to_owned()).or_default().insert(uid(pod).to_owned());
         }
     }
 
-    /// Checks a pod that a controller has created.
+    /// Checks that a controller was right to create a pod.
     fn made(&self, cluster: &Cluster, owner: &Value, pod: &Value) -> CheckResult {
         if !self.exact || is_leaving(owner) {
             return Ok(());
@@ -193,7 +194,7 @@ impl Observations {
         }
     }
 
-    /// Checks a pod whose deletion was requested.
+    /// Checks that a controller was right to request the deletion of a pod.
     fn taken(&self, cluster: &Cluster, owner: &Value, pod: &Value) -> CheckResult {
         let is_meant = self.calm && owner["kind"] == "StatefulSet" && !is_leaving(owner) && is_observed(owner);
         let replicas = number(&owner["spec"]["replicas"], 1);
@@ -235,7 +236,7 @@ impl Observations {
         }
     }
 
-    /// A Job of a CronJob with the policy Forbid does not start beside another.
+    /// Checks that a CronJob with the policy Forbid does not start a Job while another of its Jobs runs.
     fn starts(&self, cluster: &Cluster, job: &Value) -> CheckResult {
         let Some(owner) = controller(job).and_then(|owner| cluster.by_uid(text(&owner["uid"]))) else { return Ok(()) };
         if !self.exact || owner["spec"]["concurrencyPolicy"] != "Forbid" {
@@ -246,7 +247,7 @@ impl Observations {
         ensure(count <= 1, || format!("jobs run side by side though that is forbidden: {count}"))
     }
 
-    /// Records the dependents that an owner should orphan, as far as the manager knows of them.
+    /// Records the dependents that an owner should orphan, so far as the manager knows these dependents.
     fn see_orphaning(&mut self, cluster: &Cluster, manager: &Manager, event: &Event) {
         let is_marked = |object: &Value| is_leaving(object) && has_finalizer(object, ORPHAN);
         let Some(owner) = event.after.as_deref().filter(|after| is_marked(after)) else { return };
@@ -261,7 +262,7 @@ impl Observations {
         }
     }
 
-    /// Whether a controller may delete an object.
+    /// Checks that a controller may delete an object.
     pub fn may_delete(&self, cluster: &Cluster, who: &str, action: &Action, now: Time) -> CheckResult {
         let Verb::Delete { .. } = action.verb else { return Ok(()) };
         let Some(object) = cluster.get(action.resource.plural(), &action.key) else { return Ok(()) };
@@ -290,13 +291,15 @@ impl Observations {
     }
 }
 
-/// Whether a ReplicaSet has the number of pods that it asks for. With too many, some will be deleted, ready or not.
+/// Whether a ReplicaSet has the number of pods that its spec requires. If it has more, its controller deletes some of
+/// them, whether they are ready or not.
 fn is_in_step(cluster: &Cluster, set: &Value) -> bool {
     let active = cluster.controlled("pods", uid(set)).filter(|pod| is_active(pod)).count();
     active as i64 == number(&set["spec"]["replicas"], 1)
 }
 
-/// Whether the size of a Deployment with several ReplicaSets differs from the size for which these were last scaled.
+/// Whether a Deployment with several ReplicaSets has another size than the size for which its ReplicaSets were last
+/// scaled.
 fn is_resized(cluster: &Cluster, owner: &Value) -> bool {
     let wanted = number(&owner["spec"]["replicas"], 1).to_string();
     let sets = cluster.controlled("replicasets", uid(owner)).filter(|set| set["spec"]["replicas"] != 0);
@@ -305,7 +308,7 @@ fn is_resized(cluster: &Cluster, owner: &Value) -> bool {
         && sets.iter().any(|set| set["metadata"]["annotations"]["deployment.kubernetes.io/desired-replicas"] != *wanted)
 }
 
-/// The minimum number of available pods of a Deployment, and the maximum number of its pods.
+/// The minimum number of pods of a Deployment that must be available, and the maximum number of its pods.
 fn bounds(deployment: &Value) -> (i64, i64) {
     let replicas = number(&deployment["spec"]["replicas"], 1);
     let rolling = &deployment["spec"]["strategy"]["rollingUpdate"];

@@ -1,4 +1,4 @@
-//! The users' changes of the cluster.
+//! The requests with which simulated users change the cluster.
 
 use super::cluster::{self, Cluster};
 use super::deed::{UserRequest, workload};
@@ -9,13 +9,13 @@ use crate::random::Dice;
 use holdfast_value::{Value, json};
 use holdfast_world::{Action, Key, Propagation, Verb};
 
-/// The Deployment that users do not change; it has a budget, so its pods are removed by evictions only.
+/// The name of a Deployment that users do not change. It has a PodDisruptionBudget, so only evictions remove its pods.
 pub const KEPT: &str = "kept";
 pub const KEPT_REPLICAS: i64 = 4;
 pub const NODES: usize = 4;
 const JOBS: usize = 4;
 
-/// The initial objects.
+/// The objects that exist at the start of a simulation.
 pub fn founded(dice: &mut Dice) -> Vec<Value> {
     let mut all: Vec<Value> = (0..NODES).map(|number| node(number, dice.chance(25))).collect();
     all[0]["spec"]["taints"] = json!([]);
@@ -43,10 +43,11 @@ fn node(number: usize, tainted: bool) -> Value {
         "status": {"capacity": there, "allocatable": there}})
 }
 
-/// The numbers of the requests that users make most often: each seed has one of these ranges.
+/// Ranges of the numbers of requests. Each seed has one of these ranges, and its users make the requests in this range
+/// most often.
 const THEMES: [std::ops::Range<usize>; 6] = [0..7, 7..11, 11..13, 13..17, 17..20, 20..24];
 
-/// Draws a user's request; `calm` users only change specs.
+/// Draws a request of a user. If `calm` is true, users only change specs.
 pub fn draw(cluster: &Cluster, dice: &mut Dice, seed: u64, number: usize, calm: bool) -> Option<UserRequest> {
     let theme = THEMES[(seed / 2) as usize % THEMES.len()].clone();
     let deed = match dice.chance(50) {
@@ -87,7 +88,7 @@ fn deployment(cluster: &Cluster, dice: &mut Dice) -> Option<UserRequest> {
     change("deployments", name, dice, replicas)
 }
 
-/// Changes the number of pods, or the template.
+/// A request that changes the number of pods of a workload, or its pod template.
 fn change(plural: &str, name: &str, dice: &mut Dice, replicas: usize) -> Option<UserRequest> {
     let image = format!("i{}", dice.below(4));
     let template = json!({"template": {"spec": {"containers": [{"name": "c", "image": image}]}}});
@@ -186,7 +187,7 @@ fn evict(cluster: &Cluster, dice: &mut Dice, calm: bool) -> Option<UserRequest> 
     Some(UserRequest::Act(Box::new(action.subresource("eviction"))))
 }
 
-/// A ConfigMap with several owners, which stays as long as one of them exists.
+/// Creates a ConfigMap with several owners. The ConfigMap must stay as long as one of its owners exists.
 fn config_map(cluster: &Cluster, dice: &mut Dice, number: usize) -> Option<UserRequest> {
     let owners: Vec<Value> = ["deployments", "statefulsets"]
         .into_iter()
@@ -210,7 +211,7 @@ fn delete(cluster: &Cluster, dice: &mut Dice) -> Option<UserRequest> {
     Some(UserRequest::Act(Box::new(Action::new(&cluster::resource(plural), cluster::key(object), verb))))
 }
 
-/// Deletes a pod without a controller, because nothing needs it any more.
+/// Deletes a pod that no controller owns, because nobody needs it any more.
 fn tidy(cluster: &Cluster, dice: &mut Dice) -> Option<UserRequest> {
     let is_free = |pod: &&Value| cluster::name(pod) != SICK && cluster::controller(pod).is_none();
     Some(UserRequest::Act(Box::new(deletion("pods", any(dice, cluster.all("pods").filter(is_free))?))))
@@ -247,7 +248,8 @@ fn taint(cluster: &Cluster, dice: &mut Dice) -> Option<UserRequest> {
     Some(UserRequest::Act(Box::new(action)))
 }
 
-/// Requests that let everything come to rest: no more Jobs are started, and one node without taints can run pods.
+/// The requests that let everything come to rest. After them no more Jobs are started, and one node without taints can
+/// run pods.
 pub fn settle(cluster: &Cluster) -> Vec<UserRequest> {
     let mut deeds = Vec::new();
     for cron_job in cluster.all("cronjobs") {

@@ -1,4 +1,4 @@
-//! Invariants that hold at rest.
+//! The invariants that must hold when the cluster is at rest.
 
 use super::cluster::{
     self, Cluster, controller, has_condition, has_ended, image, is_active, is_available, is_leaving, is_observed,
@@ -43,7 +43,7 @@ pub fn check(cluster: &Cluster, manager: &mut Manager) -> CheckResult {
     quiet(cluster, manager)
 }
 
-/// Planning every key again gives no actions.
+/// Checks that no plan has any actions if every key is planned again.
 fn quiet(cluster: &Cluster, manager: &mut Manager) -> CheckResult {
     let stamp = Stamp { time: cluster.trial.now(), seed: 0 };
     for (member, key) in std::mem::take(&mut manager.known) {
@@ -62,13 +62,13 @@ fn tells(object: &Value, field: &str, count: usize) -> CheckResult {
     ensure(told == count as i64, || format!("a status is wrong: {field} is {told}, not {count}"))
 }
 
-/// All nodes are healthy.
+/// Checks that a node is healthy.
 fn node(node: &Value) -> CheckResult {
     let taint = items(&node["spec"]["taints"]).find(|taint| text(&taint["key"]).starts_with("node.kubernetes.io/"));
     ensure(taint.is_none(), || format!("a node that is well repels pods: {taint:?}"))
 }
 
-/// Pods of deleted nodes are removed.
+/// Checks that a pod is not on a node that was deleted.
 fn pod(cluster: &Cluster, pod: &Value) -> CheckResult {
     let node = text(&pod["spec"]["nodeName"]);
     let is_there = node.is_empty() || cluster.named("nodes", node).is_some();
@@ -126,7 +126,7 @@ fn daemon_set(cluster: &Cluster, set: &Value) -> CheckResult {
     let newest = image(&set["spec"]["template"]["spec"]);
     let pods: Vec<&Value> = cluster.controlled("pods", uid(set)).filter(|pod| is_active(pod)).collect();
     let placed: BTreeSet<&str> = pods.iter().map(|pod| node_of(pod)).collect();
-    // A pod that already runs on a node with a new taint may stay, so only missing pods are checked.
+    // A pod that already runs on a node may stay there after the node gets a taint, so only missing pods are checked.
     let missing = nodes.difference(&placed).next();
     ensure(missing.is_none(), || format!("a node has no daemon: {missing:?}"))?;
     ensure(pods.len() == placed.len(), || "a node has several daemons".to_owned())?;
@@ -164,7 +164,7 @@ fn budget(cluster: &Cluster, budget: &Value) -> CheckResult {
     tells(budget, "currentHealthy", cluster.all("pods").filter(is_meant).count())
 }
 
-/// The endpoints of a Service are its ready pods.
+/// Checks that the endpoints of a Service are its ready pods.
 fn endpoints(cluster: &Cluster) -> CheckResult {
     let is_meant = |pod: &&Value| pod["metadata"]["labels"]["service"] == "all" && is_available(pod);
     let wanted: BTreeSet<&str> =

@@ -1,5 +1,5 @@
-//! Claims and the pods that use them. Users create and delete both while controllers provision, bind, protect and
-//! delete volumes.
+//! Claims, and pods that use claims. Users create and delete claims and pods while controllers provision, bind, protect
+//! and delete volumes.
 
 use super::cluster::{self, Cluster, has_ended, is_leaving, items, name, text, uid};
 use super::deed::UserRequest;
@@ -11,13 +11,13 @@ use holdfast_world::{Action, Verb};
 const CLAIMS: &str = "persistentvolumeclaims";
 const USES: &str = "uses";
 
-/// The class of the built-in provisioner.
+/// The storage class of the built-in provisioner, which exists at the start.
 pub fn founded() -> Value {
     json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "kubernetes.io/host-path",
         "metadata": {"name": "own", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}})
 }
 
-/// A user creates, uses or deletes a claim.
+/// A request of a user to create a claim, to create a pod that uses a claim, or to delete a claim.
 pub fn draw(cluster: &Cluster, dice: &mut Dice, number: usize) -> Option<UserRequest> {
     let claim = dice.pick(&["v0", "v1"]);
     match (dice.below(4), cluster.named(CLAIMS, claim)) {
@@ -40,7 +40,7 @@ fn claims_of(pod: &Value) -> impl Iterator<Item = &str> {
     items(&pod["spec"]["volumes"]).filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str())
 }
 
-/// Whether a pod's volumes let it run.
+/// Whether all claims of a pod are bound, so that the pod can run.
 pub fn are_bound(cluster: &Cluster, pod: &Value) -> bool {
     claims_of(pod).all(|claim| {
         let found = cluster.named(CLAIMS, claim);
@@ -48,13 +48,14 @@ pub fn are_bound(cluster: &Cluster, pod: &Value) -> bool {
     })
 }
 
-/// Pods that use claims. The simulated people must delete these pods: an ended pod keeps its claim, and a pending pod
-/// may wait for a claim that is being deleted.
+/// The pods that use claims. The simulated users must delete these pods, because a pod that has ended keeps its claim,
+/// and a pending pod may wait for a claim that is being deleted.
 pub fn users(cluster: &Cluster) -> impl Iterator<Item = &Value> {
     cluster.all("pods").filter(|pod| claims_of(pod).next().is_some())
 }
 
-/// A claim is removed only when no running pod uses it, and a volume only when its claim is gone.
+/// Checks that a claim is removed only when no running pod uses it, and that a volume is removed only when its claim is
+/// gone.
 pub fn gone(cluster: &Cluster, plural: &str, gone: &Value) -> CheckResult {
     match plural {
         "persistentvolumes" => {

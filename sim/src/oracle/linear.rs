@@ -1,10 +1,12 @@
-//! Checks linearizability of each object, using only the answers to clients and their times.
+//! Checks that the history of each object is linearizable, using only the answers to clients and the times of these
+//! answers.
 //!
-//! Versions order the states of every object. The history is linearizable if that order agrees with time. A request
-//! that begins after another was answered must not show an older version. No two writes are answered with the same
-//! version. The content of a version is the same for every reader. A write that insisted on a version directly follows
-//! that version. Neither the log nor the twin is used, with one exception. The answer that an object does not exist has
-//! no version, so the log must contain a moment during the request at which the object did not exist.
+//! The versions of an object order its states. The history is linearizable if this order agrees with time. A request
+//! that begins after another was answered must not show an older version. No two writes may be answered with the same
+//! version. The content of a version must be the same for every reader. A write that required a version must directly
+//! follow that version. The check uses neither the log nor the twin, with one exception. If the answer is that an
+//! object does not exist, it has no version, so the log must contain a moment during the request at which the object
+//! did not exist.
 
 use super::{CheckResult, ensure};
 use crate::twin::Twin;
@@ -12,7 +14,7 @@ use holdfast_core::state::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// When a request began, as the number of requests that had ended by then.
+/// The time at which a request began: the number of requests that had ended by then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Instant(u64);
 
@@ -20,21 +22,22 @@ pub struct Instant(u64);
 #[derive(Default)]
 pub struct History {
     ended: u64,
-    /// The answers about each object, by storage path and key.
+    /// The answers about each object, by its storage path and key.
     objects: BTreeMap<String, BTreeMap<String, Register>>,
 }
 
 #[derive(Default)]
 struct Register {
-    /// The content of each version, if a client was shown it.
+    /// The content of each version that a client wrote or saw; `None` if no client has seen the content.
     told: BTreeMap<u64, Option<Arc<Entry>>>,
     written: BTreeSet<u64>,
-    /// Pairs of a number of ended requests and the newest version that clients knew then. Both numbers only grow.
+    /// Pairs of a number of ended requests and the newest version that clients knew at that time. The numbers and the
+    /// versions only grow.
     newest: Vec<(u64, u64)>,
 }
 
 impl Register {
-    /// The newest version that any client knew before the request began.
+    /// The newest version that any client already knew when the request began.
     fn floor(&self, began: Instant) -> u64 {
         let known = self.newest.partition_point(|(ended, _)| *ended <= began.0);
         known.checked_sub(1).map_or(0, |at| self.newest[at].1)
@@ -58,10 +61,10 @@ impl History {
         Instant(self.ended)
     }
 
-    /// A request about this object has ended.
+    /// Records that a request about this object has ended.
     fn end(&mut self, storage: &str, key: &str) -> (u64, &mut Register) {
         self.ended += 1;
-        // Most objects are known, so their names need not be copied.
+        // Most objects are already in the map, so their names need not be copied.
         if !self.objects.get(storage).is_some_and(|objects| objects.contains_key(key)) {
             self.objects.entry(storage.to_owned()).or_default().insert(key.to_owned(), Register::default());
         }
@@ -69,8 +72,8 @@ impl History {
         (self.ended, register.unwrap_or_else(|| unreachable!("it is there or was just made")))
     }
 
-    /// An answer says that the client wrote this version. The answer may contain the content, and the request may have
-    /// `insisted` on the previous version.
+    /// Checks an answer which says that the client wrote this version. The answer may contain the content. If the
+    /// request required that the object had a certain version, `insisted` is that version.
     pub fn wrote(
         &mut self,
         (storage, key): (&str, &str),
@@ -92,7 +95,7 @@ impl History {
         register.tell(version, shown, ended).map_err(blame)
     }
 
-    /// A client is shown this version as the newest.
+    /// Checks an answer that shows a client this version as the newest version.
     pub fn read(&mut self, (storage, key): (&str, &str), began: Instant, entry: &Arc<Entry>) -> CheckResult {
         let (ended, register) = self.end(storage, key);
         let blame = |why: String| format!("{storage} {key} is not linearizable: {why}");
@@ -101,7 +104,7 @@ impl History {
         register.tell(version, Some(entry), ended).map_err(blame)
     }
 
-    /// An answer says that the object does not exist.
+    /// Checks an answer which says that the object does not exist.
     pub fn missed(&mut self, (storage, key): (&str, &str), began: Instant, twin: &Twin) -> CheckResult {
         let (_, register) = self.end(storage, key);
         let floor = register.floor(began);
@@ -129,7 +132,7 @@ mod tests {
         let mut history = History::default();
         let before = history.now();
         history.wrote(PLACE, before, (5, Some(&version(5, "five"))), None).unwrap();
-        // This read began before any client knew version 5.
+        // This read began before any client knew version 5, so it may still show version 3.
         history.read(PLACE, before, &version(3, "three")).unwrap();
         let after = history.now();
         assert!(history.read(PLACE, after, &version(3, "three")).is_err());

@@ -1,4 +1,5 @@
-//! Checks each event against all before it: versions, identities, two-phase deletion, and its request.
+//! Checks each event of the log against all events before it: its version, the object's identity, the two phases of
+//! deletion, and the request that made the event.
 
 use super::{CheckResult, ensure};
 use crate::act::{Act, predict};
@@ -11,7 +12,8 @@ use holdfast_core::event::Record;
 use holdfast_value::Value;
 use std::borrow::Cow;
 
-/// Checks the next event of the log; `order` is the request whose id the event has.
+/// Checks the next event of the log. `order` is the request whose id the event contains; `None` if no client made the
+/// request.
 pub fn check(twin: &Twin, record: &Record, object: &Value, order: Option<&Order>) -> CheckResult {
     let wrong = |why: String| format!("event {} on {} {}: {why}", record.offset, record.resource, record.key);
     ensure(record.offset == twin.last() + 1, || wrong(format!("the one before it was {}", twin.last())))?;
@@ -44,7 +46,7 @@ pub fn check(twin: &Twin, record: &Record, object: &Value, order: Option<&Order>
     obeys(twin, record, object, before, order).map_err(|why| wrong(format!("{why}\n  asked by {}", order.describe())))
 }
 
-/// Checks version, name, namespace and UID.
+/// Checks the version, the name, the namespace and the UID in the object.
 fn identity(twin: &Twin, record: &Record, object: &Value, before: Option<&ObjectVersion>) -> CheckResult {
     let meta = &object["metadata"];
     let said = meta["resourceVersion"].as_str().and_then(|version| version.parse::<u64>().ok());
@@ -66,8 +68,8 @@ fn identity(twin: &Twin, record: &Record, object: &Value, before: Option<&Object
     }
 }
 
-/// The finalizers and the grace period of an object must be gone before it is removed, and clients must have been able
-/// to see it being deleted.
+/// Checks that the finalizers and the grace period of an object were gone before it was removed, and that clients could
+/// see that it was being deleted.
 fn two_phases(record: &Record, before: &Value, last: &Value) -> CheckResult {
     let held_by = |object: &Value| -> Vec<String> {
         let list = object["metadata"]["finalizers"].as_array().into_iter().flatten();
@@ -94,7 +96,7 @@ fn obeys(twin: &Twin, record: &Record, object: &Value, before: Option<&ObjectVer
         Act::DeleteAll { pick, .. } => {
             let same = |offset: &u64| twin.event(*offset).is_some_and(|version| version.record.key == record.key);
             ensure(!earlier.iter().any(same), || "it was carried out twice".into())?;
-            // Each selected object is deleted, even if it has changed since its selection.
+            // Each selected object is deleted, even if it has changed since it was selected.
             let picked = pick.matches(&record.key, before.ok_or("it deletes nothing")?)
                 || twin
                     .versions_within(&order.place_of(name_of(record)), order.seen, twin.last())
@@ -139,12 +141,12 @@ fn obeys(twin: &Twin, record: &Record, object: &Value, before: Option<&ObjectVer
                 format!("expected {expected:?}\n  found    {found:?}\n  before   {before}")
             })?;
             let Some(law) = law else { return managed(record, object, before.map(|before| &before.document), order) };
-            // Values that a default has filled in belong to no manager.
+            // A value that comes from a default belongs to no manager.
             let shown = |document: &Value| custom::shown(law, document, None);
             let old = account.map(|account| shown(&account));
             let verdict = managed(record, object, old.as_ref(), order);
-            // If only a default changes, the managed fields are unchanged, including the managed fields of versions
-            // that are no longer served.
+            // If only a default has changed, the managed fields must not change. This includes the managed fields of
+            // versions that are not served any more.
             let same =
                 before.map(|before| shown(&before.document)).filter(|old| found == ObjectShape::of(order.sort, old));
             verdict.or_else(|why| same.map_or(Err(why), |old| managed(record, object, Some(&old), order)))
@@ -152,8 +154,8 @@ fn obeys(twin: &Twin, record: &Record, object: &Value, before: Option<&ObjectVer
     }
 }
 
-/// Checks the removal of an object that the same request has just marked as deleted: the object must not change in
-/// between.
+/// Checks the removal of an object that the same request has just marked as being deleted. Between the mark and the
+/// removal the object must not change.
 fn follows(record: &Record, object: &Value, before: &ObjectVersion) -> CheckResult {
     ensure(is_marked(record, &before.document), || "it was carried out twice".into())?;
     let mut last = before.document.clone();
@@ -161,16 +163,16 @@ fn follows(record: &Record, object: &Value, before: &ObjectVersion) -> CheckResu
     ensure(last == *object, || "it changed between the mark and the removal".into())
 }
 
-/// Whether this is a pod marked as deleted: only pods are marked and removed by one request.
+/// Whether this is a pod that is marked as being deleted. One request can mark and remove only a pod.
 fn is_marked(record: &Record, object: &Value) -> bool {
     let meta = &object["metadata"];
     record.resource == Sort::Pod.storage() && !meta["deletionTimestamp"].is_null()
 }
 
-/// Checks that the managed fields name the right manager for each field.
+/// Checks that the managed fields contain the right manager of each field.
 fn managed(record: &Record, object: &Value, before: Option<&Value>, order: &Order) -> CheckResult {
     let subresource = order.request.target.subresource.as_deref().unwrap_or("");
-    // A client without a field manager is known by its user agent, and simulated clients have none.
+    // If a client names no field manager, its user agent is its manager, and simulated clients have no user agent.
     let manager = Some(record.actor.manager.as_str()).filter(|manager| !manager.is_empty()).unwrap_or("unknown");
     match &order.act {
         Act::Apply { fields, manager, .. } => {

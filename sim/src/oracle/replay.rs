@@ -1,4 +1,4 @@
-//! Compares a state with the twin, byte for byte, over all kinds.
+//! Compares a state with the twin, byte by byte, for all kinds.
 
 use super::{CheckResult, ensure};
 use crate::custom;
@@ -6,7 +6,7 @@ use crate::twin::{ObjectVersion, Twin};
 use holdfast_core::state::{Index, State};
 use std::collections::BTreeMap;
 
-/// The state must be the result of the events up to its offset.
+/// Checks that the state is the result of the events up to its offset.
 pub fn check(twin: &Twin, state: &State) -> CheckResult {
     let mut expected: BTreeMap<(&str, &str), &ObjectVersion> =
         twin.all_at(state.offset.0).map(|(storage, key, version)| ((storage, key), version)).collect();

@@ -1,5 +1,6 @@
-//! Checks answers against the object's versions while the request was in progress: each answer must be explained by
-//! some moment between request and answer. That is linearizability of each object.
+//! Checks answers against the versions that the object had while the request was in progress. At some moment between
+//! the request and the answer, the state of the object must explain the answer. If this holds for all answers, the
+//! history of each object is linearizable.
 
 use super::rules::held_by;
 use super::{CheckResult, ensure};
@@ -21,23 +22,24 @@ use holdfast_value::Value;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// The newest event when the request was made, and when it was answered.
+/// The time between a request and its answer: the offset of the newest event when the request was made, and when it was
+/// answered.
 #[derive(Debug, Clone, Copy)]
 pub struct Window {
     pub from: u64,
     pub to: u64,
-    /// Whether the log failed between these two events.
+    /// Whether the log failed in the time between the request and the answer.
     pub trouble: bool,
-    /// Whether the log failed because the disk was full.
+    /// Whether the log failed in this time because the disk was full.
     pub full: bool,
 }
 
-/// The number of addresses in the simulated service range.
+/// The number of addresses in the Service range of the simulation.
 const ADDRESSES: usize = 6;
-/// The number of node ports.
+/// The number of node ports in the simulation.
 pub const NODE_PORTS: usize = 4;
 
-/// Checks a successful answer.
+/// Checks the answer to a request that succeeded.
 pub fn check_reply(twin: &Twin, order: &Order, told: &DoorReply, window: Window) -> CheckResult {
     if matches!(order.act, Act::DeleteAll { .. }) {
         let DoorReply::Collection(entries) = told else { return Err("a mass deletion tells of no collection".into()) };
@@ -58,13 +60,13 @@ pub fn check_reply(twin: &Twin, order: &Order, told: &DoorReply, window: Window)
                 ensure(version.offset == entry.offset.0, || "the answer has another version than the event".into())?;
                 return ensure(version.record.object == entry.json(), || "the answer differs from the event".into());
             }
-            // Nothing was written, so the object must have had this content before.
+            // The request wrote nothing, so the object must already have had this content.
             let was = |version: &&ObjectVersion| version.offset == entry.offset.0;
             let versions = twin.versions_within(&order.place, window.from, window.to);
             let Some(version) = versions.into_iter().flatten().find(was) else {
                 return Err(format!("answered with version {}, which nobody wrote then", entry.offset));
             };
-            // One of the definitions that existed during the request must explain the answer.
+            // One of the definitions that existed during the request must explain the answer. It is enough if one does.
             let mut why = String::new();
             let explained = (window.from..=window.to).chain([version.offset]).any(|offset| {
                 let law = law(twin, order, offset);
@@ -78,7 +80,7 @@ pub fn check_reply(twin: &Twin, order: &Order, told: &DoorReply, window: Window)
             });
             ensure(explained, || why)
         }
-        // The eviction of a pod that is already being deleted succeeds and makes no event.
+        // If a pod is already being deleted, its eviction succeeds without an event.
         DoorReply::Success if version.is_none() => {
             let versions = twin.versions_within(&order.place, window.from, window.to);
             let unchanged = |version: &ObjectVersion| {
@@ -98,7 +100,7 @@ pub fn check_reply(twin: &Twin, order: &Order, told: &DoorReply, window: Window)
     }
 }
 
-/// A scale must show the object of the event, or the unchanged object.
+/// Checks that a Scale shows the object after the request's event, or the object that the request did not change.
 fn check_scale(
     twin: &Twin,
     order: &Order,
@@ -108,7 +110,7 @@ fn check_scale(
 ) -> CheckResult {
     let Act::Scale { replicas, .. } = &order.act else { return Err("answered with another document".into()) };
     let said = &scale["spec"]["replicas"];
-    // A Scale omits zero replicas.
+    // A Scale has no field for replicas if their number is zero.
     ensure(said.as_i64().unwrap_or(0) == *replicas, || format!("{replicas} replicas were asked for, and not {said}"))?;
     let told = version_of(scale);
     let there = || {
@@ -118,14 +120,14 @@ fn check_scale(
     ensure(version.map_or_else(there, |version| version.offset == told), || format!("it tells of version {told}"))
 }
 
-/// The version in a document.
+/// The resource version in a document; 0 if it has none.
 pub fn version_of(document: &Document) -> u64 {
     let version = document.get("metadata").and_then(|metadata| metadata["resourceVersion"].as_str());
     version.and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
-/// Each object that a mass deletion selected must be deleted by it, already be in deletion, or be gone at some time
-/// after the selection.
+/// Checks that each object that a mass deletion selected was deleted by it, was already being deleted, or was gone at
+/// some time after it was selected.
 fn check_mass(twin: &Twin, order: &Order, window: Window) -> CheckResult {
     let Act::DeleteAll { pick, limit, .. } = order.act else { return Err("no mass deletion was asked for".into()) };
     if order.request.options.dry_run {
@@ -145,7 +147,7 @@ fn check_mass(twin: &Twin, order: &Order, window: Window) -> CheckResult {
     ensure(left.is_none(), || format!("{:?} is left of what was to be deleted", left.map(|(key, _)| key)))
 }
 
-/// A mass deletion must show the selected objects as they were at some moment of the request.
+/// Checks that a mass deletion shows the selected objects as they were at some moment during the request.
 fn check_collection(twin: &Twin, order: &Order, entries: &[Arc<Entry>], window: Window) -> CheckResult {
     let Act::DeleteAll { pick, .. } = order.act else { return Err("no mass deletion was asked for".into()) };
     for entry in entries {
@@ -157,8 +159,8 @@ fn check_collection(twin: &Twin, order: &Order, entries: &[Arc<Entry>], window: 
     Ok(())
 }
 
-/// Checks a request against the user's rights at the versions since the service authorized it. Returns true if the
-/// rights explain the answer completely.
+/// Checks a request against the rights of its user at the versions since the service authorized it. Returns true if the
+/// rights alone explain the answer.
 pub fn check_rights(
     twin: &Twin,
     order: &Order,
@@ -170,7 +172,7 @@ pub fn check_rights(
     let may_at_door = may(*versions.start());
     let forbidden = matches!(refusal, Some(Refusal::Forbidden { .. }));
     ensure(may_at_door || forbidden, || "it is answered to a user without the right".into())?;
-    // Some rights are checked again after the service has authorized the request.
+    // Some rights are checked once more after the service has authorized the request, so a later version may lack them.
     if forbidden && !versions.into_iter().all(may) {
         saw(Mark::Unauthorized);
         return Ok(true);
@@ -183,7 +185,7 @@ pub fn check_rights(
     ensure(nowhere, || "a path through one namespace leads to another".into()).map(|()| true)
 }
 
-/// Checks the number of deleted objects in the answer to a mass deletion.
+/// Checks how many objects the answer to a mass deletion says were deleted.
 pub fn check_count(twin: &Twin, order: &Order, count: u64, window: Window) -> CheckResult {
     let Act::DeleteAll { pick, limit, .. } = order.act else { return Err("a count was not asked for".into()) };
     let matching = twin.at(order.sort.storage(), window.from).filter(|(key, version)| pick.matches(key, version));
@@ -195,7 +197,7 @@ fn law<'a>(twin: &'a Twin, order: &Order, offset: u64) -> Option<Law<'a>> {
     if order.sort.is_custom() { twin.law(offset) } else { None }
 }
 
-/// A dry run must show the object that the request would have written.
+/// Checks that a dry run shows the object that the request would have written.
 fn check_rehearsal(twin: &Twin, order: &Order, told: &DoorReply, window: Window) -> CheckResult {
     let shown = match told {
         DoorReply::Object(entry) => entry.document(),
@@ -212,16 +214,16 @@ fn check_rehearsal(twin: &Twin, order: &Order, told: &DoorReply, window: Window)
         None => order.place.clone(),
     };
     let possible = |version: Option<&ObjectVersion>| {
-        // In a dry run that would create an object the version is not checked.
+        // If a dry run would create an object, the version in its request is not checked.
         let act = match (order.act.clone(), version) {
             (Act::Replace { wanted, uid, .. }, None) => Act::Replace { wanted, version: None, uid },
             (act, _) => act,
         };
         (window.from..=window.to).any(|offset| {
             match predict(order.sort, &act, version, law(twin, order, offset)) {
-                // A deleted object is shown in its last state, so there is no shape to compare.
+                // A deleted object is shown in its last state, so there is no shape to compare with.
                 Ok(None) => true,
-                // An unchanged object is shown as stored; readers get it with defaults.
+                // A dry run shows an unchanged object as it is stored, while readers get the object with defaults.
                 Ok(Some(after)) => {
                     after == shape || after == lawful(order.sort, shape.clone(), law(twin, order, offset))
                 }
@@ -233,7 +235,7 @@ fn check_rehearsal(twin: &Twin, order: &Order, told: &DoorReply, window: Window)
     ensure(explained, || format!("the dry run shows {shape:?}"))
 }
 
-/// Checks a refusal.
+/// Checks the answer to a request that was refused.
 pub fn check_refusal(twin: &Twin, order: &Order, refusal: &Refusal, window: Window) -> CheckResult {
     let place = match refusal {
         Refusal::AlreadyExists { subject, .. } => order.place_of(&subject.name),
@@ -252,7 +254,8 @@ pub fn check_refusal(twin: &Twin, order: &Order, refusal: &Refusal, window: Wind
         Refusal::ApplyConflict(_) => present().any(|version| match &order.act {
             Act::Apply { fields, manager, force: false } => (window.from..=window.to).any(|offset| {
                 let document = custom::managed(law(twin, order, offset), &version.document);
-                // The core may name the conflicting fields differently, so only their number is checked.
+                // The core may name the fields in conflict differently than the model, so only their number is
+                // compared.
                 (1..=refusal.causes().len()).contains(&owners::conflicts(&document, fields, manager).len())
             }),
             _ => false,
@@ -265,7 +268,8 @@ pub fn check_refusal(twin: &Twin, order: &Order, refusal: &Refusal, window: Wind
         }
         Refusal::Forbidden { .. } => match order.act {
             Act::Delete { .. } if order.sort == Sort::Namespace => order.place.1 == "default",
-            // An eviction is a create request, and nothing can be created in a namespace that is being deleted.
+            // An eviction is a request to create an object, and nothing can be created in a namespace that is being
+            // deleted.
             Act::Delete { .. } if order.sort != Sort::Pod => false,
             _ => namespaces(twin, order, window).iter().flatten().any(|version| version.is_deleting()),
         },
@@ -279,7 +283,7 @@ pub fn check_refusal(twin: &Twin, order: &Order, refusal: &Refusal, window: Wind
         Refusal::UnsupportedMediaType { .. } => {
             order.sort.is_custom() && matches!(order.act, Act::Change { format: PatchFormat::Strategic, .. })
         }
-        // A document with a version cannot create an object.
+        // If a document names a version, a PUT of this document cannot create an object.
         Refusal::BadRequest(_) => {
             absent && order.sort.creates_on_update() && matches!(order.act, Act::Replace { version: Some(_), .. })
         }
@@ -301,8 +305,8 @@ fn namespaces<'a>(twin: &'a Twin, order: &Order, window: Window) -> Vec<Option<&
     twin.versions_within(&place, window.from, window.to)
 }
 
-/// The object had another version or UID than the client insists on, or a pod to bind already had a node or was being
-/// deleted.
+/// Whether the object had another version or UID than the client required, or a pod that should be bound already had a
+/// node or was being deleted.
 fn conflicts(order: &Order, versions: &[Option<&ObjectVersion>]) -> bool {
     versions.iter().any(|version| {
         let act = &order.act;
@@ -314,8 +318,8 @@ fn conflicts(order: &Order, versions: &[Option<&ObjectVersion>]) -> bool {
     })
 }
 
-/// Whether a Service could not get an address or port: none was left, another Service had it, or the Service had
-/// another address or port, which must not change.
+/// Whether a Service could not get an address or a port: no address or port was free, another Service had it, or the
+/// Service had another address or port, which must not change.
 fn is_unavailable(
     twin: &Twin,
     order: &Order,
@@ -350,7 +354,7 @@ fn adds_finalizer(order: &Order, version: &ObjectVersion) -> bool {
     before.deleting && after.finalizers.iter().any(|finalizer| !before.finalizers.contains(finalizer))
 }
 
-/// Whether the request drops a version in which objects are stored; a definition must keep these versions.
+/// Whether the request removes a version in which objects are stored. A definition must keep such versions.
 fn drops_stored(order: &Order, version: &ObjectVersion) -> bool {
     let wanted = match &order.act {
         Act::Replace { wanted, .. } => wanted.defines.clone(),
@@ -361,7 +365,7 @@ fn drops_stored(order: &Order, version: &ObjectVersion) -> bool {
     order.sort == Sort::CustomResourceDefinition && variant.is_some_and(|variant| !variant.keeps(&version.document))
 }
 
-/// Whether the request is a JSON patch whose test fails or that removes a missing field.
+/// Whether the request is a JSON patch whose test fails, or that removes a field which the object does not have.
 fn breaks_patch(order: &Order, version: &ObjectVersion) -> bool {
     let Act::Change { edit, format: PatchFormat::Json, test, .. } = &order.act else { return false };
     let before = version.shape();
@@ -370,7 +374,7 @@ fn breaks_patch(order: &Order, version: &ObjectVersion) -> bool {
         Edit::Label(key, None) => !before.labels.contains_key(*key),
         Edit::Note(key, None) => !before.notes.contains_key(*key),
         Edit::Data(key, None) => !before.data.contains_key(*key),
-        // The parent of an added field must exist.
+        // A JSON patch can add a field only to a parent that exists.
         Edit::Label(..) => before.labels.is_empty(),
         Edit::Note(..) => before.notes.is_empty(),
         Edit::Data(..) => before.data.is_empty(),

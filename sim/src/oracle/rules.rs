@@ -1,4 +1,4 @@
-//! Invariants over several objects: addresses, namespaces with their content, and the state at rest.
+//! Invariants that concern several objects: addresses, namespaces with their content, and the state at rest.
 
 use super::{CheckResult, ensure};
 use crate::custom;
@@ -7,7 +7,7 @@ use crate::twin::Twin;
 use holdfast_value::Value;
 use std::collections::BTreeMap;
 
-/// No two Services have the same address or node port.
+/// Checks that no two Services have the same address or node port.
 pub fn check_addresses(twin: &Twin) -> CheckResult {
     let mut holders: BTreeMap<String, &str> = BTreeMap::new();
     for (key, version) in twin.present(Sort::Service.storage()) {
@@ -35,7 +35,7 @@ pub fn held_by(service: &Value) -> Vec<String> {
     held
 }
 
-/// A deleted namespace leaves no objects.
+/// Checks that a deleted namespace leaves no objects.
 pub fn check_gone(twin: &Twin, namespace: &str) -> CheckResult {
     let left = twin.all_at(u64::MAX).find(|(_, key, _)| key.split_once('/').is_some_and(|(home, _)| home == namespace));
     match left {
@@ -44,8 +44,8 @@ pub fn check_gone(twin: &Twin, namespace: &str) -> CheckResult {
     }
 }
 
-/// When the janitor has no more steps, an object that is being deleted exists only if a finalizer or another object
-/// keeps it.
+/// Checks the state in which the janitor has nothing more to do. If an object that is being deleted still exists, a
+/// finalizer or another object must keep it.
 pub fn check_rest(twin: &Twin) -> CheckResult {
     let pods = Sort::Pod.storage();
     for (name, namespace) in twin.present(Sort::Namespace.storage()) {
@@ -55,7 +55,7 @@ pub fn check_rest(twin: &Twin) -> CheckResult {
         }
         let mut content = 0;
         let within = |key: &str| key.split_once('/').is_some_and(|(home, _)| home == name);
-        // While pods stop, the other objects of the namespace stay.
+        // While the pods of a namespace stop, the janitor keeps the other objects of the namespace.
         let stops = twin.present(pods).any(|(key, _)| within(key));
         for (storage, key, version) in twin.all_at(u64::MAX).filter(|(_, key, _)| within(key)) {
             content += 1;

@@ -1,9 +1,9 @@
-//! Simulates the scheduler: a trial cluster, pods and nodes that are created and deleted, and one scheduler that may
-//! crash between any two steps, or two schedulers at once.
+//! Simulates the scheduler: a trial cluster, pods and nodes that are created and deleted, and one scheduler, which may
+//! crash between any two steps, or two schedulers at the same time.
 //!
-//! News of changes reaches a scheduler late. Its requests are carried out in any order, and some are refused. Requests
-//! of a crashed scheduler may still be carried out before the next scheduler reads the cluster. At rest, every pod for
-//! which there is room must be bound to a node.
+//! News of changes reaches a scheduler late. The requests of a scheduler are carried out in any order, and some are
+//! refused. The requests of a crashed scheduler may still be carried out before the next scheduler reads the cluster.
+//! At rest, every pod for which there is room must be bound to a node.
 
 mod oracle;
 
@@ -22,12 +22,12 @@ use std::sync::Arc;
 
 const NODES: usize = 5;
 const PODS: usize = 24;
-/// The pauses between two attempts at rest. After each pause all back-offs have ended, but no pod has waited so long
-/// that the scheduler tries it again without an event.
+/// The pauses between the attempts at rest, in milliseconds. After each pause all back-offs have ended, but no pod has
+/// waited so long that the scheduler tries it again without an event.
 const PAUSES_MILLIS: [i64; 16] =
     [1500, 1500, 1500, 2500, 2500, 4500, 4500, 8500, 8500, 10_500, 10_500, 10_500, 10_500, 10_500, 10_500, 10_500];
 
-/// The kinds that change here, with their resources in the cluster.
+/// The kinds whose objects change in this simulation, with the names of their resources.
 const KINDS: [(Kind, &str); 2] = [(Kind::Node, "nodes"), (Kind::Pod, "pods")];
 
 #[derive(Debug, Clone, Copy)]
@@ -73,7 +73,7 @@ pub fn simulate(plan: &RunPlan) -> Report {
     Report { trace: trace.unwrap_or_default(), commands, events, crashes: deaths, failure, ..Report::default() }
 }
 
-/// A scheduler, the news that it has not received, and its requests.
+/// A scheduler, the news that it has not received yet, and its requests.
 struct SchedulerInstance {
     scheduler: Scheduler,
     hears: VecDeque<(Kind, Key, Option<Value>)>,
@@ -85,12 +85,12 @@ struct Site {
     dice: Dice,
     trial: Trial,
     hands: Vec<SchedulerInstance>,
-    /// Whether two schedulers handle the same pods. Two schedulers may use the same room twice, but must never bind a
-    /// pod twice.
+    /// Whether two schedulers handle the same pods. If so, they may use the same room on a node twice, but must never
+    /// bind a pod twice.
     rivals: bool,
-    /// For each object, the version whose change was queued last.
+    /// The version of each object whose change was last queued for the schedulers.
     told: BTreeMap<(usize, Key), String>,
-    /// The node to which each pod was bound, by UID.
+    /// The node to which each pod was bound, by the pod's UID.
     bound: BTreeMap<String, String>,
     pods: usize,
     step: usize,
@@ -123,7 +123,7 @@ impl Site {
         site
     }
 
-    /// A scheduler that has just started: it knows all objects before it acts.
+    /// A scheduler that has just started. It knows all objects before it acts.
     fn new_hand(&self) -> SchedulerInstance {
         let mut scheduler = Scheduler::new(Arc::new(Configuration::default()));
         for (kind, plural) in KINDS {
@@ -203,7 +203,7 @@ impl Site {
         hand.scheduler.take_samples();
     }
 
-    /// Carries out a random request of the scheduler; some requests fail.
+    /// Carries out a random request of the scheduler. If `may_fail` is true, some requests fail.
     fn carry_out(&mut self, hand: usize, may_fail: bool) -> Result<bool, String> {
         if self.hands[hand].requests.is_empty() {
             return Ok(false);
@@ -211,7 +211,7 @@ impl Site {
         let at = self.dice.below(self.hands[hand].requests.len());
         let request = self.hands[hand].requests.swap_remove(at);
         let fails = may_fail && self.dice.chance(6);
-        // With two schedulers, a request may be reported as failed although it was carried out.
+        // If there are two schedulers, the answer to a request may be a failure although the request was carried out.
         let happens = !fails || (self.rivals && self.dice.chance(50));
         let outcome = match happens {
             true => self.act(&request),
@@ -237,7 +237,7 @@ impl Site {
         }
     }
 
-    /// Queues the news of all changes for every scheduler, and checks the invariants.
+    /// Queues the news of all changes for every scheduler, and checks the invariants of the cluster.
     fn publish(&mut self) -> CheckResult {
         let mut now = BTreeMap::new();
         for (number, (kind, plural)) in KINDS.iter().enumerate() {
@@ -289,7 +289,7 @@ impl Site {
         }
     }
 
-    /// Pods that are being deleted stop.
+    /// Stops pods that are being deleted: all of them, or random ones.
     fn pods_stop(&mut self, all: bool) {
         for pod in self.trial.list("pods") {
             let goes = !pod["metadata"]["deletionTimestamp"].is_null();
@@ -299,7 +299,7 @@ impl Site {
                 let resource = holdfast_world::Resource::new("", "v1", "pods", "Pod", true);
                 let verb = Verb::Delete { uid: None, version: None, propagation: None, grace_seconds: Some(0) };
                 let action = holdfast_world::Action::new(&resource, Key::new("default", &name), verb);
-                // The pod may be gone already.
+                // The action is refused if the pod is already gone, which is no error.
                 let _ = self.trial.user_acts(action);
             }
         }
@@ -311,7 +311,7 @@ impl Site {
         if !self.trial.get("nodes", &name).is_null() {
             return;
         }
-        // A node that is created again needs its former room, because pods may still be bound to it.
+        // A node that is created again gets the size that it had before, because pods may still be bound to it.
         let cpu = ["1", "2", "4"][number % 3];
         let taints = if self.dice.chance(15) { json!([{"key": "t", "effect": "NoSchedule"}]) } else { json!([]) };
         self.note(|| format!("{name} comes with {cpu} processors"));
@@ -341,7 +341,8 @@ impl Site {
         self.trial.patch("nodes", &name, json!({"spec": {"unschedulable": closed, "taints": null}}));
     }
 
-    /// A scheduler crashes. Its pending requests are carried out before the next scheduler reads the cluster, or never.
+    /// A scheduler crashes. Each of its pending requests is carried out before the next scheduler reads the cluster, or
+    /// never.
     fn die(&mut self, hand: usize) -> CheckResult {
         self.note(|| format!("scheduler {hand} dies"));
         self.deaths += 1;
@@ -356,7 +357,7 @@ impl Site {
         Ok(())
     }
 
-    /// No new changes are made, and everything in progress ends.
+    /// Brings the cluster to rest: no new changes are made, and everything in progress ends.
     fn rest(&mut self) -> CheckResult {
         for pause in PAUSES_MILLIS {
             let mut busy = true;

@@ -1,4 +1,4 @@
-//! Invariants of pods' placements, checked naively on the objects themselves.
+//! The invariants of the placement of pods, checked in a simple way on the objects themselves.
 
 use crate::oracle::{CheckResult, ensure};
 use holdfast_scheduler::plan::{PlanOutcome, plan};
@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 pub const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 
-/// At any moment, no pod is bound twice. With a single scheduler no node is overcommitted, no host port is used twice,
-/// and no anti-affinity is violated.
+/// Checks that no pod was bound twice. If there is a single scheduler, also checks that no node has more pods than it
+/// has room for, that no host port is used twice on a node, and that no anti-affinity is violated.
 pub fn check(trial: &Trial, bound: &mut BTreeMap<String, String>, rivals: bool) -> CheckResult {
     let pods = trial.list("pods");
     for pod in &pods {
@@ -39,7 +39,7 @@ pub fn check(trial: &Trial, bound: &mut BTreeMap<String, String>, rivals: bool) 
     Ok(())
 }
 
-/// Whether anti-affinity keeps a pod off the node of another.
+/// Whether the anti-affinity of `pod` forbids a node on which `other` is.
 fn avoids(pod: &Value, other: &Value) -> bool {
     let terms = pod["spec"]["affinity"]["podAntiAffinity"][REQUIRED].as_array().into_iter().flatten();
     let mut by_node = terms.filter(|term| term["topologyKey"] == "kubernetes.io/hostname");
@@ -61,7 +61,8 @@ fn fits(node: &Value, pods: &[&Value]) -> CheckResult {
     ensure(pods.len() <= most, || format!("{} pods lie on {}", pods.len(), name(node)))
 }
 
-/// At rest, every pod that fits somewhere is bound, and the scheduler keeps no state of finished work.
+/// Checks that at rest every pod that fits on some node is bound, and that the scheduler keeps no state about work that
+/// has ended.
 pub fn at_rest(trial: &Trial, scheduler: &Scheduler, rivals: bool) -> CheckResult {
     let pending = scheduler.pending_pods();
     ensure(scheduler.pending_requests() == 0, || format!("{} requests have no outcome", scheduler.pending_requests()))?;
@@ -79,7 +80,8 @@ pub fn at_rest(trial: &Trial, scheduler: &Scheduler, rivals: bool) -> CheckResul
         let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
         let scheduled = conditions.find(|condition| condition["type"] == "PodScheduled");
         let says = scheduled.map_or("nothing", |condition| text(&condition["status"]));
-        // With two schedulers, one may report that no node has room just after the other has bound the pod.
+        // If there are two schedulers, one of them may write that no node has room just after the other has bound the
+        // pod.
         ensure(says == "True" || rivals, || format!("{} is bound, and its condition says {says}", name(pod)))?;
     }
     let profile = &scheduler.configuration().profiles[0];

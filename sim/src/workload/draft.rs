@@ -1,4 +1,4 @@
-//! Drafts of requests: a change of an object that a client knows, and the document that makes it.
+//! Drafts of requests. A draft is a change of an object that a client knows, and the document that makes the change.
 
 use super::fresh::{bare_document, expected, fresh_document};
 use super::{FINALIZERS, MANAGERS};
@@ -60,7 +60,7 @@ pub fn draft(
     };
     let delete = match sort {
         Sort::Namespace => 40,
-        // Definitions should live long enough to be changed.
+        // Definitions are deleted less often, so that they live long enough to be changed.
         Sort::CustomResourceDefinition => 15,
         _ => 35,
     };
@@ -146,7 +146,7 @@ fn edit(dice: &mut Dice, sort: Sort, seen: Option<&Value>) -> Edit {
         6 => Edit::Replicas(dice.below(5) as i64),
         7 => Edit::Define(dice.pick(&VARIANTS)),
         _ => {
-            // Finalizers are mostly removed, so that deleted objects are gone in the end.
+            // Finalizers are removed more often than they are added, so that deleted objects are gone in the end.
             let mut finalizers: Vec<String> = seen
                 .and_then(|seen| seen["metadata"]["finalizers"].as_array())
                 .into_iter()
@@ -167,11 +167,12 @@ fn version_of(document: &Value) -> Option<u64> {
     document["metadata"]["resourceVersion"].as_str()?.parse().ok()
 }
 
-/// A read, a change and a PUT.
+/// A PUT of a document that the client has read and changed.
 fn replace(dice: &mut Dice, sort: Sort, mut document: Value) -> Draft {
     let edit = edit(dice, sort, Some(&document));
     edit.make(&mut document);
-    // A PUT of a pod from an old version would undo its binding, and a pod is bound only once.
+    // A PUT of a pod without a version may be based on an old version. It would undo the binding of the pod, and a pod
+    // is bound only once.
     let careful = matches!(sort, Sort::Pod | Sort::CustomResourceDefinition);
     let versioned = careful || dice.chance(if sort.needs_version() { 90 } else { 60 });
     let version = version_of(&document).filter(|_| versioned);
@@ -182,7 +183,7 @@ fn replace(dice: &mut Dice, sort: Sort, mut document: Value) -> Draft {
             meta.remove("resourceVersion");
         }
         if sort != Sort::Pod && dice.chance(25) {
-            // A document from a file does not have the object's identity.
+            // The document of a client that keeps it in a file does not contain the identity of the object.
             uid.clear();
             for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
                 meta.remove(field);
@@ -193,7 +194,7 @@ fn replace(dice: &mut Dice, sort: Sort, mut document: Value) -> Draft {
     Draft::new(act, Verb::Update, document, Format::Json)
 }
 
-/// A PUT to a name for which the client knows no object.
+/// A PUT to a name of which the client knows no object.
 fn put_new(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, id: &str) -> Draft {
     let mut document = fresh_document(sort, namespace, name, dice.pick(&VALUES), id);
     let version = dice.chance(10).then(|| 1 + dice.below(50) as u64);
@@ -206,7 +207,7 @@ fn put_new(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, id:
 
 fn change(dice: &mut Dice, sort: Sort, seen: Option<&Value>) -> Draft {
     let format = dice.pick(&[PatchFormat::Merge, PatchFormat::Strategic, PatchFormat::Json]);
-    // Custom kinds have no strategic merge patch; a few requests send one nevertheless.
+    // Custom kinds have no strategic merge patch. A few requests send a strategic merge patch nevertheless.
     let format = if sort.is_custom() && !dice.chance(5) && format == PatchFormat::Strategic {
         PatchFormat::Merge
     } else {
@@ -214,7 +215,7 @@ fn change(dice: &mut Dice, sort: Sort, seen: Option<&Value>) -> Draft {
     };
     let mut edit = edit(dice, sort, seen);
     if matches!(edit, Edit::Tier(None)) && format == PatchFormat::Json {
-        // Whether there is a field to remove depends on the definition's defaults.
+        // The defaults of the definition decide whether the object has a field to remove, so the field is set instead.
         edit = Edit::Tier(Some(dice.pick(&VALUES).to_owned()));
     }
     if edit.patch(format).is_none() {
@@ -248,7 +249,7 @@ fn change(dice: &mut Dice, sort: Sort, seen: Option<&Value>) -> Draft {
     Draft::new(Act::Change { edit, format, version, test }, Verb::Patch, patch, wire)
 }
 
-/// Server-side apply of all fields of a manager.
+/// A server-side apply of all fields that a manager wants to have.
 fn apply_some(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, seen: Option<&Value>) -> Draft {
     let mut body = bare_document(sort, namespace, name);
     let mut fields = BTreeMap::new();
@@ -263,7 +264,7 @@ fn apply_some(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, 
         if !fits || dice.chance(60) {
             continue;
         }
-        // The value is often the present value, so that several managers own the field.
+        // The applied value is often the value that the field already has, so that several managers own the field.
         let there = seen.map(|seen| field.of(seen).clone()).filter(|value| !value.is_null());
         let value = match (there, field) {
             (Some(there), _) if dice.chance(50) => there,
@@ -281,11 +282,11 @@ fn apply_some(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, 
     draft
 }
 
-/// A status update of a kubelet or a controller: a PUT of the whole object, or a patch of any kind.
+/// An update of the status by a kubelet or a controller: a PUT of the whole object, or a patch in any format.
 fn report(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, seen: Option<&Value>) -> Draft {
     let (status, shown) = match sort {
         Sort::Deployment => {
-            // The generation is at least 1, because the core omits a zero.
+            // The generation is at least 1, because the core omits a generation of 0.
             let generation = 1 + dice.below(20) as i64;
             (generation.to_string(), json!({"observedGeneration": generation}))
         }
@@ -301,7 +302,7 @@ fn report(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, seen
             for (field, value) in shown.as_object().into_iter().flatten() {
                 document["status"][field] = value.clone();
             }
-            // The status endpoint must ignore this change.
+            // The document also changes the spec, because an update of the status must ignore this change.
             document["spec"]["replicas"] = json!(99);
             Draft::new(Act::Status { status, version }, Verb::Update, document, Format::Json).on("status")
         }
@@ -314,7 +315,7 @@ fn report(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, seen
                 (2, Format::JsonPatch),
                 (2, Format::ApplyPatch),
             ]);
-            // As in Kubernetes, only a pod's labels can be changed through the status.
+            // As in Kubernetes, an update of a status can change no other part of the object, except a pod's labels.
             let outside = match sort {
                 Sort::Pod => ("/spec/hostname", json!("other")),
                 _ => ("/metadata/labels", json!({"app": "none"})),
@@ -368,7 +369,7 @@ fn bind_to_node(dice: &mut Dice, name: &str) -> Draft {
     Draft::new(Act::Bind { node }, Verb::Create, body, Format::Json).on("binding")
 }
 
-/// An eviction. Without a budget it is a deletion.
+/// An eviction of a pod. The simulation has no PodDisruptionBudgets, so an eviction is a deletion.
 fn evict(dice: &mut Dice, namespace: Option<&str>, name: &str, seen: Option<&Value>) -> Draft {
     let grace = dice.chance(30).then_some(0);
     let uid = seen.and_then(|seen| seen["metadata"]["uid"].as_str()).filter(|_| dice.chance(25)).map(str::to_owned);
@@ -377,7 +378,7 @@ fn evict(dice: &mut Dice, namespace: Option<&str>, name: &str, seen: Option<&Val
     });
     let act = Act::Delete { grace, policy: None, uid: uid.clone(), version: None };
     let mut draft = Draft::new(act, Verb::Create, body, Format::Json).on("eviction");
-    // The transport reads these options from the body.
+    // For an eviction, the transport reads these options from the body of the request.
     draft.options.delete.grace_period_seconds = grace;
     draft.options.delete.precondition_uid = uid;
     draft
@@ -390,7 +391,7 @@ fn delete_one(dice: &mut Dice, sort: Sort, seen: Option<&Value>) -> Draft {
         _ => None,
     };
     let policy = match dice.below(8) {
-        // Only the server may remove a definition's finalizer.
+        // Only the server may remove the finalizer of a CustomResourceDefinition.
         _ if sort == Sort::CustomResourceDefinition => None,
         0 => Some("Orphan"),
         1 => Some("Foreground"),

@@ -1,4 +1,4 @@
-//! New objects: the documents that clients send, and the shapes that they should get.
+//! New objects: the documents that clients send to create them, and the shapes that the created objects should have.
 
 use crate::custom;
 use crate::rights;
@@ -18,7 +18,7 @@ pub fn fresh_document(sort: Sort, namespace: Option<&str>, name: &str, value: &s
     document
 }
 
-/// The fields that every object of the kind has and that never change.
+/// A document with the fields that every object of the kind has and that never change.
 pub fn bare_document(sort: Sort, namespace: Option<&str>, name: &str) -> Value {
     if sort == Sort::CustomResourceDefinition {
         return custom::VARIANTS[0].definition();
@@ -53,7 +53,7 @@ pub fn bare_document(sort: Sort, namespace: Option<&str>, name: &str) -> Value {
     document
 }
 
-/// The shape of a new object.
+/// The shape that a new object should have if it is created from this document.
 pub fn expected(sort: Sort, document: &Value) -> ObjectShape {
     let mut shape = ObjectShape::of(sort, document);
     match sort {

@@ -1,4 +1,5 @@
-//! The requests of simulated clients. The objects have few names in few namespaces, so that requests collide.
+//! The requests of simulated clients. There are few names and few namespaces, so that the requests often concern the
+//! same objects.
 
 mod draft;
 mod fresh;
@@ -18,23 +19,23 @@ use holdfast_core::request::{Body, Format, Options, Request, Target, Verb};
 use holdfast_core::state::State;
 use holdfast_value::Value;
 
-/// A namespace that passes from one owner to the next. It has little content, so that it is often deleted and created
-/// again.
+/// A namespace that has one owner after another. It has little content, so that it is often deleted and created again.
 pub const LET: &str = "let";
 pub const FINALIZERS: [&str; 2] = ["sim.dev/a", "sim.dev/b"];
 const MANAGERS: [&str; 3] = ["kubectl", "helm", "operator"];
 
-/// A request and its intention.
+/// A request, and what its client wants to do with it.
 #[derive(Debug, Clone)]
 pub struct Order {
     pub sort: Sort,
-    /// The storage path and key of the object. The key is empty in a mass deletion, and if the server chooses the name.
+    /// The storage path and the key of the object. The key is empty in a mass deletion, and if the server is to choose
+    /// the name.
     pub place: StoredAt,
     pub act: Act,
     pub request: Request,
-    /// The version of the cluster that the client had read.
+    /// The version of the cluster that the client had read before it made the request.
     pub seen: u64,
-    /// A namespace in the path that does not contain the object.
+    /// The namespace in the request's path, if it is not the namespace of the object.
     pub through: Option<&'static str>,
 }
 
@@ -43,12 +44,12 @@ impl Order {
         self.request.namespace()
     }
 
-    /// The storage path and key of the object, if the server chose this name.
+    /// The storage path and the key that the object has if the server has chosen this name.
     pub fn place_of(&self, name: &str) -> StoredAt {
         (self.sort.storage().to_owned(), meta::key(self.namespace(), name))
     }
 
-    /// The same request by the administrator, with a correct path.
+    /// This request as a request of the administrator, and with the correct namespace in its path.
     pub fn of_admin(self) -> Order {
         let request = Request { user: rights::admin(), ..self.request };
         Order { request, through: None, ..self }
@@ -80,10 +81,10 @@ const WEIGHTS: [(usize, Sort); 9] = [
     (9, Sort::RoleBinding),
 ];
 
-/// Draws a request of a client that has read `seen`; the twin has its documents.
+/// Draws a request of a client that has read the state `seen`. The twin has the documents of the objects in this state.
 pub fn order(dice: &mut Dice, seen: &State, twin: &Twin, id: String) -> Order {
     let drawn = dice.weighted(&WEIGHTS);
-    // A client cannot request a kind that is not defined; it creates the definition instead.
+    // If the kind is not defined, a client cannot make a request for it, so the client creates the definition instead.
     let (sort, (kind, version)) = match kind_of(seen, drawn) {
         Some(found) => (drawn, found),
         None => {
@@ -91,8 +92,8 @@ pub fn order(dice: &mut Dice, seen: &State, twin: &Twin, id: String) -> Order {
             (sort, kind_of(seen, sort).unwrap_or_else(|| panic!("definitions are built in")))
         }
     };
-    // Mass deletions are more frequent for custom kinds, whose definition may change before the deletion is carried
-    // out.
+    // Mass deletions are more frequent for custom kinds, because the definition of such a kind may change before the
+    // deletion is carried out.
     if sort.is_namespaced() && dice.chance(if sort.is_custom() { 6 } else { 2 }) {
         return mass_deletion(dice, seen, sort, id);
     }
@@ -104,7 +105,7 @@ pub fn order(dice: &mut Dice, seen: &State, twin: &Twin, id: String) -> Order {
     }
     .to_owned();
     if dice.chance(15) && sort != Sort::CustomResourceDefinition {
-        // The request is about an existing object, whose name the server may have generated.
+        // The request is about an object that exists and whose name the server may have generated.
         let prefix = holdfast_core::state::prefix(namespace.as_deref());
         let keys: Vec<&str> = seen.scan(kind, &prefix, None).map(|(key, _)| &**key).collect();
         if !keys.is_empty() {
@@ -122,7 +123,7 @@ pub fn order(dice: &mut Dice, seen: &State, twin: &Twin, id: String) -> Order {
     let named = draft.verb != Verb::Create || draft.subresource.is_some();
     let mut version = version;
     if sort.is_custom() && draft.format != Format::ApplyPatch && draft.subresource != Some("scale") {
-        // Any served version of the kind can be used; a document in JSON names this version.
+        // The request may use any version of the kind that is served. A document in JSON contains this version.
         let served = &seen.kind(kind).versions;
         version = dice.below(served.len());
         if draft.body.is_object() && draft.format == Format::Json {
@@ -145,11 +146,11 @@ pub fn order(dice: &mut Dice, seen: &State, twin: &Twin, id: String) -> Order {
     Order { sort, place, act: draft.act, request, seen: seen.offset.0, through }
 }
 
-/// Deletes a whole selection.
+/// A request that deletes all objects of a selection.
 fn mass_deletion(dice: &mut Dice, seen: &State, sort: Sort, id: String) -> Order {
     let (pick, request) = loop {
         let pick = Pick::draw(dice, sort);
-        // The API has no path to delete in all namespaces at once.
+        // The API has no path that deletes objects in all namespaces at once, so another selection is drawn.
         match pick.request(sort, seen, Verb::DeleteCollection) {
             Some(request) if request.namespace().is_some() => break (pick, request),
             _ => continue,
@@ -169,7 +170,7 @@ fn mass_deletion(dice: &mut Dice, seen: &State, sort: Sort, id: String) -> Order
     Order { sort, place: (sort.storage().to_owned(), String::new()), act, request, seen: seen.offset.0, through: None }
 }
 
-/// A request that creates a namespace at the start.
+/// A request that creates a namespace at the start of a simulation.
 pub fn bootstrap(state: &State, name: &str) -> Order {
     create(state, Sort::Namespace, None, name, format!("bootstrap-{name}"))
 }
@@ -197,8 +198,8 @@ fn by_admin(
     Order { sort, place, act, request, seen: state.offset.0, through: None }
 }
 
-/// The next step in the life of [`LET`]: it is created, gets an owner and some content, and is deleted. Returns `None`
-/// while it is being deleted.
+/// The request for the next step in the life of the namespace [`LET`]: it is created, gets an owner and some content,
+/// and is deleted. Returns `None` while the namespace is being deleted.
 pub fn hand_over(seen: &State, twin: &Twin, id: String) -> Option<Order> {
     let there = |sort: Sort, key: &str| twin.version_at(sort.storage(), key, seen.offset.0);
     let content = [Sort::RoleBinding, Sort::ConfigMap];
@@ -214,7 +215,7 @@ pub fn hand_over(seen: &State, twin: &Twin, id: String) -> Option<Order> {
     }
 }
 
-/// The janitor's request as an order; `None` for kinds that clients do not use.
+/// A step of the janitor as an order; `None` if clients do not use the kind.
 pub fn house(state: &State, step: Step, id: String) -> Option<Order> {
     let mut request = step.request;
     request.id = id;

@@ -1,4 +1,5 @@
-//! Clients call the service, the writer commits, oracles check the answers and learn the durable events.
+//! Clients call the service, the writer commits, and the oracles check the answers and the events that have become
+//! durable.
 
 use super::World;
 use crate::act::Act;
@@ -24,16 +25,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// A request in progress.
+/// A request that is in progress.
 pub struct Pending {
     pub id: String,
     pub from: u64,
     since: usize,
     began: Instant,
     way: RequestRoute,
-    /// The newest version at the request's first poll, at which the service authorizes it; `None` before that poll.
+    /// The newest version when the request was first polled, which is when the service authorizes it; `None` before the
+    /// first poll.
     judged_at: Option<u64>,
-    /// Whether the engine spawns further futures for the request.
+    /// Whether the engine spawns further futures to carry out the request.
     mass: bool,
     future: Pin<Box<dyn Future<Output = ReplyOutcome>>>,
 }
@@ -44,21 +46,23 @@ enum RequestRoute {
     Door,
     /// Through the service, as a request of the server itself.
     OwnPlan,
-    /// Past the service, directly to the writer: a decision that another thread would have made on an older snapshot.
+    /// Directly to the writer, past the service. It is a decision that another thread would have made on an older
+    /// snapshot.
     Behind,
 }
 
 pub enum ReplyOutcome {
     Told(DoorReply),
     Count(u64),
-    /// A reply that is wrong for any request.
+    /// A reply that no request may get. The text describes it.
     Nonsense(String),
     Refusal(Refusal),
     Rejection(Rejection),
 }
 
 impl World {
-    /// A client that has read `seen` calls the service, which authorizes the request when it is first polled.
+    /// Calls the service for a client that has read the state `seen`. The service authorizes the request when it is
+    /// first polled.
     pub fn ask(&mut self, order: Order, seen: &State) {
         let request = order.request.clone();
         let call = match order.through {
@@ -68,7 +72,7 @@ impl World {
         self.ask_at_door(order, RequestRoute::Door, call);
     }
 
-    /// The server carries out a step of its own plans.
+    /// Lets the server carry out a step of its own plans.
     pub fn run_housekeeping(&mut self, order: Order) {
         let call = Call::own(order.request.clone());
         self.ask_at_door(order, RequestRoute::OwnPlan, call);
@@ -81,7 +85,7 @@ impl World {
         self.enlist(order, self.server.engine.snapshot().offset.0, way, future);
     }
 
-    /// Passes a decision on a possibly stale snapshot to the writer.
+    /// Passes a decision directly to the writer. The snapshot on which it was made may be stale.
     pub fn ask_behind(&mut self, order: Order, seen: Arc<State>) -> CheckResult {
         if order.request.options.dry_run {
             self.ask(order, &seen);
@@ -139,7 +143,7 @@ impl World {
         self.pending.push(Pending { id, from, since: self.step, began, way, judged_at: None, mass, future });
     }
 
-    /// A client polls for its answer; the first poll makes the decision.
+    /// Polls a request of a client. The first poll makes the decision.
     pub fn poll(&mut self, at: usize) -> CheckResult {
         let newest = self.server.engine.snapshot().offset.0;
         let pending = &mut self.pending[at];
@@ -162,11 +166,12 @@ impl World {
         }
     }
 
-    /// The answers that were ready when the server crashed. These answers count; the other requests get none.
+    /// The requests whose answers were ready when the server crashed, with these answers. All other requests get no
+    /// answer.
     pub fn last_answers(&mut self) -> Vec<(Pending, ReplyOutcome)> {
         let mut answered = Vec::new();
         for mut pending in std::mem::take(&mut self.pending) {
-            // A request that the service has not authorized yet gets no answer.
+            // If the service has not authorized a request yet, the request gets no answer.
             if pending.mass || pending.judged_at.is_none() {
                 continue;
             }
@@ -182,13 +187,14 @@ impl World {
         answered
     }
 
-    /// Checks that the events explain an answer.
+    /// Checks that the events of the log explain an answer.
     pub fn judge(&mut self, pending: &Pending, outcome: &ReplyOutcome, to: u64, trouble: bool) -> CheckResult {
         let Pending { id, from, way, .. } = pending;
         let full = trouble && self.last_full >= pending.since;
         let window = Window { from: *from, to, trouble, full };
         self.note(|_| format!("{id} is told: {}", told(outcome)));
-        // After an internal error it is unknown whether the write is durable; any other refusal is final.
+        // After an internal error, the write may or may not be durable. After any other refusal, it must never become
+        // durable.
         let refused = match outcome {
             ReplyOutcome::Refusal(refusal) => !matches!(refusal, Refusal::Internal(_)) && !pending.mass,
             ReplyOutcome::Rejection(rejection) => !matches!(rejection, Rejection::Failed(_)),
@@ -227,7 +233,8 @@ impl World {
             .map_err(|why| format!("{why}\n  asked by {}", self.orders[id].describe()))
     }
 
-    /// Checks the answers that the service itself gives. Returns true if that explains the answer completely.
+    /// Checks the answers that the service gives without the engine. Returns true if this check explains the answer
+    /// completely.
     fn judge_at_door(&self, pending: &Pending, outcome: &ReplyOutcome, to: u64) -> Result<bool, String> {
         let refusal = match outcome {
             ReplyOutcome::Refusal(refusal) => Some(refusal),
@@ -248,7 +255,7 @@ impl World {
         oracle::check_rights(&self.twin, &self.orders[&pending.id], refusal, judged_at..=to)
     }
 
-    /// Records the answer, and checks that it agrees with all other answers.
+    /// Records an answer, and checks that it agrees with all answers before it.
     fn remember_answer(&mut self, pending: &Pending, outcome: &ReplyOutcome) -> CheckResult {
         let order = &self.orders[&pending.id];
         let event = self.twin.of_request(&pending.id).last().and_then(|offset| self.twin.event(*offset));
@@ -261,13 +268,13 @@ impl World {
                     (DoorReply::Object(entry), Some(place)) => {
                         self.history.wrote(place, pending.began, (entry.offset.0, Some(entry)), insisted)?;
                     }
-                    // A scale has the version of the object, but not its content.
+                    // A Scale contains the version of the object, but not the object's content.
                     (DoorReply::Document(scale), Some(place)) => {
                         let version = oracle::version_of(scale);
                         self.history.wrote(place, pending.began, (version, None), insisted)?;
                     }
-                    // A decision on an old snapshot may show the version of that snapshot, so such an answer is not
-                    // recorded as a read.
+                    // If the decision was made on an old snapshot, the answer may show an object of that snapshot. So
+                    // such an answer is not recorded as a read of the newest version.
                     (DoorReply::Object(entry), None)
                         if !order.request.options.dry_run && pending.way != RequestRoute::Behind =>
                     {
@@ -285,8 +292,8 @@ impl World {
         Ok(())
     }
 
-    /// A client writes through another server, which appends to the same log at once, or just before this server's next
-    /// batch.
+    /// Lets a client write through another server, which appends to the same log: at once, or just before the next
+    /// batch of this server.
     pub fn append_from_other_server(&mut self) -> CheckResult {
         let seen = self.server.engine.snapshot();
         let id = self.id("o");
@@ -313,11 +320,12 @@ impl World {
         self.disk.append_as_other(&records);
         saw(Mark::OthersAppended);
         self.learn()?;
-        // Usually the writer reads the tail soon, and not only before its next batch.
+        // Usually the writer reads the tail of the log soon, so that it does not read the tail only before its next
+        // batch.
         if self.dice.chance(60) { self.commit(0) } else { Ok(()) }
     }
 
-    /// The writer takes up to `count` decisions and commits them as one batch.
+    /// Lets the writer take up to `count` decisions and commit them as one batch.
     pub fn commit(&mut self, count: usize) -> CheckResult {
         let mut batch = self.server.commands(count);
         let decisions = batch.len();
@@ -327,8 +335,8 @@ impl World {
         if self.disk.is_full() {
             self.last_full = self.step;
         }
-        // A waiter may have been woken because another request gave up its turn, and not because of an event. Other
-        // servers may have appended by then, so an early wake-up before the commit does not count.
+        // The fuse may have been woken early because another request gave up its turn, when other servers had already
+        // appended. So an early wake-up before the commit is ignored.
         self.fuse.early();
         let writer = &mut self.server.writer;
         match catch_unwind(AssertUnwindSafe(|| writer.commit(&mut batch))) {
@@ -349,8 +357,8 @@ impl World {
         self.fresh()
     }
 
-    /// Readers must see only durable events, only whole batches, and no state older than an answer that any client has
-    /// received.
+    /// Checks that readers see only durable events and whole batches, and no state older than an answer that any client
+    /// has received.
     pub fn fresh(&self) -> CheckResult {
         let shown = self.server.engine.snapshot().offset.0;
         self.whole(shown)?;
@@ -358,13 +366,13 @@ impl World {
         ensure(shown >= self.told, || format!("version {shown} is shown after {} was told", self.told))
     }
 
-    /// Checks that a batch is visible completely, or not at all.
+    /// Checks that readers see the newest batch completely, or not at all.
     fn whole(&self, last: u64) -> CheckResult {
         let (first, end) = self.disk.newest_batch();
         ensure(last < first || last >= end, || format!("half of a batch is there: {last} of {first} to {end}"))
     }
 
-    /// Reads the events that became durable, and checks them.
+    /// Reads the events that have become durable, and checks each of them.
     pub fn learn(&mut self) -> CheckResult {
         let last = self.disk.last().map_err(|fault| fault.to_string())?.0;
         self.whole(last)?;

@@ -1,4 +1,4 @@
-//! Ends a server by a crash at any point, and brings the simulated world to rest.
+//! Ends a server by a crash at any point, and brings the simulated world to rest at the end.
 
 use super::World;
 use crate::coverage::{Mark, saw};
@@ -59,7 +59,7 @@ impl World {
             saw(mark);
             return Ok(());
         }
-        // There was nothing to commit, so the server did not crash at that point.
+        // The writer had nothing to commit, so the server did not crash at the planned point. It crashes now.
         saw(if self.disk.is_broken() { Mark::CrashInTrouble } else { Mark::CrashIdle });
         self.crash()
     }
@@ -115,7 +115,7 @@ impl World {
         Ok(())
     }
 
-    /// Every event that was durable before the crash must still exist, unless the log has forgotten it.
+    /// Checks that every event that was durable before the crash still exists, unless the log has forgotten it.
     fn check_outlived(&mut self) -> CheckResult {
         for offset in self.outlived + 1..=self.twin.last() {
             let found = self.disk.read(Offset(offset)).map_err(|fault| fault.to_string())?;
@@ -129,7 +129,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets everything in progress end.
+    /// Lets everything that is in progress end.
     pub fn drain(&mut self) -> CheckResult {
         for _ in 0..1000 {
             if self.pending.is_empty() {
@@ -143,7 +143,8 @@ impl World {
         Err(format!("{} requests never end", self.pending.len()))
     }
 
-    /// No more requests: the janitor finishes, watchers catch up, and after one more crash the state must be unchanged.
+    /// Brings the world to rest. No more requests are made, the janitor finishes its plans, and the watchers read all
+    /// events. One more crash must not change the state.
     pub fn rest(&mut self) -> CheckResult {
         self.drain()?;
         for round in 0.. {
@@ -161,7 +162,7 @@ impl World {
         let (offset, last) = (published.offset.0, self.twin.last());
         ensure(offset == last, || format!("{offset} is published, and the log ends at {last}"))?;
         for follower in &mut self.followers {
-            // A watch may end because of an event that it reads; then the watcher opens it again.
+            // A watch may end because of an event that it reads. If so, the watcher opens another watch.
             for _ in 0..4 {
                 if follower.is_cut() {
                     follower.resume(sight!(self))?;
@@ -175,7 +176,7 @@ impl World {
         self.crash()
     }
 
-    /// Folding the whole log from its beginning must give the served state.
+    /// Checks that folding the whole log from its beginning gives the state that the server serves.
     fn check_replay(&self, served: &State) -> CheckResult {
         let mut folded = State::new(Arc::new(registry().clone()));
         for offset in 1..=self.twin.last() {

@@ -1,4 +1,4 @@
-//! The simulated world: one server, its disk, clients, watchers and readers; one small step after another.
+//! The simulated world: one server, its disk, clients, watchers and readers, which take one small step after another.
 
 use crate::clock::SimulatedClock;
 use crate::coverage::{self, Mark, saw};
@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Borrows only the parts of a world that readers use.
+/// Borrows only those parts of a world that readers use, so that other parts can be changed meanwhile.
 macro_rules! sight {
     ($world:ident) => {
         Sight {
@@ -54,13 +54,13 @@ mod steps;
 
 use asking::Pending;
 
-/// How many old snapshots clients may use.
+/// How many old snapshots are kept for clients to use.
 const SNAPSHOTS: usize = 12;
 
-/// Simulates the server, to the end or to the first violation.
+/// Simulates the server until the end of the plan, or until the first violation.
 pub fn simulate(plan: &RunPlan) -> Report {
     let mut world = World::new(plan.clone());
-    // A failed assertion within the engine is a finding as well.
+    // A failed assertion within the engine counts as a violation, too.
     let outcome = catch_unwind(AssertUnwindSafe(|| world.live())).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         Err(format!("panic: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without words")))
@@ -78,28 +78,29 @@ struct World {
     server: SimulatedServer,
     fuse: Arc<Fuse>,
     twin: Twin,
-    /// Requests by id, including those without a known outcome.
+    /// All requests by id, including requests whose outcome is unknown.
     orders: BTreeMap<String, Order>,
     pending: Vec<Pending>,
     followers: Vec<Follower>,
     listers: Vec<Lister>,
-    /// Readers that wait for a version that does not exist yet.
+    /// The readers that wait for a state as new as a version which may not exist yet.
     waiting: Vec<WaitingReader>,
-    /// The answers that clients received.
+    /// All answers that clients have received.
     history: History,
-    /// Snapshots since the server's start that clients may still use.
+    /// Snapshots that were taken since the server's start and that clients may still use.
     seen: VecDeque<Arc<State>>,
-    /// The newest version in an answer to a client since the server's start.
+    /// The newest version that an answer has shown to a client since the server's start.
     told: u64,
-    /// Every event up to this one is known to have survived a crash.
+    /// Every event up to this offset is known to have survived a crash.
     outlived: u64,
-    /// Requests that were refused for good: they must not have any effect.
+    /// The ids of requests that were refused for good, so that they must have no effect.
     refused: BTreeSet<String>,
-    /// The current step.
+    /// The number of the current step.
     step: usize,
-    /// How many names were generated in the current step.
+    /// How many ids were given in the current step.
     named: usize,
-    /// The last step at which the log had, or was about to have, a fault.
+    /// The last step at which the log had a fault, or was about to have one. `last_full` is the last such step with a
+    /// full disk.
     last_trouble: usize,
     last_full: usize,
     commands: u64,
@@ -109,7 +110,7 @@ struct World {
 
 type Listing = Pin<Box<dyn Future<Output = Result<Reply, Refusal>>>>;
 
-/// A reader that waits for a state not older than some version.
+/// A reader that waits for a state which is at least as new as the version `wanted`.
 struct WaitingReader {
     wanted: u64,
     future: Listing,
@@ -118,9 +119,9 @@ struct WaitingReader {
 #[derive(Debug, Clone, Copy)]
 enum WorldStep {
     Ask,
-    /// A decision on an older snapshot reaches the writer.
+    /// Pass a decision that was made on an older snapshot to the writer.
     AskBehind,
-    /// A namespace changes its owner.
+    /// Give a namespace to its next owner.
     HandOver,
     Poll,
     Commit,
@@ -199,7 +200,7 @@ impl World {
         }
     }
 
-    /// The whole simulation: the start, the steps, and the end, at which everything comes to rest.
+    /// Runs the whole simulation: the start, the steps, and the end, at which everything comes to rest.
     fn live(&mut self) -> CheckResult {
         self.enter(0);
         self.fuse.watch(&self.server.engine);
@@ -223,7 +224,7 @@ impl World {
         self.rest()
     }
 
-    /// Creates the roles and namespaces that clients rely on.
+    /// Creates the roles and namespaces that the clients need.
     fn establish(&mut self) -> CheckResult {
         let seen = self.server.engine.snapshot();
         let service = self.server.service.clone();
@@ -248,7 +249,7 @@ impl World {
         self.drain()
     }
 
-    /// Begins a step: all further randomness comes from the seed of this step.
+    /// Begins a step. From now on, all random numbers come from the seed of this step.
     fn enter(&mut self, step: usize) {
         let seed = step_seed(self.plan.seed, step as u64);
         self.dice = Dice::new(seed);
@@ -271,7 +272,7 @@ impl World {
         }
     }
 
-    /// The newest snapshot, or an old snapshot, which a client with a stale cache would have.
+    /// The newest snapshot, or an old snapshot such as a client with a stale cache has.
     fn some_snapshot(&mut self) -> Arc<State> {
         if self.seen.is_empty() || self.dice.chance(60) {
             return self.server.engine.snapshot();
@@ -308,10 +309,11 @@ impl World {
         Ok(())
     }
 
-    /// The janitor carries out a few steps of its current plans.
+    /// Lets the janitor carry out a few steps of its current plans.
     fn tidy(&mut self) -> usize {
         let seen = self.some_snapshot();
-        // A fresh janitor makes the plan, because most steps of the earlier plans were not carried out here.
+        // The plan is made by a new janitor, because most steps of the earlier plans were not carried out in this
+        // simulation.
         let stamp = self.clock.stamp();
         let mut steps = Emptying::default().plan(&seen, stamp).steps;
         steps.extend(Clearing::default().plan(&seen, stamp).steps);
@@ -326,7 +328,7 @@ impl World {
         count
     }
 
-    /// Lets the log forget the versions that were replaced before some moment.
+    /// Lets the log forget the versions that were replaced before a random moment.
     fn forget(&mut self) -> CheckResult {
         let last = self.twin.last();
         let through = last.saturating_sub(self.dice.below(60) as u64).max(self.twin.forgotten);
@@ -363,8 +365,7 @@ impl World {
         ensure(size.bytes > most, || format!("{} bytes are not too many, and {oldest} is let go", size.bytes))
     }
 
-    /// A reader requests a state not older than a version that may not exist yet, or checks whether that version exists
-    /// now.
+    /// Begins a read that needs a state at least as new as a version which may not exist yet, or polls such a read.
     fn wait_for_version(&mut self) -> CheckResult {
         if self.waiting.len() < 2 {
             self.commands += 1;
@@ -379,7 +380,7 @@ impl World {
             let future = Box::pin(async move { service.call(call).await.reply });
             self.waiting.push(WaitingReader { wanted, future });
         }
-        // The request's timeout uses a clock that does not advance.
+        // The request has a timeout. The runtime's clock does not advance, so the timeout never ends.
         let _time = SimulatedServer::timeless().enter();
         let shown = self.server.engine.snapshot().offset.0;
         let mut verdict = Ok(());

@@ -1,4 +1,4 @@
-//! The kinds of steps, one function each.
+//! The kinds of steps of the simulated world. Each kind has one function.
 
 use super::{World, WorldStep};
 use crate::act::Act;
@@ -56,13 +56,13 @@ impl World {
         let id = self.id("c");
         let order = workload::order(&mut self.dice, &seen, &self.twin, id);
         let mass = matches!(order.act, Act::DeleteAll { .. });
-        // The kind may be redefined between authorization and decision. Here such a race occurs only in requests that
-        // go past the service.
+        // The kind may be redefined between the authorization of a mass deletion and the decision. In this simulation
+        // that happens only to requests that go past the service.
         if mass && self.dice.chance(60) {
             return self.ask_behind(order.of_admin(), seen);
         }
         self.ask(order, &seen);
-        // Usually the request is decided at once; otherwise other decisions come first.
+        // Usually the request is decided at once. If it is not, other requests are decided first.
         if self.dice.chance(80) || mass { self.poll(self.pending.len() - 1) } else { Ok(()) }
     }
 
@@ -144,7 +144,7 @@ impl World {
     fn let_time_pass(&mut self) -> CheckResult {
         let milliseconds = match self.dice.below(20) {
             0 | 1 => 400_000,
-            // The clock is set back.
+            // In these cases the clock is set back.
             2 | 3 => -(self.dice.below(900_000) as i64),
             _ => 1 + self.dice.below(20_000) as i64,
         };
@@ -156,7 +156,7 @@ impl World {
 
     fn plan_fault(&mut self) -> CheckResult {
         let fault = self.dice.pick(&[Planned::Full, Planned::WriteFails, Planned::SyncFails, Planned::SyncSaysItFails]);
-        // A full disk may stay full for a while.
+        // A full disk may stay full for some time, so more recoveries may fail.
         let recoveries = if self.dice.chance(20) { self.dice.below(20) } else { self.dice.below(4) };
         self.disk.plan(fault, recoveries, self.dice.number());
         self.note(|_| format!("the next append meets {fault:?}, and {recoveries} recoveries fail"));

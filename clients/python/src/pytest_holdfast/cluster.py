@@ -57,7 +57,8 @@ class Wire:
             response = connection.getresponse()
             answer = response.status, response.read()
         except BaseException:
-            # The rest of this answer would be read as the beginning of the next answer.
+            # The connection is closed, because the rest of this answer would be read as the beginning of the next
+            # answer.
             connection.close()
             self._connections.open = None
             raise
@@ -87,9 +88,10 @@ class Cluster:
     ) -> None:
         #: The URL, without a slash at the end, such as ``https://127.0.0.1:6443/forks/NAME``.
         self.url = url
-        #: PEM files with the server's certificate authority, and with the administrator's certificate and key.
+        #: The PEM files that contain the server's certificate authority, the administrator's certificate and the
+        #: administrator's private key.
         self.ca_file, self.client_cert, self.client_key = ca_file, client_cert, client_key
-        #: The name of a fork, the last version that the fork has in common with its parent, and the parent.
+        #: The name of this fork, the last version that this fork has in common with its parent, and the parent.
         self.name, self.version, self.parent = name, version, parent
         self._folder = folder
         self._kubeconfig: Optional[str] = None
@@ -132,7 +134,7 @@ class Cluster:
         try:
             self.parent.request("DELETE", f"{FORKS}/{self.name}")
         except HoldfastError as error:
-            # The fork was idle for too long and has ended, or has ended with its parent.
+            # The fork has already ended, because it was idle for too long or because its parent has ended.
             if error.code != 404:
                 raise
 
@@ -207,7 +209,7 @@ class Cluster:
         if self._kubeconfig is None:
             path = os.path.join(self._folder, f"{self.name or 'cluster'}.kubeconfig")
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-                # JSON is YAML.
+                # The kubeconfig is written as JSON, because every JSON text is also YAML.
                 json.dump(self.kubeconfig_dict, file)
             self._kubeconfig = path
         return self._kubeconfig

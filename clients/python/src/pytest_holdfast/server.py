@@ -42,7 +42,7 @@ class Server:
         except BaseException:
             self.stop()
             raise
-        #: The server's own cluster.
+        #: The cluster with which the server started. It is not a fork.
         self.cluster = Cluster(
             told["url"], told["certificateAuthority"], told["clientCertificate"], told["clientKey"], self.folder
         )

@@ -15,12 +15,12 @@ pub struct Terms {
     pub lease: Duration,
     /// How long a leader tries to renew its lease before it steps down.
     pub renew: Duration,
-    /// How long a candidate waits between two attempts.
+    /// How long a candidate waits between two attempts to acquire or renew the lease.
     pub retry: Duration,
 }
 
-/// Each attempt to become the leader is delayed by at most this many retry periods, so that candidates do not all try
-/// at the same time.
+/// Each attempt to become the leader is delayed by a random time of at most this many retry periods, so that candidates
+/// do not all try at once.
 pub const JITTER: f64 = 1.2;
 
 /// The record in a lock.
@@ -34,44 +34,45 @@ pub struct Record {
     pub transitions: i64,
 }
 
-/// The time of a step.
+/// The time and the random number that the caller passes to a step.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
-    /// The time since an arbitrary fixed moment.
+    /// The time since a fixed moment, which is the same moment in all calls.
     pub elapsed: Duration,
     pub wall: Timestamp,
     /// A random number from 0 to 1.
     pub chance: f64,
 }
 
-/// The caller's next step.
+/// What the caller must do next.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ElectionStep {
     Read,
     Create(Record),
     Update(Record),
     Wait(Duration),
-    /// This process was the leader and no longer is.
+    /// This process was the leader and is not the leader any more.
     Lost,
 }
 
-/// The result of a step.
+/// The result of the step that the caller has carried out.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepResult {
-    /// The record in the lock, and its text; equal texts mean that no process has written in between.
+    /// The record in the lock, and the text of this record. If a later text is equal, no process has written the lock
+    /// in between.
     Found(Record, String),
     Missing,
     Written,
-    /// Another process wrote first, or no answer arrived in time.
+    /// Another process wrote the lock first, or no answer arrived in time.
     Failed,
-    /// The wait is over.
+    /// The time to wait is over.
     Waited,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ElectorState {
     Waiting,
-    /// Renewing the last written record, without reading the lock first.
+    /// The candidate writes the record that it wrote last with a new time, without reading the lock first.
     Renewing,
     Reading,
     Creating,
@@ -79,29 +80,30 @@ enum ElectorState {
     Over,
 }
 
-/// One candidate.
+/// One process that tries to become the leader or leads.
 #[derive(Debug)]
 pub struct Elector {
     identity: String,
     terms: Terms,
     at: ElectorState,
-    /// The last record read, and when it was first read.
+    /// The record that was last read. `observed_text` is its text, and `observed_at` is the time at which this text was
+    /// first read.
     observed: Record,
     observed_text: Option<String>,
     observed_at: Duration,
-    /// The record that is being written, and when writing began.
+    /// The record that is being written. `asked_at` is the time at which the write began.
     writing: Record,
     asked_at: Duration,
     leading: Option<Leading>,
-    /// How many renewals had to read the lock first.
+    /// How many renewals had to read the lock first, because a write without reading the lock had failed.
     pub slow_renewals: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Leading {
-    /// When the last successful renewal began.
+    /// The time at which the last successful renewal began.
     renewed: Duration,
-    /// When the attempts at the next renewal began.
+    /// The time at which the attempts at the next renewal began; `None` if there was no attempt yet.
     trying: Option<Duration>,
 }
 
@@ -125,12 +127,12 @@ impl Elector {
         &self.identity
     }
 
-    /// The leader in the last record read; empty if there is none.
+    /// The name of the leader in the last record read; empty if there is no leader.
     pub fn leader(&self) -> &str {
         &self.observed.holder
     }
 
-    /// When the last record was first read.
+    /// The time at which the last record was first read.
     pub fn observed_at(&self) -> Duration {
         self.observed_at
     }
@@ -139,7 +141,7 @@ impl Elector {
         self.leading.is_some()
     }
 
-    /// When this process stops leading if it does not renew the lease; `None` if it does not lead.
+    /// The time at which this process stops leading if it does not renew the lease; `None` if it does not lead.
     pub fn gives_up_at(&self) -> Option<Duration> {
         let Leading { renewed, trying } = self.leading?;
         let lease_over = renewed + Duration::from_secs(self.lease_seconds().unsigned_abs());
@@ -150,7 +152,8 @@ impl Elector {
         i64::try_from(self.terms.lease.as_secs()).unwrap_or(i64::MAX)
     }
 
-    /// The next step. `answer` is the result of the previous step; in the first call it is [`StepResult::Waited`].
+    /// Decides the caller's next step. `answer` is the result of the previous step; in the first call it is
+    /// [`StepResult::Waited`].
     pub fn step(&mut self, now: Now, answer: StepResult) -> ElectionStep {
         match (self.at, answer) {
             (ElectorState::Waiting, StepResult::Waited) => self.begin(now),
@@ -168,8 +171,8 @@ impl Elector {
         }
     }
 
-    /// The record with which a leader steps down, so that the next leader need not wait. The process no longer leads
-    /// after this call.
+    /// The record with which a leader steps down, so that the next leader need not wait for the lease to expire; `None`
+    /// if this process does not lead. The process does not lead any more after this call.
     pub fn release(&mut self, now: Now) -> Option<Record> {
         self.leading.take()?;
         self.at = ElectorState::Over;
@@ -275,7 +278,7 @@ impl Elector {
         self.gives_up_at().is_some_and(|end| now.elapsed >= end)
     }
 
-    /// Whether the lease in the last record read has not expired.
+    /// Whether the lease in the last record that was read has not expired.
     fn is_held(&self, now: Now) -> bool {
         let lease = Duration::from_secs(u64::try_from(self.observed.lease_seconds).unwrap_or(0));
         now.elapsed < self.observed_at.saturating_add(lease)

@@ -1,5 +1,5 @@
-//! The lock object of an election: a Lease, or in older forms an annotation of Endpoints or of a ConfigMap; or one of
-//! these together with a Lease, during a migration.
+//! The lock object of an election: a Lease, or in older forms an annotation of an Endpoints object or of a ConfigMap.
+//! During a migration from an older form, the lock is an object of the older form together with a Lease.
 
 use super::elector::{Record, StepResult};
 use crate::api::{Api, ApiError};
@@ -7,13 +7,13 @@ use holdfast_value::{Map, Value, json};
 use jiff::{Timestamp, Unit};
 use std::str::FromStr;
 
-/// The annotation with the record.
+/// The annotation of a lock object that contains the record, if the lock object is not a Lease.
 const ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
-/// The leader's name if the two objects of a pair name different leaders. No process has this name, so all candidates
-/// wait until the lease expires.
+/// The name that stands for the leader if the two objects of a lock name different leaders. No process has this name,
+/// so all candidates wait until the lease expires.
 const UNKNOWN_LEADER: &str = "leaderelection.k8s.io/unknown";
 
-/// The kinds of objects of a lock.
+/// Which kinds of objects a lock consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockKind {
     Leases,
@@ -38,7 +38,7 @@ impl FromStr for LockKind {
     }
 }
 
-/// A kind whose objects can contain a record.
+/// A kind whose objects can contain the record of an election.
 #[derive(Debug)]
 struct Holder {
     api_version: &'static str,
@@ -70,7 +70,7 @@ impl LockKind {
 }
 
 impl Holder {
-    /// The record in an object; an empty one if there is none.
+    /// The record in a lock object; an empty record if the object contains none.
     fn record(&self, object: &Value) -> Record {
         let (fields, transitions) = match self.kind {
             "Lease" => (object["spec"].clone(), "leaseTransitions"),
@@ -89,7 +89,7 @@ impl Holder {
         }
     }
 
-    /// Puts a record into an object.
+    /// Puts a record into a lock object.
     fn write_record(&self, object: &mut Value, record: &Record) {
         if self.kind == "Lease" {
             let spec = &mut object["spec"];
@@ -120,19 +120,19 @@ impl Holder {
     }
 }
 
-/// A time with microseconds, as in Leases.
+/// The text of a time with microseconds, as in Leases.
 fn micro_time(time: Timestamp) -> String {
     format!("{time:.6}")
 }
 
-/// One object of a lock, as it was last read.
+/// One of the objects of which a lock consists, in the version that was last read.
 #[derive(Debug)]
 struct LockObject {
     holder: &'static Holder,
     seen: Option<Value>,
 }
 
-/// A named lock.
+/// A lock with its namespace and name.
 #[derive(Debug)]
 pub struct Lock {
     pub namespace: String,
@@ -156,7 +156,7 @@ impl Lock {
             let text = text(&first);
             return Ok(StepResult::Found(first, text));
         };
-        // If the second object is missing, the holder is a process that supports only the first form.
+        // If only the second object of the lock is missing, the holder is a process that knows only the older form.
         let Some(second) = second.read(api, namespace, name).await? else {
             let text = text(&first);
             return Ok(StepResult::Found(first, text));
@@ -185,7 +185,7 @@ impl Lock {
         }
     }
 
-    /// The lock's objects as Events refer to them, each with a name for an Event about it.
+    /// The references by which Events name the objects of the lock, each with a name for an Event about its object.
     pub fn references(&self, now: Timestamp) -> impl Iterator<Item = (String, Value)> {
         let parts = [Some(&self.first), self.second.as_ref()].into_iter().flatten();
         parts.zip(now.as_nanosecond()..).map(|(part, unique)| {
@@ -234,7 +234,7 @@ impl LockObject {
         Ok(())
     }
 
-    /// Updates the object only if it is unchanged since it was last read.
+    /// Updates the lock object only if it has not changed since it was last read.
     async fn update(&mut self, api: &Api, namespace: &str, name: &str, record: &Record) -> Result<(), ApiError> {
         let Some(mut object) = self.seen.clone() else { return Err(ApiError::local("the lock was never read")) };
         self.holder.write_record(&mut object, record);

@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A leader whose lease expired longer ago than this counts as unhealthy, because its process should have ended.
+/// How long ago the lease of a leader may have expired before the leader counts as unhealthy. Its process should have
+/// ended by then.
 const OVERDUE_MAX: Duration = Duration::from_secs(20);
 
 /// A candidate for leadership.
@@ -21,7 +22,7 @@ pub struct Election {
     pub terms: Terms,
     /// The name of this process in the lock. It is unique.
     pub identity: String,
-    /// The component named in Events.
+    /// The name of the component that is the source of the election's Events.
     pub component: String,
     pub metrics: Arc<Metrics>,
     pub standing: Arc<Standing>,
@@ -30,7 +31,7 @@ pub struct Election {
 /// How an election ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ElectionOutcome<T> {
-    /// The work is done.
+    /// The work has ended by itself.
     Done(T),
     /// The process received a signal to end.
     Stopped,
@@ -38,7 +39,7 @@ pub enum ElectionOutcome<T> {
     Lost,
 }
 
-/// The state of a candidate that other parts may read.
+/// Whether a candidate leads, which other parts of the process may read.
 #[derive(Debug, Default)]
 pub struct Standing(Mutex<Option<Lead>>);
 
@@ -54,7 +55,7 @@ impl Standing {
         self.lock().is_some()
     }
 
-    /// The check `leaderElection`, which fails for a leader whose lease expired long ago.
+    /// The health check `leaderElection`. It fails for a leader whose lease expired more than 20 s ago.
     pub fn check(&self) -> Result<(), String> {
         match self.lock().as_ref() {
             Some(Lead { renewed, lease, name }) if renewed.elapsed() > *lease + OVERDUE_MAX => {
@@ -69,17 +70,17 @@ impl Standing {
     }
 }
 
-/// The name of the machine.
+/// The host name of this machine.
 pub fn host() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
-/// A unique name, which consists of the machine's name and a random UUID.
+/// A unique name for a candidate, which consists of the machine's name and a random UUID.
 pub fn identity() -> String {
     let host = host();
     let bits: u128 = rand::random();
     let hex = format!("{bits:032x}");
-    // The digits with the variant and the version of the UUID.
+    // In a UUID of version 4, one digit contains the variant and one digit the version.
     let (variant, version) = (['8', '9', 'a', 'b'][(bits & 3) as usize], '4');
     let parts = (&hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..]);
     format!("{host}_{}-{}-{version}{}-{variant}{}-{}", parts.0, parts.1, parts.2, parts.3, parts.4)
@@ -130,7 +131,7 @@ impl Candidate {
         Now { elapsed: self.began.elapsed(), wall: Timestamp::now(), chance: rand::random() }
     }
 
-    /// Returns once this process leads.
+    /// Tries to become the leader, and returns when this process leads.
     async fn acquire(&mut self) {
         tracing::info!(lease = self.lease(), "attempting to acquire leader lease");
         while !self.elector.leads() {
@@ -141,7 +142,7 @@ impl Candidate {
         self.note("became leader").await;
     }
 
-    /// Returns once this process no longer leads.
+    /// Renews the lease, and returns when this process does not lead any more.
     async fn renew(&mut self) {
         while self.next != ElectionStep::Lost {
             self.step().await;
@@ -159,7 +160,7 @@ impl Candidate {
             }
             ElectionStep::Lost => return,
             call => {
-                // A leader waits for an answer only until the moment at which it gives up.
+                // A leader waits for an answer only until the time at which it gives up its lead.
                 let patience = self.elector.gives_up_at().map(|end| end.saturating_sub(self.began.elapsed()));
                 let most = (self.election.terms.renew / 2).max(Duration::from_secs(1));
                 let asked = self.ask(&call);
@@ -197,7 +198,7 @@ impl Candidate {
         }
     }
 
-    /// Updates the standing, and logs a new leader.
+    /// Updates the standing of this candidate, and logs the leader's name if there is a new leader.
     fn report(&mut self) {
         let lead = self.elector.leads().then(|| Lead {
             renewed: self.began + self.elector.observed_at(),
@@ -222,7 +223,7 @@ impl Candidate {
         }
     }
 
-    /// Writes a record without a leader, unless another process already leads.
+    /// Writes a record without a leader into the lock, unless another process already leads.
     async fn release(&mut self, record: &Record) {
         let (api, most) = (self.election.api.clone(), self.election.terms.renew);
         let given = async {
@@ -240,7 +241,7 @@ impl Candidate {
         }
     }
 
-    /// Writes an Event about the lock. Failures are ignored.
+    /// Writes an Event about the lock. A failure to write the Event is ignored.
     async fn note(&self, what: &str) {
         let Election { api, component, identity, namespace, terms, .. } = &self.election;
         let now = Timestamp::now();

@@ -1,4 +1,4 @@
-//! Candidates with a lock in memory, with clocks that differ, and with answers that are late or lost.
+//! Tests of candidates with a lock in memory. The candidates' clocks differ, and answers are late or lost.
 
 use super::elector::{ElectionStep, Elector, Now, Record, StepResult, Terms};
 use jiff::{SignedDuration, Timestamp};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The lock: its record, and the number of writes so far.
+/// The lock in memory: its record, and the number of writes so far.
 #[derive(Default)]
 struct Store(Option<(Record, u64)>);
 
@@ -15,10 +15,11 @@ struct Store(Option<(Record, u64)>);
 struct Candidate {
     elector: Elector,
     skew: i64,
-    /// The version that the candidate last read or wrote.
+    /// The number of writes at which the candidate last read or wrote the lock.
     seen: u64,
     next: ElectionStep,
-    /// When the candidate's next step is due, and with which answer.
+    /// The time at which the candidate takes its next step. `answer` is the result of the last step, which the
+    /// candidate gets then.
     due: Duration,
     answer: StepResult,
 }
@@ -71,7 +72,7 @@ impl Candidate {
             ElectionStep::Create(_) | ElectionStep::Update(_) => StepResult::Failed,
         };
         if luck.lost_behind || luck.delay > delay && !matches!(self.next, ElectionStep::Wait(_)) {
-            // The write took effect, but its answer is lost.
+            // In this case the lock was written, but the answer to the candidate is lost.
             if !matches!(self.answer, StepResult::Waited) {
                 self.answer = StepResult::Failed;
             }
@@ -104,8 +105,8 @@ fn luck() -> impl Strategy<Value = Luck> {
 }
 
 proptest! {
-    /// Two candidates never lead at the same time, even if requests are lost and clocks are wrong. The leader's name is
-    /// in the lock, or was in it when the leader last read it.
+    /// Two candidates never lead at the same time, even if requests are lost and clocks are wrong. The lock contains
+    /// the leader's name, or contained the name when the leader last read the lock.
     #[test]
     fn two_never_lead(
         lucks in proptest::collection::vec(luck(), 400),
@@ -120,7 +121,7 @@ proptest! {
             let at = (0..3).min_by_key(|at| candidates[*at].due).unwrap();
             let elapsed = candidates[at].due;
             if candidates[at].next == ElectionStep::Lost {
-                // The process ends, and another process starts.
+                // A process that has lost the lead ends, and another process starts in its place.
                 let skew = candidates[at].skew;
                 candidates[at] = Candidate { due: elapsed + SECOND, ..Candidate::new(&format!("c{at}+"), terms, skew) };
                 continue;
@@ -160,7 +161,8 @@ fn the_first_one_leads_and_the_next_waits_for_its_lease() {
     assert_eq!((record.holder.as_str(), record.lease_seconds, record.transitions), ("a", 15, 0));
     assert_eq!(settle(&mut second, SECOND, &mut store), ElectionStep::Wait(2 * SECOND));
     assert_eq!(second.elector.leader(), "a");
-    // The process notices a renewal, and the lease's duration counts from that moment.
+    // The second candidate sees the renewal of the first at 3 s, and counts the lease's duration from the moment at
+    // which it saw it.
     settle(&mut first, 2 * SECOND, &mut store);
     settle(&mut second, 3 * SECOND, &mut store);
     settle(&mut second, 17 * SECOND, &mut store);

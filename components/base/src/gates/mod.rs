@@ -1,9 +1,10 @@
 //! `--feature-gates`: the known gates, and the effect of each in Holdfast.
 //!
-//! The gates of Kubernetes 1.18 and of 1.35 are known, so the arguments of old clusters keep their meaning. A gate that
-//! the server cannot switch accepts only the value that the server has. The other value is refused with the reason,
-//! because accepting it without effect would mislead. Gates that other components read accept any value, because one
-//! list serves all components. `AllAlpha` and `AllBeta` switch the gates that can be switched.
+//! The gates of Kubernetes 1.18 and of 1.35 are known, so the arguments of old clusters keep their meaning. If the
+//! server cannot switch a gate, the gate accepts only the value that the server has. The other value is refused with
+//! the reason, because an operator would be misled if the value were accepted without effect. Gates that only other
+//! components read accept both values, because operators pass one list to all components. `AllAlpha` and `AllBeta`
+//! switch the gates that can be switched.
 
 mod table;
 
@@ -19,7 +20,7 @@ use table::{GATES, Gate, STABLE_GATES};
 /// The gate of PodCertificateRequests, and of the controller that deletes old requests.
 pub const POD_CERTIFICATES: &str = "PodCertificateRequest";
 
-/// The gates that the server obeys, by name.
+/// Which features of the API server are on, by the gates that switch them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiGates {
     pub list_chunking: bool,
@@ -50,13 +51,13 @@ pub struct ApiGates {
     pub statusz: bool,
     /// Resources that gates turn off unless an option names them, as `GROUP/VERSION/RESOURCE`.
     pub kinds_off: Vec<&'static str>,
-    /// Admission plug-ins that are off.
+    /// Admission plug-ins that gates turn off.
     pub plugins_off: Vec<&'static str>,
-    /// Gates that are off and that add fields to objects.
+    /// Gates that are off and that would add fields to objects.
     pub fields_off: BTreeSet<&'static str>,
 }
 
-/// Gates of admission plug-ins, with the plug-ins.
+/// Gates of admission plug-ins, each with the name of its plug-in.
 const PLUGINS: [(&str, &str); 3] = [
     ("DefaultIngressClass", "DefaultIngressClass"),
     ("MutatingAdmissionPolicy", "MutatingAdmissionPolicy"),
@@ -99,7 +100,8 @@ impl From<&Gates> for ApiGates {
     }
 }
 
-// No doc comment: it would become the text about the command that takes these options.
+// This type must have no doc comment, because the comment would become the help text of the command that takes these
+// options.
 #[derive(clap::Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Features")]
 pub struct GateArgs {
@@ -113,7 +115,7 @@ impl GateArgs {
         Gates::new(&self.feature_gates)
     }
 
-    /// The gates with the defaults of the minor release that a component emulates.
+    /// The value of every gate, with the defaults of the minor release that a component emulates.
     pub fn gates_of(&self, release: u32) -> Result<Gates, String> {
         Gates::of_release(&self.feature_gates, release)
     }
@@ -138,7 +140,7 @@ impl FromStr for GateRequest {
     }
 }
 
-/// Parses `NAME=BOOL`; the gate must exist.
+/// Parses `NAME=BOOL`. A gate that does not exist is an error.
 fn read(part: &str) -> Result<(&'static str, bool), String> {
     let (name, value) = part.split_once('=').unwrap_or((part, ""));
     // Newer releases put the component's name before the gate's name.
@@ -157,7 +159,7 @@ fn read(part: &str) -> Result<(&'static str, bool), String> {
 pub struct Gates {
     release: u32,
     values: BTreeMap<&'static str, bool>,
-    /// The parts of requests for `AllAlpha` and `AllBeta` that the server does not fulfil.
+    /// Messages about `AllAlpha` and `AllBeta`: which gates the server could not switch as requested.
     notes: Vec<String>,
 }
 
@@ -168,7 +170,8 @@ impl Default for Gates {
 }
 
 impl Gates {
-    /// Later requests override earlier requests; a gate's own name overrides `AllAlpha` and `AllBeta`.
+    /// The gates that these requests give. Later requests override earlier requests; a gate's own name overrides
+    /// `AllAlpha` and `AllBeta`.
     pub fn new(requests: &[GateRequest]) -> Result<Gates, String> {
         Gates::of_release(requests, NEWEST)
     }
@@ -180,7 +183,8 @@ impl Gates {
         Gates { release, values: values.collect(), notes: Vec::new() }
     }
 
-    /// Like [`Gates::new`] with the defaults of a minor release. The error lists all faults.
+    /// Like [`Gates::new`], with the defaults of a minor release, such as 18 for 1.18. The error lists every invalid
+    /// request.
     pub fn of_release(requests: &[GateRequest], release: u32) -> Result<Gates, String> {
         let asked: BTreeMap<&'static str, bool> =
             requests.iter().flat_map(|request| request.0.iter().copied()).collect();
@@ -223,12 +227,12 @@ impl Gates {
         if faults.is_empty() { Ok(gates) } else { Err(faults.join("; ")) }
     }
 
-    /// Whether a gate is on; false for a gate that does not exist.
+    /// Whether a gate is on. A gate that does not exist counts as off.
     pub fn enabled(&self, name: &str) -> bool {
         self.values.get(name).copied().unwrap_or(false)
     }
 
-    /// The parts of requests for `AllAlpha` and `AllBeta` that the server does not fulfil.
+    /// Messages about `AllAlpha` and `AllBeta`: which gates the server could not switch as requested.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -250,13 +254,13 @@ impl Gates {
     }
 }
 
-/// The known gates, one on each line.
+/// The help text of `--feature-gates`: the known gates, one on each line.
 pub fn help() -> String {
     let mut lines: Vec<String> = ALL_OF_STAGE
         .iter()
         .map(|(name, stage)| format!("{name}=true|false ({} - default=false)", stage.name()))
         .chain(GATES.iter().map(|gate| {
-            // A gate of neither release belongs to the release after 1.35, in which it is beta.
+            // If neither 1.18 nor 1.35 has the gate, the gate belongs to the release after 1.35, in which it is beta.
             let (stage, default) = gate.now.or(gate.then).unwrap_or((Beta, true));
             let here = match gate.effect {
                 Always(_) => "; always true here",
@@ -341,8 +345,8 @@ impl Gate {
             Kinds(_) => true,
             Switch(since, _) if release >= since => is_on(self.now, true),
             Switch(..) => is_on(self.then, false),
-            // Other components may emulate another release: if this release does not have the gate, the gate's default
-            // in another release counts.
+            // Other components may emulate another release. So if this release does not have the gate, the gate has its
+            // default of another release.
             Elsewhere => is_on(self.spec(release).or(self.now).or(self.then), false),
             Unseen => is_on(self.spec(release), self.now.is_none()),
         }
@@ -357,19 +361,19 @@ enum Effect {
     /// Like `Switch`, for a feature that is on by default in the release after 1.35, which may be the first release
     /// that has the gate. The feature is on in Holdfast, too, because clients of that release rely on it.
     Ahead(&'static str),
-    /// The gate switches these resources, as `--runtime-config` does. They are on by default.
+    /// The gate switches whether these resources are served, as `--runtime-config` does. By default they are served.
     Kinds(&'static [&'static str]),
-    /// The server always behaves as if the gate were on, for this reason.
+    /// The server always behaves as if the gate were on. The text says why.
     Always(&'static str),
-    /// The server always behaves as if the gate were off, for this reason.
+    /// The server always behaves as if the gate were off. The text says why.
     Never(&'static str),
-    /// Other components read the gate.
+    /// Only other components read the gate; the server ignores it.
     Elsewhere,
-    /// The gate is about how Kubernetes implements something; clients see no difference.
+    /// The gate switches how Kubernetes implements something, which makes no difference for clients.
     Unseen,
 }
 
-/// The gates that stand for all gates of a stage.
+/// The gates that stand for all gates of a stage, each with its stage.
 const ALL_OF_STAGE: &[(&str, GateStage)] = &[("AllAlpha", Alpha), ("AllBeta", Beta)];
 
 #[cfg(test)]
@@ -400,7 +404,7 @@ mod tests {
         };
         let counts =
             |spec| [(Beta, true), (Beta, false), (Alpha, true), (Alpha, false)].map(|(s, d)| count(spec, s, d));
-        // The counts include the gates with a vendor's name, and exclude `AllAlpha` and `AllBeta`.
+        // The expected counts include the gates with a vendor's name, and exclude `AllAlpha` and `AllBeta`.
         assert_eq!(counts(|gate| gate.then), [37, 4, 1, 37]);
         assert_eq!(counts(|gate| gate.now), [72, 14, 0, 53]);
         assert!(GATES.is_sorted_by(|a, b| a.name < b.name), "sorted, and none twice");
@@ -411,8 +415,8 @@ mod tests {
         assert!(GATES.iter().all(is_of_some_release), "each in one of the releases, or in the one after");
     }
 
-    /// Each gate switches something named, or refuses the value that the server does not have, or makes no difference
-    /// that a client could see.
+    /// If a gate has an effect, switching the gate changes a setting of the server. If the server has only one of the
+    /// two values, the other value is refused. All other gates accept both values without effect on the server.
     #[test]
     fn every_gate_does_what_it_says() {
         let usual = ApiGates::from(&Gates::default());
@@ -539,7 +543,8 @@ mod tests {
         assert!(gates_of(&["AllBeta=true"], 27).unwrap_err().contains("1.18 and 1.35"));
     }
 
-    /// If the gates that cannot be switched are named, the other gates of a stage can be switched.
+    /// `AllAlpha` and `AllBeta` switch all gates that can be switched, if the request also names the value of each gate
+    /// that cannot be switched.
     #[test]
     fn a_stage_is_turned_around_what_is_fixed() {
         for release in [OLDEST, NEWEST] {

@@ -5,9 +5,9 @@ use super::{GateSpec, GateStage};
 
 pub struct Gate {
     pub name: &'static str,
-    /// The gate in 1.18, whose arguments old clusters still pass.
+    /// The gate's stage and default in 1.18. Old clusters still pass gates of 1.18 as arguments.
     pub then: GateSpec,
-    /// The gate in 1.35.
+    /// The gate's stage and default in 1.35.
     pub now: GateSpec,
     pub effect: Effect,
 }
@@ -16,7 +16,7 @@ const fn gate(name: &'static str, then: GateSpec, now: GateSpec, effect: Effect)
     Gate { name, then, now, effect }
 }
 
-/// Means that the release has no such gate.
+/// The release has no such gate.
 const NONE: GateSpec = None;
 const ALPHA: GateSpec = Some((GateStage::Alpha, false));
 const ALPHA_ON: GateSpec = Some((GateStage::Alpha, true));
@@ -174,7 +174,10 @@ pub const GATES: &[Gate] = &[
         "InPlacePodLevelResourcesVerticalScaling",
         NONE,
         ALPHA,
-        Ahead("pods may report allocated resources of the whole pod; only containers can be resized"),
+        Ahead(
+            "the status of a pod may have the resources that are allocated to the whole pod; \
+             only containers can be resized, and not the whole pod",
+        ),
     ),
     gate("InPlacePodVerticalScalingExclusiveCPUs", NONE, ALPHA, Elsewhere),
     gate("InPlacePodVerticalScalingExclusiveMemory", NONE, ALPHA, Elsewhere),
@@ -394,8 +397,8 @@ pub const GATES: &[Gate] = &[
     gate("WindowsGracefulNodeShutdown", NONE, BETA, Elsewhere),
 ];
 
-/// Gates of features that are a fixed part of Kubernetes and of Holdfast. They accept only true, and are sorted by
-/// name.
+/// Gates of features that are a fixed part of Kubernetes and of Holdfast. These gates accept only the value true. The
+/// list is sorted by name.
 pub const STABLE_GATES: &[&str] = &[
     "APISelfSubjectReview",
     "APIServerTracing",

@@ -15,7 +15,8 @@ pub enum Severity {
     Info,
     Warning,
     Error,
-    /// No line has this severity, because no part of Holdfast ends the process on its own. A threshold may have it.
+    /// No line has this severity, because no part of Holdfast ends the process on its own. But an option may set it as
+    /// the threshold.
     Fatal,
 }
 
@@ -49,7 +50,7 @@ impl FromStr for Severity {
     }
 }
 
-/// A line in a source file, or none.
+/// A line in a source file, by the file's name and the line's number; `None` if the option names no line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceLine(Option<(String, u32)>);
 
@@ -75,7 +76,7 @@ impl FromStr for SourceLine {
     }
 }
 
-/// Levels of single source files: the first pattern that matches a file's name counts.
+/// The verbosity of single source files. If several patterns match a file's name, the first pattern counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Modules(Vec<(String, i32)>);
 
@@ -119,8 +120,8 @@ pub fn base_name(path: &str) -> &str {
     folder.rfind('/').map_or(path, |at| &path[at + 1..])
 }
 
-/// Shell wildcards for file names: `*`, `?`, `[a-z]`, `[^x]`, and `\` before a literal character. A malformed pattern
-/// matches nothing.
+/// Whether a file name matches a pattern of shell wildcards: `*`, `?`, `[a-z]`, `[^x]`, and `\` before a literal
+/// character. A malformed pattern matches no name.
 fn matches(pattern: &str, name: &str) -> bool {
     let mut rest = pattern.chars();
     let mut left = name.chars();

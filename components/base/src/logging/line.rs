@@ -15,7 +15,7 @@ pub struct LineFormat {
 }
 
 impl LineFormat {
-    /// The line with its newline.
+    /// The text of one log line, with the newline at its end.
     pub fn render(&self, origin: &Origin, now: &Zoned, fields: &LineContent, backtrace: Option<&str>) -> String {
         let mut out = match self.format {
             Format::Text => self.text(origin, now, fields),
@@ -53,8 +53,8 @@ impl LineFormat {
     }
 }
 
-/// Milliseconds since 1970, place, message and values, in the order of Kubernetes' API server. An error has no `v`:
-/// this distinguishes it from information.
+/// One line of JSON: milliseconds since 1970, place in the source, message and values, in the order of Kubernetes' API
+/// server. Lines of errors have no field `v`, which distinguishes errors from information.
 fn json(origin: &Origin, now: &Zoned, fields: &LineContent, backtrace: Option<&str>) -> String {
     let mut out = String::with_capacity(192);
     let microseconds = now.timestamp().as_microsecond();
@@ -80,7 +80,7 @@ fn json(origin: &Origin, now: &Zoned, fields: &LineContent, backtrace: Option<&s
     out
 }
 
-/// The name of a file with its folder.
+/// The name of a source file, preceded by the name of its folder.
 fn with_directory(path: &str) -> &str {
     let mut slashes = path.rmatch_indices('/');
     slashes.next();
@@ -100,9 +100,9 @@ pub struct LineContent {
 
 enum FieldValue {
     Text(String),
-    /// A number or a boolean, which has no quotes in either format.
+    /// A number or a boolean, which is written without quotes in the text format and in JSON.
     Plain(String),
-    /// Infinity or NaN, which JSON cannot express.
+    /// Infinity or NaN, for which JSON has no number.
     OddNumber(f64),
 }
 
@@ -160,7 +160,7 @@ impl Visit for LineContent {
 }
 
 impl FieldValue {
-    /// Text of several lines is indented, so that no part of it can look like a line of its own.
+    /// Writes a text value. A text of several lines is indented, so that none of its lines can look like a log line.
     fn text(&self, out: &mut String) {
         match self {
             FieldValue::Plain(text) => out.push_str(text),

@@ -91,7 +91,8 @@ pub struct LoggingArgs {
 }
 
 impl LoggingArgs {
-    /// The size of standard output's buffer, if all lines but errors are written to standard output.
+    /// The size in bytes of the buffer of standard output, if errors are written to standard error and all other lines
+    /// to standard output; otherwise `None`.
     fn split(&self) -> Option<u64> {
         let (splits, bytes) = match self.logging_format {
             Format::Text => (self.log_text_split_stream, self.log_text_info_buffer_size),
@@ -101,7 +102,7 @@ impl LoggingArgs {
     }
 }
 
-/// Starts logging with the options in `args`. Called once in a process.
+/// Starts logging with the options in `args`. A process calls this function once.
 pub fn init(args: &LoggingArgs) -> Result<LogGuard, String> {
     let (logger, guard) = build(args, Box::new(std::io::stderr()))?;
     log::set_boxed_logger(Box::new(logger.clone())).map_err(|error| error.to_string())?;
@@ -111,10 +112,10 @@ pub fn init(args: &LoggingArgs) -> Result<LogGuard, String> {
     Ok(guard)
 }
 
-/// The logger of this process.
+/// The logger of this process, after [`init`].
 static IN_USE: OnceLock<Logger> = OnceLock::new();
 
-/// Changes `-v` while the process runs.
+/// Changes the verbosity, which `-v` sets at the start, while the process runs.
 pub fn set_verbosity(level: i32) {
     let Some(logger) = IN_USE.get() else { return };
     logger.0.filter.verbosity.store(level, Ordering::Relaxed);
@@ -139,7 +140,7 @@ fn build(args: &LoggingArgs, stderr: Box<dyn Write + Send>) -> Result<(Logger, L
     Ok((logger, LogGuard { sink, flusher }))
 }
 
-/// Flushes buffers when dropped: keep it until the process ends.
+/// Flushes the buffers of the log when it is dropped, so the caller must keep it until the process ends.
 #[must_use = "lines that are buffered get lost without it"]
 pub struct LogGuard {
     sink: Arc<Mutex<Sink>>,
@@ -167,7 +168,8 @@ fn flush_every(period: Duration, sink: Arc<Mutex<Sink>>) -> Result<(Sender<()>, 
     Ok((stop, thread.map_err(|error| format!("cannot start the thread that flushes log files: {error}"))?))
 }
 
-/// A panic while a line was written leaves no state that the next line could not handle.
+/// Locks the destinations of lines, even if another thread panicked while it wrote a line: the next line can still be
+/// written then.
 fn lock(sink: &Mutex<Sink>) -> MutexGuard<'_, Sink> {
     sink.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -195,7 +197,7 @@ impl LoggerState {
     }
 }
 
-/// The origin of a line: its level, and its place in the source.
+/// Where a line comes from: its level, and its place in the source.
 struct Origin<'a> {
     level: Level,
     target: &'a str,
@@ -204,7 +206,7 @@ struct Origin<'a> {
 }
 
 impl<'a> Origin<'a> {
-    /// A line without a known place shows as `???:1`.
+    /// A line whose place in the source is unknown shows `???:1` as its place.
     fn new(level: Level, target: &'a str, file: Option<&'a str>, line: Option<u32>) -> Origin<'a> {
         Origin { level, target, file: file.unwrap_or("???"), line: line.unwrap_or(1) }
     }
@@ -237,7 +239,8 @@ impl Filter {
         self.verbosity() >= needed || self.modules.level(origin.file).is_some_and(|level| level >= needed)
     }
 
-    /// Sets the highest level of `log`, so that libraries skip lines that would not be written.
+    /// Sets the highest level at which the crate `log` passes lines on, so that libraries skip lines that would not be
+    /// written.
     fn limit_libraries(&self) {
         log::set_max_level(match self.most() {
             LevelFilter::TRACE => log::LevelFilter::Trace,
@@ -246,8 +249,8 @@ impl Filter {
         });
     }
 
-    /// The highest level at which any line may be written. Lines above it are skipped before their arguments are
-    /// computed.
+    /// The highest level at which any line may be written. Lines above this level are skipped before their arguments
+    /// are computed.
     fn most(&self) -> LevelFilter {
         match self.modules.highest().max(self.verbosity()) {
             6.. => LevelFilter::TRACE,
@@ -262,7 +265,8 @@ fn origin_of(metadata: &Metadata<'static>) -> Origin<'static> {
 }
 
 impl Subscriber for Logger {
-    /// Decides once for each place in the source. After that, a line that is not written costs one atomic load.
+    /// Decides once for each place in the source whether its lines are written. After that, a line that is not written
+    /// costs one atomic load.
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         match self.0.filter.shows(&origin_of(metadata)) && metadata.is_event() {
             true => Interest::always(),
@@ -285,7 +289,7 @@ impl Subscriber for Logger {
         self.0.write(&origin_of(event.metadata()), fields);
     }
 
-    /// This function is never called, since no span is enabled.
+    /// `tracing` never calls this function, since no span is enabled.
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
         span::Id::from_u64(1)
     }

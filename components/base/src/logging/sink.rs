@@ -1,7 +1,7 @@
 //! The destinations of lines: standard error, one file, or one file for each severity.
 //!
-//! Files are buffered; an error is flushed at once. A line that cannot be written to a file goes to standard error,
-//! because a full disk must not stop the server.
+//! Files are buffered; a line of severity error is flushed at once. A line that cannot be written to a file goes to
+//! standard error, because a full disk must not stop the server.
 
 use super::LoggingArgs;
 use super::choices::Severity;
@@ -12,8 +12,8 @@ use std::fs::File;
 use std::io::{self, BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
 
-/// The size at which a file in a directory is followed by the next file. `--log-file-max-size` is only for
-/// `--log-file`.
+/// The size in bytes at which a log file in a directory is followed by the next file. The option `--log-file-max-size`
+/// applies only to the file of `--log-file`.
 const DIRECTORY_BYTES_MAX: u64 = 1800 << 20;
 const BUFFER_BYTES: usize = 256 << 10;
 /// The largest buffer of standard output, in bytes.
@@ -23,7 +23,8 @@ pub struct Sink {
     stderr: Box<dyn Write + Send>,
     /// Lines of this severity and above are also written to standard error. Without files, all lines are written there.
     threshold: Severity,
-    /// Standard output, which gets all lines but errors instead of standard error.
+    /// The buffered standard output. It gets all lines but errors, if the options split the lines between standard
+    /// output and standard error.
     split: Option<BufWriter<Box<dyn Write + Send>>>,
     files: Option<LogFiles>,
 }
@@ -39,7 +40,7 @@ impl Sink {
         }
         let single = args.log_file.as_deref().filter(|path| !path.is_empty()).map(PathBuf::from);
         let mut files = LogFiles {
-            // The system's folder for temporary files is the last resort.
+            // If the options name no folder, the system's folder for temporary files is used.
             directories: args
                 .log_dir
                 .iter()
@@ -92,7 +93,8 @@ impl Sink {
 }
 
 struct LogFiles {
-    /// One file for all severities; `None` means that the folders in `directories` are tried in turn.
+    /// The one file for all severities; `None` if there are several files. Then they are made in the first folder of
+    /// `directories` that can be written to.
     single: Option<PathBuf>,
     directories: Vec<PathBuf>,
     bytes_max: u64,
@@ -182,7 +184,7 @@ impl LogFiles {
                 false => directory.join(&name),
             };
             if !first {
-                // A second file within one second has the same name: it replaces the older file.
+                // A second file that is made within one second has the same name, so it replaces the older file.
                 _ = std::fs::remove_file(&path);
             }
             match create(&path) {

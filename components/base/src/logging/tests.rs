@@ -100,7 +100,8 @@ fn vmodule_raises_the_level_of_files_it_names() {
     }
 }
 
-/// The filter reports its highest level to `tracing`, so that arguments of unwritten lines are not computed.
+/// The arguments of a line that is not written are not computed, because the filter reports its highest level to
+/// `tracing`.
 #[test]
 fn what_does_not_appear_is_not_computed() {
     fn costly(calls: &std::cell::Cell<u32>) -> u32 {
@@ -138,8 +139,8 @@ fn a_trace_of_the_stack_follows_the_line_that_is_asked_for() {
     let work = || tracing::info!("here");
     let here = format!("--log-backtrace-at=tests.rs:{line}");
     let with = logged(&[&here], work);
-    // Without debug information an inlined function has no frame. `logged` calls a function argument, so it has a
-    // frame.
+    // Without debug information an inlined function has no frame in a stack trace. `logged` has a frame, because
+    // `logged` calls a function argument.
     let own_frame = "logging::tests::logged";
     assert!(with.lines().count() > 5 && with.contains(own_frame), "{with}");
     assert_eq!(logged(&["--log-backtrace-at=tests.rs:1"], work).lines().count(), 1);

@@ -19,7 +19,7 @@ use std::time::Duration;
 pub use prometheus_client;
 pub use shown::ShownMetrics;
 
-/// The content type of the text.
+/// The content type of the text in which the metrics are served.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -89,17 +89,17 @@ impl Metrics {
         metric
     }
 
-    /// Registers the metrics of elections in another registry, for a server that has metrics of its own.
+    /// Registers the metrics of elections in another registry, which belongs to a server with metrics of its own.
     pub fn register_elections(&self, registry: &mut Registry) {
         register_elections(registry, &self.leading, &self.slow_renewals);
     }
 
-    /// Lets another part register metrics.
+    /// Calls `put` with the registry, so that another part can register metrics.
     pub fn with_registry(&self, put: impl FnOnce(&mut Registry)) {
         put(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Adds build information, feature gates and the process's statistics.
+    /// Registers the component's build information, its feature gates and the process's statistics.
     pub fn describe(&self, version: &str, gates: &Gates) {
         self.with_registry(|registry| describe(registry, version, gates));
     }
@@ -112,7 +112,7 @@ impl Metrics {
         self.slow_renewals.get_or_create(&NameLabel { name: lease.to_owned() }).inc();
     }
 
-    /// Counts a response of the API server; `code` is `None` if there was none.
+    /// Counts a response of the API server. `code` is the HTTP status; `None` if there was no response.
     pub fn answered(&self, host: &str, method: &str, code: Option<u16>, took: Duration) {
         let code = code.map_or_else(|| "<error>".into(), |code| code.to_string());
         let (host, method) = (host.to_owned(), method.to_owned());
@@ -135,7 +135,7 @@ fn register_elections(registry: &mut Registry, leading: &Family<NameLabel, Gauge
     registry.register("leader_election_slowpath", "Renewals that had to read the lease first", slow.clone());
 }
 
-/// Adds build information, feature gates and the process's statistics to a registry.
+/// Registers build information, feature gates and the process's statistics in a registry.
 pub fn describe(registry: &mut Registry, version: &str, gates: &Gates) {
     let build = Family::<BuildLabels, Gauge>::default();
     let mut parts = version.trim_start_matches('v').split('.').map(str::to_owned);

@@ -5,13 +5,13 @@ use holdfast_core::object::decode;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-/// The value that replaces every label value that is not allowed.
+/// The value that replaces every label value that the operator has not allowed.
 const UNEXPECTED: &str = "unexpected";
 
 /// The operator's settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShownMetrics {
-    /// Names of families that are not shown.
+    /// Names of metric families that are not shown.
     disabled: BTreeSet<String>,
     /// The label values that are shown unchanged, by metric and label. All other values are replaced.
     allowed: BTreeMap<(String, String), BTreeSet<String>>,
@@ -29,7 +29,7 @@ impl ShownMetrics {
             let (key, after) = rest.split_once('=').ok_or_else(|| format!("{rest} must be formatted as key=value"))?;
             let (values, after) = match after.strip_prefix('\'') {
                 Some(quoted) => quoted.split_once('\'').ok_or_else(|| format!("{rest}: a quote is not closed"))?,
-                // Without quotes there is a single value.
+                // A value without quotes ends at the next comma, so there is only one value.
                 None => after.split_once(',').map_or((after, ""), |(value, after)| (value, after)),
             };
             self.allow_values(key, values)?;
@@ -100,7 +100,8 @@ impl ShownMetrics {
         lines.collect()
     }
 
-    /// A row with limited labels, after replacing their values.
+    /// A row in which the operator limits the values of a label: the name and labels after the replacement, and the
+    /// number; `None` for all other rows.
     fn limited(&self, family: &str, line: &str) -> Option<(String, f64)> {
         let (name, rest) = line.split_once('{').filter(|_| !line.starts_with('#'))?;
         let (labels, value) = rest.rsplit_once("} ")?;
@@ -128,7 +129,7 @@ enum PageLine {
     Row { series: String, value: f64 },
 }
 
-/// The labels of a row with their escaped values.
+/// The names of a row's labels, each with its escaped value; `None` if the row is malformed.
 fn pairs(mut text: &str) -> Option<Vec<(&str, &str)>> {
     let mut pairs = Vec::new();
     while !text.is_empty() {

@@ -1,4 +1,4 @@
-//! The socket of a component: TLS, authentication, authorization, and responses.
+//! Serves the connections of a component's socket: TLS, authentication, authorization, and responses.
 
 pub mod paths;
 
@@ -31,38 +31,39 @@ use tokio_rustls::server::TlsStream;
 
 /// How often certificate files are checked for changes.
 pub const FILES_PERIOD: Duration = Duration::from_secs(5);
-/// How long a connection may last: the client then opens another connection.
+/// How long a connection may last. After this time, the client must open another connection.
 const CONNECTION_MAX: Duration = Duration::from_secs(3600);
-/// The largest body that is read; the only valid body is a number.
+/// The largest request body that is read, in bytes. The only valid body is a number.
 const BODY_BYTES_MAX: usize = 1 << 10;
 
-/// Follows the certificate files of a server while it serves.
+/// Reloads the certificate files of a server when they change, until the server ends.
 pub async fn follow(tls: Weak<LiveTls>) {
     loop {
         tokio::time::sleep(FILES_PERIOD).await;
         let Some(tls) = tls.upgrade() else { return };
-        // The files may be on a disk that does not answer.
+        // The files are read in a thread that may block, because the disk may not answer.
         _ = tokio::task::spawn_blocking(move || tls.reload_if_changed()).await;
     }
 }
 
-/// Authentication and authorization of a socket.
+/// The authentication and the authorization of the requests on a socket.
 pub struct Guard {
     pub authenticator: Arc<Authenticator>,
     pub authorizer: Authorizer,
 }
 
-/// The parts that serve one socket.
+/// Everything that is needed to serve the connections of one socket.
 #[derive(Clone)]
 pub struct SocketHandler {
     pub paths: Arc<Paths>,
-    /// TLS, with authentication and authorization; without them the socket serves every client in plain text.
+    /// The TLS settings, and the authentication and authorization of requests. If this is `None`, the socket serves
+    /// every client in plain text.
     pub secured: Option<(Arc<LiveTls>, Arc<Guard>)>,
     pub bounds: Bounds,
 }
 
 impl SocketHandler {
-    /// Serves connections for ever.
+    /// Accepts and serves connections for ever.
     pub async fn serve(self, listener: TcpListener) {
         accept(listener, self.bounds, move |stream, place| {
             let socket = self.clone();
@@ -178,7 +179,8 @@ impl SocketHandler {
     }
 }
 
-/// Accepts connections for ever, and serves each in a task of its own. A connection ends early if its slot is needed.
+/// Accepts connections for ever, and serves each in a task of its own. A connection ends early if a new connection
+/// needs its slot.
 pub async fn accept<S>(listener: TcpListener, bounds: Bounds, serve: impl Fn(TcpStream, Arc<ConnectionSlot>) -> S)
 where
     S: Future<Output = Result<(), String>> + Send + 'static,
@@ -206,8 +208,8 @@ where
     }
 }
 
-/// Does the TLS handshake, and returns the stream with the client's certificate. Handshakes take turns and must end
-/// within `bounds.handshake`.
+/// Does the TLS handshake, and returns the stream with the client's certificate. Handshakes wait for each other, and
+/// each must end within `bounds.handshake`.
 pub async fn shake_hands(
     stream: TcpStream,
     tls: &LiveTls,
@@ -215,7 +217,8 @@ pub async fn shake_hands(
     place: &ConnectionSlot,
 ) -> Result<(TlsStream<TcpStream>, Arc<Presented>), String> {
     let late = |_| "the handshake took too long";
-    // A client that has sent nothing yet does not wait for a turn, so it does not delay other handshakes.
+    // The handshake takes its turn only after the client has sent something, so a silent client does not delay other
+    // handshakes.
     let said = tokio::time::timeout(bounds.handshake, stream.readable()).await;
     said.map_err(late)?.map_err(|error| error.to_string())?;
     poll_fn(|context| place.poll_turn(context)).await;
@@ -235,7 +238,8 @@ pub async fn shake_hands(
 }
 
 fn status(code: StatusCode, reason: &str, message: &str) -> PageResponse {
-    // The fields have the order of Kubernetes' type. A document would sort them.
+    // The text is built by hand, so that its fields have the order of Kubernetes' type Status. A document would sort
+    // the fields by name.
     let (message, reason) = (Value::from(message), Value::from(reason));
     let text = format!(
         "{{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{{}},\"status\":\"Failure\",\

@@ -1,4 +1,4 @@
-//! The responses of a component by path.
+//! The pages of a component, by path.
 
 use crate::gates::Gates;
 use crate::health::{self, Health, HealthReport};
@@ -14,7 +14,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const WARNING: &str = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility \
                        guarantees and is for debugging purposes only.";
 
-/// An authorized request.
+/// A request for a page, after its user was authorized.
 pub struct PageRequest<'a> {
     pub method: &'a Method,
     pub path: &'a str,
@@ -55,7 +55,7 @@ pub struct Paths {
     /// Whether the debug pages are served.
     pub profiling: bool,
     pub shown: Zpages,
-    /// The options with their values.
+    /// The component's options, each with its value.
     pub flags: Vec<(String, String)>,
     pub configz: RwLock<Map>,
     pub pages: RwLock<BTreeMap<&'static str, PageHandler>>,
@@ -196,7 +196,7 @@ impl Paths {
     }
 }
 
-/// The parts of a version such as `v1.35.0`.
+/// The version information of `/version`, from a version such as `v1.35.0`.
 pub fn version(version: &str) -> Value {
     let mut parts = version.trim_start_matches('v').split('.');
     let mut part = || parts.next().unwrap_or("");

@@ -4,7 +4,7 @@ use holdfast_core::object::reader::{Reader, read_text};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The default deadline of a call.
+/// The default deadline of a call, in seconds.
 const DEADLINE_SECONDS: f64 = 30.0;
 const DEADLINE_SECONDS_MAX: f64 = 600.0;
 
@@ -17,9 +17,9 @@ pub struct Configuration {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum ProviderAddress {
-    /// A Unix socket of this machine.
+    /// A Unix socket on this machine.
     Unix(PathBuf),
-    /// A URL without TLS, on this machine only.
+    /// A URL without TLS. Its host must be this machine.
     Plain(String),
     Tls(ProviderTls),
 }
@@ -27,16 +27,16 @@ pub enum ProviderAddress {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProviderTls {
     pub url: String,
-    /// The authority that signed the provider's certificate.
+    /// The file with the certificate of the authority that signed the provider's certificate.
     pub authority: PathBuf,
-    /// The client certificate and key shown to the provider.
+    /// The files with the client certificate and the private key that the manager shows to the provider.
     pub identity: Option<(PathBuf, PathBuf)>,
     /// The name in the provider's certificate, if it is not the host of the URL.
     pub server_name: Option<String>,
 }
 
 impl Configuration {
-    /// Reads a configuration in YAML or JSON, or returns all its faults.
+    /// Reads a configuration in YAML or JSON. The error lists all faults of the configuration.
     pub fn parse(text: &str) -> Result<Configuration, Vec<String>> {
         read_text(text, Configuration::read)?.ok_or_else(Vec::new)
     }

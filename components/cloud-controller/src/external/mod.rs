@@ -1,8 +1,8 @@
 //! A cloud behind an external provider, called over gRPC with the protocol in `proto/cloud.proto`.
 //!
-//! `Hello` is called before any other call, and again after the provider was unreachable, because another provider may
-//! answer then. Every call has a deadline. A call that could not reach the provider is retried a few times within its
-//! deadline.
+//! `Hello` is called before any other call. It is called again after the provider was unreachable, because another
+//! provider may answer at the address then. Every call has a deadline. A call that could not reach the provider is
+//! retried a few times within its deadline.
 
 mod config;
 pub mod wire;
@@ -20,17 +20,18 @@ use std::time::Duration;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint as Address, Identity};
 use tonic::{Code, Status};
 
-/// The version of the protocol.
+/// The version of the protocol that Holdfast uses.
 pub const VERSION: &str = "v1";
 const SERVICE: &str = "/holdfast.cloud.v1.Cloud/";
-/// The longest answer that is read.
+/// The longest answer that is read, in bytes.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
-/// How many times a call is tried while the provider is unreachable, and the wait after the first try.
+/// How many times a call is tried in all while the provider is unreachable. `WAIT` is the wait after the first try.
 const TRIES: u32 = 4;
 const WAIT: Duration = Duration::from_millis(100);
-/// The timeout of connecting.
+/// How long connecting to the provider may take.
 const CONNECT: Duration = Duration::from_secs(5);
-/// The longest retry delay that a provider may request when it refuses a call because there are too many calls.
+/// The longest wait, in milliseconds, that a provider may request when it refuses a call because there are too many
+/// calls.
 const RETRY_MILLIS_MAX: i64 = 3_600_000;
 
 /// A connected provider.
@@ -39,7 +40,7 @@ pub struct External {
     deadline: Duration,
     name: String,
     offers: Offers,
-    /// Whether `Hello` must be called again before the next call.
+    /// Whether the provider was unreachable, so that `Hello` must be called before the next call.
     is_strange: AtomicBool,
 }
 
@@ -70,8 +71,8 @@ impl External {
         Ok(hello)
     }
 
-    /// Checks, after the provider was unreachable, that the provider has the same name and offers the same parts.
-    /// Otherwise no call is made to it.
+    /// If the provider was unreachable, checks that the provider which answers now has the same name and offers the
+    /// same parts. If it does not, every further call fails.
     async fn know(&self) -> Result<(), Fault> {
         if !self.is_strange.load(Ordering::Acquire) {
             return Ok(());
@@ -94,7 +95,7 @@ impl External {
         self.within(method, request).await
     }
 
-    /// Calls a method within the deadline.
+    /// Calls a method of the provider within the deadline.
     async fn within<R, A>(&self, method: &'static str, request: R) -> Result<A, Fault>
     where
         R: Message + Clone + 'static,
@@ -222,7 +223,7 @@ fn route_request(
     wire::RouteRequest { cluster: Some(cluster.into()), route: Some(route.into()) }
 }
 
-/// A channel to the provider; it connects at the first call.
+/// A channel to the provider. It connects when the first call is made.
 fn channel(endpoint: &ProviderAddress) -> Result<Channel, String> {
     let address = |url: &str| Address::from_shared(url.to_owned()).map_err(|error| format!("{url}: {error}"));
     match endpoint {
@@ -250,7 +251,7 @@ fn channel(endpoint: &ProviderAddress) -> Result<Channel, String> {
     }
 }
 
-/// The fault for a gRPC status.
+/// The fault that stands for a gRPC status of a call.
 fn fault(method: &str, status: &Status) -> Fault {
     let why = match status.code() {
         Code::NotFound => FaultReason::NotFound,

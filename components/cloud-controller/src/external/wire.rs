@@ -250,7 +250,7 @@ impl From<Option<Cluster>> for NamedCluster {
     }
 }
 
-/// A cluster that an answer names.
+/// The cluster that an answer of the provider names.
 pub struct NamedCluster(pub cloud::ClusterRef);
 
 impl From<&cloud::NodeRef> for NodeRef {
@@ -333,7 +333,7 @@ impl From<Balancer> for cloud::Balancer {
     }
 }
 
-/// The request for a balancer with the hosts that it sends to.
+/// The request for a balancer, with the hosts to which the balancer sends traffic.
 pub fn balancer(cluster: &cloud::ClusterRef, wanted: &cloud::BalancerSpec, hosts: &[cloud::Host]) -> BalancerRequest {
     let port = |port: &cloud::Port| Port {
         name: port.name.clone(),

@@ -1,4 +1,5 @@
-//! The balancer that a Service requests, and the Events about changes of this request.
+//! The balancer that a Service requests, and the Events about a change of the Service that changes the requested
+//! balancer.
 
 use holdfast_controllers::addresses::Range;
 use holdfast_controllers::subject::{Subject, part};
@@ -7,11 +8,11 @@ use holdfast_world::cloud::{BalancerSpec, Port, ServiceRef};
 use holdfast_world::views::Service;
 use holdfast_world::{PlannedEvent, Viewed};
 
-/// The legacy annotation for source ranges; the field takes precedence.
+/// The old annotation for source ranges. If a Service has the field `loadBalancerSourceRanges`, too, the field counts.
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
-/// The default session affinity timeout.
+/// The default timeout of session affinity, in seconds.
 const AFFINITY_SECONDS: u32 = 10_800;
-/// The longest name of a balancer.
+/// The longest name of a balancer, in characters.
 const NAME_MAX: usize = 32;
 
 /// The balancer that a Service requests, or why the Service's spec is invalid.
@@ -41,7 +42,7 @@ pub fn of(service: Viewed<'_, Service>, spec: &Value) -> Result<BalancerSpec, St
     })
 }
 
-/// The name of a Service's balancer: `a` and the UID without dashes, cut to `NAME_MAX`.
+/// The name of a Service's balancer: `a` and the Service's UID without dashes, cut to `NAME_MAX` characters.
 pub fn name(uid: &str) -> String {
     let hex = uid.chars().filter(|letter| *letter != '-');
     std::iter::once('a').chain(hex).take(NAME_MAX).collect()
@@ -88,7 +89,7 @@ fn source_ranges(service: Viewed<'_, Service>, spec: &Value) -> Result<Vec<Strin
     }
 }
 
-/// Events about the changes of a Service, in Kubernetes' words.
+/// The Events about the changes of a Service, in the wording of Kubernetes.
 pub fn differences(before: Viewed<'_, Service>, after: Viewed<'_, Service>) -> Vec<PlannedEvent> {
     let subject = Subject::from(after);
     let mut notes = Vec::new();

@@ -1,4 +1,4 @@
-//! The nodes that balancers send to, the same for all balancers.
+//! The nodes to which balancers send traffic. All balancers have the same nodes.
 //!
 //! A node is added when it is ready, and stays when it becomes unready: the balancer's own health checks notice an
 //! unready node sooner. A node is removed when a label excludes it, when it is about to be deleted, or when it is gone.
@@ -16,12 +16,12 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 #[derive(Default)]
 pub struct Hosts {
     joined: BTreeMap<Key, Host>,
-    /// All hosts; `None` until they are read after a change.
+    /// All hosts; `None` if a node has changed and the hosts were not computed since.
     all: Option<Arc<[Host]>>,
 }
 
 impl Hosts {
-    /// Applies a change of a node; returns whether balancers must be updated.
+    /// Applies a change of a node. Returns whether the hosts of balancers must be updated.
     pub fn apply(&mut self, change: &Change) -> bool {
         let known = self.joined.get(&change.key);
         let host = change.after::<Node>().filter(|node| {
@@ -40,7 +40,7 @@ impl Hosts {
         true
     }
 
-    /// All hosts by name.
+    /// All hosts, sorted by name.
     pub fn all(&mut self) -> Arc<[Host]> {
         self.all.get_or_insert_with(|| self.joined.values().cloned().collect()).clone()
     }

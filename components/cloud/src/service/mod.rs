@@ -1,9 +1,9 @@
 //! Creates, updates and deletes the cloud's balancer for each Service of type LoadBalancer.
 //!
 //! A Service gets its finalizer before the balancer is created, and loses it only when the cloud has confirmed the
-//! deletion. So no balancer is left behind, whichever process crashes in between. The controller keeps its last request
-//! for each balancer in memory, and sends only changes. After a restart it sends everything once more, which changes
-//! nothing in the cloud.
+//! deletion. So no balancer remains without a Service, whichever process crashes in between. The controller keeps its
+//! last request for each balancer in memory, and makes a call only if the request has changed. After a restart the
+//! controller makes the calls for all balancers once more, which changes nothing in the cloud.
 
 mod balancer_spec;
 mod hosts;
@@ -26,30 +26,31 @@ use std::sync::Arc;
 
 pub const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 const TYPE: &str = "LoadBalancer";
-/// How long the plan waits for further changes after a change of a node, so that each balancer is updated once for all
-/// these changes.
+/// How long the plan waits for further changes after a change of a node, in milliseconds. So each balancer is updated
+/// once for all changes in this time.
 const HOSTS_MILLIS: i64 = 1_000;
 
-/// Plans one Service per key.
+/// The controller of balancers. It plans one Service per key.
 pub struct Services {
     settings: Settings,
     hosts: Hosts,
     known: BTreeMap<Key, BalancerState>,
-    /// Events about changes, written with the next plan.
+    /// The Events about changes of each Service. They are written with the Service's next plan.
     told: BTreeMap<Key, Vec<PlannedEvent>>,
 }
 
-/// The state of a Service's balancer.
+/// The state of the balancer of one Service.
 struct BalancerState {
     uid: String,
-    /// The last request that the cloud has confirmed. While this entry exists, the cloud may have a balancer.
+    /// The last request that the cloud has confirmed. While this request is kept, the cloud may have a balancer.
     made: Option<ConfirmedRequest>,
-    /// The last request. It identifies the balancer for the deletion when the Service is gone.
+    /// The last request, whether the cloud has confirmed it or not. When the Service is gone, the request still
+    /// identifies the balancer that is to be deleted.
     asked: Arc<BalancerSpec>,
     outcome: Option<CallReport>,
     /// The time before which the cloud accepts no further call.
     retry: Option<Time>,
-    /// Whether the cloud has confirmed the deletion.
+    /// Whether the cloud has confirmed that the balancer is deleted.
     is_gone: bool,
 }
 
@@ -61,7 +62,7 @@ struct ConfirmedRequest {
     balancer: Option<Balancer>,
 }
 
-/// The outcome of a call, until it is reported in an Event.
+/// The outcome of the last call for a balancer, until an Event reports it.
 enum CallReport {
     Ensured,
     Updated,
@@ -108,7 +109,7 @@ impl Controller for Services {
     fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
         if change.is_of::<Node>() {
             if self.hosts.apply(change) && !planted(Bug::HostsForgotten) {
-                // Services whose balancer does not exist yet get it with these nodes.
+                // The Services whose balancer does not exist yet get a balancer with these nodes.
                 self.known.keys().for_each(|key| keys.add_after(key.clone(), HOSTS_MILLIS));
             }
         } else if change.is_of::<Service>() {
@@ -136,7 +137,8 @@ impl Controller for Services {
         };
         let service = world.get::<Service>(key);
         let known = self.known.get_mut(key);
-        // The entry may belong to an earlier Service of this name, whose balancer may still exist.
+        // The entry may belong to an earlier Service of this name, and the balancer of the earlier Service may still
+        // exist.
         let is_another = |known: &&mut BalancerState| service.is_none_or(|service| service.meta().uid != known.uid);
         if let Some(known) = known.filter(is_another) {
             match known.outcome.take() {
@@ -182,7 +184,7 @@ impl Controller for Services {
                 known.made = Some(ConfirmedRequest { wanted, hosts, at: now, balancer: Some(balancer) });
                 Some(CallReport::Ensured)
             }
-            // Another controller is responsible for the Service; this is not a failure.
+            // Another controller is responsible for the Service, which is not a failure of the call.
             (CloudCall::EnsureBalancer { wanted, hosts, .. }, Err(fault)) if fault.is(FaultReason::Elsewhere) => {
                 let (wanted, hosts) = (wanted.clone(), hosts.clone());
                 known.made = Some(ConfirmedRequest { wanted, hosts, at: now, balancer: None });
@@ -197,7 +199,7 @@ impl Controller for Services {
                 Some(CallReport::Deleted)
             }
             (_, Err(fault)) => {
-                // The balancer no longer exists, so it is created again.
+                // The cloud has no such balancer any more, so the next plan creates it again.
                 if fault.is(FaultReason::NotFound) {
                     known.made = None;
                 }
@@ -262,7 +264,7 @@ impl Services {
             plan.calls.push(CloudCall::EnsureBalancer { cluster, wanted, hosts });
             return plan;
         };
-        // A jitter of up to the period spreads the Services out.
+        // The requests are sent again at different times, because each time has a random delay of up to one period.
         let jitter = i64::try_from(stamp.seed >> 1).unwrap_or(0).rem_euclid(resync.max(1));
         plan.requeue_at(made.at.plus_millis(resync.saturating_add(jitter)));
         let Some(balancer) = &made.balancer else { return plan };
@@ -340,7 +342,7 @@ fn deletion(cluster: ClusterRef, asked: &BalancerSpec) -> CloudCall {
     CloudCall::DeleteBalancer { cluster, name: asked.name.clone(), service: asked.service.clone() }
 }
 
-/// Plans the next try when the cloud allows it, or with back-off.
+/// Plans the next try at the time that the cloud has named, or with back-off if the cloud has named no time.
 fn waiting(mut plan: Plan, known: &BalancerState, fault: &Fault, stamp: Stamp) -> Plan {
     plan.skipped.push(fault.message.clone());
     match known.retry {
@@ -350,7 +352,7 @@ fn waiting(mut plan: Plan, known: &BalancerState, fault: &Fault, stamp: Stamp) -
     plan
 }
 
-/// The Event for a failed call, in Kubernetes' words.
+/// The Event about a failed call, in the wording of Kubernetes.
 fn failure(service: Viewed<'_, Service>, method: &str, fault: &Fault) -> PlannedEvent {
     let subject = Subject::from(service);
     match method {
@@ -369,7 +371,8 @@ fn failure(service: Viewed<'_, Service>, method: &str, fault: &Fault) -> Planned
 }
 
 /// Adds or removes the finalizer through the `status` subresource, because this controller may write no other part of a
-/// Service. The patch replaces the whole list, so it carries the resource version on which it is based.
+/// Service. The patch replaces the whole list, so it contains the resource version from which the list was read. If the
+/// Service has changed since, the server refuses the patch.
 fn with_finalizers(service: Viewed<'_, Service>, add: bool) -> Action {
     let meta = service.meta();
     let kept = meta.finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).map(String::as_str);
@@ -385,7 +388,8 @@ fn with_finalizers(service: Viewed<'_, Service>, add: bool) -> Action {
     Action::new(Service::resource(), service.object.key(), patch).subresource("status")
 }
 
-/// Sets the ingress addresses in a Service's status to the addresses of the Service's balancer.
+/// Sets the ingress addresses in a Service's status to the addresses of its balancer; `None` if the status has them
+/// already.
 fn status(service: Viewed<'_, Service>, ingress: &[Ingress]) -> Option<Action> {
     let old = part(service.object, &["status"]);
     let shown: Vec<Value> = ingress.iter().map(shown).collect();
@@ -405,7 +409,7 @@ fn status(service: Viewed<'_, Service>, ingress: &[Ingress]) -> Option<Action> {
 
 fn shown(ingress: &Ingress) -> Value {
     let mut shown = Map::new();
-    // `ipMode` requires an IP.
+    // Validation accepts `ipMode` only together with an IP.
     let mode = if ingress.ip.is_empty() { "" } else { ingress.ip_mode.as_str() };
     for (field, text) in [("hostname", ingress.hostname.as_str()), ("ip", &ingress.ip), ("ipMode", mode)] {
         if !text.is_empty() {

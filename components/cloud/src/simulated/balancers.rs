@@ -6,23 +6,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// How many addresses of a range are tried before it counts as used up.
+/// How many addresses of a range are tried before the range counts as used up.
 const LOOKS_MAX: u128 = 1 << 16;
 
 #[derive(Default)]
 pub struct Balancers {
     kept: BTreeMap<String, StoredBalancer>,
     taken: BTreeSet<String>,
-    /// How many balancers were ever created.
+    /// How many balancers were ever created, which is the number of the newest balancer.
     made: u64,
 }
 
-/// A balancer and its request.
+/// A balancer, and the request with which it was made or changed.
 pub struct StoredBalancer {
     pub balancer: Balancer,
     pub wanted: Arc<BalancerSpec>,
     pub hosts: Arc<[Host]>,
-    /// The load balancer's number among all that were ever created.
+    /// The number of the balancer among all balancers that were ever created, beginning with 1.
     pub number: u64,
 }
 
@@ -108,7 +108,7 @@ impl Balancers {
         Ok(())
     }
 
-    /// The address that a Service requests. Fails if it is not in the pool, or another balancer has it.
+    /// The address that a Service requests. Fails if the address is not in the pool, or if another balancer has it.
     fn take(&self, description: &Description, asked: &str) -> Result<String, Fault> {
         let address = asked.parse::<IpAddr>().ok();
         let is_ours = address.is_some_and(|address| description.pool.iter().any(|range| range.holds(address)));
@@ -123,14 +123,14 @@ impl Balancers {
         }
     }
 
-    /// A free address. The search starts at a hash of the Service's UID, so that a cloud which has lost its state
-    /// gives most Services the same address again.
+    /// A free address from the pool. The search starts at a hash of the Service's UID. So if a cloud has lost its
+    /// state, most Services get the same address again.
     fn free(&self, description: &Description, is_v6: bool, uid: &str) -> Result<String, Fault> {
         for range in description.pool.iter().filter(|range| range.is_v6 == is_v6) {
             let width = if is_v6 { 128 } else { 32 };
             let size = 1u128.checked_shl(range.doublings(width).unwrap_or(0)).unwrap_or(u128::MAX);
             let start = u128::from(hash(uid));
-            // No host has the first or the last address of an IPv4 network.
+            // The first and the last address of an IPv4 network belong to no host.
             let is_network = !is_v6 && size > 2;
             for look in 0..size.min(LOOKS_MAX) {
                 let index = (start + look) % size;

@@ -8,11 +8,11 @@ use holdfast_value::Value;
 use holdfast_world::cloud::{Instance, NodeAddress, Offers, Zone};
 use std::collections::BTreeMap;
 
-/// The name of the provider, the scheme of its provider IDs.
+/// The name of the provider, which is also the scheme of its provider IDs.
 pub const NAME: &str = "simulated";
 /// The maximum number of instances in a description.
 const INSTANCES_MAX: usize = 100_000;
-/// The longest latency, and the longest delay until lists are up to date.
+/// The maximum, in milliseconds, of a latency and of the delay until lists are up to date.
 const MILLIS_MAX: i64 = 3_600_000;
 
 /// The properties of a simulated cloud.
@@ -20,29 +20,29 @@ const MILLIS_MAX: i64 = 3_600_000;
 pub struct Description {
     pub seed: u64,
     pub offers: Offers,
-    /// The address ranges of balancers.
+    /// The address ranges from which balancers get their addresses.
     pub pool: Vec<Range>,
     pub ip_mode: String,
     /// Whether a balancer may have ports of several protocols.
     pub mixed_protocols: bool,
     pub quotas: Quotas,
-    /// The shortest and the longest time of an answer.
+    /// The shortest and the longest time that an answer takes, in milliseconds.
     pub latency_millis: (i64, i64),
-    /// The rate of answered calls a second, and the size of a burst. Further calls are throttled.
+    /// How many calls a second the cloud answers, and how many calls in a burst. Further calls are throttled.
     pub throttle: Option<(i64, i64)>,
-    /// How long lists lack new objects and still show deleted objects.
+    /// How long, in milliseconds, lists do not contain a new object, and still contain a deleted object.
     pub consistency_millis: i64,
-    /// How many calls in a thousand fail. Half of the failed calls have taken effect.
+    /// How many calls in a thousand fail. Half of the failed calls have taken effect although they fail.
     pub failures: i64,
     /// The instances by name.
     pub instances: BTreeMap<String, Instance>,
-    /// The HTTP statuses with which health-check node ports answer, by the name of the instance and `NAMESPACE/NAME` of
-    /// the Service. All other ports answer 200.
+    /// The HTTP statuses with which health-check node ports answer, by the name of the instance and by `NAMESPACE/NAME`
+    /// of the Service. A health-check node port without an entry answers 200.
     pub health_checks: BTreeMap<String, BTreeMap<String, u16>>,
     pub script: Vec<InstanceChange>,
 }
 
-/// Limits of resources.
+/// The maximum numbers of resources in the cloud.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quotas {
     pub balancers: i64,
@@ -52,7 +52,7 @@ pub struct Quotas {
 /// A change of an instance at a given time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstanceChange {
-    /// The time since the first call to the cloud.
+    /// The time of the change since the first call to the cloud, in milliseconds.
     pub at_millis: i64,
     pub instance: String,
     pub what: InstanceEvent,
@@ -63,7 +63,7 @@ pub enum InstanceEvent {
     ShutDown,
     Start,
     Vanish,
-    /// Calls about the instance fail.
+    /// From now on, calls about the instance fail.
     Fail,
     Heal,
 }
@@ -97,7 +97,7 @@ impl Default for Description {
 }
 
 impl Description {
-    /// Reads a description in YAML or JSON, or returns all its faults.
+    /// Reads a description in YAML or JSON. The error lists all faults of the description.
     pub fn parse(text: &str) -> Result<Description, Vec<String>> {
         let document: Value = yaml::read(text).map_err(|error| vec![error.to_string()])?;
         if document.is_null() {

@@ -1,5 +1,5 @@
-//! Determines which backends of balancers are healthy: their instances run and answer, and the Service's health-check
-//! node port, if it has one, answers 200.
+//! Determines which backends of balancers are healthy. A backend is healthy if its instance runs and answers, and if
+//! the Service's health-check node port, if there is one, answers 200.
 
 use super::Simulated;
 use holdfast_world::Time;
@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 
 const OK: u16 = 200;
 
-/// The health of a backend.
+/// The health of a backend of a balancer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BackendHealth {
     Healthy,
     ShutDown,
-    /// The instance no longer exists.
+    /// The backend's instance no longer exists.
     Gone,
     /// The backend's instance does not answer.
     Failing,
@@ -33,7 +33,7 @@ impl BackendHealth {
     }
 }
 
-/// The backends of one balancer.
+/// The number of backends of one balancer, by their health.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backends {
     pub balancer: String,
@@ -43,7 +43,7 @@ pub struct Backends {
 }
 
 impl Simulated {
-    /// The present backends of all balancers.
+    /// The backends of all balancers at the time `now`.
     pub fn backends(&mut self, now: Time) -> Vec<Backends> {
         self.play(now);
         // All balancers have the same nodes, so the health of each node is determined only once.
@@ -67,7 +67,7 @@ impl Simulated {
         all
     }
 
-    /// The health of an instance, and its name.
+    /// The health of the instance behind a node, and the instance's name.
     fn look_at(&self, node: &NodeRef) -> (BackendHealth, Option<&str>) {
         match self.instance(node) {
             Ok((name, instance)) if instance.is_shut_down => (BackendHealth::ShutDown, Some(name)),

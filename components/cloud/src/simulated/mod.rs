@@ -1,6 +1,8 @@
-//! A simulated cloud. A file describes it and how often its calls fail; runs with the same seed are equal.
+//! A simulated cloud. A file describes the cloud and how often its calls fail. Two runs with the same seed and the same
+//! calls are equal.
 //!
-//! It uses no clock and no threads: its caller passes the time of each call, and waits for the time in the answer.
+//! The cloud uses no clock and no threads: the caller passes the time of each call, and waits for the time that the
+//! answer takes.
 
 mod balancers;
 mod description;
@@ -18,29 +20,30 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Simulated {
     description: Description,
     began: Option<Time>,
-    /// How many changes of the script have been made.
+    /// How many changes of the script were made.
     played: usize,
-    /// Instances about which calls fail.
+    /// The names of the instances about which calls fail.
     failing: BTreeSet<String>,
     balancers: Balancers,
     routes: Vec<ListedRoute>,
-    /// The clusters by the names that they have claimed.
+    /// The clusters, by the names that they have claimed.
     clusters: BTreeMap<String, ClusterRef>,
     random: u64,
-    /// The throttle's token bucket in thousandths of calls, and the time of that value.
+    /// How many calls the throttle still allows, in thousandths of calls, and the time at which this number was
+    /// computed.
     budget: Option<(i64, Time)>,
-    /// The number of calls by method.
+    /// The number of calls so far, by method.
     pub calls: BTreeMap<&'static str, u64>,
 }
 
-/// A route, and the time at which lists begin to show it or stop showing it.
+/// A route, the time from which on lists contain the route, and the time from which on they do not contain it any more.
 struct ListedRoute {
     route: Route,
     shown_from: Time,
     gone_from: Option<Time>,
 }
 
-/// An answer, and how long it takes.
+/// The answer to a call, and how long the answer takes.
 #[derive(Debug)]
 pub struct Answered {
     pub answer: Result<CloudAnswer, Fault>,
@@ -67,7 +70,7 @@ impl Simulated {
         &self.description
     }
 
-    /// Replaces the description; resources stay.
+    /// Replaces the description. The resources of the cloud stay as they are.
     pub fn describe(&mut self, description: Description) {
         (self.description, self.played) = (description, 0);
         self.failing.clear();
@@ -78,8 +81,8 @@ impl Simulated {
         self.calls.values().sum()
     }
 
-    /// Answers a call like a real cloud: with latency, sometimes with a failure, sometimes with a failure although the
-    /// call has taken effect.
+    /// Answers a call like a real cloud: after a latency, sometimes with a failure, and sometimes with a failure
+    /// although the call has taken effect.
     pub fn call(&mut self, call: &CloudCall, now: Time) -> Answered {
         self.play(now);
         *self.calls.entry(call.method()).or_default() += 1;
@@ -99,7 +102,7 @@ impl Simulated {
         Answered { answer, millis }
     }
 
-    /// Answers a call without latency and failures.
+    /// Answers a call at once and without random failures.
     pub fn answer(&mut self, call: &CloudCall, now: Time) -> Result<CloudAnswer, Fault> {
         let offers = self.description.offers;
         let is_offered = match call {
@@ -140,22 +143,22 @@ impl Simulated {
         }
     }
 
-    /// The balancers by name.
+    /// The balancers, sorted by name.
     pub fn balancers(&self) -> impl Iterator<Item = &balancers::StoredBalancer> {
         self.balancers.all()
     }
 
-    /// The existing routes, whether lists show them or not.
+    /// All existing routes, even if lists do not contain them yet.
     pub fn routes(&self) -> impl Iterator<Item = &Route> {
         self.routes.iter().filter(|kept| kept.gone_from.is_none()).map(|kept| &kept.route)
     }
 
-    /// Adds a route that no controller has asked for.
+    /// Adds a route that no controller has requested.
     pub fn put_route(&mut self, route: Route, now: Time) {
         self.routes.push(ListedRoute { route, shown_from: now, gone_from: None });
     }
 
-    /// Changes an instance from outside.
+    /// Changes an instance as if somebody had changed it in the cloud.
     pub fn change(&mut self, instance: &str, what: InstanceEvent) {
         match what {
             InstanceEvent::Vanish => _ = self.description.instances.remove(instance),
@@ -169,7 +172,7 @@ impl Simulated {
         }
     }
 
-    /// Plays the script up to `now`.
+    /// Makes the changes of the script whose time is not after `now`.
     fn play(&mut self, now: Time) {
         let began = *self.began.get_or_insert(now);
         while let Some(scene) = self.description.script.get(self.played).cloned()
@@ -180,7 +183,7 @@ impl Simulated {
         }
     }
 
-    /// Claims a name for a cluster; fails if another cluster has it.
+    /// Claims a name for a cluster; fails if another cluster has claimed the name.
     fn claim(&mut self, cluster: &ClusterRef) -> Result<(), Fault> {
         let known = self.clusters.entry(cluster.name.clone()).or_insert_with(|| cluster.clone());
         if known == cluster {
@@ -264,7 +267,7 @@ impl Simulated {
         None
     }
 
-    /// A random number below `bound`, by splitmix64, so that it is the same on every machine.
+    /// A random number from 0 to `bound` - 1, made by splitmix64, which gives the same numbers on every machine.
     fn below(&mut self, bound: i64) -> i64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.random;

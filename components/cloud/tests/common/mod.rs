@@ -1,6 +1,6 @@
 //! A trial cluster with a simulated cloud.
 
-// Each test binary uses only a part of this module.
+// Each test binary uses only some functions of this module.
 #![allow(dead_code)]
 
 use holdfast_cloud::Settings;
@@ -12,12 +12,12 @@ use std::rc::Rc;
 
 pub type Shared = Rc<RefCell<Simulated>>;
 
-/// A cloud with this description.
+/// A simulated cloud with this description.
 pub fn cloud(text: &str) -> Shared {
     Rc::new(RefCell::new(Simulated::new(Description::parse(text).expect("a description"))))
 }
 
-/// A trial cluster whose controllers call this cloud.
+/// A trial cluster whose controllers make their calls to this cloud.
 pub fn beside(cloud: &Shared) -> Trial {
     let (mut trial, cloud) = (Trial::new(), cloud.clone());
     trial.cloud = Some(Box::new(move |call, now| cloud.borrow_mut().call(call, now).answer));
@@ -33,7 +33,7 @@ pub fn settings() -> Settings {
     }
 }
 
-/// A node with the taint of an external cloud provider.
+/// Creates a node with the taint of an external cloud provider.
 pub fn new_node(trial: &mut Trial, name: &str) {
     let taint =
         json!({"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"});
@@ -46,7 +46,7 @@ pub fn new_node(trial: &mut Trial, name: &str) {
     ready(trial, name, "True");
 }
 
-/// A node that the cloud has initialized.
+/// Creates a node that the cloud controllers have already initialized.
 pub fn node(trial: &mut Trial, name: &str) {
     trial.create(json!({
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
@@ -71,7 +71,7 @@ pub fn service(name: &str) -> Value {
     })
 }
 
-/// The number of calls by method since the last time; resets the counts.
+/// The number of calls by method since the last call of this function, which resets the numbers.
 pub fn calls(cloud: &Shared) -> Vec<(&'static str, u64)> {
     std::mem::take(&mut cloud.borrow_mut().calls).into_iter().collect()
 }

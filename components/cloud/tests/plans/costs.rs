@@ -1,4 +1,4 @@
-//! The number of calls that changes cost in a large cluster.
+//! How many calls to the cloud the changes in a large cluster cause.
 
 use crate::common::{beside, cloud, node, ready, service, settings};
 use holdfast_cloud::service::Services;
@@ -11,7 +11,7 @@ use std::rc::Rc;
 const SERVICES: usize = 1_000;
 const NODES: usize = 5_000;
 
-/// A thousand balancers and five thousand nodes.
+/// The test has a thousand balancers and five thousand nodes.
 #[test]
 fn a_change_costs_calls_for_the_balancers_that_it_concerns() {
     let counted: Rc<RefCell<BTreeMap<&'static str, u64>>> = Rc::default();
@@ -60,14 +60,15 @@ fn a_change_costs_calls_for_the_balancers_that_it_concerns() {
     let all = SERVICES as u64;
     assert_eq!(settle(&mut trial, 2), BTreeMap::from([("EnsureBalancer", all)]));
     assert_eq!(settle(&mut trial, 3600), BTreeMap::new(), "idle costs nothing");
-    // A change of one Service calls for its balancer only.
+    // After a change of one Service, the controller makes a call only for the balancer of this Service.
     trial.patch("services", "s7", json!({"spec": {"sessionAffinity": "ClientIP"}}));
     assert_eq!(settle(&mut trial, 2), BTreeMap::from([("EnsureBalancer", 1)]));
-    // A change that balancers do not depend on makes no calls.
+    // After a change that does not concern balancers, the controller makes no calls.
     trial.patch("nodes", "n7", json!({"metadata": {"labels": {"any": "label"}}, "spec": {"unschedulable": true}}));
     ready(&mut trial, "n8", "Unknown");
     assert_eq!(settle(&mut trial, 2), BTreeMap::new());
-    // Nodes that are added and removed together update each balancer once, and nothing else is called.
+    // After several nodes were added and removed together, the controller updates each balancer once and makes no other
+    // calls.
     for number in 0..3 {
         node(&mut trial, &format!("new{number}"));
         trial.delete("nodes", &format!("n{number}"));

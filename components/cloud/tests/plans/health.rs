@@ -1,4 +1,4 @@
-//! Which backends of a simulated cloud's balancers are healthy.
+//! Tests which backends of a simulated cloud's balancers are healthy.
 
 use crate::common::{Shared, beside, cloud, node, ready, service, settings};
 use holdfast_cloud::service::Services;
@@ -37,7 +37,8 @@ fn a_backend_is_as_healthy_as_its_instance() {
     node(&mut trial, "b");
     trial.run_for(2);
     assert_eq!(told(&cloud, &trial), ["web 2 healthy"]);
-    // Reading the health makes no calls. A node that is not ready stays a host of the balancer.
+    // Reading the health of backends makes no calls to the cloud. A node that is not ready stays a host of the
+    // balancer.
     ready(&mut trial, "b", "Unknown");
     trial.run_for(60);
     assert_eq!(told(&cloud, &trial), ["web 1 healthy", "web 1 shutDown"]);
@@ -68,7 +69,8 @@ fn where_traffic_stays_on_its_node_the_health_check_node_port_is_asked() {
     trial.create(service("web"));
     trial.create(local("near"));
     trial.run();
-    // The Service `web` has no health-check node port, and every node forwards its traffic.
+    // The Service `web` has no health-check node port, because every node forwards its traffic. So its backends do not
+    // fail this check.
     let ended = ["near 1 checkFailed", "near 1 healthy", "web 2 healthy"];
     assert_eq!(told(&cloud, &trial), ended);
     cloud.borrow_mut().change("one", InstanceEvent::ShutDown);
@@ -76,7 +78,8 @@ fn where_traffic_stays_on_its_node_the_health_check_node_port_is_asked() {
     let description = Description::parse(&described("default/near: 200")).expect("a description");
     cloud.borrow_mut().describe(description);
     assert_eq!(told(&cloud, &trial), ["near 2 healthy", "web 2 healthy"]);
-    // If the Service's traffic is no longer local, its health-check node port is no longer read.
+    // After the Service `near` has switched to `externalTrafficPolicy: Cluster`, its health-check node port is no
+    // longer read.
     cloud.borrow_mut().describe(Description::parse(&described(checks)).expect("a description"));
     let patch = json!({"spec": {"externalTrafficPolicy": "Cluster", "healthCheckNodePort": null}});
     trial.patch("services", "near", patch);

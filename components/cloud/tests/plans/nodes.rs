@@ -1,4 +1,4 @@
-//! Node data from the cloud, and nodes whose instances are shut down or gone.
+//! Tests how the cloud's data gets into nodes, and what happens to nodes whose instances are shut down or gone.
 
 use crate::common::{beside, calls, cloud, new_node, node, ready, settings};
 use holdfast_cloud::lifecycle::Lifecycle;

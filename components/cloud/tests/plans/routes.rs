@@ -1,4 +1,4 @@
-//! Routes to pod CIDRs are created, kept and deleted.
+//! Tests which routes to pod CIDRs are created, kept and deleted.
 
 use crate::common::{Shared, beside, calls, cloud, node, settings};
 use holdfast_cloud::route::Routes;

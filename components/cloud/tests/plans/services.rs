@@ -1,4 +1,4 @@
-//! The balancers of Services of type LoadBalancer are created, changed and deleted.
+//! Tests how the balancers of Services of type LoadBalancer are created, changed and deleted.
 
 use crate::common::{Shared, beside, calls, cloud, node, ready, service, settings};
 use holdfast_cloud::service::{FINALIZER, Services};
@@ -78,7 +78,7 @@ fn what_a_service_asks_for_reaches_the_cloud() {
     assert_eq!(wanted.ports[1].node_port, 30053);
     assert_eq!(trial.get("services", "web")["status"]["loadBalancer"]["ingress"][0]["ip"], "192.0.2.77");
     calls(&cloud);
-    // A change of a field that concerns only nodes makes no calls.
+    // After a change of a field that does not concern balancers, the controller makes no calls.
     trial.patch("services", "web", json!({"spec": {"internalTrafficPolicy": "Local"}}));
     trial.run();
     assert_eq!(calls(&cloud), []);

@@ -1,4 +1,4 @@
-//! The simulated cloud itself.
+//! Tests of the simulated cloud without controllers.
 
 use holdfast_cloud::simulated::{Description, Simulated};
 use holdfast_world::Time;

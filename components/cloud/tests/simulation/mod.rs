@@ -1,6 +1,6 @@
-//! The four controllers with a simulated cloud. Any call to the cloud may fail; managers crash, hand over and lose
-//! their memory; users change their objects. When failures stop, cluster and cloud must agree. Some invariants must
-//! hold all the time.
+//! A simulation of the four controllers with a simulated cloud. Any call to the cloud may fail. Managers crash, hand
+//! over to other managers and lose their memory; users change their objects. When the failures have stopped, the
+//! cluster and the cloud must agree. Some invariants must hold all the time.
 
 use crate::common::{self, Shared, beside, new_node, ready, service, settings};
 use holdfast_cloud::lifecycle::Lifecycle;
@@ -19,7 +19,7 @@ const STEPS: usize = 60;
 const NODES: [&str; 4] = ["a", "b", "c", "d"];
 const SERVICES: [&str; 3] = ["x", "y", "z"];
 
-/// Random numbers from a seed.
+/// Makes random numbers from a seed.
 struct Dice(u64);
 
 impl Dice {
@@ -29,19 +29,19 @@ impl Dice {
     }
 }
 
-/// The state of a run outside the cluster.
+/// The state of a run of the simulation, apart from the objects of the cluster.
 struct Run {
     dice: Dice,
     cloud: Shared,
     trial: Trial,
-    /// Whether calls fail.
+    /// Whether calls to the cloud may fail.
     is_bad: Rc<Cell<bool>>,
     are_two: bool,
-    /// Instances that exist.
+    /// The names of the instances that exist.
     alive: BTreeSet<&'static str>,
 }
 
-/// Runs one seed; fails with the rule that was broken.
+/// Runs the simulation with one seed. The error names the rule that was broken.
 pub fn run(seed: u64) -> Result<(), String> {
     let mut run = Run::new(seed);
     for _ in 0..STEPS {
@@ -72,7 +72,8 @@ impl Run {
             if bad.get() && dice < 4 {
                 return Err(fault);
             }
-            // Some clouds show new instances with a delay: an instance that was not found is found at the next call.
+            // Some clouds show new instances with a delay. So an answer about an existing instance is sometimes
+            // replaced by the answer that it does not exist, and the next call finds it.
             if let (CloudCall::Instance { node, .. }, Ok(_)) = (call, &answer)
                 && bad.get()
                 && dice == 4
@@ -93,7 +94,7 @@ impl Run {
         run
     }
 
-    /// Adds a second manager without leader election, so that both managers work at once.
+    /// Adds a second manager without leader election, so that two managers work at once.
     fn add(&mut self) {
         let settings = settings();
         self.trial.add(Box::new(CloudNodes::new(&settings)));
@@ -102,7 +103,7 @@ impl Run {
         self.trial.add(Box::new(Routes::new(&settings)));
     }
 
-    /// A new manager without memory takes over.
+    /// Replaces the managers by a new manager, which has no memory of earlier plans.
     fn manage(&mut self) {
         self.are_two = false;
         let settings = settings();
@@ -154,14 +155,14 @@ impl Run {
             }
             _ => {}
         }
-        // A crash may come after any step.
+        // The manager may crash after any step.
         for _ in 0..self.dice.below(12) {
             self.trial.step();
         }
         self.trial.pass_millis(500);
     }
 
-    /// Checks the invariants that hold at every moment.
+    /// Checks the invariants that must hold at every moment.
     fn look(&mut self) -> Result<(), String> {
         let nodes = self.trial.names("nodes");
         if let Some(name) = self.alive.iter().find(|name| !nodes.iter().any(|node| node == *name)) {
@@ -187,7 +188,7 @@ impl Run {
         self.trial.list("services").into_iter().map(|service| (uid(&service), service)).collect()
     }
 
-    /// Ends the failures, lets time pass, and checks that cluster and cloud agree.
+    /// Ends the failures, lets time pass, and checks that the cluster and the cloud agree.
     fn settle(&mut self) -> Result<(), String> {
         self.is_bad.set(false);
         self.run_for(1_000);
@@ -221,7 +222,7 @@ impl Run {
         let names: BTreeSet<String> =
             nodes.iter().map(|node| node["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect();
         let alive: BTreeSet<String> = self.alive.iter().map(|name| (*name).to_owned()).collect();
-        // A node without a provider ID may stay, because it is unknown which instance the node was.
+        // A node without a provider ID may stay, because nobody knows which instance the node belonged to.
         let doubtful = |node: &&Value| node["spec"]["providerID"].is_null();
         let doubtful: BTreeSet<String> = nodes
             .iter()

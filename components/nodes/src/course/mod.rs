@@ -1,5 +1,5 @@
-//! Computes the course of a container's command in simulated time, before it happens, as far as the shell can run the
-//! command.
+//! Computes the course of a container's command in simulated time, before the command runs, as far as the shell knows
+//! the command.
 
 mod probes;
 mod shares;
@@ -18,31 +18,33 @@ use sha2::{Digest, Sha256};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-/// The maximum number of steps of a command; a command that exceeds them is assumed to run forever.
+/// The maximum number of steps of a command. A command that needs more steps is assumed to run forever.
 const STEPS_MAX: u64 = 20_000;
 /// How many courses are cached.
 const COURSES_MAX: usize = 4096;
-/// The longest termination message.
+/// The longest termination message, in bytes.
 const MESSAGE_BYTES_MAX: usize = 4096;
-/// How much of the end of the log may be used as a termination message, in bytes and in lines.
+/// How much of the end of the log may be used as a termination message: `MESSAGE_LOG_BYTES` limits the bytes, and
+/// `MESSAGE_LOG_LINES` limits the lines.
 const MESSAGE_LOG_BYTES: usize = 2048;
 const MESSAGE_LOG_LINES: usize = 80;
-/// Without `command` the image's entrypoint decides what `args` mean. Images whose `args` begin with one of these
-/// programs have no entrypoint, so `args` is the whole command.
+/// If a container has no `command`, the image's entrypoint decides what `args` mean. If `args` begin with one of these
+/// programs, the image is assumed to have no entrypoint, so that `args` are the whole command.
 const PLAIN_PROGRAMS: [&str; 12] =
     ["sh", "bash", "ash", "dash", "sleep", "tail", "echo", "printf", "cat", "true", "false", "/bin/sh"];
 /// The maximum number of probe results of a course.
 const PROBES_MAX: usize = 2_000;
-/// The maximum number of Events about failures. A kubelet may write this many about one object at once.
+/// The maximum number of Events about failures in one course. A kubelet may write this number of Events about one
+/// object at once.
 const TOLD_MAX: usize = 25;
-/// The default grace period of a pod.
+/// The default grace period of a pod, in seconds.
 const GRACE_SECONDS: i64 = 30;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Course {
     Ends(Ending),
     Lasts,
-    /// The shell cannot run the command.
+    /// The shell cannot run the command, so its course is unknown.
     Unknown,
 }
 
@@ -50,7 +52,7 @@ pub enum Course {
 pub struct Ending {
     pub after_ms: i64,
     pub code: i64,
-    /// The termination message.
+    /// The termination message of the container.
     pub message: String,
 }
 
@@ -58,14 +60,16 @@ pub struct Ending {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbedCourse {
     pub course: Course,
-    /// When the container becomes ready and unready, if a probe or a hook decides it.
+    /// Each time at which the container becomes ready or unready, in milliseconds since its start, if a probe or a hook
+    /// decides about readiness.
     pub ready: Vec<(i64, bool)>,
     pub events: Vec<ContainerEvent>,
 }
 
 const UNKNOWN: ProbedCourse = ProbedCourse { course: Course::Unknown, ready: Vec::new(), events: Vec::new() };
 
-/// Courses by all values on which they depend, so that the course of pods of one template is computed once.
+/// The cache of courses. The key of a course is a hash of all values on which the course depends, so that the course of
+/// pods of one template is computed once.
 #[derive(Debug, Default)]
 pub struct Courses(RefCell<HashMap<[u8; 32], ProbedCourse>>);
 
@@ -77,13 +81,13 @@ pub fn runnable(container: &Value, words: Vec<String>) -> Option<Vec<String>> {
     (holdfast_shell::knows(program) && (has_command || is_plain())).then_some(words)
 }
 
-/// Whether a program runs scripts.
+/// Whether a program runs scripts: whether it is a shell, by its name or path.
 pub fn is_shell(program: &str) -> bool {
     matches!(program.rsplit('/').next(), Some("sh" | "ash" | "bash" | "dash" | "busybox"))
 }
 
 impl Courses {
-    /// The course of a container's command that starts at this time, with the results of its probes.
+    /// The course of a container's command that starts at `begin_ms`, with the results of the container's probes.
     pub fn find(
         &self,
         pod: &Value,
@@ -106,7 +110,7 @@ impl Courses {
         if words.is_none() && probes.is_empty() && !rests {
             return UNKNOWN;
         }
-        // If the image determines the program, the container is assumed to run forever.
+        // If only the image determines the program, the container is assumed to run forever.
         let is_known = words.is_some();
         let words = words.unwrap_or_else(|| vec!["sleep".to_owned(), "infinity".to_owned()]);
         let mentions = |what: &str| words.iter().any(|word| word.to_ascii_lowercase().contains(what));
@@ -150,9 +154,9 @@ impl Courses {
         let grace_ms = grace.as_i64().unwrap_or(GRACE_SECONDS).saturating_mul(1000);
         let mut found =
             RunningContainer { container, words: &words, begin_ms, grace_ms, is_known }.run_container(setup, probes);
-        // The objects that files and variables come from are read only when a client uses the container, and the course
-        // does not wait for files of other containers. So a command that fails without these objects may succeed with
-        // them, and its failure is ignored.
+        // The ConfigMaps, Secrets and Services from which files and variables come are read only when a client uses the
+        // container, and the course does not wait for files of other containers. So a command that fails here may
+        // succeed on the node, and its failure is ignored.
         let fails = matches!(&found.course, Course::Ends(ending) if ending.code != 0);
         let mut missing = shares.shared_paths.clone();
         if !is_filled {
@@ -175,7 +179,7 @@ impl Courses {
     }
 }
 
-/// A running `postStart` hook.
+/// A `postStart` hook that runs or may still run.
 enum Hook {
     Command(Pid),
     Until(i64),
@@ -193,7 +197,7 @@ struct RunningContainer<'a> {
 }
 
 impl RunningContainer<'_> {
-    /// Runs the container from its start to its end, with its hook and its probes.
+    /// Runs the container from its start to its end, with its `postStart` hook and its probes.
     fn run_container(&self, setup: Setup, mut probes: Vec<probes::Probe>) -> ProbedCourse {
         let (container, begin_ms) = (self.container, self.begin_ms);
         let mut machine = Machine::new(setup, begin_ms);
@@ -254,7 +258,7 @@ impl RunningContainer<'_> {
                     return self.stops(&mut machine, found, now_ms, grace_ms);
                 }
             }
-            // The commands that were just started have not run yet.
+            // The commands of hooks and probes that were just started must run before the time advances.
             if is_busy {
                 continue;
             }
@@ -285,7 +289,7 @@ impl RunningContainer<'_> {
             .map_or(Hook::Over, Hook::Command)
     }
 
-    /// Stops the container, and records how it ends.
+    /// Sends the request to stop to the container, and records how it ends.
     fn stops(&self, machine: &mut Machine, found: ProbedCourse, now_ms: i64, grace_ms: i64) -> ProbedCourse {
         let told_ms = self.begin_ms.saturating_add(now_ms);
         let Ending { after_ms, code, message } =
@@ -295,7 +299,8 @@ impl RunningContainer<'_> {
 }
 
 impl Hook {
-    /// The exit code if the hook has just ended. A hook whose program the shell does not know is assumed to succeed.
+    /// The exit code of the hook, if the hook has ended since the last call. A hook whose program the shell does not
+    /// know is assumed to succeed.
     fn poll_hook(&mut self, machine: &mut Machine, now_ms: i64) -> Option<i32> {
         let code = match self {
             Hook::Command(pid) => {
@@ -320,7 +325,8 @@ impl ProbedCourse {
     }
 
     fn add_event(&mut self, at_ms: i64, warning: bool, reason: &'static str, message: String) {
-        // The last Event is the most important one, so it replaces the previous Event.
+        // There is no room for the new Event. The last Event is the most important one, so it replaces the Event before
+        // it.
         self.events.truncate(TOLD_MAX - 1);
         self.events.push(ContainerEvent { at_ms, warning, reason, message });
     }
@@ -333,7 +339,7 @@ pub fn post_start(container: &Value) -> Option<Vec<String>> {
     words.first().is_some_and(|program| holdfast_shell::knows(program)).then_some(words)
 }
 
-/// The termination message of a container: from its file, or from the end of its log.
+/// The termination message of a container: the content of its message file, or the end of its log.
 pub fn message(container: &Value, machine: &mut Machine, code: i64, log: &[u8]) -> String {
     let told = machine.with_files(|files| files.read(environment::termination_path(container)));
     let told = told.map(|told| told[..told.len().min(MESSAGE_BYTES_MAX)].to_vec()).unwrap_or_default();

@@ -1,16 +1,18 @@
-//! The probes of a container while its course is computed: when each is due, its results, and the Events about them.
+//! The probes of a container while its course is computed: when each probe is due, its results, and the Events about
+//! its results.
 
 use crate::behaviour::Behaviour;
 use crate::behaviour::ContainerEvent;
 use holdfast_shell::{Machine, OutputStream, Pid};
 use holdfast_value::Value;
 
-/// The maximum number of bytes of a probe's output in an Event.
+/// The maximum number of bytes of a probe's output that an Event contains.
 const OUTPUT_BYTES_MAX: usize = 512;
-/// A placeholder for the pod's address in messages, because a course is computed once for many pods.
+/// A placeholder for the pod's address in messages. A course contains no address, because it is computed once for many
+/// pods.
 pub const ADDRESS: &str = "{podIP}";
 
-/// The port answer that refuses connections.
+/// The setting of a port's answer with which the port refuses connections.
 pub const REFUSED: &str = "refused";
 
 /// A probe of a container.
@@ -20,9 +22,10 @@ pub struct Probe {
     next_ms: i64,
     period_ms: i64,
     timeout_ms: i64,
-    /// The probe's own termination grace period.
+    /// The grace period that the probe itself specifies for the termination of its container.
     pub grace_ms: Option<i64>,
-    /// How many successes, or failures, in a row change the result.
+    /// How many successes in a row, and how many failures in a row, change the result of the probe. `found` counts the
+    /// successes and the failures in a row so far.
     wanted: [u64; 2],
     found: [u64; 2],
     holds: bool,
@@ -38,7 +41,7 @@ pub enum ProbeKind {
 
 enum ProbeAction {
     Command(Vec<String>),
-    /// A network probe that always fails, for this reason.
+    /// A network probe that always fails, for the reason in the text.
     Fails(String),
 }
 
@@ -60,8 +63,8 @@ impl ProbeKind {
     }
 }
 
-/// The probes of a container whose result is not always success: exec probes whose program the shell knows, and network
-/// probes that annotations about ports make fail.
+/// The probes of a container whose result is not always success. These are exec probes whose program the shell knows,
+/// and network probes that fail because of the annotations about ports.
 pub fn of(container: &Value, behaviour: &Behaviour, with_commands: bool) -> Vec<Probe> {
     let probe = |(kind, field, _): (ProbeKind, &str, &str)| {
         let told = &container[field];
@@ -93,7 +96,7 @@ pub fn of(container: &Value, behaviour: &Behaviour, with_commands: bool) -> Vec<
     ProbeKind::ALL.into_iter().filter_map(probe).collect()
 }
 
-/// Why a network probe fails; `None` if it succeeds.
+/// Why a network probe fails; `None` if the probe succeeds.
 fn over_network(container: &Value, told: &Value, behaviour: &Behaviour, timeout_ms: i64) -> Option<String> {
     let is_refused = behaviour.answer.as_deref() == Some(REFUSED);
     let (http, tcp, grpc) = (&told["httpGet"], &told["tcpSocket"], &told["grpc"]);
@@ -125,31 +128,32 @@ fn over_network(container: &Value, told: &Value, behaviour: &Behaviour, timeout_
     None
 }
 
-/// The number of the port that a probe names, or the name if the container has no such port.
+/// The number of the port that a probe names, or the port's name if the container has no port of this name.
 fn port(container: &Value, told: &Value) -> String {
     let Some(name) = told.as_str() else { return told.to_string() };
     let named = container["ports"].as_array().into_iter().flatten().find(|port| port["name"] == name);
     named.map_or_else(|| name.to_owned(), |port| port["containerPort"].to_string())
 }
 
-/// Whether a probe is paused. All other probes are paused until the startup probe has succeeded; the startup probe is
-/// paused after that.
+/// Whether a probe does not run at present. Until the startup probe has succeeded, only the startup probe runs; after
+/// that, only the other probes run.
 fn is_held(kind: ProbeKind, probes: &[Probe]) -> bool {
     let start = probes.iter().find(|probe| probe.kind == ProbeKind::Startup);
     start.is_some_and(|start| if kind == ProbeKind::Startup { start.holds } else { !start.holds })
 }
 
-/// The result of one check of all probes.
+/// The results of the probes at one moment.
 #[derive(Default)]
 pub struct ProbeResults {
     pub begun: usize,
     pub ended: usize,
-    /// Whether the container has become ready or unready.
+    /// `true` if the container has just become ready, `false` if it has just become unready, and `None` if its
+    /// readiness has not changed.
     pub ready: Option<bool>,
     pub events: Vec<ContainerEvent>,
 }
 
-/// Starts due probes, and collects results.
+/// Starts the probes that are due, and collects the results of probes that have ended.
 pub fn poll(machine: &mut Machine, probes: &mut [Probe], now_ms: i64) -> ProbeResults {
     let mut looked = ProbeResults::default();
     for at in 0..probes.len() {
@@ -206,7 +210,8 @@ pub fn poll(machine: &mut Machine, probes: &mut [Probe], now_ms: i64) -> ProbeRe
 }
 
 impl Probe {
-    /// Counts a result; returns whether it makes the container ready or unready.
+    /// Counts a result of the probe. Returns whether the container thereby becomes ready or unready; `None` if its
+    /// readiness does not change.
     fn counts(&mut self, has_succeeded: bool) -> Option<bool> {
         self.found = if has_succeeded { [self.found[0] + 1, 0] } else { [0, self.found[1] + 1] };
         let at = usize::from(!has_succeeded);
@@ -223,7 +228,8 @@ impl Probe {
     }
 }
 
-/// A failed probe that ends its container, with its name in messages.
+/// The probe whose failure ends the container, and the probe's name in messages; `None` if no probe has failed in this
+/// way.
 pub fn fatal(probes: &[Probe]) -> Option<(&Probe, &'static str)> {
     let has_failed =
         |probe: &&Probe| !probe.holds && probe.kind != ProbeKind::Readiness && probe.found[1] >= probe.wanted[1];
@@ -231,7 +237,7 @@ pub fn fatal(probes: &[Probe]) -> Option<(&Probe, &'static str)> {
     Some((failed, if failed.kind == ProbeKind::Startup { "startup" } else { "liveness" }))
 }
 
-/// When each probe is due next, or times out.
+/// The times at which a probe must be handled next: at which a probe is due, or at which a running probe times out.
 pub fn due(probes: &[Probe]) -> impl Iterator<Item = i64> {
     probes.iter().filter_map(|probe| match &probe.running {
         Some(running) => Some(running.since_ms.saturating_add(probe.timeout_ms)),

@@ -1,5 +1,5 @@
-//! Volumes that a container shares with other containers of its pod: earlier init containers have left files in them,
-//! and other containers may write to them while the container runs.
+//! The volumes that a container shares with other containers of its pod. Earlier init containers have left files in
+//! these volumes, and other containers may write to them while the container runs.
 
 use super::stops::advance;
 use super::{STEPS_MAX, runnable};
@@ -7,7 +7,7 @@ use crate::environment::{self, Sources, Volumes};
 use holdfast_shell::{MAIN, Machine};
 use holdfast_value::Value;
 
-/// The maximum number of init containers that are run for a later container.
+/// The maximum number of init containers that are run to compute the files for a later container.
 const EARLIER_MAX: usize = 16;
 /// The maximum number of containers of a pod that are checked for shared volumes. Further containers are treated as if
 /// they shared no volume.
@@ -15,7 +15,7 @@ const CONTAINERS_MAX: usize = 64;
 
 /// The volumes that a container shares with other containers of its pod.
 pub struct Shares<'p> {
-    /// The init containers that end before this container starts, and write to volumes that it mounts.
+    /// The init containers that end before this container starts and that write to volumes of this container.
     earlier: Vec<&'p Value>,
     /// The paths at which this container mounts the volumes that the earlier containers write to.
     pub before: Vec<&'p str>,
@@ -37,7 +37,7 @@ impl<'p> Shares<'p> {
             if other["name"] == container["name"] {
                 is_before = false;
                 if list == "initContainers" {
-                    // Containers later in the list have not started yet.
+                    // The containers after this container in the list have not started yet.
                     break;
                 }
                 continue;
@@ -57,19 +57,19 @@ impl<'p> Shares<'p> {
         shares
     }
 
-    /// The volumes of the container and of earlier containers, empty.
+    /// New, empty volumes for the volumes that this container and the earlier containers mount.
     pub fn volumes(&self, pod: &Value, container: &Value) -> Volumes {
         let all: Vec<&Value> = self.earlier.iter().copied().chain([container]).collect();
         environment::volumes(pod, &all)
     }
 
-    /// A key for the cache of courses.
+    /// A text that identifies the earlier containers, as a part of the key in the cache of courses.
     pub fn cache_key(&self) -> String {
         let earlier: Vec<String> = self.earlier.iter().map(ToString::to_string).collect();
         format!("{}\n{}", earlier.join("\n"), self.shared_paths.join("\n"))
     }
 
-    /// Runs the earlier containers; returns whether the shell could run all of them to their end.
+    /// Runs the earlier containers. Returns whether the shell could run all of them to their end.
     pub fn fill(&self, pod: &Value, volumes: &Volumes, allocatable: &Value, begin_ms: i64) -> bool {
         let none = Sources::default();
         // All earlier containers together may use as many steps as a single container.

@@ -1,17 +1,18 @@
-//! Computes how a container stops: first its `preStop` hook runs, then its command may handle the signal with `trap`.
+//! Computes how a container stops. First its `preStop` hook runs. Then its command may handle the signal with `trap`.
 
 use super::{Ending, STEPS_MAX, message, runnable};
 use crate::environment::{self, Sources};
 use holdfast_shell::{MAIN, Machine, OutputStream, RunResult, Signal};
 use holdfast_value::Value;
 
-/// How a container stops, and whether its hook failed.
+/// How a container stops, and whether its `preStop` hook failed.
 pub struct Stop {
     pub ending: Ending,
     pub hook_failed: bool,
 }
 
-/// How a container stops if it gets the request to stop at `told_ms`; `None` if it has neither a hook nor a trap.
+/// How a container stops if the request to stop reaches it at `told_ms`; `None` if the container has neither a hook nor
+/// a trap.
 pub fn stops(
     pod: &Value,
     container: &Value,
@@ -52,8 +53,8 @@ fn traps(words: &[String]) -> bool {
     words.iter().any(|word| word.contains("trap"))
 }
 
-/// Stops a container whose command is `words`, and runs it until its grace period is over. A container with neither a
-/// hook nor a trap is killed at once.
+/// Stops a container whose command is `words`, and runs its hook and its trap until its grace period is over. A
+/// container with neither a hook nor a trap is killed at once.
 pub fn stop(machine: &mut Machine, container: &Value, words: &[String], told_ms: i64, grace_ms: i64) -> Stop {
     if !has_hook(container) && !traps(words) {
         return Stop { ending: Ending { after_ms: 0, code: 137, message: String::new() }, hook_failed: false };

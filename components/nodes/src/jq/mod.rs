@@ -14,10 +14,10 @@ use values::{add, at, call, compare, copy, elements, gathered, product, truth};
 
 /// The deepest nesting of a query.
 const DEPTH_MAX: usize = 48;
-/// The longest query.
+/// The longest query, in bytes.
 const LENGTH_MAX: usize = 4096;
-/// The maximum number of values that a Stage's queries may read for one object, and the maximum number of bytes they
-/// may make or read.
+/// The maximum number of values that a Stage's queries may read for one object. `BYTES_MAX` is the maximum number of
+/// bytes that the queries may make or read.
 const STEPS_MAX: usize = 20_000;
 const BYTES_MAX: usize = 8 << 20;
 
@@ -29,14 +29,14 @@ pub struct Query(Filter);
 enum Filter {
     Identity,
     Literal(Value),
-    /// The part of the input that the second filter names: `.name`, `["name"]`, `[0]`.
+    /// The part of the first filter's value that the second filter names: `.name`, `["name"]`, `[0]`.
     At(Box<Filter>, Box<Filter>),
     Each(Box<Filter>),
-    /// `f?`: a fault gives no values.
+    /// `f?`: the filter `f`, except that a fault of `f` gives no values instead of failing the query.
     Try(Box<Filter>),
     Pipe(Box<Filter>, Box<Filter>),
     Both(Box<Filter>, Box<Filter>),
-    /// An alternative: `a // b`.
+    /// `a // b`: the values of `a`, or the values of `b` if `a` gives no value except null and false.
     Or(Box<Filter>, Box<Filter>),
     Any(Box<Filter>, Box<Filter>),
     All(Box<Filter>, Box<Filter>),
@@ -47,7 +47,7 @@ enum Filter {
     Call(Function, Vec<Filter>),
 }
 
-/// Defines functions with their numbers of arguments.
+/// Defines the functions of queries, each with its name and its number of arguments.
 macro_rules! functions {
     ($($name:ident $text:literal $arity:literal),* $(,)?) => {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +64,7 @@ functions! {
     Type "type" 0, Values "values" 0,
 }
 
-/// The query cannot work with a value that it meets, such as the elements of `null`.
+/// The query cannot handle a value, such as `null` when the query asks for the value's elements.
 struct Fault;
 
 impl From<Spent> for Fault {
@@ -83,18 +83,19 @@ impl Query {
         parse::filter(text).map(Query)
     }
 
-    /// The common budget of the queries about one object.
+    /// The budget that all queries about one object share.
     pub fn budget() -> Budget {
         Budget::new(STEPS_MAX, BYTES_MAX)
     }
 
-    /// The values of the query for a document; no values if it meets a value that it cannot work with.
+    /// The values that the query gives for a document. If the query meets a value that it cannot handle, it gives no
+    /// values.
     pub fn values<'a>(&self, document: &'a Value, budget: &Budget) -> Result<Vec<Cow<'a, Value>>, Spent> {
         let found = self.0.run(Cow::Borrowed(document), budget).unwrap_or_default();
         if budget.is_spent() { Err(Spent) } else { Ok(found) }
     }
 
-    /// The leading fields of the query: `metadata` and `labels` for `.metadata.labels["a"]`.
+    /// The names at the beginning of the query, such as `metadata` and `labels` for `.metadata.labels["a"]`.
     pub fn path(&self) -> Vec<&str> {
         fn walk<'f>(filter: &'f Filter, path: &mut Vec<&'f str>) -> bool {
             match filter {
@@ -134,7 +135,7 @@ impl Filter {
             }
             Filter::At(from, key) => {
                 let keys = match &**key {
-                    // A literal does not read the input, so the input is not copied.
+                    // A literal does not read its input, so the input need not be copied.
                     Filter::Literal(_) => key.run(Cow::Owned(Value::Null), budget)?,
                     _ => key.run(copy(&input, budget)?, budget)?,
                 };

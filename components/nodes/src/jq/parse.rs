@@ -31,7 +31,7 @@ impl std::fmt::Display for Token {
     }
 }
 
-/// The operators. An operator comes before the operators that are prefixes of it.
+/// The operators and brackets. If one is a prefix of another, the longer one comes first, so that it is found first.
 const SIGNS: &[&str] = &["//", "==", "!=", "<=", ">=", "<", ">", "|", ",", "(", ")", "[", "]", ".", "?", "+", "-", ";"];
 
 fn tokens(text: &str) -> Result<Vec<Token>, String> {
@@ -191,7 +191,7 @@ impl Parser {
         }
     }
 
-    /// Parses the part after `.`: a name, a text, or a bracket.
+    /// Parses what follows a `.`: a name, a text, or a bracket.
     fn after_dot(&mut self, filter: Filter) -> Parsed {
         let name = match self.peek() {
             Some(Token::Word(name) | Token::Text(name)) => name.clone(),
@@ -205,7 +205,7 @@ impl Parser {
         Ok(Filter::At(filter.into(), Filter::Literal(name.into()).into()))
     }
 
-    /// Parses the part after `[`: `]`, or an index.
+    /// Parses what follows a `[`: a `]`, or an index.
     fn bracket(&mut self, filter: Filter) -> Parsed {
         if self.sign("]") {
             return Ok(Filter::Each(filter.into()));

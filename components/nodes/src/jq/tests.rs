@@ -19,7 +19,7 @@ fn queries_give_what_jq_gives() {
         (".status.conditions[] | select(.type == \"Ready\" and .status != \"True\")", json!([])),
         (".metadata.deletionTimestamp", json!([null])),
         (".missing.deep.er", json!([null])),
-        // `null` has no elements, so the query gives no values.
+        // `null` has no elements, so the query stops and gives no values.
         (".missing.[].kind", json!([])),
         (".missing[]?", json!([])),
         (".missing // \"none\"", json!(["none"])),
@@ -75,7 +75,7 @@ fn the_path_of_a_query_is_its_leading_names() {
     assert_eq!(path("1"), "");
 }
 
-/// All functions count their work.
+/// Every function counts its work, so a query that exceeds the budget always stops at the same point.
 #[test]
 fn work_ends_at_the_same_place_for_every_function() {
     let texts = |count: usize, text: &str| vec![text.to_owned(); count];

@@ -1,4 +1,4 @@
-//! The functions and operators of queries on values.
+//! The functions and operators of queries.
 
 use super::{Fault, Filter, Function, Results};
 use crate::budget::Budget;
@@ -31,7 +31,7 @@ pub fn call<'a>(function: Function, arguments: &[Filter], input: Cow<'a, Value>,
         let filter = arguments.first().ok_or(Fault)?;
         filter.run(copy(&input, budget)?, budget)?.into_iter().next().ok_or(Fault)
     };
-    // The functions below read all of their input.
+    // The functions in the last three arms read their whole input, so its whole size counts as work.
     match function {
         Function::Not | Function::Empty | Function::Values | Function::First | Function::Last | Function::Type => {}
         Function::Has | Function::Select => {}
@@ -100,7 +100,8 @@ pub fn call<'a>(function: Function, arguments: &[Filter], input: Cow<'a, Value>,
         Function::First => Ok(vec![at(input, &Value::from(0))?]),
         Function::Last => Ok(vec![at(input, &Value::from(-1))?]),
         Function::Min | Function::Max => {
-            // The chosen value may be compared with each of the other values.
+            // The best value so far is compared with the next value, so each comparison counts the size of the best
+            // value.
             let parts = elements(input, budget)?.into_iter();
             let mut chosen: Option<Cow<'a, Value>> = None;
             for part in parts {
@@ -123,7 +124,7 @@ pub fn call<'a>(function: Function, arguments: &[Filter], input: Cow<'a, Value>,
             let mut sum = Value::Null;
             for part in elements(input, budget)? {
                 sum = match (sum, &*part) {
-                    // Appending does not copy the existing text, so only the new part counts.
+                    // The existing text is not copied when text is appended, so only the new part counts as work.
                     (Value::String(mut sum), Value::String(part)) => {
                         sum.push_str(part);
                         Value::String(sum)
@@ -189,7 +190,7 @@ pub fn call<'a>(function: Function, arguments: &[Filter], input: Cow<'a, Value>,
     }
 }
 
-/// Copies a value; a part of the document is borrowed and costs nothing.
+/// Copies a value within the budget. A part of the document is borrowed instead, which costs nothing.
 pub fn copy<'a>(value: &Cow<'a, Value>, budget: &Budget) -> Result<Cow<'a, Value>, Fault> {
     if let Cow::Owned(value) = value {
         budget.whole(value)?;
@@ -301,7 +302,7 @@ pub fn add(plus: bool, one: &Value, other: &Value, budget: &Budget) -> Result<Va
         (Value::String(one), Value::String(other)) if plus => Ok(Value::from(format!("{one}{other}"))),
         (Value::Array(one), Value::Array(other)) if plus => Ok(one.iter().chain(other).cloned().collect()),
         (Value::Array(one), Value::Array(other)) => {
-            // Values are compared by their text.
+            // Two elements are equal if their JSON texts are equal.
             let others: BTreeSet<String> = other.iter().map(Value::to_string).collect();
             Ok(one.iter().filter(|item| !others.contains(&item.to_string())).cloned().collect())
         }
@@ -321,7 +322,7 @@ pub fn compare(operator: &str, one: &Value, other: &Value) -> bool {
     }
 }
 
-/// jq's order of values: null, booleans, numbers, strings, arrays, objects.
+/// The order of two values in jq: null, booleans, numbers, strings, arrays, objects.
 fn order(one: &Value, other: &Value) -> Ordering {
     let rank = |value: &Value| match value {
         Value::Null => 0,

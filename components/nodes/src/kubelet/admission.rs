@@ -1,4 +1,5 @@
-//! Whether a node admits a pod. The scheduler binds only pods that fit; a user who sets `nodeName` may bind any pod.
+//! Decides whether a node admits a pod. The scheduler binds only pods that fit, but a user who sets `nodeName` may bind
+//! any pod.
 
 use holdfast_scheduler::object::labels::Labels;
 use holdfast_scheduler::object::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources, is_extended};
@@ -12,12 +13,13 @@ use holdfast_world::{Interned, Text, Time};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct PodUsage {
     resources: Resources,
-    /// The host ports: number, protocol, and address. An empty address means all addresses.
+    /// The pod's host ports: number, protocol and address of each. An empty address means all addresses of the node.
     ports: Vec<(i64, String, String)>,
 }
 
 impl PodUsage {
-    /// The resources of a pod. Pods of one template use the same resources, so they share one value.
+    /// The resources and ports of a pod. Pods of one template use the same resources and ports, so they share one
+    /// value.
     pub fn by(pod: &Value) -> Interned<PodUsage> {
         let lists = ["initContainers", "containers"].into_iter();
         let containers = lists.flat_map(|list| pod["spec"][list].as_array().into_iter().flatten());
@@ -42,17 +44,17 @@ impl PodUsage {
     }
 }
 
-/// The properties of a node that decide about admission.
+/// The properties of a node that decide which pods it admits.
 #[derive(Debug, Default)]
 pub struct NodeCapacity {
     name: Text,
     labels: Labels,
     taints: Vec<Taint>,
-    /// The allocatable resources; `None` if the node's status does not have them.
+    /// The node's allocatable resources; `None` if the node's status does not contain them.
     allocatable: Option<Resources>,
 }
 
-/// Why a pod is not admitted.
+/// Why a node does not admit a pod: the reason and message of the pod's status.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Rejection {
     pub reason: String,
@@ -70,7 +72,8 @@ impl NodeCapacity {
         }
     }
 
-    /// Why the node does not admit a pod in addition to the pods that are already admitted.
+    /// Why the node does not admit a pod in addition to the pods that it has already admitted; `None` if the node
+    /// admits the pod.
     pub fn rejects(&self, pod: &Value, wanted: &PodUsage, others: &[Interned<PodUsage>]) -> Option<Rejection> {
         let failed = |predicate: &str, why: &str| {
             let message = format!("Predicate {predicate} failed: {why}");
@@ -93,7 +96,7 @@ impl NodeCapacity {
         untolerated.map(|_| failed("TaintToleration", "node(s) had taints that the pod didn't tolerate"))
     }
 
-    /// The first resource that does not suffice, with the requested, used and available amounts.
+    /// The first resource of which the node has too little, with the requested, used and available amounts.
     fn lacks<'a>(&'a self, wanted: &'a Resources, others: &[Interned<PodUsage>]) -> Option<(&'a str, i64, i64, i64)> {
         let all = self.allocatable.as_ref()?;
         let count = i64::try_from(others.len()).unwrap_or(i64::MAX);
@@ -101,7 +104,7 @@ impl NodeCapacity {
             return Some(("pods", 1, count, all.pods));
         }
         let scalars = wanted.scalars.iter().map(|(name, _)| &**name);
-        // Extended resources that the node does not have are not counted.
+        // An extended resource that the node does not have at all is not compared.
         let is_counted = |name: &&str| !is_extended(name) || all.scalars.iter().any(|(known, _)| **known == **name);
         let names = [CPU, MEMORY, EPHEMERAL_STORAGE].into_iter().chain(scalars.filter(is_counted));
         names.map(|name| (name, wanted.get(name))).filter(|(_, requested)| *requested > 0).find_map(

@@ -20,7 +20,7 @@ impl Condition {
     }
 }
 
-/// The changed conditions, as a strategic merge patch.
+/// The conditions of a pod that have changed, for a strategic merge patch.
 pub fn written(kubelet: &Kubelet, phase: &str, ready: &[bool], generation: Option<i64>) -> Vec<Value> {
     let held = kubelet.resize.as_ref();
     let mut changed: Vec<Value> = Vec::new();
@@ -56,7 +56,7 @@ pub fn written(kubelet: &Kubelet, phase: &str, ready: &[bool], generation: Optio
     changed
 }
 
-/// The value of a text field in a patch. `null` removes a field that may be set.
+/// The value that sets a text field in a patch. An empty text becomes `null`, which removes the field.
 fn text(text: &str) -> Value {
     if text.is_empty() { Value::Null } else { text.into() }
 }
@@ -107,7 +107,7 @@ fn wanted(kubelet: &Kubelet, phase: &str, ready: &[bool]) -> Vec<Condition> {
     ]
 }
 
-/// The message about readiness gates that are not true.
+/// The message that names the readiness gates whose conditions are not true.
 fn closed_gates(pod: &Value) -> String {
     let gates = pod["spec"]["readinessGates"].as_array().into_iter().flatten();
     let words = gates.filter_map(|gate| {

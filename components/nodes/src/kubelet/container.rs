@@ -6,24 +6,25 @@ use holdfast_value::{Map, Value, json};
 use holdfast_world::Time;
 use sha2::{Digest, Sha256};
 
-/// Back-off between restarts: the first restart is immediate, the second waits this long, and each further restart
-/// waits twice as long as the previous one.
+/// The first wait of the back-off between restarts, in milliseconds. The first restart is immediate, the second restart
+/// waits this long, and each further restart waits twice as long as the one before, but at most `BACKOFF_MAX_MS`.
 const BACKOFF_FIRST_MS: i64 = 10_000;
 const BACKOFF_MAX_MS: i64 = 300_000;
-/// After a container has run this long, its back-off starts again.
+/// If a container has run this long, in milliseconds, its back-off starts again.
 const BACKOFF_FORGOTTEN_MS: i64 = 2 * BACKOFF_MAX_MS;
-/// After this time a failed pull is shown as waiting for the next pull.
+/// After this time, in milliseconds, a container whose pull failed is shown as waiting for the next pull.
 const PULL_RETRY_MS: i64 = 10_000;
-/// The waiting reason while the image is pulled.
+/// The reason for which a container waits while its image is pulled.
 const CREATING: &str = "ContainerCreating";
-/// The waiting reasons after a failed pull, and before the next pull.
+/// The waiting reason after a failed pull. `PULL_WAITS` is the waiting reason while the kubelet waits for the next
+/// pull.
 const PULL_FAILED: &str = "ErrImagePull";
 const PULL_WAITS: &str = "ImagePullBackOff";
-/// The waiting reason before a restart.
+/// The reason for which a container waits before a restart.
 const CRASHES: &str = "CrashLoopBackOff";
 /// The termination reason of a container that never started.
 const NEVER_SEEN: &str = "ContainerStatusUnknown";
-/// The maximum number of state changes in one call.
+/// The maximum number of state changes of one container in one plan.
 const CHANGES_MAX: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,15 +60,15 @@ pub struct Container<'a> {
     pub state: ContainerState,
     pub last: Option<ContainerEnd>,
     pub restarts: i64,
-    /// The number of runs before this plan.
+    /// How many times the container had run before this plan.
     ran: i64,
-    /// The waiting reason before this plan; empty if it was not waiting.
+    /// The reason for which the container waited before this plan; empty if it did not wait.
     waited_for: String,
-    /// The start time before this plan, if it was running.
+    /// The start time of the run before this plan; `None` if the container was not running.
     ran_since: Option<Time>,
     /// Whether the container was running and has been stopped.
     is_stopped: bool,
-    /// The resources with which the container runs; a resize may not have been applied yet.
+    /// The resources with which the container runs. If a resize has not been applied yet, the spec has other resources.
     pub resources: Value,
     /// The container's effective restart policy.
     policy: String,
@@ -76,21 +77,22 @@ pub struct Container<'a> {
     shown: String,
 }
 
-/// The external conditions on which a container's next state depends.
+/// The external conditions on which a container's next state depends, and the time of its next change.
 pub struct LifeConditions {
     pub now: Time,
     /// The earliest time at which the container could start.
     pub origin: Time,
-    /// The earliest time of the next change.
+    /// The earliest time at which the pod's state will change; `None` if the pod will not change by itself.
     pub next_change: Option<Time>,
 }
 
 impl LifeConditions {
-    /// Whether a time has been reached. If it has not, the next plan is due at this time at the latest.
+    /// Whether a time has been reached. If the time has not been reached, the next plan is due at this time at the
+    /// latest.
     fn reached(&mut self, time: Time) -> bool {
         let reached = time <= self.now;
         if !reached {
-            // Plans work with whole seconds, so a time within a second is reached at the end of that second.
+            // Plans work with whole seconds, so a time within a second counts as reached at the end of this second.
             let time = Time::from_second(time.plus_millis(999).seconds());
             self.next_change = Some(self.next_change.map_or(time, |again| again.min(time)));
         }
@@ -184,7 +186,7 @@ impl<'a> Container<'a> {
         self.is_done() && self.end().is_some_and(|end| end.code != 0)
     }
 
-    /// Whether containers that wait for this init container may start.
+    /// Whether the containers that wait for this init container may start now.
     pub fn lets_on(&self) -> bool {
         match self.sort {
             ContainerKind::Sidecar => self.is_running(),
@@ -207,7 +209,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// Makes all changes that are due by now.
+    /// Makes all changes of the container's state that are due at the present time.
     pub fn advance(&mut self, clock: &mut LifeConditions, run_for: Span) {
         for _ in 0..CHANGES_MAX {
             let next = match &self.state {
@@ -228,7 +230,7 @@ impl<'a> Container<'a> {
                 _ => return,
             }
         }
-        // The container ends as fast as it starts: further changes follow in the next plan.
+        // The container ends as soon as it starts, so further changes follow only in the next plan, one second later.
         clock.next_change =
             Some(clock.next_change.map_or(clock.now.plus_seconds(1), |again| again.min(clock.now.plus_seconds(1))));
     }
@@ -248,7 +250,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// The next state of a waiting container, which starts when its image is pulled, or when its back-off ends.
+    /// The next state of a waiting container. The container starts when its image is pulled, or when its back-off ends.
     fn start_if_due(&mut self, clock: &mut LifeConditions) -> Option<ContainerState> {
         if let Some(last) = self.last.clone() {
             return self.restart(last, clock);
@@ -290,7 +292,7 @@ impl<'a> Container<'a> {
         (BACKOFF_FIRST_MS << doublings).min(BACKOFF_MAX_MS)
     }
 
-    /// Restarts the container, which has not ended by itself.
+    /// Restarts a running container although it has not ended by itself.
     pub fn replace(&mut self, now: Time) {
         if let ContainerState::Running { since } = self.state {
             let reason = "Completed".to_owned();
@@ -323,8 +325,8 @@ impl<'a> Container<'a> {
         };
     }
 
-    /// When a container stops if it gets the request to stop at `told`; `None` if only the end of the grace period
-    /// stops it.
+    /// The time at which a container stops if it gets the request to stop at `told`; `None` if it stops only because
+    /// its grace period ends.
     pub fn stopped_at(&self, told: Time) -> Option<Time> {
         match (&self.state, self.behaviour.stop_for) {
             (ContainerState::Running { .. }, Span::Forever) => None,
@@ -345,7 +347,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// The last result of the container's readiness probe.
+    /// Whether the last readiness probe of the container succeeded.
     fn seems_ready(&self, since: Time, clock: &mut LifeConditions) -> bool {
         let mut ready = true;
         for (after_ms, found) in &self.behaviour.ready_at {
@@ -357,7 +359,7 @@ impl<'a> Container<'a> {
         ready
     }
 
-    /// Events since the last plan: failures, and with `all` also starts and stops.
+    /// The Events about changes since the last plan: Events about failures, and with `all` also about starts and stops.
     pub fn notices(&self, all: bool) -> Vec<Notice> {
         let mut notices = Vec::new();
         if all {
@@ -370,7 +372,8 @@ impl<'a> Container<'a> {
         notices
     }
 
-    /// Events of the container's probes and its hook since `told_until`. The next plan is due at the next such Event.
+    /// The Events of the container's probes and of its hook since `told_until`. The next plan is due at the time of the
+    /// next such Event.
     pub fn events(&self, told_until: Time, address: &str, all: bool, clock: &mut LifeConditions) -> Vec<Notice> {
         let since = match (self.ran_since, &self.state) {
             (Some(since), _) => since,
@@ -418,7 +421,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// The Event about a new waiting reason.
+    /// Adds the Event about the reason for which the container has begun to wait.
     fn add_waiting_notice(&self, all: bool, notices: &mut Vec<Notice>) {
         let ContainerState::Waiting { reason, message } = &self.state else { return };
         if *reason == self.waited_for {
@@ -447,7 +450,8 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// How long the container's image was pulled before a run; `None` if it was present.
+    /// How long pulling the container's image took before a run, in milliseconds; `None` if the image was already
+    /// present.
     fn pulls(&self, is_first: bool) -> Option<i64> {
         match self.behaviour.pull {
             Pull::After(Span::Millis(millis)) if is_first && millis > 0 => Some(millis),
@@ -456,7 +460,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// The container's field path in the pod.
+    /// The path of the container within the pod, such as `spec.containers{web}`.
     fn part(&self) -> String {
         let list = match self.sort {
             ContainerKind::Init | ContainerKind::Sidecar => "initContainers",
@@ -466,7 +470,7 @@ impl<'a> Container<'a> {
         format!("spec.{list}{{{}}}", self.name())
     }
 
-    /// The container's status for the pod.
+    /// The status of the container as it is in the pod's status.
     pub fn status(&self, ready: bool) -> Value {
         let image = self.image();
         let id = |restarts: i64| {
@@ -550,7 +554,7 @@ fn container_id(of: &str) -> String {
     format!("simulated://{}", crate::template::hex(&Sha256::digest(of)))
 }
 
-/// The digest in the image's name, or else a digest made from the name.
+/// The ID of an image: the digest in the image's name, or else a digest that is made from the name.
 fn image_id(image: &str) -> String {
     match image.split_once('@') {
         Some(_) => image.to_owned(),
@@ -562,7 +566,7 @@ fn image_id(image: &str) -> String {
     }
 }
 
-/// Formats a duration like Go: `10s`, `2m40s`.
+/// Formats a duration in milliseconds like Go: `10s`, `2m40s`.
 fn shown_seconds(millis: i64) -> String {
     match millis / 1000 {
         seconds if seconds < 60 => format!("{seconds}s"),

@@ -1,4 +1,4 @@
-//! A kubelet's work on a pod of its node: computes the next status from the present status and the time.
+//! The work of a kubelet on a pod of its node: it computes the pod's next status from the present status and the time.
 //!
 //! Nothing is remembered between plans. The status contains each container's start, restarts and end, so a restarted
 //! kubelet continues where the previous one stopped.
@@ -22,12 +22,12 @@ use holdfast_world::views::Job;
 use holdfast_world::{Time, View};
 use std::collections::HashMap;
 
-/// The node's data for a pod.
+/// The data of a node on which the status of a pod depends.
 pub struct NodeSide<'a> {
     pub host_ip: &'a str,
     /// The node's allocatable resources.
     pub allocatable: &'a Value,
-    /// The behaviour of pods whose annotations do not specify it.
+    /// The settings of behaviour for pods whose annotations do not specify these settings.
     pub told: &'a BehaviourSettings,
     /// Whether all Events of containers are written, or only Events about failures.
     pub tells_all: bool,
@@ -40,9 +40,9 @@ pub struct NodeSide<'a> {
 /// The result of a kubelet's plan for a pod.
 #[derive(Debug, Default, PartialEq)]
 pub struct Life {
-    /// A strategic merge patch of the status.
+    /// The change of the pod's status, as a strategic merge patch; `None` if the status does not change.
     pub status: Option<Value>,
-    /// Whether the pod's containers have stopped, so that it can be deleted.
+    /// Whether the pod's containers have stopped, so that the pod can be deleted.
     pub gone: bool,
     pub again: Option<Time>,
     pub notices: Vec<Notice>,
@@ -58,10 +58,10 @@ pub struct Notice {
     pub part: String,
 }
 
-/// Computes the next step of a pod at the time `now`. `address` returns an address for the pod, the same address at
-/// each call.
+/// Computes the next step of a pod at the time `now`. `address` returns an IP address for the pod. If `address` is
+/// called again, it returns the address that it has returned before.
 pub fn live(pod: &Value, place: &NodeSide, now: Time, address: &mut dyn FnMut() -> String) -> Life {
-    // Times in statuses are whole seconds.
+    // Times in statuses have a precision of one second.
     let now = Time::from_second(now.seconds());
     let told = BehaviourSettings::of(pod);
     let mut kubelet = Kubelet::new(pod, place, &told, now);
@@ -124,7 +124,7 @@ impl<'a> Kubelet<'a> {
         Kubelet { pod, place, containers, clock, started, failed: None, resize: None, notices: Vec::new() }
     }
 
-    /// Advances the pod to now.
+    /// Makes the changes of the pod's containers that are due by now.
     fn go_on(&mut self) {
         if let Some(seconds) = self.pod["spec"]["activeDeadlineSeconds"].as_i64() {
             let deadline = self.started.plus_seconds(seconds);
@@ -159,7 +159,7 @@ impl<'a> Kubelet<'a> {
         }
     }
 
-    /// Runs init containers one after another; returns whether all have succeeded.
+    /// Runs the init containers one after another. Returns whether all of them have succeeded.
     fn initialize(&mut self) -> bool {
         // Once the pod's main containers have started, only sidecars are run.
         let begun = self.containers.iter().any(|c| {
@@ -190,7 +190,8 @@ impl<'a> Kubelet<'a> {
         initialized
     }
 
-    /// Whether the pod belongs to a Job: then its containers end at once, unless annotations specify another course.
+    /// Whether the pod belongs to a Job. The containers of such a pod end at once, unless annotations specify how long
+    /// they run.
     fn ends_by_itself(&self) -> bool {
         let owners = self.pod["metadata"]["ownerReferences"].as_array();
         let is_job = |owner: &Value| {
@@ -229,7 +230,7 @@ impl<'a> Kubelet<'a> {
         if self.main().any(waits) { "Pending" } else { "Running" }
     }
 
-    /// Stops all containers now.
+    /// Stops all containers of the pod now.
     fn stop(&mut self) {
         for container in &mut self.containers {
             container.stop(self.clock.now, container.behaviour.stop_exit_code);
@@ -242,7 +243,7 @@ impl<'a> Kubelet<'a> {
         }
     }
 
-    /// Stops the containers of a pod that is being deleted; then the pod can be deleted.
+    /// Plans a pod that is being deleted: its containers stop, and then the pod can be deleted.
     fn end(&mut self, address: &mut dyn FnMut() -> String) -> Life {
         let meta = &self.pod["metadata"];
         let grace = meta["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
@@ -266,7 +267,7 @@ impl<'a> Kubelet<'a> {
         Life { gone: true, again: None, ..self.told(address, true) }
     }
 
-    /// Computes how containers stop by their hooks and traps, unless annotations specify it.
+    /// Computes how the containers stop, from their hooks and traps, unless annotations specify how they stop.
     fn foresee_stops(&mut self, told: Time, grace: i64) {
         for container in &mut self.containers {
             let ContainerState::Running { since } = container.state else { continue };
@@ -284,7 +285,7 @@ impl<'a> Kubelet<'a> {
         }
     }
 
-    /// The patch from the present status to the new status.
+    /// The patch that changes the present status of the pod to its new status.
     fn told(&mut self, address: &mut dyn FnMut() -> String, ending: bool) -> Life {
         let mut phase = self.phase();
         if ending {
@@ -342,7 +343,7 @@ impl<'a> Kubelet<'a> {
         }
     }
 
-    /// Adds the statuses of all containers; returns whether each is ready.
+    /// Adds the statuses of all containers to the pod's status. Returns whether each container is ready.
     fn statuses(&mut self, status: &mut Map) -> Vec<bool> {
         let mut ready = Vec::with_capacity(self.containers.len());
         for container in &self.containers {
@@ -357,7 +358,8 @@ impl<'a> Kubelet<'a> {
             let of = self.containers.iter().zip(&ready).filter(|(container, _)| sorts.contains(&container.sort));
             let mut of: Vec<_> = of.collect();
             if !sorts.contains(&ContainerKind::Init) {
-                // Init containers are listed in their order, and all other containers by name.
+                // The statuses of init containers have the order of the spec, and all other statuses are sorted by the
+                // containers' names.
                 of.sort_by_key(|(container, _)| container.name());
             }
             let statuses: Vec<Value> = of.into_iter().map(|(container, ready)| container.status(*ready)).collect();
@@ -394,13 +396,13 @@ fn foresee(behaviour: &mut Behaviour, pod: &Value, spec: &Value, status: &Value,
     }
 }
 
-/// How long a main container runs.
+/// How long a main container of the pod runs.
 fn main_span(behaviour: &Behaviour, runs_out: bool, spec: &Value) -> Span {
     let forever = behaviour.run_for.is_none() && (!runs_out || is_pause(spec["image"].as_str().unwrap_or_default()));
     behaviour.run_for.unwrap_or(if forever { Span::Forever } else { Span::Millis(0) })
 }
 
-/// The pause image, whose program only waits to be stopped.
+/// Whether an image is the pause image, whose program only waits until it is stopped.
 fn is_pause(image: &str) -> bool {
     let name = image.split('@').next().unwrap_or_default();
     let last = name.rsplit('/').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! In-place resizing of running containers.
+//! Changes the resources of running containers: in-place resizing.
 
 use super::container::{Container, ContainerKind};
 use holdfast_core::schema::quantity;

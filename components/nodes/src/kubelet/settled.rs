@@ -1,4 +1,4 @@
-//! Recognizes pods for which the kubelet has nothing to do, without reading them whole. Most pods are in this state
+//! Recognizes pods for which the kubelet has nothing to do, without reading the whole pods. Most pods are in this state
 //! most of the time.
 
 use crate::behaviour::{BehaviourSettings, PREFIX, Span};
@@ -12,8 +12,8 @@ use holdfast_world::{Meta, View, Viewed};
 /// The conditions of a pod whose containers all run.
 const CONDITIONS: [&str; 5] = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
 
-/// Whether a pod runs as its spec demands, and will continue to do so. [`super::live`] would then do nothing. A pod
-/// counts as not settled if the view does not contain enough to decide.
+/// Whether a pod runs as its spec demands, and will continue to do so, so that [`super::live`] would do nothing. If the
+/// view does not contain enough to decide this, the pod counts as not settled.
 pub fn is_settled(pod: Viewed<Pod>, told: &BehaviourSettings) -> bool {
     let (meta, spec, status) = (pod.meta(), &pod.spec, &pod.status);
     let conditions = &status.conditions;
@@ -33,8 +33,8 @@ pub fn is_settled(pod: Viewed<Pod>, told: &BehaviourSettings) -> bool {
         && status.container_statuses.iter().all(runs)
 }
 
-/// Whether the containers neither end nor change by themselves: no settings describe their behaviour, and they do not
-/// belong to a Job.
+/// Whether the containers of a pod neither end nor change by themselves, because no settings describe their behaviour
+/// and the pod does not belong to a Job.
 fn lives_for_ever(meta: &Meta, told: &BehaviourSettings) -> bool {
     let is_told = !told.is_empty() || meta.annotations.keys().any(|name| name.starts_with(PREFIX));
     !is_told && meta.controller().is_none_or(|owner| !Job::resource().is_named(&owner.api_version, &owner.kind))
@@ -49,7 +49,7 @@ fn wakes(container: &Container) -> bool {
     let words = || container.command.iter().chain(container.args.iter()).map(String::as_str);
     match words().next() {
         None => false,
-        // Scripts are run by the shell, with the files of their container.
+        // The shell runs scripts with the files of their container, so a script may end at any time.
         Some(program) if course::is_shell(program) => true,
         Some(program) => match sleeps(words()) {
             Some(Span::Millis(_)) => true,

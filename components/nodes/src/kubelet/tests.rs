@@ -6,7 +6,7 @@ use holdfast_world::Time;
 
 const START: i64 = 1_700_000_000;
 
-/// A pod on its node, with the status that the kubelet's patches produce.
+/// A pod on its node. Its status is what the kubelet's patches have produced so far.
 struct Pod {
     document: Value,
     now: i64,
@@ -23,7 +23,7 @@ impl Pod {
         Pod { document, now: START, last: Life::default(), tells_all: false, told_until: 0 }
     }
 
-    /// Plans until nothing changes, at this many seconds after the start.
+    /// Plans the pod until nothing changes, at this many seconds after the pod's start.
     fn at(&mut self, second: i64) -> &mut Pod {
         self.now = START + second;
         let told = BehaviourSettings::default();
@@ -64,7 +64,8 @@ impl Pod {
         found.cloned().unwrap_or_default()
     }
 
-    /// The state and the restart count: `running 0`, `terminated 0 1`, `waiting CrashLoopBackOff 2`.
+    /// The state of a container, its exit code if it has ended, and its restart count: `running 0`, `terminated 0 1`,
+    /// `waiting CrashLoopBackOff 2`.
     fn state(&self, name: &str) -> String {
         let list = if self.container("containerStatuses", name).is_null() {
             "initContainerStatuses"
@@ -81,7 +82,7 @@ impl Pod {
         format!("{kind}{said} {}", status["restartCount"])
     }
 
-    /// The current Events, each with its subject.
+    /// The Events of the last plan, each with the path of its container.
     fn notices(&self) -> Vec<String> {
         let line = |Notice { warning, reason, message, part }: &Notice| {
             let kind = if *warning { "Warning" } else { "Normal" };
@@ -185,7 +186,8 @@ fn a_crash_loop_waits_longer_each_time() {
         }
         second = pod.again().expect("it goes on");
     }
-    // The container restarts at once, and then 10, 20, 40, 80, 160 and 300 seconds after each end.
+    // The container restarts at once after its first end. After each further end, it restarts after 10, 20, 40, 80, 160
+    // and then 300 seconds. Each run takes one second.
     assert_eq!(starts, [0, 1, 12, 33, 74, 155, 316, 617, 918]);
     let status = pod.container("containerStatuses", "c");
     assert_eq!(status["lastState"]["terminated"]["reason"], "OOMKilled");
@@ -194,7 +196,7 @@ fn a_crash_loop_waits_longer_each_time() {
         pod.notices(),
         ["Warning BackOff Back-off restarting failed container c in pod p_n(u) spec.containers{c}"]
     );
-    // After the container has run for ten minutes, the next restart is immediate again.
+    // After the container has run for ten minutes, its back-off starts again, so the next restart is immediate.
     pod.document["metadata"]["annotations"] = told(&[("run-for", "601s"), ("exit-code", "1")]);
     pod.at(1219).at(1219 + 601);
     assert!(pod.state("c").starts_with("running"), "{}", pod.state("c"));
@@ -360,7 +362,8 @@ fn deletion_waits_for_containers_within_the_grace_period() {
     let mut pod = deleted(&[("stop-for", "forever")], 30);
     assert_eq!((pod.at(5).last.gone, pod.again()), (false, Some(35)));
     assert!(pod.at(35).last.gone);
-    // The deletion does not wait for the pod's containers, but for its finalizers.
+    // After a grace period of 0 seconds, the deletion does not wait for the pod's containers. Only finalizers can keep
+    // the pod.
     assert_eq!(deleted(&[], 0).at(5).last, Life::default());
 }
 

@@ -1,4 +1,4 @@
-//! Stages in KWOK's form: the objects that each selects, the time at which it is played, and its effects.
+//! Stages in KWOK's form: the objects that each Stage selects, the time at which it is played, and its effects.
 
 mod select;
 #[cfg(test)]
@@ -15,9 +15,9 @@ use select::StageSelector;
 use serde::Deserialize;
 use std::borrow::Cow;
 
-/// The group and version of Stages.
+/// The API group of the kind Stage.
 pub const GROUP: &str = "kwok.x-k8s.io";
-/// The name of the CustomResourceDefinition.
+/// The name of the CustomResourceDefinition of Stages.
 pub const DEFINITION: &str = "stages.kwok.x-k8s.io";
 pub const VERSION: &str = "v1alpha1";
 
@@ -25,7 +25,7 @@ pub const VERSION: &str = "v1alpha1";
 #[derive(Debug)]
 pub struct Stage {
     pub name: String,
-    /// UID and version of the Stage object.
+    /// The UID of the Stage object. `version` is its resource version.
     pub uid: Text,
     pub version: Text,
     pub about: About,
@@ -36,7 +36,7 @@ pub struct Stage {
     steps: Vec<StageStep>,
 }
 
-/// The kind of a Stage's objects, in the version in which they are read.
+/// The kind of the objects that a Stage selects, in the version in which the objects are read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct About {
     pub api_version: Text,
@@ -48,7 +48,7 @@ impl About {
         About { api_version: api_version.into(), kind: kind.into() }
     }
 
-    /// The group and the version; the core group is empty.
+    /// The API group and the version of the kind. The name of the core group is the empty text.
     pub fn group_version(&self) -> (&str, &str) {
         self.api_version.split_once('/').unwrap_or(("", &self.api_version))
     }
@@ -76,7 +76,7 @@ struct Length {
     from: Option<Query>,
 }
 
-/// The steps of a Stage, in order.
+/// One step of a Stage. A Stage carries out its steps in order.
 #[derive(Debug)]
 enum StageStep {
     Event {
@@ -96,7 +96,7 @@ enum StageStep {
         form: PatchType,
         template: Template,
     },
-    /// Applies another object, whose whole content is rendered from the template.
+    /// Applies another object. The template renders the whole content of this object.
     Apply(Template),
 }
 
@@ -107,7 +107,7 @@ pub enum PatchType {
     Json,
 }
 
-/// An effect on an object, as data.
+/// An effect of a Stage on an object, as data.
 #[derive(Debug, PartialEq)]
 pub enum Deed {
     Event {
@@ -115,7 +115,7 @@ pub enum Deed {
         reason: String,
         message: String,
     },
-    /// All finalizers that the object should have.
+    /// Replaces the finalizers of the object by these finalizers.
     Finalizers(Vec<String>),
     Delete,
     Patch {
@@ -151,7 +151,7 @@ fn core_group() -> String {
     "v1".into()
 }
 
-/// A query in `expressionFrom`, or in `jq.expression` in newer releases of KWOK.
+/// A query in the field `expressionFrom`, or in the field `jq.expression` of newer releases of KWOK.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct From {
@@ -185,10 +185,10 @@ struct NextSpec {
     status_patch_as: Option<Value>,
     #[serde(default)]
     patches: Vec<PatchSpec>,
-    /// A single patch, as in the steps of newer releases.
+    /// A single patch, which newer releases of KWOK have in their steps.
     patch: Option<PatchSpec>,
     apply: Option<ApplySpec>,
-    /// Fields of newer releases that are unknown here.
+    /// Fields of newer releases of KWOK that Holdfast does not know.
     #[serde(flatten)]
     unknown: Map,
 }
@@ -233,7 +233,7 @@ struct PatchSpec {
 }
 
 impl Stage {
-    /// Parses a Stage, or returns which part of it is not supported.
+    /// Parses a Stage. The error says which part of the Stage is not supported.
     pub fn parse(stage: &Value) -> Result<Stage, String> {
         let spec: Spec = holdfast_value::from_value(stage["spec"].clone()).map_err(|error| format!("spec: {error}"))?;
         let ResourceRef { api_group, kind } = spec.resource_ref;
@@ -267,17 +267,19 @@ impl Stage {
         self.selector.matches(object, budget)
     }
 
-    /// Whether the Stage can match now or later, by the parts of the object that only users change.
+    /// Whether the Stage can match the object now or later, according to the parts of the object that only users
+    /// change.
     pub fn may_match(&self, object: &Value, budget: &Budget) -> Result<bool, Spent> {
         self.selector.may_match(object, budget)
     }
 
-    /// Whether the Stage's label and annotation selectors match.
+    /// Whether the Stage's label and annotation selectors match the object.
     pub fn names(&self, object: &Value) -> bool {
         self.selector.names(object)
     }
 
-    /// The weight of a Stage for an object; `None` if the object's value is not a number.
+    /// The weight of the Stage for an object; `None` if the Stage takes the weight from a value of the object that is
+    /// not a number.
     pub fn weight(&self, object: &Value, budget: &Budget) -> Option<i64> {
         let Some(query) = &self.weight_from else { return Some(self.weight) };
         match first(query, object, budget).as_deref() {
@@ -288,7 +290,7 @@ impl Stage {
         }
     }
 
-    /// When a Stage that begins to match at `now` is played.
+    /// The time at which the Stage is played if it begins to match the object at `now`.
     pub fn due(&self, object: &Value, now: Time, chance: u64, budget: &Budget) -> Time {
         let Some(delay) = &self.delay else { return now };
         let Some(millis) = delay.duration.of(object, now, budget) else { return now };
@@ -302,7 +304,7 @@ impl Stage {
         now.plus_millis(millis.max(0))
     }
 
-    /// The effects of a Stage on an object.
+    /// The effects that the Stage has on an object.
     pub fn play(&self, object: &Value, surroundings: &dyn Surroundings) -> Result<Vec<Deed>, RenderFailure> {
         let deletes = self.steps.iter().any(|step| matches!(step, StageStep::Delete));
         let mut deeds = Vec::new();
@@ -315,7 +317,7 @@ impl Stage {
                     deeds.extend(finalizers(object, add, remove, *empty).map(Deed::Finalizers));
                 }
                 StageStep::Delete => deeds.push(Deed::Delete),
-                // An object that is deleted needs no status.
+                // The Stage deletes the object, so the object needs no new status.
                 StageStep::Patch { .. } if deletes => {}
                 StageStep::Apply(template) => match template.document(object, surroundings)? {
                     Value::Null => {}
@@ -377,8 +379,8 @@ impl Delay {
 }
 
 impl Length {
-    /// The length in milliseconds. If the query finds a duration or a time in the object, that is the length; a time
-    /// counts as the duration from now until then.
+    /// The length of the delay in milliseconds. If the query finds a duration in the object, the duration is the
+    /// length. If the query finds a time, the length is the time from now until then.
     fn of(&self, object: &Value, now: Time, budget: &Budget) -> Option<i64> {
         let Some(query) = &self.from else { return self.millis };
         match first(query, object, budget).as_deref() {
@@ -392,7 +394,7 @@ impl Length {
     }
 }
 
-/// The first value of a query; `None` if it exceeds the budget.
+/// The first value that a query gives; `None` if the query gives no value or exceeds the budget.
 fn first<'a>(query: &Query, object: &'a Value, budget: &Budget) -> Option<Cow<'a, Value>> {
     query.values(object, budget).ok()?.into_iter().next()
 }
@@ -420,7 +422,7 @@ fn parse_next(next: NextSpec, about: &About) -> Result<Vec<StageStep>, String> {
     if next.status_patch_as.is_some() {
         return Err("statusPatchAs is not supported".into());
     }
-    // Custom resources have no merge strategy for lists.
+    // Lists in custom resources have no merge strategy, so their patches are merge patches by default.
     let usual = if about.is_built_in() { PatchType::Strategic } else { PatchType::Merge };
     if let Some(text) = next.status_template.filter(|text| !text.is_empty()) {
         let subresource = subresource(next.status_subresource.as_deref().unwrap_or("status"))?;
@@ -454,7 +456,7 @@ fn subresource(name: &str) -> Result<&'static str, String> {
     found.ok_or_else(|| format!("the subresource {name:?} is not known"))
 }
 
-/// All finalizers that the object should have; `None` if the object already has exactly these.
+/// All finalizers that the object should have; `None` if the object has exactly these finalizers already.
 fn finalizers(object: &Value, add: &[String], remove: &[String], empty: bool) -> Option<Vec<String>> {
     let known = object["metadata"]["finalizers"].as_array().into_iter().flatten();
     let known: Vec<String> = known.filter_map(Value::as_str).map(str::to_owned).collect();

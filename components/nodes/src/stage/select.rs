@@ -1,4 +1,4 @@
-//! The selectors of Stages.
+//! The selectors of Stages, which decide for which objects a Stage can be played.
 
 use crate::budget::{self, Spent};
 use crate::jq::Query;
@@ -10,12 +10,12 @@ use holdfast_value::Value;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// The cost limit of a CEL expression.
+/// The maximum cost of a CEL expression.
 const COST_MAX: u64 = 1_000_000;
 
 #[derive(Debug)]
 pub enum StageSelector {
-    /// A Stage without a selector matches nothing.
+    /// A Stage that has no selector matches no object.
     Nothing,
     Where {
         labels: BTreeMap<String, String>,
@@ -46,7 +46,8 @@ pub struct Spec {
     match_expressions: Vec<QueryExpression>,
 }
 
-/// A requirement in either of the forms of KWOK's releases: flat, or below `jq` or `cel`.
+/// A requirement of a selector, in the form of old releases of KWOK (all fields at the top), or in the form of newer
+/// releases (below `jq` or `cel`).
 #[derive(Deserialize)]
 struct QueryExpression {
     #[serde(flatten)]
@@ -84,7 +85,7 @@ impl StageSelector {
         self.hold(object, requirements.iter(), budget)
     }
 
-    /// Whether labels, annotations and other fields that only users change match.
+    /// Whether the labels, the annotations and the other fields that only users change match the selector.
     pub fn may_match(&self, object: &Value, budget: &budget::Budget) -> Result<bool, Spent> {
         let StageSelector::Where { requirements, .. } = self else { return Ok(false) };
         self.hold(object, requirements.iter().filter(|requirement| requirement.is_lasting()), budget)
@@ -107,7 +108,7 @@ impl StageSelector {
         Ok(true)
     }
 
-    /// Whether labels and annotations match.
+    /// Whether the object's labels and annotations match the selector.
     pub fn names(&self, object: &Value) -> bool {
         let StageSelector::Where { labels, annotations, .. } = self else { return false };
         let has = |field: &str, wanted: &BTreeMap<String, String>| {
@@ -170,7 +171,7 @@ impl Requirement {
         })
     }
 
-    /// Whether only users change the fields that the requirement reads.
+    /// Whether the requirement reads only fields that only users change.
     fn is_lasting(&self) -> bool {
         let Requirement::Jq { query, .. } = self else { return false };
         match query.path().as_slice() {

@@ -1,4 +1,4 @@
-//! The functions of templates: the functions of Go and of KWOK, and the common functions of sprig.
+//! The functions of templates: Go's own functions, the functions of KWOK, and the common functions of sprig.
 
 use holdfast_core::object::yaml;
 use holdfast_value::{Map, Value, json};
@@ -6,18 +6,18 @@ use sha2::{Digest, Sha256};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-/// The widest padding and indentation.
+/// The maximum width of padding and indentation, in characters.
 const PAD_MAX: usize = 128;
-/// The longest text.
+/// The longest text that a function may make, in bytes.
 pub const TEXT_MAX: usize = 1 << 20;
 
-/// A function by its index in the table.
+/// A function, by its index in [`TABLE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Function(usize);
 
-/// Data that templates can read in addition to the document.
+/// The data that templates can read in addition to the document.
 pub trait Surroundings {
-    /// The time, with nanoseconds.
+    /// The present time, with nanoseconds.
     fn now(&self) -> String;
     fn start_time(&self) -> String;
     fn node_ip(&self, node: Option<&str>) -> String;
@@ -29,9 +29,10 @@ pub trait Surroundings {
 
 type FunctionBody = fn(&[Value], &dyn Surroundings) -> Result<Value, String>;
 
-/// The functions: name, minimum and maximum number of arguments, and body.
+/// The functions: the name of each, its minimum and maximum number of arguments, and its body.
 const TABLE: &[(&str, usize, usize, FunctionBody)] = &[
-    // Go's own functions. `and` and `or` are evaluated in `run`, which stops at the operand that decides.
+    // The functions of Go. `and` and `or` are evaluated in `run`, because they stop at the operand that decides their
+    // result.
     ("and", 1, 99, |_, _| Ok(Value::Null)),
     ("or", 1, 99, |_, _| Ok(Value::Null)),
     ("not", 1, 1, |a, _| Ok((!truth(&a[0])).into())),
@@ -271,7 +272,7 @@ pub fn name(function: Function) -> &'static str {
     TABLE[function.0].0
 }
 
-/// The truth value of an operand that decides the result of `and` or `or`.
+/// The truth value with which an operand decides the result of `and` or `or`; `None` for all other functions.
 pub fn decides(function: Function) -> Option<bool> {
     match name(function) {
         "and" => Some(false),
@@ -280,7 +281,8 @@ pub fn decides(function: Function) -> Option<bool> {
     }
 }
 
-/// How many bytes a function may read or make in addition to its arguments, if the number is a product of arguments.
+/// How many bytes a function may read or make in addition to the size of its arguments, if the number is a product of
+/// sizes of arguments.
 pub fn grows_by(function: Function, arguments: &[Value]) -> usize {
     let of = |at: usize| arguments.get(at).unwrap_or(&Value::Null);
     let length = |at: usize| match of(at) {
@@ -288,7 +290,7 @@ pub fn grows_by(function: Function, arguments: &[Value]) -> usize {
         Value::Array(items) => items.len(),
         _ => 0,
     };
-    // The printed value has at most one line per character.
+    // A printed value has at most one line for each character, so its size in lines is bounded by its size in bytes.
     let lines = |at: usize| match of(at) {
         Value::String(text) => text.bytes().filter(|byte| *byte == b'\n').count(),
         other => other.to_string().len(),
@@ -310,7 +312,7 @@ pub fn call(function: Function, arguments: Vec<Value>, surroundings: &dyn Surrou
     body(&arguments, surroundings)
 }
 
-/// The truth of a value in `if`: false if it is empty or zero.
+/// Whether `if` counts a value as true. Zero and empty values count as false.
 pub fn truth(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -322,7 +324,7 @@ pub fn truth(value: &Value) -> bool {
     }
 }
 
-/// A value as an action prints it.
+/// The text that an action prints for a value.
 pub fn shown(value: &Value) -> String {
     match value {
         Value::Null => "<no value>".into(),
@@ -463,7 +465,7 @@ fn printf(format: &str, arguments: &[Value]) -> Result<String, String> {
     Ok(text)
 }
 
-/// Repeats a text, within the limit.
+/// Repeats a text, unless the result would be longer than [`TEXT_MAX`].
 fn repeated(text: &str, count: usize) -> Result<String, String> {
     if text.len().saturating_mul(count) > TEXT_MAX {
         return Err(format!("more than {TEXT_MAX} bytes"));

@@ -1,13 +1,13 @@
 //! Splits a template into text and actions, and actions into tokens.
 
-/// A part of a template.
+/// A part of a template: text or an action.
 #[derive(Debug, PartialEq)]
 pub enum Piece<'a> {
     Text(&'a str),
     Action(&'a str),
 }
 
-/// Splits a template at `{{` and `}}`; trims the text beside `{{-` and `-}}`, and drops comments.
+/// Splits a template at `{{` and `}}`. Trims the text beside `{{-` and `-}}`, and drops comments.
 pub fn pieces(source: &str) -> Result<Vec<Piece<'_>>, String> {
     let mut pieces = Vec::new();
     let (mut rest, mut trim) = (source, false);
@@ -40,7 +40,7 @@ pub fn pieces(source: &str) -> Result<Vec<Piece<'_>>, String> {
     }
 }
 
-/// The position of the `}}` that is not in a string or a comment.
+/// The position of the first `}}` that is not in a string or a comment.
 fn end_of_action(action: &str) -> Option<usize> {
     let bytes = action.as_bytes();
     if action.trim_start().starts_with("/*") {
@@ -64,9 +64,9 @@ fn end_of_action(action: &str) -> Option<usize> {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Token {
-    /// `.a`. The flag is set if a space precedes it, so that it starts an operand.
+    /// A field such as `.a`. The flag says whether a space precedes the field, so that the field starts an operand.
     Field(String, bool),
-    /// `.` alone.
+    /// A `.` that no name follows.
     Dot,
     /// `$` or `$name`
     Variable(String),
@@ -150,7 +150,8 @@ fn name(text: &str) -> &str {
     &text[..end]
 }
 
-/// A string in double quotes, and its length in the source. Go has JSON's escapes and a few more.
+/// The value of a string in double quotes, and the string's length in the source. Go has the escapes of JSON and a few
+/// more.
 fn quoted(text: &str) -> Result<(String, usize), String> {
     let mut found = String::new();
     let mut chars = text.char_indices().skip(1);

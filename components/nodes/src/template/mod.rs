@@ -1,9 +1,9 @@
 //! Templates in the subset of Go's language that Stages use: actions, variables, `if`, `with`, `range`, `define`,
 //! pipelines, the functions of Go and of KWOK, and the common functions of sprig.
 //!
-//! A template that uses anything else is refused when it is parsed; the error names the unsupported part. Rendering
-//! always ends: the only recursion is through `template`, whose depth is bounded. The steps, the bytes of values and
-//! the size of the text are bounded, too.
+//! A template that uses anything else is refused when it is parsed, and the error names the unsupported part. Rendering
+//! always ends, because the only recursion is through `template`, whose depth is bounded. The number of steps, the
+//! bytes of values and the size of the text are bounded, too.
 
 mod functions;
 mod lex;
@@ -18,7 +18,7 @@ use holdfast_value::Value;
 use parse::Node;
 use std::collections::BTreeMap;
 
-/// The longest template.
+/// The longest template, in bytes.
 const SOURCE_MAX: usize = 256 << 10;
 
 /// A parsed template.
@@ -36,12 +36,12 @@ impl Template {
         parse::template(source)
     }
 
-    /// Renders the template for a document.
+    /// Renders the template for a document, and returns the text.
     pub fn render(&self, document: &Value, surroundings: &dyn Surroundings) -> Result<String, RenderFailure> {
         run::render(self, document, surroundings)
     }
 
-    /// Renders the template and parses the text as YAML; null if it is empty.
+    /// Renders the template and parses the text as YAML. An empty text gives null.
     pub fn document(&self, document: &Value, surroundings: &dyn Surroundings) -> Result<Value, RenderFailure> {
         let text = self.render(document, surroundings)?;
         if text.trim().is_empty() {

@@ -6,7 +6,7 @@ use super::lex::{Piece, Token, pieces, tokens};
 use holdfast_value::Value;
 use std::collections::BTreeMap;
 
-/// The deepest nesting of blocks and parentheses.
+/// The maximum depth of blocks and parentheses within each other.
 const DEPTH_MAX: usize = 32;
 
 #[derive(Debug, Clone)]
@@ -21,11 +21,11 @@ pub enum Node {
     Continue,
 }
 
-/// A pipeline with its variables: `$x := a b | c d`.
+/// A pipeline with the variables that it sets: `$x := a b | c d`.
 #[derive(Debug, Clone)]
 pub struct Pipeline {
     pub variables: Vec<String>,
-    /// Whether the variables exist already (`=`, not `:=`).
+    /// Whether the pipeline changes existing variables (`=`) instead of declaring new variables (`:=`).
     pub assigns: bool,
     pub commands: Vec<PipelineCommand>,
 }
@@ -41,7 +41,7 @@ pub enum Operand {
     Literal(Value),
     Dot(Vec<String>),
     Variable(String, Vec<String>),
-    /// A function without arguments among the arguments of another.
+    /// A function that is called without arguments, as an argument of another function.
     Function(Function),
     Nested(Box<Pipeline>, Vec<String>),
 }
@@ -85,14 +85,14 @@ struct Parser<'a> {
     depth: usize,
 }
 
-/// The end of a block: `end`, or `else` with the tokens after it.
+/// What ends a block: `end`, or `else` with the tokens that follow it.
 type BlockEnd = (&'static str, Vec<Token>);
 
-/// A condition, and its body.
+/// The condition of a block, and the nodes to render if the condition is true.
 type Arm = (Pipeline, Vec<Node>);
 
 impl Parser<'_> {
-    /// The nodes up to the end of the block.
+    /// Parses the nodes up to the end of the block.
     fn block(&mut self) -> Result<(Vec<Node>, Option<BlockEnd>), String> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
@@ -318,7 +318,7 @@ impl ActionTokens {
         })
     }
 
-    /// The fields that follow without a space.
+    /// Parses the fields that follow an operand without a space.
     fn fields(&mut self) -> Vec<String> {
         let mut path = Vec::new();
         while let Some(Token::Field(name, false)) = self.peek() {

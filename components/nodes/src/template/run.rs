@@ -6,18 +6,18 @@ use super::parse::{Node, Operand, Pipeline, PipelineCommand};
 use crate::budget::{Budget, Spent};
 use holdfast_value::Value;
 
-/// The maximum number of steps of a template, and the maximum number of bytes of values that it makes.
+/// The maximum number of steps of a template. `BYTES_MAX` is the maximum number of bytes of the values that it makes.
 const STEPS_MAX: usize = 200_000;
 const BYTES_MAX: usize = 16 << 20;
-/// The deepest nesting of `template` calls.
+/// The maximum depth of calls of `template` within each other.
 const CALLS_MAX: usize = 32;
 
-/// Why rendering failed.
+/// Why rendering a template failed.
 #[derive(Debug, PartialEq)]
 pub enum RenderFailure {
     /// The template exceeds its budget.
     Spent,
-    /// The template or its data has this fault.
+    /// The template or its data has the fault that the text describes.
     Fault(String),
 }
 
@@ -68,7 +68,7 @@ struct Run<'a> {
 }
 
 struct TemplateScope {
-    /// The value of `$`.
+    /// The value of `$`: the data with which the template was called.
     root: Value,
     dot: Value,
     variables: Vec<(String, Value)>,
@@ -238,7 +238,7 @@ impl Run<'_> {
         Ok(value)
     }
 
-    /// The value of a pipeline.
+    /// The value that a pipeline gives.
     fn value(&mut self, pipeline: &Pipeline, scope: &mut TemplateScope) -> Result<Value, RenderFailure> {
         let mut value = None;
         for command in &pipeline.commands {
@@ -258,7 +258,7 @@ impl Run<'_> {
         last: Option<Value>,
         scope: &mut TemplateScope,
     ) -> Result<Value, RenderFailure> {
-        // `and` and `or` stop at the operand that decides.
+        // `and` and `or` stop at the operand that decides their result.
         if let Some(decides) = functions::decides(function) {
             let mut value = Value::Null;
             for operand in operands {
@@ -302,7 +302,7 @@ impl Run<'_> {
     }
 }
 
-/// The value at a path; null if there is none.
+/// The value at a path within a value; null if there is no value at the path.
 fn field<'v>(value: &'v Value, path: &[String]) -> &'v Value {
     path.iter().fold(value, |value, name| value.get(name).unwrap_or(&Value::Null))
 }

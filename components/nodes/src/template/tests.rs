@@ -121,7 +121,8 @@ fn what_is_rendered_is_yaml() {
     assert!(Template::parse("a: [").expect("a template").document(&json!({}), &Fixed).is_err());
 }
 
-/// All functions count their work, even if little of the result is printed.
+/// Every function counts its work, even if little of the result is printed. So a template that exceeds the budget
+/// always stops at the same point.
 #[test]
 fn work_ends_at_the_same_place_for_every_function() {
     let large = vec!["a".repeat(1_000); 2_500];
@@ -146,7 +147,7 @@ fn work_ends_at_the_same_place_for_every_function() {
         let text = Template::parse(source).expect(source).render(&document, &Fixed);
         assert!(text.is_ok(), "{source}: {text:?}");
     }
-    // YAML aliases do not expand beyond the limit.
+    // YAML aliases that would expand beyond the limit are refused.
     let source = "a: &a [x, x, x, x, x, x, x, x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a]\n{{ range until 9 }}c{{ . }}: [*b, *b, *b, *b, *b, *b, *b, *b, *b]\n{{ end }}";
     let read = Template::parse(source).expect(source).document(&document, &Fixed);
     assert!(read.is_ok_and(|value| value.to_string().len() < 100_000));

@@ -1,4 +1,4 @@
-//! Carries out actions on a remote cluster, on demand with separate credentials for each controller.
+//! Carries out actions on a remote cluster, if requested with separate credentials for each controller.
 
 use super::http::{JSON, PartialObject, collection, fault, get, object, read, send};
 use crate::{Act, ActionDone};
@@ -12,22 +12,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
-/// The namespace of the controllers' service accounts, and how long their tokens are valid. Tokens are renewed after
-/// four fifths of that time.
+/// The namespace of the controllers' service accounts. `TOKEN` is how long a token of such an account is valid; it is
+/// renewed after four fifths of this time.
 const NAMESPACE: &str = "kube-system";
 const TOKEN: Duration = Duration::from_secs(3600);
 
-/// Creates clients.
+/// Creates the clients through which actions are carried out.
 #[async_trait]
 pub trait Connect: Send + Sync + 'static {
-    /// A client for a controller: with a token, or with the credentials of the process. The client's user agent
-    /// contains `account`.
+    /// A client for a controller. The client uses the token, or the credentials of the process if there is no token.
+    /// The client's user agent contains `account`.
     async fn client(&self, account: &str, token: Option<&str>) -> Result<Client, String>;
 }
 
 pub struct RemoteAct {
     connect: Arc<dyn Connect>,
-    /// The client that creates accounts and tokens.
+    /// The client that creates the service accounts and their tokens.
     root: Client,
     /// Whether each controller acts as its own service account.
     own_credentials: bool,
@@ -46,7 +46,7 @@ impl RemoteAct {
 
     async fn client(&self, actor: &Actor) -> Result<Client, Refusal> {
         let place = self.clients.lock().await.entry(agent(actor).to_owned()).or_default().clone();
-        // One task renews the client, and the other tasks wait for it.
+        // If the client must be renewed, the task that has the lock renews it, and the other tasks wait for the lock.
         let mut place = place.lock().await;
         match &*place {
             Some(Connected { client, renew }) if renew.is_none_or(|renew| Instant::now() < renew) => Ok(client.clone()),
@@ -90,13 +90,13 @@ impl RemoteAct {
         serde_json::from_slice(&read(answer).await?).map_err(fault)
     }
 
-    /// Whether an object exists. An object that the actor may not read counts as absent.
+    /// Whether an object exists on the server. An object that the actor may not read counts as absent.
     pub async fn is_there(&self, actor: &Actor, resource: &Resource, key: &Key) -> Result<bool, Refusal> {
         let client = self.client(actor).await?;
         Ok(get(&client, &object(resource, key), JSON).await.is_ok())
     }
 
-    /// Drops a token that the server no longer accepts, so that the next action requests a new token.
+    /// Drops the client whose token the server no longer accepts, so that the next action requests a new token.
     async fn forget(&self, actor: &Actor) {
         if self.own_credentials {
             self.clients.lock().await.remove(agent(actor));
@@ -160,7 +160,8 @@ impl Act for RemoteAct {
     }
 }
 
-/// The user agent of a client: the controller's name if several controllers share an account.
+/// The name of an actor in the user agent of its client: its field manager, if it has a service account and a field
+/// manager of its own; otherwise the name of its account.
 fn agent(actor: &Actor) -> &str {
     match actor.field_manager {
         own if actor.has_account() && own != SHARED => own,
@@ -168,13 +169,13 @@ fn agent(actor: &Actor) -> &str {
     }
 }
 
-/// The field manager of most controllers.
+/// The field manager that most controllers share.
 const SHARED: &str = "kube-controller-manager";
 
-/// The path of reviews of access.
+/// The path to which reviews of access are posted.
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
-/// The method, content type and body of a verb.
+/// The HTTP method, the content type and the body for a verb.
 fn content(verb: &Verb) -> (Method, &'static str, Vec<u8>) {
     let bytes = |body: &Value| body.to_string().into_bytes();
     match verb {

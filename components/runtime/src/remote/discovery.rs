@@ -1,16 +1,16 @@
 //! Discovers the resources of an API server whose objects can be listed, watched and deleted, each in its preferred
-//! version, and the kinds that the server serves, each with its versions.
+//! version. Also discovers the kinds that the server serves, each with its versions.
 
 use super::http::{JSON, fault, get};
 use holdfast_world::{Refusal, Resource, Served};
 use kube::Client;
 use serde::Deserialize;
 
-/// The result of discovery.
+/// What discovery has found on a server.
 #[derive(Debug, Default)]
 pub(super) struct Discovered {
     pub resources: Vec<Resource>,
-    /// The kinds of all versions.
+    /// The kinds that the server serves, in all their versions.
     pub served: Served,
 }
 
@@ -46,7 +46,7 @@ impl Discovered {
         let own = list.resources.iter().filter(|resource| !resource.name.contains('/'));
         self.served.extend(own.clone().map(|of| (group.into(), version.into(), of.kind.as_str().into())));
         if is_preferred {
-            // Events own no objects, are short-lived, and are numerous.
+            // The resources of Events are left out, because Events own no objects, are short-lived, and are numerous.
             let can = |of: &Described, verb: &str| of.verbs.iter().any(|known| known == verb);
             let is_meant =
                 |of: &&Described| of.kind != "Event" && ["delete", "list", "watch"].iter().all(|verb| can(of, verb));

@@ -15,31 +15,34 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-/// The maximum number of waiting news, and of news received at once.
+/// The maximum number of news that wait to be received, and the maximum number that is received at once.
 const WAITING_MAX: usize = 4096;
-/// The longest wait for the first lists of resources that are not named: a list that fails must not block everything.
+/// How long the feed waits for the first lists of resources that are not named. A list that fails must not delay
+/// everything else.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The delay of discovery after a CustomResourceDefinition has changed: the server takes a moment to serve a new kind.
+/// The delay of discovery after a CustomResourceDefinition has changed, because the server takes a moment to serve a
+/// new kind.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The delay of the next discovery after discovery has failed.
+/// The delay of the next discovery after a discovery has failed.
 const AGAIN: Duration = Duration::from_secs(10);
 
 pub struct RemoteFeed {
     client: Client,
     named: BTreeSet<Resource>,
-    /// The kinds that are followed in addition to the named resources.
+    /// The kinds that the feed follows in addition to the named resources.
     extra_kinds: ExtraKinds,
     sender: Sender<News>,
     news: Receiver<News>,
     followers: HashMap<Resource, AbortHandle>,
     tasks: JoinSet<()>,
-    /// Resources whose first list has not arrived yet.
+    /// The resources whose first list has not arrived yet.
     awaited: BTreeSet<Resource>,
-    /// The end of the wait for lists of resources that are not named; `None` once [`News::Complete`] was sent.
+    /// The time at which the wait for lists of resources that are not named ends; `None` after [`News::Complete`] was
+    /// sent.
     patience: Option<Instant>,
-    /// When discovery is to run; `None` if nothing has changed since it ran.
+    /// The time at which discovery is to run; `None` if nothing has changed since it last ran.
     discover_at: Option<Instant>,
-    /// The running discovery.
+    /// The task of the running discovery; `None` if discovery does not run.
     discovering: Option<JoinHandle<Result<Discovered, Refusal>>>,
     begun: bool,
 }
@@ -76,7 +79,7 @@ impl RemoteFeed {
         self.followers.insert(resource, self.tasks.spawn(follower.run()));
     }
 
-    /// Follows the resources that exist now, and stops following resources that no longer exist.
+    /// Begins to follow the resources that exist now, and stops following the resources that no longer exist.
     fn follow_discovered(&mut self, found: Result<Discovered, Refusal>) -> Vec<News> {
         let Discovered { resources, served } = match found {
             Ok(found) => found,
@@ -86,12 +89,13 @@ impl RemoteFeed {
                 return Vec::new();
             }
         };
-        // A named resource is followed in the named version only.
+        // If a resource is named, it is followed only in the named version.
         let is_named = |resource: &Resource| {
             self.named.iter().any(|named| (named.group(), named.plural()) == (resource.group(), resource.plural()))
         };
         let is_wanted = |resource: &Resource| {
-            // Changes of definitions are followed, because discovery must run again after them.
+            // Changes of CustomResourceDefinitions and APIServices are followed, because discovery must run again after
+            // them.
             self.extra_kinds.covers(resource.group(), resource.kind())
                 || !self.extra_kinds.is_none() && defines(resource)
         };
@@ -109,7 +113,7 @@ impl RemoteFeed {
         gone.into_iter().map(News::Dropped).chain([News::Served(served)]).collect()
     }
 
-    /// Filters the received news, and checks whether the start is complete.
+    /// Drops the news that nobody needs, and checks whether all first lists have arrived.
     fn filter_received(&mut self, came: Vec<News>) -> Vec<News> {
         let mut out = Vec::with_capacity(came.len() + 1);
         for news in came {
@@ -121,7 +125,7 @@ impl RemoteFeed {
                 News::Changed { resource, .. } | News::Reached(resource, _) | News::Dropped(resource) => resource,
                 News::Served(_) | News::ReachedAll(_) | News::Complete => continue,
             };
-            // A resource that is no longer followed may still have news in the channel.
+            // A resource that is not followed any more may still have news in the channel.
             if !self.followers.contains_key(resource) {
                 continue;
             }
@@ -150,7 +154,7 @@ fn defines(resource: &Resource) -> bool {
     matches!(resource.plural(), "customresourcedefinitions" | "apiservices")
 }
 
-/// The result of the running discovery, if any.
+/// The result of the running discovery; `None` if discovery does not run.
 async fn discovery_result(
     discovering: &mut Option<JoinHandle<Result<Discovered, Refusal>>>,
 ) -> Option<Result<Discovered, Refusal>> {
@@ -169,7 +173,7 @@ impl Feed for RemoteFeed {
                 return vec![News::Complete];
             }
             if !self.extra_kinds.is_none() {
-                // Until discovery has run, no kind counts as served.
+                // Until the first discovery has ended, no kind counts as served.
                 return vec![News::Served(Served::default())];
             }
         }

@@ -18,17 +18,17 @@ use tokio::sync::mpsc::Sender;
 const PAGE: usize = 500;
 /// After how many seconds the server ends a watch.
 const WATCH_SECONDS: u64 = 480;
-/// The first wait after a failure, and the longest wait.
+/// The first wait after a failure. `WAIT_MAX` is the longest wait.
 const WAIT_MIN: Duration = Duration::from_millis(800);
 const WAIT_MAX: Duration = Duration::from_secs(30);
-/// The interval after which a resource that is not served is tried again.
+/// The interval at which a resource that the server does not serve is tried again.
 const UNSERVED: Duration = Duration::from_secs(30);
-/// The longest watch event that is read.
+/// The longest watch event that is read, in bytes.
 const LINE_BYTES_MAX: usize = 64 << 20;
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-/// Follows one resource.
+/// Follows the changes of one resource.
 pub(super) struct Follower {
     pub client: Client,
     pub resource: Resource,
@@ -39,16 +39,16 @@ pub(super) struct Follower {
 
 /// Why a watch ended.
 enum WatchEnd {
-    /// The server or the connection ended the watch; the next watch continues at this version.
+    /// The server or the connection has ended the watch. The next watch continues at this version.
     Here(u64),
-    /// The version is too old for the server: everything is listed again.
+    /// The version is too old for the server, so all objects must be listed again.
     Expired,
-    /// The receiver of news is gone.
+    /// The receiver of the news is gone.
     Unwanted,
 }
 
 impl Follower {
-    /// Runs until the receiver of news is gone.
+    /// Lists and watches the resource until the receiver of the news is gone.
     pub async fn run(self) {
         let mut wait = WAIT_MIN;
         let mut from: Option<u64> = None;
@@ -61,7 +61,7 @@ impl Follower {
                     continue;
                 }
                 Ok(WatchEnd::Here(version)) => {
-                    // A watch that ends at once without any event counts as a failure, too.
+                    // A watch that ends at once without any event counts as a failure, so the next watch waits.
                     let is_well = from != Some(version) || began.elapsed() > WAIT_MAX;
                     from = Some(version);
                     if is_well {
@@ -101,7 +101,8 @@ impl Follower {
         self.watch(version).await
     }
 
-    /// Lists all objects, page by page; returns `None` if the receiver of news is gone.
+    /// Lists all objects, page by page, and returns the version of the list; `None` if the receiver of the news is
+    /// gone.
     async fn list(&self) -> Result<Option<u64>, Refusal> {
         let path = collection(&self.resource, "");
         let (mut objects, mut token) = (Vec::new(), String::new());
@@ -126,7 +127,7 @@ impl Follower {
         }
     }
 
-    /// Items of lists lack `apiVersion` and `kind`, which are added here.
+    /// The body of an object in a list. The items of lists lack `apiVersion` and `kind`, so this function adds them.
     fn complete(&self, item: &str) -> object::Body {
         if item.starts_with("{\"metadata\"") && !self.metadata {
             let (version, kind) = (self.resource.api_version(), self.resource.kind());
@@ -137,7 +138,7 @@ impl Follower {
 
     async fn watch(&self, from: u64) -> Result<WatchEnd, Refusal> {
         let path = collection(&self.resource, "");
-        // The time limits differ by resource, so that watches that began together do not all end together.
+        // The time limits of watches differ by resource, so that watches that began together do not all end together.
         let seconds = WATCH_SECONDS - u64::try_from(self.resource.plural().len() * 7).unwrap_or(0).min(180);
         let query = format!("{path}?watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={from}");
         let accept = if self.metadata { METADATA } else { JSON };
@@ -147,7 +148,7 @@ impl Follower {
         loop {
             let line = match lines.next().await {
                 Ok(Some(line)) => line,
-                // A broken connection counts as the end of the watch.
+                // If the connection breaks, the watch has ended, and the next watch continues at this version.
                 Ok(None) | Err(_) => return Ok(WatchEnd::Here(version)),
             };
             let event: WatchEvent = serde_json::from_slice(&line).map_err(fault)?;
@@ -178,7 +179,7 @@ fn named(json: &[u8]) -> Result<(Key, u64), Refusal> {
     Ok((key, metadata.version()))
 }
 
-/// Escapes a value for a query. A continue token consists of letters, digits and a few signs.
+/// Escapes a continue token for a query. A token consists of letters, digits and a few signs.
 fn escaped(token: &str) -> String {
     token.bytes().fold(String::new(), |mut out, byte| {
         match byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
@@ -213,7 +214,7 @@ struct WatchEvent<'a> {
     object: &'a RawValue,
 }
 
-/// The lines of a body.
+/// Reads the body of a watch line by line.
 struct BodyLines {
     body: Body,
     read: BytesMut,

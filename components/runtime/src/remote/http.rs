@@ -8,16 +8,16 @@ use kube::Client;
 use kube::client::Body;
 use serde::Deserialize;
 
-/// The largest answer that is read at once.
+/// The largest answer that is read as a whole, in bytes.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 pub(super) const JSON: &str = "application/json";
 
-/// The refusal for a request without a usable answer.
+/// The refusal that stands for a request without a usable answer.
 pub fn fault(error: impl std::fmt::Display) -> Refusal {
     Refusal { message: error.to_string(), ..Refusal::default() }
 }
 
-/// The path of a resource's objects, of all namespaces or of one.
+/// The path of the objects of a resource: of one namespace, or of all namespaces if `namespace` is empty.
 pub(super) fn collection(resource: &Resource, namespace: &str) -> String {
     let (group, version, plural) = (resource.group(), resource.version(), resource.plural());
     let root = match group {
@@ -34,7 +34,7 @@ pub(super) fn object(resource: &Resource, key: &Key) -> String {
     format!("{}/{}", collection(resource, &key.namespace), key.name)
 }
 
-/// Sends a request; the caller reads the answer's body.
+/// Sends a request, and returns the answer. The caller reads the answer's body.
 pub(super) async fn send(
     client: &Client,
     (method, path): (Method, &str),
@@ -60,7 +60,7 @@ pub(super) async fn send(
     }
 }
 
-/// The whole body.
+/// Reads the whole body of an answer.
 pub(super) async fn read(answer: ::http::Response<Body>) -> Result<Bytes, Refusal> {
     let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
     Ok(body.map_err(fault)?.to_bytes())
@@ -70,7 +70,8 @@ pub(super) async fn get(client: &Client, path: &str, accept: &str) -> Result<Byt
     read(send(client, (Method::GET, path), accept, None).await?).await
 }
 
-/// The refusal in an unsuccessful answer, in the words of Go's client if the body has no message.
+/// The refusal in an answer that reports a failure. If the body has no message, the message is in the wording of Go's
+/// client.
 pub fn refusal(status: StatusCode, bytes: &[u8]) -> Refusal {
     let said = serde_json::from_slice::<StatusBody>(bytes).unwrap_or_default();
     let message = match said.message.as_str() {
@@ -104,7 +105,7 @@ struct StatusCause {
     reason: String,
 }
 
-/// The part of an object's metadata that identifies it.
+/// The fields of an object's metadata that identify the object and its version.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ObjectIdentity {

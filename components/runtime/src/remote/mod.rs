@@ -1,4 +1,4 @@
-//! A cluster behind a remote API server, through the `kube` crate.
+//! Access to a cluster behind a remote API server, through the crate `kube`.
 
 mod act;
 mod discovery;

@@ -1,4 +1,4 @@
-//! Reads an extender's answer within bounds: only the fields that the scheduler uses are stored, so that a large answer
+//! Reads an extender's answer within bounds. Only the fields that the scheduler uses are stored, so that a large answer
 //! does not become an even larger document.
 
 use holdfast_value::{Map, Value};
@@ -6,11 +6,12 @@ use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visito
 use std::cell::Cell;
 use std::fmt;
 
-/// How many values an answer may have in fields that are used: enough for the names of all nodes of the largest
-/// clusters, each with a reason.
+/// How many values an answer may have in the fields that the scheduler uses. The number is enough for the names of all
+/// nodes of the largest clusters, each with a reason.
 const VALUES_MAX: usize = 1 << 21;
 
-/// The fields that are used. Answers may write them in any case.
+/// The names of the fields that the scheduler uses, in lower case. In answers they may be written in upper or lower
+/// case.
 const FIELDS: [&str; 12] = [
     "error",
     "nodes",
@@ -27,10 +28,10 @@ const FIELDS: [&str; 12] = [
 ];
 /// The fields of an item in a list of scores.
 const SCORES: [&str; 2] = ["host", "score"];
-/// The fields whose keys are node names.
+/// The fields whose value is an object with node names as keys.
 const BY_NODE: [&str; 3] = ["failednodes", "failedandunresolvablenodes", "nodenametometavictims"];
 
-/// Parses an answer.
+/// Parses the answer of an extender.
 pub fn read(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     let left = Cell::new(VALUES_MAX);
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
@@ -42,7 +43,7 @@ pub fn read(bytes: &[u8]) -> Result<Value, serde_json::Error> {
 #[derive(Clone, Copy)]
 struct BoundedValue<'a> {
     left: &'a Cell<usize>,
-    /// Whether the keys of the object are node names.
+    /// Whether the keys of the object that is being read are node names.
     by_node: bool,
 }
 

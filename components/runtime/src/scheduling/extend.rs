@@ -15,12 +15,12 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// The maximum size of an answer, in addition to twice the size of the request: an answer has names and reasons, or
-/// whole nodes.
+/// The maximum size of an answer in bytes is this number plus twice the size of the request. An answer contains names
+/// and reasons, or whole nodes.
 const ANSWER_MAX: usize = 16 << 20;
 
-/// The clients of extenders, made at the first call. Extenders at one address may have different TLS settings, so the
-/// settings are part of the key.
+/// The HTTP clients of extenders. A client is made at the first call. Extenders at one address may have different TLS
+/// settings, so the TLS settings are part of the key.
 #[derive(Default)]
 pub struct Extenders {
     clients: Mutex<HashMap<ClientSettings, Client>>,
@@ -46,7 +46,7 @@ impl Extenders {
             }
             let body = Limited::new(response.into_body(), most).collect().await;
             let body = body.map_err(|error| error.to_string())?.to_bytes();
-            // A large answer is parsed on another thread, so as not to delay other tasks of this thread.
+            // A large answer is parsed on another thread, so that other tasks on this thread are not delayed.
             let read = tokio::task::spawn_blocking(move || answer::read(&body)).await;
             let read = read.map_err(|error| error.to_string())?;
             read.map_err(|error| format!("answer of \"{url}\": {error}"))
@@ -91,7 +91,8 @@ fn non_empty(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// The trusted CA certificates; data in the configuration takes precedence over a file.
+/// The CA certificates that the client trusts. The data in the configuration is used even if the configuration names a
+/// file, too.
 fn trusted_certificates(tls: &Tls) -> Result<Option<Vec<Vec<u8>>>, String> {
     let pem = match (tls.ca_data.is_empty(), tls.ca_file.is_empty()) {
         (false, _) => STANDARD.decode(&tls.ca_data).map_err(|error| format!("caData: {error}"))?,
@@ -116,7 +117,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
 
-    /// The result of a call to a server that answers with `first` and then with `more` again and again.
+    /// The result of a call to a server that sends `first` and then sends `more` again and again.
     async fn call_result(first: &'static [u8], more: Vec<u8>) -> Result<Value, String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");

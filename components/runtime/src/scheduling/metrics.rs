@@ -1,4 +1,4 @@
-//! The scheduler's metrics, under kube-scheduler's names.
+//! The metrics of the scheduler, under the names of kube-scheduler's metrics.
 
 use holdfast_scheduler::plugin::QueueingHint;
 use holdfast_scheduler::queue::HintCall;
@@ -169,7 +169,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Registers all metrics. The registry appends `_total` to the names of counters.
+    /// Registers all metrics of the scheduler. The registry appends `_total` to the names of counters.
     pub fn register(&self, registry: &mut Registry) {
         let own = registry.sub_registry_with_prefix("scheduler");
         own.register("schedule_attempts", "Attempts to schedule pods, by result", self.attempts.clone());

@@ -1,5 +1,5 @@
-//! Runs a [`Scheduler`]: passes changes, outcomes of requests and the time to the scheduler, and sends the scheduler's
-//! requests, many at a time.
+//! Runs a [`Scheduler`]. It passes changes, outcomes of requests and the time to the scheduler, and sends the
+//! scheduler's requests, many at a time.
 //!
 //! The scheduler uses the same two traits as controllers: a [`Feed`] and [`Act`], in the API server's own process, or
 //! over HTTPS in another process.
@@ -35,14 +35,14 @@ use tokio::sync::{Notify, watch};
 const USER: &str = "system:kube-scheduler";
 const FIELD_MANAGER: &str = "kube-scheduler";
 
-/// With this many pending requests, no more pods are tried. The number is enough for two full batches of the API
+/// If this many requests are pending, no more pods are tried. The number is enough for two full batches of the API
 /// server's log.
 const PENDING_REQUESTS_MAX: usize = 1024;
-/// How many changes are applied at a time.
+/// How many changes are applied to the scheduler's snapshot before other work is done.
 const CHANGES_AT_ONCE: usize = 256;
 /// The feed is not read while this many changes wait to be applied.
 const WAITING_CHANGES_MAX: usize = 4096;
-/// How long pods are tried before the other tasks of this thread run.
+/// How long pods are tried before other tasks on this thread run.
 const SCHEDULING_TIME: Duration = Duration::from_millis(1);
 
 /// The resources that a scheduler watches.
@@ -50,22 +50,22 @@ pub fn resources() -> Vec<Resource> {
     KINDS.iter().map(|kind| kind.resource()).collect()
 }
 
-/// The parameters of a running scheduler.
+/// Everything that a scheduler needs in order to run.
 pub struct SchedulerSetup {
     pub configuration: Arc<Configuration>,
     pub act: Arc<dyn Act>,
     pub metrics: Arc<Metrics>,
-    /// Whether this process leads. While it does not, the scheduler only keeps its snapshot up to date.
+    /// Whether this process leads. While it does not lead, the scheduler only keeps its snapshot up to date.
     pub leads: watch::Receiver<bool>,
     /// Whether all objects that existed at the start were applied.
     pub synced: Arc<AtomicBool>,
-    /// The name of the machine, for Events.
+    /// The name of the machine, which Events contain.
     pub host: String,
-    /// A notification makes the scheduler log its nodes and queue.
+    /// Each notification makes the scheduler log its nodes and its queue.
     pub dump: Arc<Notify>,
-    /// The runtime that sends requests.
+    /// The async runtime that sends the scheduler's requests.
     pub request_runtime: Handle,
-    /// Receives all pods, if their resources are to be served as metrics.
+    /// Receives all pods, if a page of metrics reports the resources of each pod; otherwise `None`.
     pub pod_resources: Option<Arc<PodResources>>,
 }
 
@@ -111,25 +111,26 @@ struct Runner<F> {
     scheduler: Scheduler,
     feed: F,
     kinds: HashMap<Resource, KnownObjects>,
-    /// Changes that are not applied yet.
+    /// The changes that are not applied to the scheduler's snapshot yet.
     changes: VecDeque<ObjectChange>,
     outcomes: UnboundedReceiver<(u64, RequestOutcome)>,
     sender: Arc<RequestSender>,
     metrics: Arc<Metrics>,
     leads: watch::Receiver<bool>,
-    /// Whether all objects that existed at the start are known. Until then nodes look too empty, so no pod is tried.
+    /// Whether all objects that existed at the start are known. Until they are known, nodes seem to have more free
+    /// resources than they have, so no pod is tried.
     synced: Arc<AtomicBool>,
     dump: Arc<Notify>,
     pod_resources: Option<Arc<PodResources>>,
 }
 
-/// The keys of a kind, so that a new list shows which objects were deleted.
+/// The keys of the objects of one kind. With them, a new list shows which objects were deleted.
 struct KnownObjects {
     kind: Kind,
     keys: HashSet<Key>,
 }
 
-/// A changed object; without a body, it was deleted.
+/// An object that has changed; `body` is `None` if the object was deleted.
 struct ObjectChange {
     kind: Kind,
     key: Key,
@@ -137,14 +138,14 @@ struct ObjectChange {
 }
 
 impl<F: Feed> Runner<F> {
-    /// Applies changes, tries pods for a while, and waits if there is nothing to do.
+    /// Applies changes, tries pods for a while, and waits if there is nothing else to do.
     async fn run_step(&mut self) {
         let applied = self.apply_changes();
         let more = self.schedule_pods();
         self.send_requests();
         if applied || more {
-            // News is read without waiting, so that pods are tried on the newest state. While many changes wait here,
-            // news stays in the feed, whose size is limited.
+            // The feed is read without waiting, so that pods are tried on the newest state. While many changes wait to
+            // be applied, news stays in the feed, whose size is limited.
             if self.changes.len() < WAITING_CHANGES_MAX
                 && let Some(news) = self.feed.next().now_or_never()
             {
@@ -170,7 +171,7 @@ impl<F: Feed> Runner<F> {
         }
     }
 
-    /// Puts the changes that concern the scheduler into `changes`.
+    /// Puts those changes of the news that concern the scheduler into `changes`.
     fn queue_changes(&mut self, news: Vec<News>) {
         for news in news {
             match news {
@@ -191,7 +192,8 @@ impl<F: Feed> Runner<F> {
                     self.changes.extend(known.replace(Vec::new()));
                 }
                 News::Complete => {
-                    // The changes of all objects that existed at the start come before `Complete`.
+                    // The changes of all objects that existed at the start come before `Complete`, so they are all in
+                    // `changes` by now.
                     while self.apply_changes() {}
                     self.synced.store(true, Ordering::Relaxed);
                 }
@@ -235,7 +237,7 @@ impl<F: Feed> Runner<F> {
         self.synced.load(Ordering::Relaxed) && *self.leads.borrow()
     }
 
-    /// Tries pods; returns whether more can be tried.
+    /// Tries pods for a while. Returns whether more pods can be tried.
     fn schedule_pods(&mut self) -> bool {
         if !self.may_schedule() {
             return false;
@@ -262,7 +264,7 @@ impl<F: Feed> Runner<F> {
             let sender = self.sender.clone();
             self.sender.handle.spawn(async move {
                 let outcome = sender.send(content).await;
-                // The receiver is gone if the scheduler has ended; the answer is dropped then.
+                // If the scheduler has ended, the receiver is gone, and the outcome is dropped.
                 let _ = sender.outcomes.send((number, outcome));
             });
         }
@@ -280,7 +282,7 @@ impl<F: Feed> Runner<F> {
 }
 
 impl KnownObjects {
-    /// Replaces the known objects by a list, and returns the changes.
+    /// Replaces the known objects of the kind by a list, and returns the changes.
     fn replace(&mut self, objects: Vec<(Key, Body, u64)>) -> Vec<ObjectChange> {
         let kind = self.kind;
         let keys = objects.iter().map(|(key, ..)| key.clone()).collect();
@@ -329,7 +331,7 @@ fn now() -> Time {
     Timestamp::now().as_nanosecond()
 }
 
-/// The time until `at`; 0 if it has passed.
+/// How long it is until `at`; 0 if `at` has passed.
 fn until(at: Time) -> Duration {
     Duration::from_nanos(u64::try_from(at.saturating_sub(now())).unwrap_or(0))
 }

@@ -1,4 +1,4 @@
-//! `/metrics/resources`: the requests and limits of each pod.
+//! The page `/metrics/resources`: the requests and limits of each pod.
 
 use holdfast_scheduler::object::pod::Pod;
 use holdfast_scheduler::object::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources};
@@ -12,14 +12,14 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// A metric's name, its description, and the resources of a pod that it reports.
 type Family = (&'static str, &'static str, fn(&Pod) -> &Resources);
 
-/// The pods that have not finished.
+/// The pods that have not finished, by their keys.
 #[derive(Default)]
 pub struct PodResources {
     pods: Mutex<HashMap<Key, Arc<Pod>>>,
 }
 
 impl PodResources {
-    /// Applies the new state of a pod.
+    /// Applies the new state of a pod. `pod` is `None` if the pod was deleted.
     pub(super) fn apply_pod(&self, key: &Key, pod: Option<&Arc<Pod>>) {
         let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
         match pod {
@@ -28,7 +28,7 @@ impl PodResources {
         }
     }
 
-    /// The page in Prometheus' text format.
+    /// The text of the page, in Prometheus' format.
     pub fn render(&self) -> String {
         let pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
         let mut pods: Vec<Arc<Pod>> = pods.values().cloned().collect();

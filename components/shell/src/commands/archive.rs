@@ -5,9 +5,9 @@ use crate::files::{Trouble, absolute};
 use crate::shell::{Open, Shell, ShellResult};
 
 const BLOCK: usize = 512;
-/// The maximum number of entries of an archive that are extracted. Entries that cannot be written count, too.
+/// The maximum number of entries that are extracted from an archive. Entries that cannot be written count, too.
 const ENTRIES_MAX: usize = 10_000;
-/// The longest name in an entry of its own.
+/// The longest name that an archive may have in an entry of its own, in bytes.
 const NAME_BYTES_MAX: usize = 8192;
 
 #[derive(Default)]
@@ -191,7 +191,7 @@ fn octal(field: &[u8]) -> Option<usize> {
     if digits.is_empty() { Some(0) } else { usize::from_str_radix(digits, 8).ok() }
 }
 
-/// The path in an entry of extended attributes.
+/// The path that an entry of extended attributes gives for the next entry; `None` if it gives no path.
 fn path_of(attributes: &[u8]) -> Option<String> {
     let mut rest = attributes;
     while !rest.is_empty() {
@@ -206,7 +206,7 @@ fn path_of(attributes: &[u8]) -> Option<String> {
     None
 }
 
-/// Reads blocks of exactly the given size; the last block may be shorter.
+/// Reads an archive in blocks of exactly the given size. The last block may be shorter.
 struct Blocks {
     from: Open,
     held: Vec<u8>,
@@ -268,7 +268,7 @@ async fn extract(shell: &mut Shell, order: &ArchiveOptions, archive: Option<Stri
         let own = if prefix.is_empty() { own } else { format!("{prefix}/{own}") };
         let name = long.take().unwrap_or(own);
         let parts: Vec<&str> = name.split('/').filter(|part| !part.is_empty()).skip(order.strips).collect();
-        // Extraction never writes outside of the folder, whatever an entry's name is.
+        // Whatever the name of an entry is, the path is within the folder into which the archive is extracted.
         let path = absolute(&shell.folder, &absolute("/", &parts.join("/"))[1..]);
         if order.tells || order.lists {
             shell.print(&format!("{name}\n")).await?;
@@ -276,7 +276,7 @@ async fn extract(shell: &mut Shell, order: &ArchiveOptions, archive: Option<Stri
         let is_file = matches!(kind, b'0' | 0 | b'7');
         let mut content = Vec::new();
         let (mut left, mut padding) = (size, size.next_multiple_of(BLOCK) - size);
-        // Content that does not fit is read and dropped.
+        // If the content of an entry does not fit, it is read and dropped.
         while left > 0 {
             let some = blocks.take(shell, left.min(BLOCK * 16)).await?;
             if some.is_empty() {

@@ -1,10 +1,10 @@
-//! `test` and `expr`.
+//! The commands `test` and `expr`.
 
 use super::wrong;
 use crate::files::absolute;
 use crate::shell::{Shell, ShellResult};
 
-/// The deepest nesting of `!` and brackets.
+/// The maximum depth of `!` and brackets within each other.
 const DEPTH_MAX: u32 = 32;
 
 pub async fn test(shell: &mut Shell, name: &str, words: &[String]) -> ShellResult<i32> {
@@ -30,8 +30,8 @@ struct TestExpression<'a> {
 
 impl TestExpression<'_> {
     fn whole(mut self) -> Result<bool, String> {
-        // As POSIX demands, the meaning of up to four words depends on their number, so that any of them may be
-        // arbitrary text.
+        // As POSIX demands, if there are at most four words, their number alone decides what they mean. So any word may
+        // be arbitrary text.
         match self.words {
             [] => return Ok(false),
             [word] => return Ok(!word.is_empty()),

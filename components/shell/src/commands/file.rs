@@ -5,7 +5,7 @@ use crate::files::{self, TreeEntry, Trouble, absolute};
 use crate::shell::{Shell, ShellResult};
 use crate::time::format;
 
-/// The mode as `ls -l` prints it, such as `drwxr-xr-x`.
+/// The mode of a file or folder as `ls -l` prints it, such as `drwxr-xr-x`.
 fn rights(entry: &TreeEntry) -> String {
     let kind = if entry.content.is_none() { 'd' } else { '-' };
     let bits = (0..9).map(|at| if entry.mode >> (8 - at) & 1 == 1 { [b'r', b'w', b'x'][at % 3] as char } else { '-' });
@@ -115,7 +115,7 @@ pub async fn find(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     Ok(status)
 }
 
-/// `stat -c FORMAT` and `readlink -f`.
+/// The commands `stat -c FORMAT` and `readlink -f`.
 pub async fn stat(shell: &mut Shell, name: &str, words: &[String]) -> ShellResult<i32> {
     let given = given!(shell, name, words, "fLetnm", "c");
     let mut status = 0;
@@ -164,7 +164,7 @@ pub async fn stat(shell: &mut Shell, name: &str, words: &[String]) -> ShellResul
     Ok(status)
 }
 
-/// Parses a mode: octal digits, or a change such as `+x` of the old mode.
+/// Parses a mode: octal digits, or a change such as `+x`, which is applied to the old mode.
 fn mode(text: &str, old: u32) -> Option<u32> {
     if let Ok(mode) = u32::from_str_radix(text, 8) {
         return (mode <= 0o7777).then_some(mode);
@@ -194,7 +194,7 @@ pub async fn change(shell: &mut Shell, name: &str, words: &[String]) -> ShellRes
         _ => "",
     };
     let words: Vec<String> = match name {
-        // `-x` is a mode here, not an option.
+        // For `chmod`, a word such as `-x` is a mode and not an option.
         "chmod" => words.iter().filter(|word| *word != "-R").cloned().collect(),
         _ => words.to_vec(),
     };
@@ -295,7 +295,7 @@ async fn make_temporary(shell: &mut Shell, given: &ParsedOptions) -> ShellResult
     let path = {
         let mut system = shell.shared.lock();
         let now_ms = system.now_ms;
-        // Names are numbered, so that the same script gets the same names.
+        // The names of temporary files are numbered, so that the same script always gets the same names.
         let free = (0..10_000u32).map(|n| format!("/tmp/tmp.{n:06}")).find(|path| system.files.entry(path).is_none());
         let path = free.unwrap_or_else(|| "/tmp/tmp".into());
         let made = match given.has('d') {

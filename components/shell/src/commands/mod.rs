@@ -1,4 +1,4 @@
-//! The commands that can be run by name.
+//! The commands that the shell can run by name.
 
 mod archive;
 mod builtin;
@@ -13,7 +13,7 @@ pub use system::sleep_millis;
 use crate::shell::{Shell, ShellFuture, ShellResult};
 use std::fmt::Display;
 
-/// All names, sorted.
+/// The names of all commands, sorted.
 const KNOWN: [&str; 81] = [
     ".", ":", "[", "ash", "base64", "basename", "bash", "break", "busybox", "cat", "cd", "chmod", "chown", "command",
     "continue", "cp", "cut", "dash", "date", "dirname", "echo", "env", "eval", "exec", "exit", "export", "expr",
@@ -24,25 +24,25 @@ const KNOWN: [&str; 81] = [
     "yes",
 ];
 
-/// The folders in which programs appear to be.
+/// The folders in which the commands seem to exist as programs.
 const PROGRAMS: [&str; 6] = ["/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/", "/usr/local/bin/", "/usr/local/sbin/"];
 
 pub fn is_known(name: &str) -> bool {
     KNOWN.binary_search(&name).is_ok()
 }
 
-/// The name of a program that is called by a path.
+/// The name of a command that is called by a path, such as `/bin/ls`.
 pub fn name_of(program: &str) -> &str {
     let inside = PROGRAMS.iter().find_map(|folder| program.strip_prefix(folder));
     inside.filter(|name| !name.contains('/')).unwrap_or(program)
 }
 
-/// All known names, for help texts.
+/// The names of all commands, for help texts.
 pub fn all() -> impl Iterator<Item = &'static str> {
     KNOWN.into_iter()
 }
 
-/// Runs a known command; returns its exit status.
+/// Runs a known command, and returns its exit status.
 pub fn run<'a>(shell: &'a mut Shell, name: &'a str, words: &'a [String]) -> ShellFuture<'a, i32> {
     let given = &words[1..];
     Box::pin(async move {
@@ -107,19 +107,20 @@ pub fn run<'a>(shell: &'a mut Shell, name: &'a str, words: &'a [String]) -> Shel
     })
 }
 
-/// Runs words as a command, ignoring functions.
+/// Runs words as a command, even if there is a function of this name.
 async fn inner(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     Box::pin(shell.program(words.to_vec())).await?;
     Ok(if words.is_empty() { 0 } else { shell.status })
 }
 
-/// Prints an error message; returns the exit status for it.
+/// Prints an error message of a command, and returns the exit status for it.
 async fn wrong(shell: &mut Shell, name: &str, why: impl Display) -> ShellResult<i32> {
     shell.complain(&format!("{name}: {why}")).await?;
     Ok(1)
 }
 
-/// Options of one letter, and the remaining words. Letters in `with_value` have a value. `--` ends the options.
+/// The options of a command, each with one letter, and the remaining words. The letters in `with_value` have a value.
+/// The word `--` ends the options.
 pub(crate) struct ParsedOptions {
     pub letters: Vec<(char, String)>,
     pub rest: Vec<String>,
@@ -171,7 +172,7 @@ impl ParsedOptions {
     }
 }
 
-/// Parses the options of a command, or returns from it with a message about them.
+/// Parses the options of a command. If an option is invalid, returns from the calling function with a message about it.
 macro_rules! given {
     ($shell:expr, $name:expr, $words:expr, $known:expr, $with_value:expr) => {
         match $crate::commands::ParsedOptions::of($words, $known, $with_value) {

@@ -1,9 +1,9 @@
-//! `echo` and `printf`.
+//! The commands `echo` and `printf`.
 
 use super::{given, wrong};
 use crate::shell::{Shell, ShellResult};
 
-/// The widest field.
+/// The maximum width of a field of `printf`, in characters.
 const WIDTH_MAX: usize = 4096;
 
 pub async fn echo(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
@@ -29,8 +29,7 @@ pub async fn echo(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     Ok(0)
 }
 
-/// Replaces escapes such as `
-/// `; returns whether output continues after them.
+/// Replaces escapes such as `\n` in a text. Returns the bytes, and whether the output continues after the text.
 fn unescaped(text: &str, zero: bool) -> (Vec<u8>, bool) {
     let bytes = text.as_bytes();
     let (mut out, mut at) = (Vec::with_capacity(bytes.len()), 0);
@@ -89,15 +88,15 @@ pub async fn printf(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
             shell.complain(&format!("sh: {value}: invalid number")).await?;
             status = 1;
         }
-        // The format is applied again to the remaining arguments.
+        // As long as arguments remain, the format is applied to them again.
         if values.is_empty() || values.len() == before || !goes_on {
             return Ok(status);
         }
     }
 }
 
-/// Applies the format once. Returns the text, whether output continues, and an argument that should be a number and is
-/// not.
+/// Applies the format of `printf` once. Returns the text, whether the output continues, and the first argument that
+/// should be a number but is not.
 fn formatted(format: &str, values: &mut &[String]) -> (Vec<u8>, bool, Option<String>) {
     let mut wrong = None;
     let mut out = Vec::new();

@@ -6,8 +6,8 @@ use crate::system::Signal;
 use crate::time::format;
 use std::sync::Arc;
 
-/// The milliseconds of an argument of `sleep`, such as `30` and `1.5m`. `Some(None)` is `infinity`, or longer than a
-/// hundred years; `None` means that it is not a duration.
+/// The number of milliseconds that an argument of `sleep` means, such as `30` or `1.5m`. `Some(None)` stands for
+/// `infinity` and for more than a hundred years. `None` means that the argument is not a duration.
 pub fn sleep_millis(text: &str) -> Option<Option<i64>> {
     if matches!(text, "infinity" | "inf") {
         return Some(None);
@@ -24,7 +24,7 @@ pub fn sleep_millis(text: &str) -> Option<Option<i64>> {
     Some((value < LONGEST_MS).then_some(value.ceil() as i64))
 }
 
-/// A hundred years.
+/// A hundred years in milliseconds.
 const LONGEST_MS: f64 = 100.0 * 366.0 * 86_400_000.0;
 
 pub async fn sleep(shell: &mut Shell, name: &str, words: &[String]) -> ShellResult<i32> {
@@ -154,7 +154,7 @@ pub async fn kill(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
             status = 1;
         }
     }
-    // A signal sent to the shell itself takes effect at once.
+    // If the shell has sent the signal to itself, the signal takes effect at once.
     shell.step(1).await?;
     Ok(status)
 }
@@ -166,7 +166,7 @@ pub async fn trap(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
         shell.print(&text).await?;
         return Ok(0);
     };
-    // A number as the first word resets the traps, like `-`.
+    // A single word is the name or the number of a signal whose trap is reset, as if `-` preceded the word.
     let resets = action == "-" || signals.is_empty();
     for word in if signals.is_empty() { words } else { signals } {
         let name = match (word.as_str(), Signal::parse(word)) {
@@ -300,7 +300,7 @@ pub async fn env(shell: &mut Shell, name: &str, words: &[String]) -> ShellResult
     status
 }
 
-/// Runs a command with the words of the input as arguments.
+/// Runs a command whose arguments are the words of the input.
 pub async fn xargs(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     let mut words = words;
     let mut each = None;

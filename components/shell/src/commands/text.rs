@@ -6,10 +6,11 @@ use crate::shell::{Open, Shell, ShellResult, WHOLE_BYTES_MAX};
 use regex::bytes::RegexBuilder;
 use std::collections::VecDeque;
 
-/// The size limit of a compiled pattern of `grep`.
+/// The maximum size of a compiled pattern of `grep`, in bytes.
 const PATTERN_BYTES_MAX: usize = 256 << 10;
 
-/// Opens the named files, or the input; prints a message for each that cannot be opened.
+/// Opens the files with these names, or the input if there are no names. Prints a message for each file that cannot be
+/// opened.
 async fn opened(shell: &mut Shell, name: &str, files: &[String]) -> ShellResult<(Vec<(String, Open)>, i32)> {
     if files.is_empty() {
         return Ok((vec![("-".into(), shell.input())], 0));
@@ -27,7 +28,7 @@ async fn opened(shell: &mut Shell, name: &str, files: &[String]) -> ShellResult<
     Ok((found, status))
 }
 
-/// `cat` and `tee`.
+/// The commands `cat` and `tee`.
 pub async fn copy(shell: &mut Shell, name: &str, words: &[String]) -> ShellResult<i32> {
     let given = given!(shell, name, words, "aunvetAE", "");
     if name == "tee" {
@@ -65,9 +66,9 @@ pub async fn copy(shell: &mut Shell, name: &str, words: &[String]) -> ShellResul
     Ok(status)
 }
 
-/// `head` and `tail`.
+/// The commands `head` and `tail`.
 pub async fn ends(shell: &mut Shell, name: &str, words: &[String]) -> ShellResult<i32> {
-    // `-5` is an old form of `-n 5`.
+    // The word `-5` is an old form of `-n 5`.
     let words: Vec<String> = words
         .iter()
         .map(|word| match word.strip_prefix('-') {
@@ -166,7 +167,7 @@ async fn last(shell: &mut Shell, open: &Open, count: usize, in_bytes: bool) -> S
     shell.put(1, &all[begin..]).await
 }
 
-/// Follows files for ever.
+/// Prints what is appended to the files, for ever.
 async fn follow(shell: &mut Shell, names: &[String], files: &[(String, Open)]) -> ShellResult<i32> {
     let mut seen: Vec<(String, usize)> = Vec::new();
     for name in names {
@@ -237,7 +238,8 @@ pub async fn count(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     Ok(status)
 }
 
-/// Translates a pattern of `grep` to the library's syntax. Without `-E`, operators are special only after `\`.
+/// Translates a pattern of `grep` to the syntax of the crate `regex`. Without `-E`, signs such as `+` are operators
+/// only after a `\`.
 fn translated(pattern: &str, extended: bool) -> String {
     if extended {
         return pattern.to_owned();
@@ -325,7 +327,7 @@ pub async fn grep(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     Ok(if status != 0 { 2 } else { i32::from(!any) })
 }
 
-/// `sort` and `uniq`.
+/// The commands `sort` and `uniq`.
 pub async fn sort(shell: &mut Shell, name: &str, words: &[String]) -> ShellResult<i32> {
     let given = given!(shell, name, words, "runcdfsb", "kt");
     let (files, status) = opened(shell, name, &given.rest).await?;
@@ -376,7 +378,7 @@ pub async fn sort(shell: &mut Shell, name: &str, words: &[String]) -> ShellResul
     Ok(status)
 }
 
-/// Whether a list of fields such as `1,3-5` contains a number.
+/// Whether a list of field numbers such as `1,3-5` contains a number.
 fn is_in(list: &str, number: usize) -> bool {
     list.split(',').any(|part| match part.split_once('-') {
         None => part.parse() == Ok(number),
@@ -409,7 +411,7 @@ pub async fn cut(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     Ok(status)
 }
 
-/// The characters of a set such as `a-z`.
+/// The characters of a set of `tr`, such as `a-z`.
 fn set(text: &str) -> Vec<u8> {
     let text = text
         .replace("[:upper:]", "A-Z")

@@ -28,7 +28,7 @@ impl Shell {
         })
     }
 
-    /// Runs commands from the input as soon as each is complete.
+    /// Runs the commands in the shell's input. Each runs as soon as its text is complete.
     pub async fn typed(&mut self) -> ShellResult<()> {
         let input = self.input();
         self.is_interactive = self.is_terminal;
@@ -181,7 +181,7 @@ impl Shell {
         Ok(())
     }
 
-    /// A subshell.
+    /// A copy of this shell for a subshell.
     pub fn child(&self) -> Shell {
         let mut child = self.clone();
         child.traps.clear();
@@ -192,7 +192,7 @@ impl Shell {
         child
     }
 
-    /// Runs a child as a process of its own.
+    /// Runs a child shell as a process of its own.
     pub async fn spawn(
         &mut self,
         words: &str,
@@ -211,7 +211,7 @@ impl Shell {
         Ok(begun)
     }
 
-    /// The exit status of a child.
+    /// The exit status of a child that has ended.
     pub async fn ended(&mut self, done: ShellResult<()>) -> i32 {
         if let Err(stop) = &done {
             match stop {
@@ -225,7 +225,7 @@ impl Shell {
         self.status
     }
 
-    /// The output of a command, without trailing line breaks.
+    /// The output of a script, without line breaks at its end.
     pub async fn output_of(&mut self, script: &List) -> ShellResult<String> {
         let (writer, reader) = pipe();
         let mut child = self.child();

@@ -1,5 +1,5 @@
-//! One process, which is a shell or a program started by one: its state, signals, waiting and variables. `open` has its
-//! input and output, `lists` runs scripts, `run` runs single commands.
+//! One process, which is a shell or a program that a shell has started: its state, signals, waiting and variables. The
+//! module `open` has its input and output, `lists` runs scripts, and `run` runs single commands.
 
 mod lists;
 mod open;
@@ -15,16 +15,16 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
-/// The deepest nesting of functions, substitutions and commands.
+/// The maximum depth of functions, substitutions and commands within each other.
 const DEPTH_MAX: u32 = 24;
 /// The maximum number of bytes of a shell's variables.
 const VARIABLES_BYTES_MAX: usize = 256 << 10;
-/// The maximum number of bytes of a command substitution, and of a file that is read whole.
+/// The maximum number of bytes of the output of a command substitution, and of a file that is read as a whole.
 pub const WHOLE_BYTES_MAX: usize = 512 << 10;
-/// How many bytes are read at once.
+/// How many bytes a command reads at once.
 const CHUNK_BYTES: usize = 8 << 10;
 
-/// Why the next command does not run.
+/// The reason why the next command of a script does not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
     Exit(i32),
@@ -34,7 +34,7 @@ pub enum Stop {
     Return,
 }
 
-/// The exit code of a process that was stopped.
+/// The exit code of a process that ends for this reason.
 pub fn code_of(stop: &Stop) -> i32 {
     match stop {
         Stop::Exit(code) => *code,
@@ -46,20 +46,20 @@ pub fn code_of(stop: &Stop) -> i32 {
 pub type ShellResult<T> = Result<T, Stop>;
 pub type ShellFuture<'a, T> = Pin<Box<dyn Future<Output = ShellResult<T>> + Send + 'a>>;
 
-/// The source of input.
+/// Where the input of a new process comes from.
 pub enum Input {
     Nothing,
     Reader(PipeReader),
 }
 
-/// An open file, by its number.
+/// What an open file number of a process stands for.
 #[derive(Debug, Clone)]
 pub enum Open {
     Nothing,
     Content(Arc<Mutex<(Arc<Vec<u8>>, usize)>>),
     Reader(PipeReader),
     Writer(PipeWriter),
-    /// A file that is written by appending.
+    /// A file at this path. Everything that is written is appended to the file.
     File(String),
 }
 
@@ -92,9 +92,9 @@ pub struct Shell {
     pub open: BTreeMap<u8, Open>,
     pub options: ShellOptions,
     pub traps: BTreeMap<String, String>,
-    /// Caught signals whose traps have yet to run.
+    /// Signals that have arrived and whose traps still have to run.
     caught: Vec<Signal>,
-    /// The number of conditions around the present command. It is above 0 in conditions, where `set -e` does not apply.
+    /// How many conditions contain the present command. In a condition, `set -e` has no effect.
     tested: u32,
     pub depth: u32,
     pub background: Vec<Pid>,
@@ -153,7 +153,7 @@ impl Shell {
             hidden: Vec::new(),
         };
         for (name, value) in &setup.environment {
-            // The environment of a container may exceed the limit for scripts.
+            // The variables of the container are not limited, because its environment may exceed the limit for scripts.
             shell.variables.insert(name.clone(), Variable { value: value.clone(), is_exported: true });
         }
         shell
@@ -175,7 +175,7 @@ impl Shell {
         self.status
     }
 
-    /// Runs the EXIT trap.
+    /// Runs the command of the trap EXIT, if there is one.
     async fn at_exit(&mut self) {
         if let Some(action) = self.traps.remove("EXIT") {
             let status = self.status;
@@ -188,14 +188,15 @@ impl Shell {
 
     // ---- Steps, signals and waiting ----
 
-    /// Counts steps, waits for the process's turn, and handles signals.
+    /// Counts steps, waits until the process has its turn, and handles signals.
     pub async fn step(&mut self, count: u64) -> ShellResult<()> {
         let shared = self.shared.clone();
         poll_fn(|_| if shared.step(count) { Poll::Ready(()) } else { Poll::Pending }).await;
         self.heed()
     }
 
-    /// Handles received signals. Signals with a trap wait for the end of the command; other signals end the process.
+    /// Handles the signals that have arrived. A signal with a trap waits for the end of the command; all other signals
+    /// end the process.
     fn heed(&mut self) -> ShellResult<()> {
         let signals = {
             let mut system = self.shared.lock();
@@ -241,16 +242,16 @@ impl Shell {
                 })
                 .await
             };
-            // Other processes get a turn.
+            // After the wait, other processes get their turn first.
             self.step(1).await?;
-            // An ignored signal does not end the wait.
+            // If the signal is ignored, the wait goes on.
             if got.is_some() || !self.caught.is_empty() {
                 return Ok(got);
             }
         }
     }
 
-    /// Sleeps; returns false if a signal ended the sleep.
+    /// Sleeps until `time_ms`. Returns false if a signal has ended the sleep.
     pub async fn sleep_until(&mut self, time_ms: i64) -> ShellResult<bool> {
         let woken = self.wait_for(|shell| {
             let has_come = shell.shared.lock().now_ms >= time_ms;
@@ -266,7 +267,7 @@ impl Shell {
         self.shared.lock().now_ms
     }
 
-    /// Waits for the end of a child process.
+    /// Waits for the end of a child process, and returns its exit code.
     pub async fn wait_child(&mut self, pid: Pid) -> ShellResult<i32> {
         loop {
             if let Some(code) = self.wait_for(|shell| shell.shared.reap(pid)).await? {
@@ -306,7 +307,7 @@ impl Shell {
         self.functions.remove(name);
     }
 
-    /// Makes a variable local to the running function; returns false outside of functions.
+    /// Makes a variable local to the running function. Returns false if no function runs.
     pub fn hide(&mut self, name: &str) -> bool {
         let known = self.variables.get(name).cloned();
         match self.hidden.last_mut() {

@@ -1,4 +1,4 @@
-//! Reading and writing of a process.
+//! The input and output of a process.
 
 use super::{CHUNK_BYTES, Open, Shell, ShellResult, Stop, WHOLE_BYTES_MAX};
 use crate::files::{Trouble, absolute};
@@ -18,8 +18,8 @@ impl Shell {
                     match put.await? {
                         Some(Some(count)) => rest = &rest[count..],
                         Some(None) => return Err(Stop::Killed(Signal::Pipe)),
-                        // A signal with a trap arrived. Only the first such signal is kept, and the write stops if
-                        // bytes are left.
+                        // A signal that has a trap has arrived. Only the first such signal is kept, and if bytes are
+                        // left, they are not written.
                         None => self.caught.truncate(1),
                     }
                     if !self.caught.is_empty() && !rest.is_empty() {
@@ -58,7 +58,7 @@ impl Shell {
         self.open.get(&0).cloned().unwrap_or(Open::Nothing)
     }
 
-    /// Reads some bytes of a file; `None` at its end.
+    /// Reads some bytes of an open file; `None` at the end of the file.
     pub async fn take(&mut self, from: &Open, line: bool) -> ShellResult<Option<Vec<u8>>> {
         let taken = match from {
             Open::Content(content) => {
@@ -86,7 +86,7 @@ impl Shell {
         Ok(taken)
     }
 
-    /// Reads one line with its line break. The last line may lack its line break.
+    /// Reads one line with its line break. The last line may have no line break. `None` at the end of the file.
     pub async fn line(&mut self, from: &Open) -> ShellResult<Option<Vec<u8>>> {
         let mut line: Vec<u8> = Vec::new();
         while let Some(more) = self.take(from, true).await? {
@@ -98,7 +98,7 @@ impl Shell {
         Ok((!line.is_empty()).then_some(line))
     }
 
-    /// Reads a whole file, up to the limit.
+    /// Reads an open file to its end, up to the limit [`WHOLE_BYTES_MAX`].
     pub async fn whole(&mut self, from: &Open) -> ShellResult<Vec<u8>> {
         let mut whole: Vec<u8> = Vec::new();
         while let Some(more) = self.take(from, false).await? {
@@ -111,7 +111,7 @@ impl Shell {
         Ok(whole)
     }
 
-    /// Opens a file for reading; `-` is the input.
+    /// Opens a file for reading. The name `-` stands for the standard input.
     pub fn open_to_read(&self, name: &str) -> Result<Open, Trouble> {
         let device = |number: u8| self.open.get(&number).cloned().unwrap_or(Open::Nothing);
         match name {

@@ -1,4 +1,4 @@
-//! Runs one command, compound or simple, with its redirections; functions and programs.
+//! Runs one command with its redirections. The command may be compound, a function, or a program.
 
 use super::{Open, Shell, ShellFuture, ShellOptions, ShellResult, Stop};
 use crate::commands;
@@ -116,7 +116,7 @@ impl Shell {
         Ok(self.status == 0)
     }
 
-    /// Whether the loop ends.
+    /// Handles the end of one run of a loop's body. Returns whether the loop ends.
     fn breaks(&mut self, done: ShellResult<()>) -> ShellResult<bool> {
         match done {
             Ok(()) => Ok(false),
@@ -135,7 +135,7 @@ impl Shell {
         }
     }
 
-    /// Opens the files of redirections; returns whether all could be opened.
+    /// Opens the files of redirections. Returns whether all of them could be opened.
     async fn redirect(&mut self, redirections: &[Redirection]) -> ShellResult<bool> {
         for Redirection { number, what } in redirections {
             let opened = match what {
@@ -182,7 +182,7 @@ impl Shell {
         let status = self.status;
         self.status = 0;
         let words = {
-            // `$?` in a command is the status of the previous command.
+            // While the words of a command are expanded, `$?` is the exit status of the previous command.
             self.status = status;
             let words = self.words(words).await?;
             if words.is_empty() {
@@ -229,7 +229,7 @@ impl Shell {
         done
     }
 
-    /// Runs a function, a built-in command, or a program.
+    /// Runs words as a function, a built-in command, or a program.
     pub fn invoke(&mut self, words: Vec<String>) -> ShellFuture<'_, ()> {
         Box::pin(async move {
             self.step(1).await?;
@@ -241,7 +241,7 @@ impl Shell {
         })
     }
 
-    /// Runs a command that is not a function.
+    /// Runs words as a command that is not a function.
     pub async fn program(&mut self, words: Vec<String>) -> ShellResult<()> {
         let Some(first) = words.first().cloned() else { return Ok(()) };
         let name = commands::name_of(&first);
@@ -267,7 +267,7 @@ impl Shell {
             }
         }
         if !self.shared.fails_unknown(self.pid, &first) {
-            // Sleeps until SIGKILL.
+            // The behaviour of the program is unknown, so the process sleeps until it is killed.
             return std::future::pending().await;
         }
         self.complain(&format!("sh: {first}: not found")).await?;
@@ -275,7 +275,7 @@ impl Shell {
         Ok(())
     }
 
-    /// Runs a script as a program of its own, with exported variables only.
+    /// Runs a script as a program of its own, which sees only the exported variables.
     pub async fn as_program(&mut self, name: String, arguments: Vec<String>, text: &str) -> ShellResult<i32> {
         let mut child = self.program_shell(name, arguments);
         let done = child.text(text).await;
@@ -298,7 +298,7 @@ impl Shell {
         child
     }
 
-    /// Takes over the result of a program that ran within this process.
+    /// Takes over the exit status of a program that ran within this process.
     pub async fn finish(&mut self, mut child: Shell, done: ShellResult<()>) -> ShellResult<i32> {
         if let Err(stop @ Stop::Killed(_)) = done {
             return Err(stop);
@@ -325,7 +325,7 @@ impl Shell {
     }
 }
 
-/// Returns the wording that shells use for an error.
+/// The wording in which shells report a file error.
 fn plain(why: &str) -> &str {
     match why {
         "No such file or directory" => "no such file",

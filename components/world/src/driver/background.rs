@@ -1,10 +1,10 @@
-//! Plans that are made in the background, on a copy of the world.
+//! Plans that are made in the background, each on a copy of the world.
 
 use super::PLAN_MAX;
 use crate::work::{self, WorkAborted};
 use crate::{Change, Controller, Key, Keys, Plan, Resource, Stamp, World};
 
-/// A plan that is to be made in the background, on the world as it is now.
+/// A plan that is to be made in the background. It has a copy of the world as the world was when this value was made.
 pub struct BackgroundPlan {
     pub(super) controller_index: usize,
     pub(super) key: Key,
@@ -24,7 +24,7 @@ pub struct FinishedPlan {
 }
 
 impl BackgroundPlan {
-    /// Makes the plan, on any thread.
+    /// Makes the plan. The caller may call this function on any thread.
     pub fn run(self) -> FinishedPlan {
         let BackgroundPlan { controller_index, key, mut controller, world, stamp, waited_ms } = self;
         let planned = work::limited(PLAN_MAX, || controller.plan(&world, &key, stamp));
@@ -32,7 +32,7 @@ impl BackgroundPlan {
     }
 }
 
-/// Replaces a controller while it makes a plan in the background.
+/// The controller that takes the place of another controller while the other makes a plan in the background.
 pub(super) struct Placeholder;
 
 impl Controller for Placeholder {

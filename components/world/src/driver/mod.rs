@@ -1,5 +1,6 @@
-//! Drives controllers over one world, without time or tokio. The caller notifies the driver of changes, carries out the
-//! plans that the driver returns, and reports their results; the driver then determines when each key is planned again.
+//! Drives controllers over one world, without a clock and without tokio. The caller notifies the driver of changes,
+//! carries out the plans that the driver returns, and reports the results of these plans. The driver then determines
+//! when each key is planned again.
 //!
 //! Namespaces take turns: the next key is from the namespace for which all controllers together have done the least
 //! work. Work is counted ([`crate::work`]), so that a namespace with few cheap keys never waits behind a namespace with
@@ -9,8 +10,8 @@
 //! background, on a copy of the world. Meanwhile a placeholder replaces the controller; when the plan is made, the
 //! controller is notified of the changes that it missed.
 //!
-//! After the actions for a key were carried out, the key is planned again only once the world has reached the versions
-//! of these writes. So no controller has to keep track of its own writes.
+//! After the actions for a key were carried out, the key is planned again only when the world has reached the versions
+//! of the writes. So no controller has to keep track of its own writes.
 
 mod background;
 mod managed;
@@ -36,47 +37,49 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A time before any time that a key waits for.
+/// A time that is before any time for which a key may wait.
 const START: Time = Time(jiff::Timestamp::MIN);
 
-/// The work of every plan, in addition to the work of reading objects.
+/// The work that every plan counts in addition to the work of reading objects, in the units of [`crate::work`].
 const PLAN: u64 = 10;
-/// A plan with more work than this is expensive.
+/// A plan that takes more work than this is expensive.
 const EXPENSIVE_WORK: u64 = 5_000;
-/// The limit of a plan's work. It equals the work of many thousand ordinary plans, or a few seconds.
+/// The maximum work of one plan. It equals the work of many thousand ordinary plans, or a few seconds.
 const PLAN_MAX: u64 = 4_000_000;
 
-/// Controllers, and the world that they share.
+/// Several controllers, and the world that they share.
 #[derive(Default)]
 pub struct Driver {
     world: World,
     controllers: Vec<ManagedController>,
-    /// The controllers that named a resource, by their index.
+    /// The indexes of the controllers that named a resource, by the resource.
     watchers: HashMap<Resource, Vec<usize>>,
-    /// The controllers that need kinds beyond their resources: each is notified of every change.
+    /// The indexes of the controllers that need other kinds than the resources that they name. Each is notified of
+    /// every change.
     extra_watchers: Vec<usize>,
     /// The index of the controller whose keys are considered first in the next namespace. It advances with each key, so
     /// that no controller waits for another controller that always has keys.
     first_considered: usize,
     fair_queue: FairQueue,
-    /// The changes before the world was complete; `None` once it is. Nothing is planned before that.
+    /// The changes that arrived before the world was complete; `None` when the world is complete. Nothing is planned
+    /// before that.
     early_changes: Option<Vec<Change>>,
 }
 
-/// The next plan: a plan to carry out, or a plan that must first be made in the background.
+/// The next plan: either a task to carry out, or a plan that must first be made in the background.
 pub enum NextPlan {
     Task(Task),
     Background(BackgroundPlan),
 }
 
 impl Driver {
-    /// A driver without controllers, which plans nothing before [`Self::complete`].
+    /// A driver without controllers. It plans nothing before [`Self::complete`] is called.
     pub fn new() -> Driver {
         Driver { early_changes: Some(Vec::new()), ..Driver::default() }
     }
 
-    /// Adds a controller that works on `workers` keys of a namespace at once; returns its index. Called before the
-    /// world has any objects.
+    /// Adds a controller that works on at most `workers` keys of a namespace at once, and returns the index of the
+    /// controller. The caller must add controllers before the world has any objects.
     pub fn add(&mut self, controller: Box<dyn Controller>, workers: usize, back_off: BackOff) -> usize {
         let index = self.controllers.len();
         for resource in controller.resources() {
@@ -131,7 +134,7 @@ impl Driver {
         self.watchers.keys()
     }
 
-    /// The kinds that the world must contain in addition to the resources of [`Driver::resources`].
+    /// The kinds that the world must contain in addition to the resources in [`Driver::resources`].
     pub fn extra_kinds(&self) -> ExtraKinds {
         let extra_watchers = self.extra_watchers.iter().map(|index| {
             let managed = &self.controllers[*index];
@@ -146,13 +149,14 @@ impl Driver {
         self.notify(change, now);
     }
 
-    /// Replaces all objects of a resource by a list at a version: objects that are not in the list were deleted.
+    /// Replaces all objects of a resource by a list at a version. The objects that are not in the list were deleted.
     pub fn replace(&mut self, resource: &Resource, objects: Vec<(Key, Body, u64)>, version: u64, now: Time) {
         let changes = self.world.replace(resource, objects, version, now);
         changes.into_iter().for_each(|change| self.notify(change, now));
     }
 
-    /// Records that a resource is no longer served, and that its objects no longer exist.
+    /// Records that the server does not serve a resource any more, so that the objects of the resource do not exist any
+    /// more.
     pub fn drop_resource(&mut self, resource: &Resource, now: Time) {
         self.replace(resource, Vec::new(), 0, now);
         if !self.watchers.contains_key(resource) {
@@ -160,7 +164,7 @@ impl Driver {
         }
     }
 
-    /// Sets which kinds are served in which versions.
+    /// Sets which kinds the server serves, and in which versions.
     pub fn set_served(&mut self, served: Served) {
         self.world.set_served(served);
     }
@@ -175,8 +179,8 @@ impl Driver {
         self.world.reach_all(version);
     }
 
-    /// Records that the world is complete, and starts planning. Keys of existing objects that may wait for more changes
-    /// do not wait.
+    /// Records that the world is complete, and starts planning. At the start, even those keys of existing objects do
+    /// not wait that may wait for more changes.
     pub fn complete(&mut self) {
         let Some(early) = self.early_changes.take() else { return };
         early.into_iter().for_each(|change| self.notify(change, START));
@@ -205,17 +209,19 @@ impl Driver {
         }
     }
 
-    /// The next plan to be carried out, if there is one. A panic in a plan fails only its key.
+    /// The next plan to be carried out; `None` if there is none. A panic in a plan counts as a failure of the plan's
+    /// key, and does not affect other keys.
     pub fn next_task(&mut self, stamp: impl FnMut() -> Stamp) -> Option<Task> {
         match self.choose_plan(stamp, None)? {
             NextPlan::Task(task) => Some(task),
-            // Without `background_slots` no plan is made in the background.
+            // This case does not occur, because without `background_slots` no plan is made in the background.
             NextPlan::Background(_) => None,
         }
     }
 
-    /// Like [`Driver::next_task`], but an expensive plan is returned to be made in the background. `background_slots`
-    /// is the number of further plans that may be made there; with 0, expensive plans wait.
+    /// Like [`Driver::next_task`], but an expensive plan is returned without being made, so that the caller can make it
+    /// in the background. `background_slots` is the number of further plans that may be made in the background. If it
+    /// is 0, expensive plans wait.
     pub fn next_plan(&mut self, stamp: impl FnMut() -> Stamp, background_slots: usize) -> Option<NextPlan> {
         self.choose_plan(stamp, Some(background_slots))
     }
@@ -252,7 +258,8 @@ impl Driver {
         None
     }
 
-    /// Restores a controller that has made a plan in the background, and notifies it of the changes since then.
+    /// Puts a controller that has made a plan in the background back in place, and notifies it of the changes that it
+    /// has missed. Returns the task that carries out the plan.
     pub fn finish_background(&mut self, back: FinishedPlan, now: Time) -> Option<Task> {
         let FinishedPlan { controller_index: index, key, controller, planned, waited_ms } = back;
         let managed = &mut self.controllers[index];
@@ -263,12 +270,13 @@ impl Driver {
         self.handle_planned(index, key, planned, waited_ms, now)
     }
 
-    /// Whether a controller is making a plan in the background and cannot do other work.
+    /// Whether a controller is making a plan in the background, so that it cannot do other work.
     pub fn is_in_background(&self, index: usize) -> bool {
         self.controllers[index].is_in_background
     }
 
-    /// The task that carries out a finished plan; `None` if the plan panicked, which counts as a failure of its key.
+    /// The task that carries out a finished plan; `None` if the plan panicked, which counts as a failure of the plan's
+    /// key.
     fn handle_planned(
         &mut self,
         index: usize,
@@ -299,7 +307,7 @@ impl Driver {
         Some(Task { controller_index: index, key, plan, waited_ms, work })
     }
 
-    /// Registers the namespaces that now have keys, so that they get turns.
+    /// Registers the namespaces that have keys now, so that each gets a turn.
     fn update_turns(&mut self, now: Time) {
         for (index, managed) in self.controllers.iter_mut().enumerate() {
             for namespace in managed.queue.wake(now) {
@@ -308,8 +316,8 @@ impl Driver {
         }
     }
 
-    /// The next key of the namespace whose turn it is, with the index of its controller and the milliseconds for which
-    /// the key has waited. The controller may work on the key.
+    /// The next key that may be planned, from the namespace that has the turn. Returns the index of the key's
+    /// controller, the key, and the number of milliseconds for which the key has waited.
     fn next_key(&mut self, now: Time, background_slots: Option<usize>) -> Option<(usize, Key, i64)> {
         let may_take =
             |index: usize, namespace: &str| self.controllers[index].may_plan(namespace, background_slots != Some(0));
@@ -332,12 +340,12 @@ impl Driver {
         self.early_changes.is_none() && self.fair_queue.next(self.first_considered, may_take).is_some()
     }
 
-    /// Makes the present plan for a key, without carrying it out.
+    /// Makes the plan of a controller for a key, without carrying the plan out.
     pub fn preview(&mut self, index: usize, key: &Key, stamp: Stamp) -> Plan {
         self.controllers[index].controller.plan(&self.world, key, stamp)
     }
 
-    /// The controller's plan about refused actions; empty if all refusals are stale.
+    /// The plan that a controller makes about refused actions; an empty plan if all refusals are stale.
     pub fn refused(&mut self, index: usize, key: &Key, refused: &[Refused], stamp: Stamp) -> Plan {
         let worse: Vec<Refused> = refused.iter().filter(|refused| !refused.refusal.is_stale()).cloned().collect();
         if worse.is_empty() {
@@ -351,7 +359,7 @@ impl Driver {
     /// Passes the answer to a GET to the controller that requested it.
     pub fn answered(&mut self, index: usize, key: &Key, path: &str, answer: Result<Value, Refusal>) {
         let controller = &mut self.controllers[index].controller;
-        // A controller that panics continues without the answer.
+        // If the controller panics, it continues without the answer.
         let _ = catch_unwind(AssertUnwindSafe(|| controller.answered(key, path, answer)));
     }
 
@@ -367,7 +375,7 @@ impl Driver {
         let _ = catch_unwind(AssertUnwindSafe(|| controller.called(key, call, answer, now)));
     }
 
-    /// Handles the end of a plan that was carried out, at least in part.
+    /// Handles the results of a plan that was carried out, at least in part.
     pub fn finish(&mut self, index: usize, key: Key, outcome: TaskOutcome, now: Time) {
         let world = &self.world;
         let managed = &mut self.controllers[index];
@@ -392,7 +400,8 @@ impl Driver {
         }
     }
 
-    /// Releases the keys whose writes the world contains now. Called after each batch of news.
+    /// Releases the keys that waited for writes which the world contains now. The caller calls this function after each
+    /// batch of news.
     pub fn release_written(&mut self) {
         let world = &self.world;
         for managed in &mut self.controllers {
@@ -407,7 +416,7 @@ impl Driver {
         }
     }
 
-    /// The earliest time at which a key must be planned without a change.
+    /// The earliest time at which a key must be planned even if nothing changes; `None` if there is no such key.
     pub fn next_time(&self) -> Option<Time> {
         self.controllers.iter().filter_map(|managed| managed.queue.next_time()).min()
     }

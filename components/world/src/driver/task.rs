@@ -1,4 +1,4 @@
-//! A plan that is to be carried out, and the results that its caller reports.
+//! A plan that is to be carried out, and the results that the caller of the driver reports.
 
 use crate::{Key, Plan, Resource, Text, Time, World};
 
@@ -8,29 +8,30 @@ pub struct Task {
     pub controller_index: usize,
     pub key: Key,
     pub plan: Plan,
-    /// For how many milliseconds the key had waited.
+    /// How long the key had waited before it was planned, in milliseconds.
     pub waited_ms: i64,
-    /// The work of making the plan.
+    /// The work of making the plan, in the units of [`crate::work`].
     pub work: u64,
 }
 
-/// The result of carrying out a plan.
+/// The result of carrying out the plan of a task.
 #[derive(Debug, Default)]
 pub struct TaskOutcome {
     pub written: Vec<ActionResult>,
-    /// Whether an action was refused or the plan was not ready: the key is planned again without a change.
+    /// Whether an action was refused or the plan was not ready. If so, the key is planned again even if nothing
+    /// changes.
     pub failed: bool,
-    /// Whether the failure has a reason that also affects a newer plan: the server forbids the action, or does not
+    /// Whether the cause of the failure would also make a newer plan fail: the server forbids the action, or does not
     /// answer.
     pub refused: bool,
-    /// Whether the plan only made requests for answers. Then the key's count of failures stays as it is, and the next
-    /// plan shows whether it succeeds.
+    /// Whether the plan only requested answers. If so, the count of the key's failures does not change, because only
+    /// the next plan shows whether the key succeeds.
     pub awaits_answers: bool,
-    /// The time at which the plan requests that the key is planned again.
+    /// The time at which the plan requests that its key is planned again.
     pub requeue_at: Option<Time>,
 }
 
-/// The result of an action.
+/// The result of an action that was carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActionResult {
     pub resource: Resource,
@@ -40,17 +41,17 @@ pub struct ActionResult {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WriteResult {
-    /// The object has this version after the action.
+    /// After the action, the object has this version.
     Version(u64),
-    /// The object was deleted. The text is its uid, or empty if the uid is unknown.
+    /// The action deleted the object. The text is the object's UID, or empty if the UID is unknown.
     Gone(Text),
-    /// The action changed nothing that a world contains.
+    /// The action changed nothing that the world contains.
     Nothing,
 }
 
 impl ActionResult {
-    /// Whether the world contains the write. A world without the resource never gets the write, so the write counts as
-    /// contained and no key waits for it.
+    /// Whether the world contains the write. If the world does not contain the objects of the resource, it never gets
+    /// the write, so the write counts as contained and no key waits for it.
     pub(super) fn is_in(&self, world: &World) -> bool {
         if !world.tracks(&self.resource) {
             return true;

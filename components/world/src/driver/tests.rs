@@ -118,10 +118,11 @@ fn a_namespace_waits_for_no_more_work_of_another_than_its_own() {
         driver.finish(task.controller_index, task.key.clone(), TaskOutcome::default(), now());
         task
     };
-    // The many cheap keys wait for one expensive plan only.
+    // The keys of the namespace `many` are cheap. They wait for only one plan of the namespace `expensive`.
     let first: Vec<u64> = (0..1001).map(|_| next(&mut driver).work).collect();
     assert_eq!(first.iter().filter(|work| **work > 1000).count(), 1);
-    // A namespace that appears later gets the next turn, but only one: it has saved up no turns.
+    // A namespace that gets its first keys later has the next turn. It has saved up no further turns from the time
+    // before.
     show(&mut driver, "late", "0-a".into());
     let late: Vec<Task> = (0..2).map(|_| next(&mut driver)).collect();
     assert!(late.iter().all(|task| &*task.key.namespace == "late" && task.waited_ms == 0));

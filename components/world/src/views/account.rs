@@ -1,4 +1,4 @@
-//! Namespaces, service accounts, Secrets, ConfigMaps and quotas.
+//! Views of Namespaces, ServiceAccounts, Secrets, ConfigMaps and ResourceQuotas.
 
 use crate::object::or_default;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! HorizontalPodAutoscalers.
+//! Views of HorizontalPodAutoscalers.
 
 use super::condition::Condition;
 use crate::Time;
@@ -33,7 +33,7 @@ pub struct AutoscalerSpec {
     pub behavior: Option<Behavior>,
 }
 
-/// A reference to another object of the namespace.
+/// A reference to another object in the namespace of the HorizontalPodAutoscaler.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectRef {
@@ -42,7 +42,7 @@ pub struct ObjectRef {
     pub name: String,
 }
 
-/// A metric and its target; the field that `type` names is present.
+/// A metric and its target. The field that `type` names is present.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metric {
@@ -105,7 +105,7 @@ pub struct Rules {
     pub tolerance: Option<String>,
 }
 
-/// A limit of change: `value` pods or percent in `period_seconds`.
+/// A limit of the change of the number of pods: `value` pods, or `value` percent, in `period_seconds`.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Policy {

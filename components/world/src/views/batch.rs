@@ -1,4 +1,4 @@
-//! Jobs and CronJobs.
+//! Views of Jobs and CronJobs.
 
 use super::condition::Condition;
 use crate::object::or_default;
@@ -112,7 +112,7 @@ pub struct JobStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// Pods that ended and are not counted yet, by uid.
+/// The UIDs of pods that have ended and that the Job has not counted yet.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Uncounted {
@@ -123,7 +123,7 @@ pub struct Uncounted {
 }
 
 impl Job {
-    /// The condition that shows how the Job ended; `None` if it has not ended.
+    /// The condition that says how the Job ended; `None` if the Job has not ended.
     pub fn end(&self) -> Option<&Condition> {
         let ends = |condition: &&Condition| matches!(condition.kind.as_str(), "Complete" | "Failed");
         self.status.conditions.iter().filter(ends).find(|condition| condition.status == "True")
@@ -158,7 +158,7 @@ pub struct CronJobSpec {
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CronJobStatus {
-    /// References to Jobs, as they are written.
+    /// References to Jobs, in the form in which they are written to the status.
     #[serde(deserialize_with = "or_default")]
     pub active: Vec<Value>,
     pub last_schedule_time: Option<Time>,

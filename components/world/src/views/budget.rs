@@ -1,4 +1,4 @@
-//! PodDisruptionBudgets.
+//! Views of PodDisruptionBudgets.
 
 use super::condition::Condition;
 use super::workloads::IntOrPercent;

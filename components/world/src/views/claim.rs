@@ -1,4 +1,4 @@
-//! PersistentVolumeClaims.
+//! Views of PersistentVolumeClaims.
 
 use crate::object::or_default;
 use crate::{Meta, Selector};
@@ -46,7 +46,8 @@ pub struct ClaimStatus {
 }
 
 impl PersistentVolumeClaim {
-    /// The name of the claim's class; `None` means the default class. An empty name means volumes without a class.
+    /// The name of the claim's storage class; `None` means the default class. An empty name means that the claim uses
+    /// volumes without a class.
     pub fn class<'a>(&'a self, meta: &'a Meta) -> Option<&'a str> {
         let annotated = meta.annotation("volume.beta.kubernetes.io/storage-class");
         annotated.or(self.spec.storage_class_name.as_deref())

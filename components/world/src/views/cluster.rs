@@ -1,4 +1,4 @@
-//! Leases, certificate signing requests, service CIDRs, IP addresses, admission policies, storage versions.
+//! Views of Leases, certificate signing requests, service CIDRs, IP addresses, admission policies and storage versions.
 
 use super::condition::Condition;
 use crate::Time;
@@ -36,7 +36,7 @@ crate::resource!(
     cluster
 );
 
-/// A pod's request for a certificate; only its metadata is read.
+/// A request of a pod for a certificate. Controllers read only its metadata.
 #[derive(Debug, Default, Deserialize)]
 pub struct PodCertificateRequest {}
 
@@ -52,7 +52,7 @@ crate::resource!(
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SigningSpec {
-    /// The request: PEM in base64.
+    /// The certificate signing request: PEM, encoded in base64.
     pub request: String,
     pub signer_name: String,
     pub expiration_seconds: Option<i64>,
@@ -64,7 +64,7 @@ pub struct SigningSpec {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct SigningStatus {
-    /// The certificate: PEM in base64.
+    /// The issued certificate: PEM, encoded in base64; empty until the request is signed.
     pub certificate: String,
     #[serde(deserialize_with = "or_default")]
     pub conditions: Vec<Condition>,
@@ -93,7 +93,7 @@ pub struct RangeStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// An address that a Service uses; the object's name is the address.
+/// An IP address that a Service uses. The name of the object is the address.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct IPAddress {}
@@ -134,7 +134,7 @@ pub struct StorageVersionStatus {
     pub storage_versions: Vec<ServerStorageVersion>,
 }
 
-/// How one API server stores a kind.
+/// The entry of one API server in a StorageVersion. Only the ID of the server is read.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ServerStorageVersion {

@@ -1,9 +1,9 @@
-//! Conditions of statuses.
+//! The conditions in the status of objects.
 
 use crate::Time;
 use serde::Deserialize;
 
-/// A condition, as most kinds have them.
+/// A condition in a status, with the fields that most kinds have.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {

@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions.
+//! Views of CustomResourceDefinitions.
 
 use crate::object::or_default;
 use holdfast_value::Value;
@@ -51,14 +51,15 @@ pub struct Subresources {
 }
 
 impl Definition {
-    /// Whether objects of a version have the subresource `scale`.
+    /// Whether the objects of a version of the kind have the subresource `scale`.
     pub fn has_scale(&self, version: &str) -> bool {
         self.spec.versions.iter().any(|known| known.name == version && known.subresources.scale.is_some())
     }
 }
 
 impl DefinitionSpec {
-    /// The named version if it is served, otherwise the first served version.
+    /// The named version if the server serves it, otherwise the first version that the server serves; `None` if it
+    /// serves none.
     pub fn served(&self, version: &str) -> Option<&str> {
         let served = || self.versions.iter().filter(|known| known.served).map(|known| known.name.as_str());
         served().find(|name| *name == version).or_else(|| served().next())

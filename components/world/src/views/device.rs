@@ -1,4 +1,4 @@
-//! ResourceClaims, their templates, ResourceSlices and DeviceTaintRules.
+//! Views of ResourceClaims, ResourceClaimTemplates, ResourceSlices and DeviceTaintRules.
 
 use crate::Time;
 use crate::object::or_default;
@@ -45,7 +45,7 @@ pub struct AllocatedDevice {
     pub tolerations: Vec<super::pod::Toleration>,
 }
 
-/// A user of a claim.
+/// An object that uses a ResourceClaim, such as a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Consumer {
@@ -55,7 +55,8 @@ pub struct Consumer {
     pub uid: String,
 }
 
-/// The template is only read when a claim is made from it.
+/// The template of ResourceClaims. Its content is not in the view, because it is read only when a claim is made from
+/// it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ResourceClaimTemplate {
@@ -79,7 +80,7 @@ pub struct ResourceSlice {
 
 crate::resource!(ResourceSlice, "resource.k8s.io", "v1", "resourceslices", "ResourceSlice", cluster);
 
-/// A taint that an administrator puts on devices.
+/// A taint that an administrator puts on the devices that the selector matches.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct DeviceTaintRule {
@@ -95,7 +96,7 @@ pub struct TaintRuleSpec {
     pub taint: super::node::Taint,
 }
 
-/// Selects the devices that match all given fields.
+/// Selects the devices that match all fields which are present.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct DeviceSelector {

@@ -1,4 +1,4 @@
-//! Services, Endpoints and EndpointSlices.
+//! Views of Services, Endpoints and EndpointSlices.
 
 use crate::Selector;
 use crate::object::or_default;
@@ -37,7 +37,7 @@ pub struct ServicePort {
     pub protocol: String,
     pub app_protocol: Option<String>,
     pub port: i64,
-    /// The port of pods: a number, or the name of a container's port.
+    /// The port of the pods to which the Service's port leads: a number, or the name of a container's port.
     pub target_port: Value,
 }
 
@@ -84,7 +84,7 @@ pub struct EndpointAddress {
     pub target_ref: Option<TargetRef>,
 }
 
-/// The object that an address belongs to.
+/// The object to which an address belongs, such as a pod.
 #[derive(Debug, Default, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TargetRef {
@@ -157,7 +157,7 @@ pub struct EndpointConditions {
     pub terminating: Option<bool>,
 }
 
-/// The zones and nodes that should send traffic to this endpoint.
+/// The zones and nodes whose clients should send traffic to this endpoint.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Hints {

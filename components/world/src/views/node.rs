@@ -1,4 +1,4 @@
-//! Nodes.
+//! Views of Nodes.
 
 use super::condition::Condition;
 use crate::cloud::NodeAddress;
@@ -21,7 +21,7 @@ crate::resource!(Node, "", "v1", "nodes", "Node", cluster);
 pub struct NodeSpec {
     #[serde(rename = "podCIDRs", deserialize_with = "or_default")]
     pub pod_cidrs: Vec<String>,
-    /// The node's machine in a cloud: `PROVIDER://…`.
+    /// The provider ID of the node's machine in a cloud: `PROVIDER://…`.
     #[serde(rename = "providerID")]
     pub provider_id: String,
     pub unschedulable: bool,

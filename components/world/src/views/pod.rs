@@ -1,4 +1,4 @@
-//! Pods.
+//! Views of Pods.
 
 use super::condition::Condition;
 use crate::interned::deserialize_interned;
@@ -38,26 +38,26 @@ pub struct PodSpec {
     pub tolerations: InternedList<Toleration>,
     #[serde(deserialize_with = "or_default")]
     pub resource_claims: InternedList<PodClaim>,
-    /// The node that the required node affinity names, as in pods of DaemonSets.
+    /// The node that the pod's required node affinity names, as in the pods of DaemonSets; empty if there is none.
     #[serde(rename = "affinity", deserialize_with = "node_of_affinity")]
     pub affine_node: String,
 }
 
-/// A condition that another component sets before the pod is ready.
+/// A readiness gate: the type of a condition that another component must set before the pod is ready.
 #[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReadinessGate {
     pub condition_type: String,
 }
 
-/// A volume, with its claim.
+/// A volume of a pod, with the claim that it uses.
 #[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Volume {
     pub name: String,
     pub persistent_volume_claim: Option<ClaimVolume>,
     pub secret: Option<SecretVolume>,
-    /// The claim is made from a template in the pod.
+    /// The template from which the volume's claim is made, if the pod contains one.
     pub ephemeral: Option<EphemeralVolume>,
 }
 
@@ -70,7 +70,7 @@ pub struct SecretVolume {
 #[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 pub struct EphemeralVolume {}
 
-/// Taints that a pod tolerates.
+/// The taints that a pod tolerates.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Toleration {
@@ -95,7 +95,7 @@ impl Toleration {
     }
 }
 
-/// A ResourceClaim of a pod: the name of a claim, or of a template.
+/// An entry for a ResourceClaim in a pod: the name of a claim, or the name of a template.
 #[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodClaim {
@@ -104,7 +104,8 @@ pub struct PodClaim {
     pub resource_claim_template_name: Option<String>,
 }
 
-/// The claim that was made from a template; `resource_claim_name` is `None` if the pod's entry needs no claim.
+/// The claim that was made from a template for an entry of the pod. `resource_claim_name` is `None` if the entry needs
+/// no claim.
 #[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodClaimStatus {
@@ -112,7 +113,7 @@ pub struct PodClaimStatus {
     pub resource_claim_name: Option<String>,
 }
 
-/// The claim that was made for extended resources.
+/// The claim that was made for the pod's extended resources.
 #[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExtendedClaimStatus {
@@ -125,11 +126,11 @@ impl super::Pod {
         !self.spec.resource_claims.is_empty() || self.status.extended_resource_claim_status.is_some()
     }
 
-    /// The names of the claims that the pod uses. A claim that is not made yet is absent.
+    /// The names of the ResourceClaims that the pod uses. A claim that was not made yet is left out.
     pub fn claim_names(&self) -> impl Iterator<Item = &str> {
         let made: HashMap<&str, Option<&str>> = match self.spec.resource_claims.is_empty() {
             true => HashMap::new(),
-            // If two statuses have the same name, the first status counts.
+            // If two statuses have equal names, the first status counts.
             false => {
                 let statuses = self.status.resource_claim_statuses.iter().rev();
                 statuses.map(|status| (&*status.name, status.resource_claim_name.as_deref())).collect()
@@ -169,20 +170,20 @@ pub struct Container {
     pub startup_probe: Option<Probe>,
     pub liveness_probe: Option<Probe>,
     pub readiness_probe: Option<Probe>,
-    /// `Always` for an init container that keeps running beside the other containers.
+    /// `Always` for an init container that keeps running while the other containers run.
     pub restart_policy: String,
     #[serde(deserialize_with = "or_default")]
     pub resources: Resources,
 }
 
-/// A container's probe: a command, or another form that is not read.
+/// A probe of a container. Only whether it runs a command is read.
 #[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default)]
 pub struct Probe {
     pub exec: Option<Exec>,
 }
 
-/// A command, of which only the presence is read.
+/// A command of a probe. Only its presence is read.
 #[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 pub struct Exec {}
 
@@ -245,7 +246,7 @@ pub struct ContainerState {
     pub terminated: Option<Terminated>,
 }
 
-/// A running container; its start time is not read.
+/// The state of a running container. Its start time is not read.
 #[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 pub struct Running {}
 
@@ -272,7 +273,7 @@ impl Pod {
         Condition::is_true(&self.status.conditions, "Ready")
     }
 
-    /// Since when the pod is ready; `None` if it is not ready.
+    /// The time since which the pod has been ready; `None` if it is not ready.
     pub fn ready_since(&self) -> Option<Time> {
         Condition::find(&self.status.conditions, "Ready").filter(|_| self.is_ready())?.last_transition_time
     }
@@ -282,7 +283,7 @@ impl Pod {
         self.is_ready() && (min_ready_seconds <= 0 || self.available_at(min_ready_seconds).is_some_and(|at| at <= now))
     }
 
-    /// When a ready pod becomes available, if it stays ready.
+    /// The time at which a ready pod becomes available if it stays ready; `None` if it is not ready.
     pub fn available_at(&self, min_ready_seconds: i64) -> Option<Time> {
         Some(self.ready_since()?.plus_seconds(min_ready_seconds))
     }

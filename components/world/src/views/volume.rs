@@ -1,4 +1,4 @@
-//! PersistentVolumes, storage classes, attachments and CSI drivers.
+//! Views of PersistentVolumes, StorageClasses, VolumeAttachments and CSIDrivers.
 
 use crate::Meta;
 use crate::object::or_default;
@@ -62,7 +62,7 @@ pub struct VolumeStatus {
 }
 
 impl PersistentVolume {
-    /// The name of the volume's class; empty if it has none.
+    /// The name of the volume's storage class; empty if the volume has no class.
     pub fn class<'a>(&'a self, meta: &'a Meta) -> &'a str {
         meta.annotation("volume.beta.kubernetes.io/storage-class").unwrap_or(&self.spec.storage_class_name)
     }
@@ -82,7 +82,7 @@ pub struct StorageClass {
 crate::resource!(StorageClass, "storage.k8s.io", "v1", "storageclasses", "StorageClass", cluster);
 
 impl StorageClass {
-    /// Whether volumes are provisioned only for the node on which a pod will use them.
+    /// Whether a volume of this class is provisioned only when a pod that uses it has a node.
     pub fn waits_for_consumer(&self) -> bool {
         self.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
     }
@@ -101,7 +101,7 @@ crate::resource!(
     cluster
 );
 
-/// A volume to be attached to a node, and whether it is attached.
+/// The request to attach a volume to a node, and whether the volume is attached.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct VolumeAttachment {

@@ -1,6 +1,6 @@
-//! ReplicaSets, ReplicationControllers, Deployments, StatefulSets, DaemonSets and ControllerRevisions.
+//! Views of ReplicaSets, ReplicationControllers, Deployments, StatefulSets, DaemonSets and ControllerRevisions.
 //!
-//! The pod templates are not in the views: a controller that makes pods reads the template from the whole object.
+//! The views do not contain the pod templates. A controller that makes pods reads the template from the whole object.
 
 use super::condition::Condition;
 use crate::Selector;
@@ -38,7 +38,7 @@ pub struct ReplicasSpec {
     pub template: TemplateLabels,
 }
 
-/// The labels of a pod template.
+/// A pod template, of which only the labels are read.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct TemplateLabels {
@@ -85,7 +85,7 @@ pub struct DeploymentSpec {
     pub progress_deadline_seconds: Option<i64>,
 }
 
-/// How pods of an old template are replaced.
+/// How pods with an old template are replaced.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Strategy {
@@ -94,7 +94,7 @@ pub struct Strategy {
     pub rolling_update: Option<RollingUpdate>,
 }
 
-/// The fields of all kinds that have rolling updates.
+/// The settings of rolling updates, with the fields of all kinds that have rolling updates.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RollingUpdate {
@@ -145,7 +145,7 @@ pub struct Ordinals {
     pub start: i64,
 }
 
-/// The policy for claims when the set is deleted or scaled down.
+/// What happens to the claims of a StatefulSet when the set is deleted or scaled down.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RetentionPolicy {
@@ -189,7 +189,7 @@ pub struct DaemonSetStatus {
     pub collision_count: Option<i64>,
 }
 
-/// A present or former template of a StatefulSet or a DaemonSet.
+/// The present pod template of a StatefulSet or a DaemonSet, or a template that the set had before.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ControllerRevision {
@@ -199,7 +199,7 @@ pub struct ControllerRevision {
 
 crate::resource!(ControllerRevision, "apps", "v1", "controllerrevisions", "ControllerRevision", namespaced);
 
-/// A number, or a percentage of another number.
+/// A number of objects, or a percentage of another number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IntOrPercent {
     Number(i64),
@@ -207,7 +207,8 @@ pub enum IntOrPercent {
 }
 
 impl IntOrPercent {
-    /// The amount for `total`. A fraction is rounded up if `round_up` is true, otherwise down.
+    /// The number of objects that this value means if there are `total` objects. A fraction is rounded up if `round_up`
+    /// is true, otherwise down.
     pub fn of(self, total: i64, round_up: bool) -> i64 {
         match self {
             IntOrPercent::Number(number) => number,
@@ -230,7 +231,8 @@ impl<'de> Deserialize<'de> for IntOrPercent {
     }
 }
 
-/// A label selector, or plain labels as in a ReplicationController: in plain labels all values are strings.
+/// Deserializes a label selector, or labels without expressions as in a ReplicationController. A map that is not empty
+/// and has only strings as values contains labels.
 fn selector_or_labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Selector, D::Error> {
     let value = Value::deserialize(deserializer)?;
     let labels: Option<BTreeMap<String, String>> = holdfast_value::from_value(value.clone()).ok();
