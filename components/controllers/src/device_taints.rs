@@ -20,7 +20,7 @@ const BY_POOL: &str = "pool";
 /// Each plan is for one pod.
 #[derive(Default)]
 pub struct DeviceTaintEviction {
-    /// Pods that are to be deleted later, by key, with their uid.
+    /// Pods that are to be deleted at a later time: the pod's key and uid.
     waiting: BTreeMap<Key, String>,
 }
 
