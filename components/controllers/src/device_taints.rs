@@ -265,7 +265,7 @@ mod tests {
             let consumer = json!({"resource": "pods", "name": "p", "uid": pod["metadata"]["uid"]});
             let status = json!({"allocation": {"devices": {"results": [device]}}, "reservedFor": [consumer]});
             trial.patch_status("resourceclaims", "c", status);
-            // The pod's claim was made for its extended resources.
+            // The claim `c` was made for the pod's extended resources, as the pod's status says now.
             let mapping = json!({"containerName": "c", "resourceName": "example.com/gpu", "requestName": "r"});
             let told = json!({"resourceClaimName": "c", "requestMappings": [mapping]});
             trial.patch_status("pods", "p", json!({"extendedResourceClaimStatus": told}));
