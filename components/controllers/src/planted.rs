@@ -64,7 +64,7 @@ holdfast_planted::bugs! {
         SilenceIsBorne,
         /// A deleted PersistentVolumeClaim is removed although pods use it.
         ClaimsUnprotected,
-        /// A PersistentVolume stays after its claim is deleted.
+        /// A PersistentVolume with the reclaim policy `Delete` stays after its claim is deleted.
         VolumesStay,
         /// The status of a ResourceQuota never shows the quota's limits.
         LimitsForgotten,
