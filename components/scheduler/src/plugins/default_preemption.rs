@@ -11,10 +11,12 @@ use std::sync::Arc;
 
 pub const NAME: &str = "DefaultPreemption";
 
-/// The minimum number of nodes that are tried: a percentage of all nodes, and an absolute number.
+/// Chooses victims. The search for candidates ends when enough of them are found: the larger of the two numbers below.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefaultPreemption {
+    /// A number of candidates, as a percentage of the cluster's nodes.
     pub min_candidate_nodes_percentage: i64,
+    /// A number of candidates.
     pub min_candidate_nodes_absolute: i64,
 }
 
