@@ -1,4 +1,5 @@
-//! The default selector for spreading: pods that the same Services and the same owner select belong together.
+//! The default selector for spreading: pods belong together if they are selected by the same Services and by the same
+//! owner.
 
 use crate::object::labels::Labels;
 use crate::object::pod::{Controller, Template};
@@ -31,7 +32,7 @@ pub fn default_selector(selectors: &PodSelectors, template: &Template) -> Select
     }
 }
 
-/// Whether the selector for a template's pods may change with this object.
+/// Whether a change of this object may change the selector for pods of a template.
 pub fn depends_on(template: &Template, kind: Kind, key: &Key) -> bool {
     let is_owner = |own: &Controller| own.kind() == Some(kind) && own.name == key.name;
     key.namespace == template.namespace && (kind == Kind::Service || template.controller.as_ref().is_some_and(is_owner))
