@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 const FIRST_MILLIS: i64 = 1_000;
 
-/// The failures of pods, by the uid of the pods' owner. They are kept in memory only, so after a restart of the
+/// The failures of pods, by the uid of the pods' owner. The failures are kept in memory only, so after a restart of the
 /// controller the first waits are short again.
 pub struct BackOffs {
     /// How many consecutive failures are replaced without a wait.

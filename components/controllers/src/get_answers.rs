@@ -10,8 +10,8 @@ use std::collections::HashMap;
 #[derive(Debug, PartialEq, Eq)]
 pub struct NeedsGet(pub String);
 
-/// For each key that is being planned, the answers to its GET requests by path. They are kept until the key's plan is
-/// made.
+/// For each key that is being planned, the answers to its GET requests by path. The answers are kept until the key's
+/// plan is made.
 #[derive(Debug, Default)]
 pub struct GetAnswers(HashMap<Key, HashMap<String, Result<Value, Refusal>>>);
 

@@ -18,7 +18,8 @@ pub struct NodeRanges {
     given: BTreeMap<Key, Vec<Range>>,
 }
 
-/// The cluster's range of one address family. It is divided into parts of equal size, and each node gets one part.
+/// The cluster's range of one address family. The range is divided into parts of equal size, and each node gets one
+/// part.
 struct FamilyRange {
     range: Range,
     /// The length of a part's prefix, in bits.

@@ -20,8 +20,8 @@ pub struct TaintEviction {
     waiting: BTreeMap<Key, EvictionDeadline>,
 }
 
-/// The time at which a pod must be deleted. It is set once, does not change when further taints are added or removed,
-/// and is removed if the pod may stay.
+/// The time at which a pod must be deleted. This time is set once, does not change when further taints are added or
+/// removed, and is removed if the pod may stay.
 struct EvictionDeadline {
     uid: String,
     until: Time,

@@ -1,5 +1,6 @@
-//! One scheduling cycle: chooses a node for a pod, or determines why no node is feasible. It depends only on its inputs
-//! and has no cache: it checks all nodes one after the other. [`crate::planner`] makes the same decisions faster.
+//! One scheduling cycle: chooses a node for a pod, or determines why no node is feasible. The cycle depends only on its
+//! inputs and has no cache: it checks all nodes one after the other. [`crate::planner`] makes the same decisions
+//! faster.
 
 use crate::filters::Filters;
 use crate::object::pod::Pod;

@@ -33,7 +33,8 @@ const MAX_MILLIS: i64 = 15 * 60 * 1_000;
 
 pub struct DaemonSets {
     back_offs: BackOffs,
-    /// The deletions of each DaemonSet's last plan. They are carried out even if the plan's creations are refused.
+    /// The deletions of each DaemonSet's last plan. These deletions are carried out even if the plan's creations are
+    /// refused.
     deletions: BTreeMap<Key, Vec<Action>>,
 }
 

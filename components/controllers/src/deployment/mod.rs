@@ -137,8 +137,8 @@ struct Sync<'w> {
     new: Option<Set<'w>>,
     /// All other sets, oldest first.
     old: Vec<Set<'w>>,
-    /// Whether the plan already writes the status. It may write the status only once: a second write would be based on
-    /// a version of the Deployment that the first write replaces.
+    /// Whether the plan already writes the status. A plan may write the status only once: a second write would be based
+    /// on a version of the Deployment that the first write replaces.
     wrote_status: bool,
     plan: Plan,
 }

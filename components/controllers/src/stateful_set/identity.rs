@@ -17,7 +17,7 @@ fn mark(pod: &mut Value, name: &str, ordinal: i64) {
     pod["metadata"]["labels"][POD_INDEX] = ordinal.to_string().into();
 }
 
-/// Adds the claims of the pod to its volumes. They replace volumes of the template with equal names.
+/// Adds the claims of the pod to its volumes. These volumes replace volumes of the template with equal names.
 fn mount_claims(pod: &mut Value, set: &str, templates: &[Value], ordinal: i64) {
     if templates.is_empty() {
         return;

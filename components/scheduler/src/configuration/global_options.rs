@@ -8,8 +8,8 @@ use crate::plugins::{default_preemption, inter_pod_affinity, volume_binding};
 use crate::profile::Profile;
 use holdfast_value::{Value, json};
 
-/// Options that earlier versions had for all profiles together. They also apply to the profile that is made from a
-/// Policy or a provider.
+/// Options that earlier versions had for all profiles together. The options also apply to the profile that is made from
+/// a Policy or a provider.
 #[derive(Debug, Clone, Default)]
 pub struct GlobalOptions {
     no_preemption: bool,

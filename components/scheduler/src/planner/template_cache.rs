@@ -146,8 +146,8 @@ impl TemplateCache {
         1 + 4 * usize::from(self.infeasible.len() > 0)
     }
 
-    /// Whether the cache has groups of nodes. It has none if a plug-in rejected the pods in `pre_filter`, or named the
-    /// only nodes that may be feasible.
+    /// Whether the cache has groups of nodes. There are none if a plug-in rejected the pods in `pre_filter`, or named
+    /// the only nodes that may be feasible.
     pub fn has_groups(&self) -> bool {
         !self.rejected
     }

@@ -133,8 +133,8 @@ impl DefaultPreemption {
     }
 }
 
-/// The node with which the search for victims begins. It differs from pod to pod, so that not all pods evict victims
-/// from the same nodes.
+/// The node with which the search for victims begins. The node differs from pod to pod, so that not all pods evict
+/// victims from the same nodes.
 pub(crate) fn first_candidate_node(cycle: SchedulingCycle<'_>) -> NodeId {
     let hash = cycle.pod.uid.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
     hash % cycle.snapshot.node_bound().max(1)

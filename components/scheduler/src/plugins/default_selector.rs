@@ -7,8 +7,8 @@ use crate::object::selector::Selector;
 use crate::object::{Key, Kind, Text};
 use crate::snapshot::PodSelectors;
 
-/// The selector of the pods that belong together with a template's pods. It selects everything if no Service or owner
-/// selects the template's pods.
+/// The selector of the pods that belong together with a template's pods. The selector selects every pod if no Service
+/// or owner selects the template's pods.
 pub fn default_selector(selectors: &PodSelectors, template: &Template) -> Selector {
     let mut labels: Vec<(Text, Text)> = Vec::new();
     let mut add = |more: &Labels| labels.extend(more.iter().map(|(key, value)| (key.clone(), value.clone())));

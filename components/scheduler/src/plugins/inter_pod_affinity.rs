@@ -180,8 +180,8 @@ fn add_to(totals: &mut Totals, sums: &KeyWeights) {
     }
 }
 
-/// A value for each template of pods. It is computed once for each template and not for each pod, because there are far
-/// more pods than templates, and a template may have many terms.
+/// A value for each template of pods. The value is computed once for each template and not for each pod, because there
+/// are far more pods than templates, and a template may have many terms.
 #[derive(Debug)]
 struct TemplateResults<T>(Arc<Mutex<TemplateResultsState<T>>>);
 

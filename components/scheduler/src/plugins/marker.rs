@@ -1,4 +1,4 @@
-//! Plug-ins that have no code of their own. They are names for what the scheduler itself does: sorting the queue,
+//! Plug-ins that have no code of their own. Their names stand for what the scheduler itself does: sorting the queue,
 //! binding, preempting.
 
 use crate::plugin::{Plugin, QueueingHint, SchedulingCycle};

@@ -1,5 +1,4 @@
-//! Pods that wait for an event. They are in groups: the pods of a group have one template, and the same plug-ins
-//! rejected them.
+//! Pods that wait for an event, in groups: the pods of a group have one template, and the same plug-ins rejected them.
 
 use crate::object::{Key, Text};
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -60,7 +60,7 @@ struct Player {
     now: Time,
 }
 
-/// The time between two steps of a scenario, in nanoseconds. It is longer than every back-off.
+/// The time between two steps of a scenario, in nanoseconds. This time is longer than every back-off.
 const STEP: Time = 20_000_000_000;
 
 impl Player {

@@ -19,7 +19,7 @@ fn uses(name: &str) -> Value {
 }
 
 /// A scheduler that has allocated a device to a pod and has written the allocation into the claim; and the claim's
-/// document.
+/// status with the allocation.
 fn given() -> (Scene, Value) {
     let mut scene = Scene::new();
     scene.node("n", "4");

@@ -92,8 +92,8 @@ fn waiting_events_are_bounded() {
     }
     let waiting = scene.scheduler.events.waiting.len();
     assert!((10_000..40_000).contains(&waiting), "{waiting}");
-    // The waiting Events take too much memory, so the oldest Events are written. They are short and free little memory,
-    // so several are written.
+    // The waiting Events take too much memory, so the oldest Events are written. These Events are short and free little
+    // memory, so several are written.
     assert!((3..12).contains(&events(scene.run())), "{}", events(&scene));
     assert!(scene.scheduler.events.waiting_bytes <= WAITING_BYTES_MAX);
     scene.scheduler.record_failure(&pod, 0, "no", scene.now);

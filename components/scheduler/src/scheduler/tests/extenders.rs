@@ -20,7 +20,7 @@ fn extenders_filter_score_and_bind() {
     let asked = scene.answer("extender 0 filter", left);
     let RequestContent::Extender { body: asked, .. } = &asked.content else { panic!() };
     assert_eq!((&asked["Pod"]["metadata"]["name"], &asked["NodeNames"]), (&json!("p"), &json!(["a", "b", "c"])));
-    // The first extender's failure to filter is ignored, because that extender is `ignorable`.
+    // Extender 1 fails to filter. The failure is ignored, because extender 1 is `ignorable`.
     scene.answer("extender 1 filter", RequestOutcome::Failed("down".into()));
     scene.answer("extender 0 score", RequestOutcome::Succeeded(json!([{"Host": "c", "Score": 10}])));
     let bind = scene.answer("extender 1 bind", RequestOutcome::Succeeded(json!({"Error": "not mine"})));
