@@ -1,8 +1,8 @@
 //! Measures how long the controllers take to read a cluster for the first time: 100 Deployments with 1,000 pods each,
 //! from the first lists to the last plan made for them.
 //!
-//! `cargo bench --package holdfast-controllers --bench first_list`; a number as an argument sets the pods of each
-//! Deployment.
+//! Run it with `cargo bench --package holdfast-controllers --bench first_list`. A number as an argument sets how many
+//! pods each Deployment has.
 
 use holdfast_controllers::Settings;
 use holdfast_core::object::Body;
@@ -48,7 +48,8 @@ fn tell(what: &str, began: f64, count: usize) {
     println!("{what}: {:.2} µs a pod", (processor_micros() - began) / count as f64);
 }
 
-/// The processor time of this thread, which other work on the machine does not affect.
+/// The processor time that this thread has used so far, in microseconds. Other work on the machine does not affect this
+/// time.
 fn processor_micros() -> f64 {
     let told = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux tells");
     told.split(' ').next().and_then(|nanos| nanos.parse::<f64>().ok()).expect("a number") / 1000.0
@@ -76,7 +77,7 @@ fn manifest(
         "resourceVersion": "1", "uid": uid(kind, name)}, "spec": spec, "status": status})
 }
 
-/// Managed fields of the usual size for a pod.
+/// The managed fields of an object, as many as a pod usually has.
 fn managed() -> Value {
     let fields: holdfast_value::Map = (0..90).map(|number| (format!("f:field{number:02}"), json!({}))).collect();
     json!([{"apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields, "manager": "kubelet", "time": MOMENT}])

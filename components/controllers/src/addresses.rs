@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Range {
     first: u128,
-    /// The length of the prefix, in bits.
+    /// The length of the range's prefix, in bits: from 0 to 32 for IPv4, and to 128 for IPv6.
     pub bits: u32,
     pub is_v6: bool,
 }
@@ -36,20 +36,21 @@ impl Range {
         self.covers(other) || other.covers(self)
     }
 
-    /// The number of ranges with a prefix of `bits` in this range, as an exponent of two; `None` if this range is
-    /// smaller than one of them.
+    /// How many ranges with a prefix of `bits` fit into this range, as an exponent of two: 3 means eight ranges. `None`
+    /// if this range is smaller than one such range.
     pub fn doublings(&self, bits: u32) -> Option<u32> {
         bits.checked_sub(self.bits).filter(|_| bits <= width(self.is_v6))
     }
 
-    /// The range with this index among the ranges with a prefix of `bits` in this range.
+    /// This range is divided into ranges with a prefix of `bits`, which are counted from 0: returns the range number
+    /// `index`.
     pub fn nth(&self, bits: u32, index: u128) -> Range {
         let first = self.first | index.checked_shl(width(self.is_v6) - bits).unwrap_or(0);
         Range { first, bits, is_v6: self.is_v6 }
     }
 
-    /// The index of the range that has the first address of `other`, among the ranges with a prefix of `bits` in this
-    /// range.
+    /// This range is divided into ranges with a prefix of `bits`, which are counted from 0: returns the number of the
+    /// range that contains the first address of `other`.
     pub fn index_of(&self, bits: u32, other: &Range) -> u128 {
         (other.first & low(width(self.is_v6) - self.bits)).checked_shr(width(self.is_v6) - bits).unwrap_or(0)
     }

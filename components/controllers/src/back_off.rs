@@ -1,28 +1,30 @@
-//! Back-off before a failed pod is replaced, for controllers that delete the failed pod first, so that no failed pods
-//! are left to count.
+//! Delays the replacement of failed pods, for controllers that delete a failed pod before they replace it: such a
+//! controller cannot count the failed pods that exist.
 
 use holdfast_world::Time;
 use std::collections::HashMap;
 
 const FIRST_MILLIS: i64 = 1_000;
 
-/// Failures of pods by the owner's uid. They are kept in memory only: after a restart waits are short again.
+/// The failures of pods, by the uid of the pods' owner. The failures are kept in memory only, so after a restart of the
+/// controller the first waits are short again.
 pub struct BackOffs {
     /// How many consecutive failures are replaced without a wait.
     at_once: u32,
+    /// The longest wait, in milliseconds.
     max_millis: i64,
     owners: HashMap<String, Failures>,
 }
 
-/// The failures of one owner, by the node or ordinal of the pod.
+/// The failures of one owner's pods, by the place of the pod: the name of its node, or its ordinal.
 struct Failures {
     places: HashMap<String, FailedPod>,
-    /// When old failures were last dropped.
+    /// The time at which old failures were last dropped.
     swept: Time,
 }
 
 struct FailedPod {
-    /// The generation of the owner: after a change of the template, failures start at 0 again.
+    /// The generation of the owner at the last failure: after a change of the owner, failures start at 0 again.
     generation: i64,
     at: Time,
     in_a_row: u32,
@@ -33,12 +35,13 @@ impl BackOffs {
         BackOffs { at_once, max_millis, owners: HashMap::new() }
     }
 
-    /// Records a failure; `Err` with the time until which the replacement must wait.
+    /// Records the failure of a pod. Returns `Err` with the time until which its replacement must wait, if there is a
+    /// wait.
     pub fn fail(&mut self, uid: &str, generation: i64, place: &str, now: Time) -> Result<(), Time> {
         let lately = |failure: &FailedPod| now.millis_since(failure.at) <= 2 * self.max_millis;
         let new = || Failures { places: HashMap::new(), swept: now };
         let failures = self.owners.entry(uid.to_owned()).or_insert_with(new);
-        // Old failures are dropped once per plan, whose time is the same for all of its pods.
+        // All failures that one plan records have the plan's time, so old failures are dropped once per plan.
         if failures.swept != now {
             failures.places.retain(|_, failure| lately(failure));
             failures.swept = now;
@@ -61,7 +64,8 @@ impl BackOffs {
     }
 }
 
-/// The wait after `failures` failures in a row. It doubles with each failure.
+/// How many milliseconds to wait after `failures` failures in a row: 0 up to `at_once` failures; then the wait doubles
+/// with each failure, up to `max_millis`.
 fn wait_millis(failures: u32, at_once: u32, max_millis: i64) -> i64 {
     let doublings = failures.checked_sub(at_once);
     doublings.map_or(0, |doublings| FIRST_MILLIS.saturating_mul(2_i64.saturating_pow(doublings)).min(max_millis))

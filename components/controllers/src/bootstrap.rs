@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 const TYPE: &str = "bootstrap.kubernetes.io/token";
 const PREFIX: &str = "bootstrap-token-";
 const NAMESPACE: &str = "kube-system";
-/// The ConfigMap with connection data that unauthenticated machines may read.
+/// The namespace and name of the ConfigMap with the connection data, which machines may read without authentication.
 const INFO: (&str, &str) = ("kube-public", "cluster-info");
 const KUBECONFIG: &str = "kubeconfig";
 const SIGNATURE: &str = "jws-kubeconfig-";
@@ -105,7 +105,7 @@ impl Controller for BootstrapSigner {
     }
 }
 
-/// A detached JSON web signature, which does not contain the content.
+/// A detached JSON web signature of `content`: the signature does not contain the content itself.
 fn detached(content: &str, token: &BootstrapToken) -> String {
     let header = URL_SAFE_NO_PAD.encode(json!({"alg": "HS256", "kid": token.id}).to_string());
     let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(content));

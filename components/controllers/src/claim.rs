@@ -6,7 +6,7 @@ use holdfast_value::json;
 use holdfast_world::selector::{labelled_places, selected_places};
 use holdfast_world::{Action, Change, Key, Keys, Meta, OwnerReference, Selector, Verb, View, Viewed, World};
 
-/// The index of objects without a controller, by the values under which selectors look for them.
+/// An index of objects without a controller, by the values under which selectors look the objects up.
 const ORPHANS: &str = "orphans";
 /// The index of owners by the labels that they select.
 const SELECTORS: &str = "selectors";
@@ -32,11 +32,11 @@ pub trait ControllerRefManager: View {
     fn selector(&self) -> &Selector;
 }
 
-/// The objects of one kind that an owner has.
+/// The objects of one kind that belong to an owner after its plan is carried out.
 pub struct Claims<'w, V> {
-    /// The objects of the owner, including the objects that the actions adopt.
+    /// The objects of the owner, including the objects that `actions` adopt.
     pub mine: Vec<Viewed<'w, V>>,
-    /// Adoptions and releases.
+    /// The writes that adopt or release objects.
     pub actions: Vec<Action>,
 }
 
@@ -65,7 +65,7 @@ pub fn claim<'w, V: View>(
     claims
 }
 
-/// The objects of a kind that an owner has, and the objects without a controller that its selector may select.
+/// The objects of a kind that an owner controls, and the objects without a controller that its selector may select.
 pub fn candidates<'w, V: View>(
     world: &'w World,
     owner: Subject<'_>,

@@ -45,8 +45,8 @@ impl Conditions {
         }
     }
 
-    /// Sets a condition even if its status and reason are the same. In that case only the message and the time of its
-    /// last update change.
+    /// Sets a condition, also if the present condition has the same status and reason. In that case only its message
+    /// and the time of its last update change.
     pub fn renew(&mut self, kind: &str, state: &str, reason: &str, message: String, now: Time) {
         let since = self.get(kind).filter(|known| known.status == state).and_then(|known| known.last_transition_time);
         self.remove(kind);

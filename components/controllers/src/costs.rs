@@ -1,21 +1,21 @@
-//! The cost of a change for each controller, as the number of plans and of objects that are read, among many objects
-//! that the change does not concern.
+//! Tests what a change of one object costs each controller: the number of plans that it makes and of objects that it
+//! reads, in a cluster with many objects that the change does not concern.
 
 use crate::Settings;
 use holdfast_value::{Value, json};
 use holdfast_world::{BackOff, Controller, Driver, ExtraKinds, Key, Resource, Stamp, TaskOutcome, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many idle objects there are of each kind that the tested controller reads.
+/// How many idle objects of each kind that the tested controller reads are in the cluster.
 const IDLE: usize = 240;
-/// How many objects of a kind are in one namespace: a few, or all.
+/// The numbers of objects of one kind in one namespace with which the test runs: a few, or all of them.
 const SPREADS: [usize; 2] = [4, IDLE];
 /// How many plans one change may cause: for the object, its owner and its dependents.
 const PLANS_MAX: usize = 6;
 /// How many objects may be read for one change.
 const READS_MAX: u64 = 100;
 
-/// Controllers that must read all objects of a kind, and why.
+/// Controllers that must read all objects of a kind by the nature of their work, each with the reason.
 const BY_NATURE: [(&str, &str); 3] = [
     ("daemonset-controller", "a set is for every node, and a node for every set"),
     ("resourcequota-controller", "an object is counted by every quota of its namespace"),
@@ -26,7 +26,7 @@ fn now() -> Time {
     Time::from_second(1_795_255_200)
 }
 
-/// Two resources that represent all other resources in the worlds of controllers that read objects of all kinds.
+/// Two resources that stand for all resources, in the worlds of controllers that read objects of all kinds.
 fn some() -> [Resource; 2] {
     [
         Resource::new("", "v1", "configmaps", "ConfigMap", true),
@@ -76,7 +76,8 @@ fn object(resource: &Resource, key: &Key, number: usize, version: u64) -> String
     document.to_string()
 }
 
-/// A driver with one controller over idle objects, each of which was planned once.
+/// A driver with one controller and idle objects. Each object was planned once, so that a later plan is caused by a
+/// change.
 fn idle(controller: Box<dyn Controller>, spread: usize) -> (Driver, BTreeSet<Resource>) {
     let mut resources: BTreeSet<Resource> = controller.resources().into_iter().collect();
     if controller.extra_kinds() == ExtraKinds::Everything {
@@ -152,7 +153,7 @@ fn a_change_costs_what_it_concerns() {
     assert!(dear.is_empty(), "{}", dear.join("\n"));
 }
 
-/// How many objects of a kind there are in [`large`].
+/// How many objects of each kind [`large`] creates.
 const LARGE: usize = 10_000;
 
 fn manifest(api_version: &str, kind: &str, name: &str, owner: Option<(&str, &str, &str)>, more: Value) -> Value {
@@ -166,7 +167,7 @@ fn manifest(api_version: &str, kind: &str, name: &str, owner: Option<(&str, &str
     object
 }
 
-/// One namespace with ten thousand finished Jobs, each with its pod, and ten thousand idle ReplicaSets, ten for each
+/// A namespace with [`LARGE`] finished Jobs, each with its pod, and [`LARGE`] idle ReplicaSets, ten for each
 /// Deployment.
 fn large() -> Vec<Value> {
     let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": now()});
@@ -219,7 +220,7 @@ fn large() -> Vec<Value> {
     objects
 }
 
-/// Applies a new version of one object; returns how many plans it causes, and how many objects are read.
+/// Applies a new version of one object. Returns how many plans the change causes, and how many objects are read.
 fn cost(driver: &mut Driver, object: &mut Value, version: u64) -> (usize, u64) {
     object["metadata"]["resourceVersion"] = version.to_string().into();
     let (resource, key) = place(driver, object);
@@ -257,7 +258,7 @@ fn ten_thousand_that_are_at_rest_cost_nothing() {
     let plans = rest(&mut driver);
     assert!(plans <= 3 * objects.len(), "{plans} plans for {} objects", objects.len());
 
-    // A day passes.
+    // A day passes in which no object changes.
     let reads = driver.world().reads();
     let mut plans = 0;
     let end = now().plus_seconds(24 * 3600);

@@ -20,7 +20,7 @@ const BY_POOL: &str = "pool";
 /// Each plan is for one pod.
 #[derive(Default)]
 pub struct DeviceTaintEviction {
-    /// Pods that are to be deleted later, by key, with their uid.
+    /// Pods that are to be deleted at a later time: the pod's key and uid.
     waiting: BTreeMap<Key, String>,
 }
 
@@ -265,7 +265,7 @@ mod tests {
             let consumer = json!({"resource": "pods", "name": "p", "uid": pod["metadata"]["uid"]});
             let status = json!({"allocation": {"devices": {"results": [device]}}, "reservedFor": [consumer]});
             trial.patch_status("resourceclaims", "c", status);
-            // The pod's claim was made for its extended resources.
+            // The claim `c` was made for the pod's extended resources, as the pod's status says now.
             let mapping = json!({"containerName": "c", "resourceName": "example.com/gpu", "requestName": "r"});
             let told = json!({"resourceClaimName": "c", "requestMappings": [mapping]});
             trial.patch_status("pods", "p", json!({"extendedResourceClaimStatus": told}));

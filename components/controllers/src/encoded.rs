@@ -1,4 +1,4 @@
-//! Base64, as documents contain it.
+//! Base64, the form in which objects contain bytes.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -1,5 +1,5 @@
-//! Tests with the largest numbers that fields allow: nothing overflows, plans do not grow with them, and other objects
-//! of the kind are not delayed.
+//! Tests with the largest numbers that fields allow: no computation overflows, plans stay small, and other objects of
+//! the same kind are not delayed.
 
 use crate::deployment::Deployments;
 use crate::job::Jobs;
@@ -11,12 +11,12 @@ use holdfast_world::views::{ReplicaSet, ReplicationController};
 use holdfast_world::{Controller, Trial};
 
 const MANY: i64 = i32::MAX as i64;
-/// The maximum number of pods that one plan of any kind creates.
+/// How many pods one plan creates at most, whatever its controller is.
 const PODS_MAX: usize = 500;
-/// How many plans are carried out: enough to plan each object twice.
+/// How many plans the test carries out: enough to plan each object twice.
 const STEPS: usize = 6;
 
-/// An object with the largest numbers, and an object with two pods.
+/// An object `huge` with the largest numbers in its spec, and an object `small` that needs two pods.
 fn pair(kind: &str, api_version: &str, huge: Value, small: Value) -> [Value; 2] {
     [("huge", huge), ("small", small)].map(|(name, spec)| {
         let mut template = template(name, "i");
@@ -34,7 +34,7 @@ fn pair(kind: &str, api_version: &str, huge: Value, small: Value) -> [Value; 2] 
     })
 }
 
-/// Carries out a few plans; returns how many pods each object has then.
+/// Carries out [`STEPS`] plans; returns how many pods the first and the second object have then.
 fn pods_of(controllers: Vec<Box<dyn Controller>>, objects: [Value; 2]) -> [usize; 2] {
     let mut trial = Trial::new();
     controllers.into_iter().for_each(|controller| trial.add(controller));
@@ -44,7 +44,7 @@ fn pods_of(controllers: Vec<Box<dyn Controller>>, objects: [Value; 2]) -> [usize
     for _ in 0..STEPS {
         trial.step();
     }
-    // A wait of the largest length ends at a representable time.
+    // A wait of the longest possible length must end at a time that can be represented.
     trial.pass_millis(MANY * 1000);
     for _ in 0..STEPS {
         trial.step();
@@ -54,7 +54,7 @@ fn pods_of(controllers: Vec<Box<dyn Controller>>, objects: [Value; 2]) -> [usize
     [of("huge"), of("small")]
 }
 
-/// A kind with its version, its controllers, the spec with the largest numbers, and the spec with two pods.
+/// A kind, its API version, its controllers, a spec with the largest numbers, and a spec with two pods.
 type ExtremeCase = (&'static str, &'static str, Vec<Box<dyn Controller>>, (Value, Value));
 
 #[test]

@@ -1,29 +1,31 @@
-//! Data that controllers read in addition to the world: the scales of objects of any kind, and metrics.
+//! Answers to GET requests, which controllers read in addition to the world: the scales of objects of any kind, and
+//! metrics.
 
 use holdfast_value::Value;
 use holdfast_world::views::Definition;
 use holdfast_world::{Key, Refusal, World};
 use std::collections::HashMap;
 
-/// A path that must be read before the plan can be made.
+/// The path of a GET request whose answer is needed before the plan can be made.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NeedsGet(pub String);
 
-/// The answers to GETs, for each key until its plan is made.
+/// For each key that is being planned, the answers to its GET requests by path. The answers are kept until the key's
+/// plan is made.
 #[derive(Debug, Default)]
 pub struct GetAnswers(HashMap<Key, HashMap<String, Result<Value, Refusal>>>);
 
-/// The data for planning one key: the world, and the answers to the key's requests.
+/// What a plan for one key reads: the world, and the answers to the GET requests of the key.
 #[derive(Clone, Copy)]
 pub struct PlanInput<'a> {
     world: &'a World,
     answers: Option<&'a HashMap<String, Result<Value, Refusal>>>,
 }
 
-/// The index of CustomResourceDefinitions by kind.
+/// The name of the index of CustomResourceDefinitions by the kind that they define.
 const KINDS: &str = "kinds";
 
-/// Indexes CustomResourceDefinitions by kind.
+/// Makes the index of CustomResourceDefinitions by the kind that they define.
 pub fn index(world: &mut World) {
     world.index::<Definition>(KINDS, |object| match object.view::<Definition>() {
         Some(Definition { spec }) => vec![format!("{}/{}", spec.group, spec.names.kind).into()],
@@ -40,13 +42,13 @@ impl GetAnswers {
         PlanInput { world, answers: self.0.get(key) }
     }
 
-    /// Drops the answers for a key, so that its next plan reads everything again.
+    /// Drops the answers to the requests of a key, so that the key's next plan reads everything again.
     pub fn forget(&mut self, key: &Key) {
         self.0.remove(key);
     }
 }
 
-/// Built-in kinds with a scale, each with its group, version and plural.
+/// Built-in kinds whose objects have a subresource `scale`: the group, the group and version, the kind and the plural.
 const SCALABLE: [(&str, &str, &str, &str); 4] = [
     ("apps", "apps/v1", "Deployment", "deployments"),
     ("apps", "apps/v1", "ReplicaSet", "replicasets"),
@@ -54,7 +56,7 @@ const SCALABLE: [(&str, &str, &str, &str); 4] = [
     ("", "v1", "ReplicationController", "replicationcontrollers"),
 ];
 
-/// A kind's plural, and whether its objects have a scale.
+/// A kind's plural, and whether its objects have the subresource `scale`.
 pub struct Scalable {
     pub plural: String,
     pub has_scale: bool,
@@ -68,7 +70,7 @@ impl<'a> PlanInput<'a> {
         }
     }
 
-    /// Returns `None` if the API does not have the kind.
+    /// Returns `None` if the API server does not serve the kind.
     pub fn scalable(self, api_version: &str, kind: &str) -> Result<Option<Scalable>, NeedsGet> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         if let Some((_, plural)) = built_in(group, kind) {
@@ -78,7 +80,8 @@ impl<'a> PlanInput<'a> {
             let plural = definition.spec.names.plural.clone();
             return Ok(Some(Scalable { plural, has_scale: definition.has_scale(version) }));
         }
-        // The kind belongs to another API server, or is a built-in kind without a scale.
+        // No CustomResourceDefinition defines the kind. Either an aggregated API server serves the kind, or it is a
+        // built-in kind without a scale, or it does not exist: the server's list of resources decides.
         let Ok(list) = self.get(&version_path(api_version))? else { return Ok(None) };
         let resources = || list["resources"].as_array().into_iter().flatten();
         let names = resources().filter_map(|resource| Some((resource["name"].as_str()?, &resource["kind"])));
@@ -116,7 +119,7 @@ impl<'a> PlanInput<'a> {
     }
 }
 
-/// The version and plural of a built-in kind with a scale.
+/// The version and plural of a built-in kind whose objects have the subresource `scale`.
 fn built_in(group: &str, kind: &str) -> Option<(&'static str, &'static str)> {
     let found = SCALABLE.iter().find(|(of, _, name, _)| *of == group && *name == kind);
     found.map(|(_, version, _, plural)| (*version, *plural))
@@ -126,7 +129,7 @@ fn version_path(api_version: &str) -> String {
     if api_version.contains('/') { format!("/apis/{api_version}") } else { format!("/api/{api_version}") }
 }
 
-/// The path of an object's scale.
+/// The path of the subresource `scale` of an object.
 pub fn scale_path(api_version: &str, namespace: &str, plural: &str, name: &str) -> String {
     format!("{}/namespaces/{namespace}/{plural}/{name}/scale", version_path(api_version))
 }
@@ -136,7 +139,7 @@ pub fn pods_path(namespace: &str, selector: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/pods?labelSelector={}", escape(selector))
 }
 
-/// Escapes a text as a part of a path or a query.
+/// Escapes a text so that it can be part of a path or a query in a URL.
 pub fn escape(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~*".contains(&byte);
     text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()

@@ -1,12 +1,12 @@
-//! Hashes of templates, for names.
+//! Hashes of pod templates, which become part of the names of ReplicaSets and ControllerRevisions.
 
 use holdfast_value::Value;
 
-/// Letters and digits of generated names: without vowels, so that no words appear.
+/// The letters and digits of generated names. There are no vowels, so that names contain no words.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// The hash of a template: equal templates have equal hashes. A different `collisions` gives a different hash, so that
-/// a name which is taken by another template can be avoided.
+/// The hash of a template: equal templates have equal hashes. Another value of `collisions` gives another hash, so that
+/// a name can be avoided that another template already has.
 pub fn of(template: &Value, collisions: i64) -> String {
     let mut sum = Fnv1a::default();
     sum.add(template.to_string().as_bytes());

@@ -1,4 +1,5 @@
-//! The controllers of a cluster. Each makes pure plans from a world, for one key at a time.
+//! The controllers of a cluster. Each controller makes plans from a world, for one key at a time, without input or
+//! output.
 //!
 //! Each controller has a folder or file; [`all`] lists them. Shared parts: [`claim`] decides ownership, [`pods`]
 //! creates and deletes pods, [`back_off`] delays the replacement of failed pods, [`revisions`] keeps old templates,
@@ -59,7 +60,7 @@ use holdfast_world::Controller;
 use holdfast_world::views::{ReplicaSet, ReplicationController};
 pub use settings::Settings;
 
-/// All controllers.
+/// All controllers that these settings enable.
 pub fn all(settings: &Settings) -> Vec<Box<dyn Controller>> {
     let mut all = workloads(settings);
     all.extend(keepers(settings));
@@ -86,7 +87,8 @@ fn workloads(settings: &Settings) -> Vec<Box<dyn Controller>> {
     ]
 }
 
-/// The controllers of the cluster itself.
+/// The controllers that `workloads` does not return: of nodes, service accounts, certificates, quotas, volumes and
+/// more.
 fn keepers(settings: &Settings) -> Vec<Box<dyn Controller>> {
     let mut keepers: Vec<Box<dyn Controller>> = vec![
         Box::new(account_tokens::clean::TokenCleaner::new(settings)),
@@ -122,7 +124,7 @@ fn keepers(settings: &Settings) -> Vec<Box<dyn Controller>> {
     if settings.device_taints {
         keepers.push(Box::new(device_taints::DeviceTaintEviction::default()));
     }
-    // Invalid settings are refused where they are parsed, so an error cannot occur here.
+    // Invalid settings are refused where options are parsed, so `new` cannot fail here.
     if let Ok(Some(ranges)) = node_ipam::NodeRanges::new(settings) {
         keepers.push(Box::new(ranges));
     }

@@ -1,11 +1,12 @@
 //! The names of controllers, and which of them run: the option `--controllers` of Kubernetes' controller manager.
 
-/// A controller's name, and its name before 1.27, which is still accepted; empty if the controller had no other name.
+/// A controller's name, and the name that it had before Kubernetes 1.27, which the option still accepts. The old name
+/// is empty if the controller never had another name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ControllerName {
     pub name: &'static str,
     pub alias: &'static str,
-    /// Whether `*` includes the controller.
+    /// Whether the entry `*` of the option enables the controller.
     pub by_default: bool,
 }
 
@@ -74,7 +75,7 @@ pub const ALL: [ControllerName; 52] = [
     named("cloud-node-lifecycle-controller", "cloud-node-lifecycle"),
 ];
 
-/// Controllers whose work Holdfast's API server always does itself.
+/// Controllers whose work Holdfast's API server always does itself, so no controller of that name runs.
 pub const OF_THE_SERVER: [&str; 2] = ["namespace-controller", "clusterrole-aggregation-controller"];
 
 /// Controllers that Holdfast does not have, and why.
@@ -93,25 +94,27 @@ pub const UNSUPPORTED: [(&str, &str); 7] = [
 
 const NO_CLOUD: &str = "it is a cloud controller manager's";
 
-/// Which controllers run.
+/// Which controllers run, according to the option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// All controllers that can be named.
+    /// All controllers that the option may name.
     all: &'static [ControllerName],
-    /// The entries in the order of the option, with current names instead of aliases.
+    /// The entries for single controllers in the order of the option, with current names: whether the entry enables the
+    /// controller, and the controller's name.
     entries: Vec<(bool, &'static str)>,
     /// Whether controllers without an entry run: `true` with `*`, and `false` with `-*` or if the option has neither.
-    /// The first of these two entries decides.
+    /// If it has both, the entry that comes first decides.
     others: bool,
 }
 
 impl Choice {
-    /// Parses the entries of the option: `*`, `name`, `-name`. The first entry for a controller decides.
+    /// Parses the entries of the option: `*`, `name`, `-name`. If several entries name one controller, the first of
+    /// them decides.
     pub fn parse<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<Choice, String> {
         Choice::parse_of(&ALL, entries)
     }
 
-    /// Like [`Choice::parse`], where only the controllers in `all` exist.
+    /// Like [`Choice::parse`], but the entries may name only the controllers in `all`.
     pub fn parse_of<'a>(
         all: &'static [ControllerName],
         entries: impl IntoIterator<Item = &'a str>,
@@ -134,7 +137,7 @@ impl Choice {
         if unknown.is_empty() { Ok(choice) } else { Err(unknown.join(", ")) }
     }
 
-    /// Whether this controller runs.
+    /// Whether the controller of this name runs.
     pub fn runs(&self, name: &str) -> bool {
         let by_default = self.all.iter().any(|named| named.name == name && named.by_default);
         let entry = self.entries.iter().find(|(_, entry)| *entry == name);
@@ -154,7 +157,7 @@ impl Choice {
         wanted.into_iter()
     }
 
-    /// Whether no controller runs.
+    /// Whether the option disables all controllers.
     pub fn is_nobody(&self) -> bool {
         !self.all.iter().any(|named| self.runs(named.name))
     }

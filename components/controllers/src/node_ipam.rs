@@ -1,4 +1,4 @@
-//! Allocates a range of pod addresses to each node, in each family of the cluster.
+//! Allocates a range of pod addresses to each node, for each address family of the cluster.
 
 use crate::Settings;
 use crate::addresses::Range;
@@ -8,34 +8,36 @@ use holdfast_world::views::Node;
 use holdfast_world::{Change, Controller, Key, Keys, Plan, Refused, Resource, Stamp, View, World};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The largest number of node ranges in an IPv6 range, as an exponent of two.
+/// How many node ranges an IPv6 range of the cluster may have, as an exponent of two: 16 means 65,536 ranges.
 const DOUBLINGS_MAX_V6: u32 = 16;
 
 /// Each plan is for one node.
 pub struct NodeRanges {
     pools: Vec<FamilyRange>,
-    /// The ranges of each node, including ranges that are not written yet.
+    /// The ranges that each node has, including ranges that are not written into the node yet.
     given: BTreeMap<Key, Vec<Range>>,
 }
 
-/// The cluster's range of one family. It consists of parts of equal size; a node gets one part.
+/// The cluster's range of one address family. The range is divided into parts of equal size, and each node gets one
+/// part.
 struct FamilyRange {
     range: Range,
-    /// The prefix length of a part.
+    /// The length of a part's prefix, in bits.
     bits: u32,
+    /// The number of parts, as an exponent of two.
     doublings: u32,
-    /// The indexes of parts that nodes have.
+    /// The indexes of the parts that nodes have.
     taken: BTreeSet<u128>,
-    /// Node ranges larger than one part, as intervals of indexes.
+    /// Ranges of nodes that are larger than one part, each as an interval of part indexes without its end.
     wide: BTreeSet<(u128, u128)>,
-    /// Intervals of parts that overlap the ranges of Services.
+    /// The intervals of parts that overlap the ranges of Services, so no node gets them.
     kept: Vec<(u128, u128)>,
-    /// The index at which the next search starts.
+    /// The index of the part at which the search for a free part starts next.
     next: u128,
 }
 
 impl NodeRanges {
-    /// Returns `Ok(None)` if the settings do not allocate node ranges. Returns `Err` if the settings are invalid.
+    /// Returns `Ok(None)` if the settings say that nodes get no ranges, and `Err` if the settings are invalid.
     pub fn new(settings: &Settings) -> Result<Option<NodeRanges>, String> {
         if !settings.allocate_node_ranges {
             return Ok(None);
@@ -58,7 +60,7 @@ impl NodeRanges {
 }
 
 impl FamilyRange {
-    /// The parts that overlap a range: the index of the first part, and the index after the last part.
+    /// The parts that overlap a range: the index of the first such part, and the index after the last such part.
     fn parts(&self, range: &Range) -> Option<(u128, u128)> {
         if !self.range.overlaps(range) {
             return None;
@@ -86,7 +88,7 @@ impl FamilyRange {
         }
     }
 
-    /// The next index to try, if this part is taken; `None` if it is free.
+    /// If the part at `index` is taken, the next index at which a free part may be; `None` if the part is free.
     fn after_taken(&self, index: u128) -> Option<u128> {
         let ranges = self.wide.iter().chain(&self.kept).filter(|(first, end)| (*first..*end).contains(&index));
         ranges.map(|(_, end)| *end).max().or_else(|| self.taken.contains(&index).then_some(index + 1))
@@ -139,7 +141,7 @@ impl Controller for NodeRanges {
         for range in self.given.remove(&change.key).unwrap_or_default() {
             self.pools.iter_mut().for_each(|pool| pool.release(&range));
         }
-        // Other nodes may wait for the freed range.
+        // The deleted node's range is free again, and other nodes may wait for a range.
         let waiting = world.all::<Node>().filter(|node| node.spec.pod_cidrs.is_empty());
         waiting.for_each(|node| keys.add(node.object.key()));
     }

@@ -1,5 +1,5 @@
-//! Annotates nodes with the time for which they may cache Secrets and ConfigMaps. The time grows with the number of
-//! nodes.
+//! Annotates nodes with the number of seconds for which they may cache Secrets and ConfigMaps. The number grows with
+//! the number of nodes.
 
 use crate::subject::Subject;
 use holdfast_world::views::Node;
@@ -7,8 +7,8 @@ use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Stamp, View,
 
 const ANNOTATION: &str = "node.alpha.kubernetes.io/ttl";
 
-/// Seconds by the size of the cluster. The ranges of sizes overlap, so that adding one node and removing it again does
-/// not change the annotations of all nodes twice.
+/// The seconds for each size of the cluster, from the first number of nodes to the second. The ranges of sizes overlap,
+/// so that adding one node and removing it again does not change the annotations of all nodes twice.
 const STEPS: [Sizes; 5] = [
     Sizes { from: 0, to: 100, seconds: "0" },
     Sizes { from: 90, to: 500, seconds: "15" },

@@ -1,24 +1,24 @@
-//! Limits how fast an owner creates pods that disappear at once.
+//! Limits how fast an owner creates pods that are deleted at once.
 //!
-//! If pods are deleted as soon as they are created (by a NoExecute taint, by a user), no failed pods are left to count,
-//! and the owner would create pods for ever as fast as they can be written. So each owner has a budget of pods, which
-//! is large enough for two rollouts, one directly after the other.
+//! If pods are deleted as soon as they are created, for example because of a NoExecute taint, no failed pods are left
+//! to count, and the owner would create pods for ever, as fast as they can be written. So each owner has a budget of
+//! pods, which is large enough for two rollouts, one directly after the other.
 
 use holdfast_world::Time;
 use std::collections::HashMap;
 
-/// The size of a budget, as a multiple of the owner's number of pods.
+/// The size of a full budget, as a multiple of the number of pods that the owner wants.
 const AT_ONCE_TIMES: i64 = 8;
-/// The minimum size of a budget, in pods.
+/// A full budget has at least this many pods.
 const AT_ONCE_MIN: i64 = 20;
-/// A budget refills by the owner's number of pods in this many seconds.
+/// In this many seconds, a budget regains the number of pods that the owner wants.
 const SECONDS_A_TIME: i64 = 5;
-/// The interval at which an owner with an empty budget is planned.
+/// An owner with an empty budget is planned again after this many milliseconds.
 const LOOK_MILLIS: i64 = 1_000;
-/// Pods are counted in thousandths, like the milliseconds of the refill.
+/// One pod, in thousandths of a pod: budgets count thousandths, so that the refill in a millisecond is a whole number.
 const POD: i64 = 1_000;
 
-/// The pods that owners have created recently, by the owners' uids.
+/// How much of its budget each owner has spent, by the owner's uid.
 #[derive(Default)]
 pub struct Paces(HashMap<String, SpentPods>);
 
@@ -28,7 +28,8 @@ struct SpentPods {
 }
 
 impl Paces {
-    /// How many of the missing pods an owner with `wanted` pods creates now, and when to plan again for the rest.
+    /// How many of its `missing` pods an owner that wants `wanted` pods may create now, and the time at which to plan
+    /// it again for the rest.
     pub fn take(&mut self, uid: &str, wanted: usize, missing: usize, now: Time) -> (usize, Option<Time>) {
         let wanted = i64::try_from(wanted).unwrap_or(i64::MAX / POD / AT_ONCE_TIMES);
         let purse = wanted.saturating_mul(AT_ONCE_TIMES).max(AT_ONCE_MIN).saturating_mul(POD);
@@ -57,7 +58,7 @@ mod tests {
     fn what_does_not_stay_is_made_ever_more_slowly() {
         let mut paces = Paces::default();
         let at = |millis: i64| Time::from_second(1_795_255_200).plus_millis(millis);
-        // A pod is deleted again and again.
+        // Every ten milliseconds for a minute, the owner's only pod is deleted and missing again.
         let made: usize = (0..60_000).step_by(10).map(|millis| paces.take("one", 1, 1, at(millis)).0).sum();
         assert!((75..=80).contains(&made), "{made}");
         assert_eq!(paces.take("one", 1, 1, at(60_000)).0, 1);

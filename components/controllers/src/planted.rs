@@ -1,13 +1,14 @@
-//! Deliberate bugs of controllers, planted one at a time, to prove that the simulation finds each. Normal builds do not
-//! contain these bugs.
+//! Deliberate bugs of controllers, planted one at a time, to prove that the simulation finds each bug. Normal builds do
+//! not contain these bugs.
 //!
 //! A bug is active in the thread that planted it. The code of the bug calls `planted(Bug::…)`, which is `false` at
-//! compile time without the feature `planted`, so no trace of it remains.
+//! compile time without the feature `planted`, so no trace of the bug remains.
 
 holdfast_planted::bugs! {
-    /// A planted bug.
+    /// A bug that tests can plant.
     pub enum Bug {
-        /// A ReplicaSet that is scaled down deletes its pods in the reverse order: it keeps pods that are not ready.
+        /// A ReplicaSet that is scaled down deletes its pods in the reverse order, so it keeps the pods that are not
+        /// ready.
         KeepsTheWorst,
         /// A ReplicaSet counts pods that have ended or are being deleted as running.
         CountsTheLeaving,
@@ -15,7 +16,7 @@ holdfast_planted::bugs! {
         UnreadyCountsAsAvailable,
         /// A rolling update creates all new pods at once.
         SurgeUnbounded,
-        /// A StatefulSet creates the next pod though the previous pod is not ready.
+        /// A StatefulSet creates its next pod before the pod with the ordinal below is ready.
         OrderIgnored,
         /// An update of a StatefulSet also replaces pods below its partition.
         PartitionIgnored,
@@ -23,9 +24,9 @@ holdfast_planted::bugs! {
         TaintsIgnored,
         /// An update of a DaemonSet replaces all pods at once.
         AllAtOnce,
-        /// An update of a StatefulSet continues though the pod above is not healthy.
+        /// An update of a StatefulSet replaces the next pod before the pod with the ordinal above is healthy.
         UpdateUnordered,
-        /// Old sets of a Deployment are never deleted.
+        /// A Deployment never deletes its old ReplicaSets.
         HistoryForEver,
         /// A Job counts a pod before its finalizer is removed, and counts it again if the removal needs a second try.
         CountedTooEarly,
@@ -33,7 +34,7 @@ holdfast_planted::bugs! {
         OldNewsCounted,
         /// A Job creates all pods that it needs at once.
         ParallelismIgnored,
-        /// A Job continues however often its pods fail.
+        /// A Job creates further pods however often its pods have failed.
         LimitIgnored,
         /// An object with several owners is deleted as soon as one owner is deleted.
         OneOwnerIsEnough,
@@ -41,9 +42,9 @@ holdfast_planted::bugs! {
         OwnersGoFirst,
         /// Orphaned dependents keep the reference to their deleted owner.
         OrphansForgotten,
-        /// A budget counts pods that are not ready as healthy.
+        /// A PodDisruptionBudget counts pods that are not ready as healthy.
         UnreadyCountsAsHealthy,
-        /// A budget counts pods that are being deleted as healthy.
+        /// A PodDisruptionBudget counts pods that are being deleted as healthy.
         EvictedPodsCount,
         /// A CronJob starts a Job while another Job runs, though `concurrencyPolicy` forbids it.
         ForbidIgnored,
@@ -51,9 +52,9 @@ holdfast_planted::bugs! {
         LeadsToUnready,
         /// A finished Job is deleted before its time to live is over.
         TimeIgnored,
-        /// A quota continues to count deleted objects.
+        /// A ResourceQuota continues to count deleted objects.
         UsedForEver,
-        /// The pods of a deleted node stay.
+        /// The pods of a deleted node are never deleted.
         LostPodsStay,
         /// A node counts as lost although its lease is renewed.
         LeasesIgnored,
@@ -61,11 +62,11 @@ holdfast_planted::bugs! {
         TaintsStay,
         /// Pods on a lost node are never evicted.
         SilenceIsBorne,
-        /// A deleted claim is removed though pods use it.
+        /// A deleted PersistentVolumeClaim is removed although pods use it.
         ClaimsUnprotected,
-        /// A volume stays after its claim is deleted.
+        /// A PersistentVolume with the reclaim policy `Delete` stays after its claim is deleted.
         VolumesStay,
-        /// A quota's status never shows its limits.
+        /// The status of a ResourceQuota never shows the quota's limits.
         LimitsForgotten,
         /// An autoscaler ignores its minimum and maximum.
         BoundsIgnored,

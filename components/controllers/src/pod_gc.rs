@@ -16,17 +16,18 @@ use std::collections::BTreeMap;
 /// pods.
 const QUARANTINE_SECONDS: i64 = 40;
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
-/// An index of pods by their node.
+/// The name of the index of pods by their node.
 const BY_NODE: &str = "node";
-/// An index of pods that have ended, under one value.
+/// The name of the index of pods that have ended, all under one value.
 const ENDED: &str = "ended";
 
 /// Each plan is for one pod; the plan for the empty key is for the finished pods.
 pub struct PodCollector {
-    /// How many finished pods are kept; all of them if the number is not positive.
+    /// How many finished pods are kept in the cluster; all of them if the number is 0 or less.
     threshold: i64,
+    /// How many finished pods the cluster has.
     ended: i64,
-    /// Missing nodes that pods are bound to, and since when each is missing.
+    /// The names of nodes that do not exist although pods are bound to them, and since when each node has been missing.
     missing_nodes: BTreeMap<String, Time>,
 }
 
@@ -96,15 +97,16 @@ impl Controller for PodCollector {
     }
 }
 
-/// Whether the pod's node does not exist.
+/// Whether the node to which the pod is bound does not exist.
 fn is_bound_to_nothing(world: &World, pod: &Pod) -> bool {
     let node = &pod.spec.node_name;
     !node.is_empty() && world.get::<Node>(&Key::cluster(node)).is_none()
 }
 
 impl PodCollector {
-    /// Deletes finished pods of the namespaces with the most finished pods first, so that one user's many pods do not
-    /// displace the pods of another user. Within a namespace evicted pods are deleted first, then the oldest.
+    /// Deletes finished pods beyond the threshold, first pods of the namespaces with the most finished pods, so that
+    /// one user's many pods do not displace the pods of another user. Within a namespace evicted pods are deleted
+    /// first, then the oldest pods.
     fn plan_ended(&self, world: &World, plan: &mut Plan) {
         let mut ended: Vec<Viewed<'_, Pod>> = world.indexed::<Pod>(ENDED, "").collect();
         let surplus = usize::try_from(self.threshold).map_or(0, |kept| ended.len().saturating_sub(kept));
@@ -162,7 +164,7 @@ fn is_out_of_service(node: Viewed<'_, Node>) -> bool {
         && !Condition::is_true(&node.status.conditions, "Ready")
 }
 
-/// Makes the index for [`pods_on`].
+/// Makes the index that [`pods_on`] reads.
 pub fn index_by_node(world: &mut World) {
     world.index::<Pod>(BY_NODE, |object| {
         let node = object.view::<Pod>().map(|pod| pod.spec.node_name.as_str());
@@ -279,7 +281,7 @@ mod tests {
         assert_eq!(trial.names("pods"), ["first"]);
     }
 
-    /// Nodes that no pod is bound to take no memory.
+    /// The controller remembers a missing node only as long as pods are bound to it.
     #[test]
     fn of_a_node_that_no_pod_is_for_nothing_is_remembered() {
         let mut world = World::default();
@@ -362,7 +364,7 @@ mod tests {
         }
         trial.run();
         assert_eq!(trial.names("pods"), ["d", "old"]);
-        // Between namespaces with equally many pods, the oldest evicted pod is deleted.
+        // Two namespaces have equally many finished pods, so the older of their evicted pods is deleted.
         trial.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "third"}}));
         let mut pod = pod("e", "n");
         pod["metadata"]["namespace"] = json!("third");

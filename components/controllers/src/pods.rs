@@ -5,10 +5,10 @@ use holdfast_value::{Value, json};
 use holdfast_world::views::Pod;
 use holdfast_world::{Action, Key, Refused, Time, Verb, View, Viewed};
 
-/// The longest name, and so the longest prefix of a generated name.
+/// The longest name of a pod, in characters; a prefix of a generated name may be as long.
 const NAME_MAX: usize = 253;
 
-/// A pod from a template, owned by `owner`, with a name that the server generates.
+/// A pod made from a template and owned by `owner`. The server generates the pod's name.
 pub fn from_template(owner: Subject<'_>, template: &Value) -> Value {
     let name = &owner.object.meta.name;
     let generate_name = if name.len() < NAME_MAX { format!("{name}-") } else { name.clone() };
@@ -26,28 +26,29 @@ pub fn from_template(owner: Subject<'_>, template: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
 }
 
-/// Creates a pod, with an Event on its owner.
+/// Creates a pod; if that succeeds, an Event about the owner reports it.
 pub fn create(owner: Subject<'_>, pod: Value) -> Action {
     let key = Key::new(&owner.object.meta.namespace, pod["metadata"]["name"].as_str().unwrap_or_default());
     Action::new(Pod::resource(), key, Verb::Create(pod))
         .with_event(owner.normal("SuccessfulCreate", "Created pod: {name}".to_owned()))
 }
 
-/// Deletes a pod, with an Event on its owner.
+/// Deletes a pod; if that succeeds, an Event about the owner reports it.
 pub fn delete(owner: Subject<'_>, pod: Viewed<'_, Pod>) -> Action {
     let note = owner.normal("SuccessfulDelete", format!("Deleted pod: {}", pod.meta().name));
     Subject::from(pod).delete().with_event(note)
 }
 
-/// Groups of one, two, four items and so on. If an item of a group is refused, later groups, which would most likely be
-/// refused too, are not tried.
+/// Splits items into groups of one, two, four items and so on. If an item of a group is refused, the later groups are
+/// not tried, because they would most likely be refused, too.
 pub fn slow_start<T>(items: Vec<T>) -> Vec<Vec<T>> {
     let mut items = items.into_iter();
     let groups = (0..).map(|doubling: u32| items.by_ref().take(1 << doubling.min(30)).collect::<Vec<T>>());
     groups.take_while(|group| !group.is_empty()).collect()
 }
 
-/// Reports refused creations and deletions of pods: Events for people, and the first refusal for a condition.
+/// What refused creations and deletions of pods become: Events for people, and the first refusal for a condition of the
+/// owner.
 pub fn refusals(
     owner: Subject<'_>,
     refused: &[Refused],
@@ -67,8 +68,8 @@ pub fn refusals(
     (notes, first)
 }
 
-/// Whether the creation or deletion of a pod was refused. The plan about the refusals then writes the status, because
-/// the failed plan ended before it wrote the status.
+/// Whether the creation or deletion of a pod was refused. The plan that follows the refusals then writes the owner's
+/// status, because the refused plan ended before its write of the status.
 pub fn concern_pods(refused: &[Refused]) -> bool {
     let changes_pods =
         |refused: &Refused| matches!(refused.action.verb, Verb::Create(_) | Verb::Delete { .. }) && is_pod(refused);
@@ -79,7 +80,7 @@ fn is_pod(refused: &Refused) -> bool {
     refused.action.resource == *Pod::resource()
 }
 
-/// Why pods could not be created or deleted.
+/// Why pods could not be created or deleted, as a condition shows it.
 #[derive(Debug, Clone)]
 pub struct PodWriteFailure {
     pub reason: &'static str,
@@ -94,7 +95,8 @@ pub fn is_expected(refused: &Refused) -> bool {
     }
 }
 
-/// When the first pod that is ready but not yet available becomes available.
+/// The time at which the next pod that is ready but not yet available becomes available; `None` if there is no such
+/// pod.
 pub fn next_available<'w>(
     pods: impl IntoIterator<Item = Viewed<'w, Pod>>,
     min_ready_seconds: i64,

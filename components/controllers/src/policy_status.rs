@@ -1,5 +1,5 @@
-//! Type-checks the expressions of admission policies against the kinds that they match, and writes the result into
-//! their status.
+//! Checks the types in the expressions of ValidatingAdmissionPolicies against the kinds that the policies match, and
+//! writes the errors into the policies' status.
 
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::admissionregistration::type_checks;
@@ -10,10 +10,10 @@ use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Stam
 
 const MANAGER: &str = "validatingadmissionpolicy-status";
 
-/// The index of CustomResourceDefinitions by group.
+/// The index of CustomResourceDefinitions by the group of their kind.
 const GROUP: &str = "policies/group";
 
-/// Each plan is for one policy.
+/// Each plan is for one ValidatingAdmissionPolicy.
 pub struct PolicyStatus;
 
 impl Controller for PolicyStatus {
@@ -31,7 +31,8 @@ impl Controller for PolicyStatus {
         });
     }
 
-    /// A policy is checked when it changes, against the kinds that exist then.
+    /// A policy is checked when it changes, against the kinds that exist at that time; a later change of a kind causes
+    /// no check.
     fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
         if change.is_of::<ValidatingAdmissionPolicy>() {
             keys.add(change.key.clone());
@@ -63,7 +64,7 @@ impl Controller for PolicyStatus {
     }
 }
 
-/// The built-in kinds, and the custom kinds of the groups that a policy names.
+/// The built-in kinds, and the custom kinds of the groups that a policy's rules name.
 fn kinds(world: &World, policy: &Value) -> Registry {
     let mut kinds = registry().clone();
     for group in type_checks::groups(policy) {
@@ -102,7 +103,7 @@ mod tests {
             (&json!(2), &Value::Null)
         );
     }
-    /// Objects of custom kinds have the type of their schema, with full metadata.
+    /// In expressions, objects of custom kinds have the types of their schema, and metadata with all of its fields.
     #[test]
     fn custom_kinds_are_known_by_their_definitions() {
         let mut trial = Trial::new().with(PolicyStatus);

@@ -1,6 +1,6 @@
-//! Counts how much namespaces use of the resources that their quotas limit.
+//! Counts how much of each limited resource the namespaces with a ResourceQuota use.
 //!
-//! A sum is kept for each quota and updated with every change of an object that the quota covers, so a change need not
+//! For each quota a sum is kept and updated with every change of an object that the quota covers, so a change need not
 //! read the other objects of the namespace. If a quota's limits change, the sum is computed again from all objects.
 
 use crate::planted::{Bug, planted};
@@ -17,7 +17,7 @@ use holdfast_world::{
 };
 use std::collections::BTreeMap;
 
-/// Each plan is for one quota.
+/// Each plan is for one ResourceQuota.
 #[derive(Default)]
 pub struct ResourceQuotas {
     tallies: BTreeMap<Key, QuotaSums>,
@@ -27,19 +27,19 @@ pub struct ResourceQuotas {
 
 type ObjectId = (Resource, Key);
 
-/// The number of steps, up to the limit, in which the bytes of a namespace are shown.
+/// The status shows the bytes of a namespace in steps. The quota's limit is divided into this many steps.
 const STEPS: i64 = 64;
 
-/// The sums of one quota.
+/// The sums of one ResourceQuota.
 struct QuotaSums {
-    /// The uid of the quota. Another quota of the same name gets a new sum.
+    /// The uid of the quota. A later quota of the same name has another uid, and gets new sums.
     uid: String,
     quota: Quota,
     used: Usage,
-    /// The bytes of all objects of the namespace, if the quota limits them.
+    /// The bytes that all objects of the namespace take, if the quota limits them; otherwise 0.
     bytes: usize,
-    /// For each object that is being deleted, the usage that stops counting at a given time even if the object still
-    /// exists, and that time.
+    /// For each object that is being deleted: the time at which a part of its usage stops counting even if the object
+    /// still exists, and that part.
     leaving: BTreeMap<ObjectId, (Time, Usage)>,
 }
 
@@ -52,8 +52,8 @@ impl Controller for ResourceQuotas {
         "resourcequota_primary"
     }
 
-    /// The resources whose objects this controller needs whole, because it counts their content; for all others the
-    /// metadata is enough.
+    /// The resources whose objects this controller needs whole, because it counts fields of their content. For all
+    /// other resources it needs only the metadata of objects.
     fn resources(&self) -> Vec<Resource> {
         let quotas = ResourceQuota::resource();
         let whole = registry().iter().filter(|(_, kind)| !kind.content.measure.is_number_alone());
@@ -153,14 +153,14 @@ impl ResourceQuotas {
 }
 
 impl QuotaSums {
-    /// The step in which bytes are shown, if the quota limits them: not every change of an object should change the
-    /// quota's status.
+    /// The size of the steps in which the status shows bytes; `None` if the quota does not limit bytes. There are steps
+    /// so that not every change of an object changes the quota's status.
     fn bytes_step(&self) -> Option<usize> {
         let limit = self.quota.hard.get(BYTES)?.rounded_up();
         Some((limit.ratio(Amount::whole(STEPS)) as usize).max(1))
     }
 
-    /// The bytes as the status shows them.
+    /// The bytes in the form in which the status shows them, rounded to a step.
     fn shown_bytes(&self) -> Option<usize> {
         let step = self.bytes_step()?;
         Some(self.bytes.div_ceil(step).saturating_mul(step))
@@ -184,7 +184,8 @@ impl QuotaSums {
 
     fn subtract(&mut self, counted: &Counted, place: &ObjectId, object: &Object) {
         let counted_once = || {
-            // An object that should have been removed by now has only its remaining usage.
+            // An object that is being deleted and whose grace period is over counts only with the usage that remains
+            // until the object is removed.
             let end = ends_at(object).map_or_else(String::new, |end| end.to_string());
             self.quota.usage(counted, &counted_document(counted, object), &end)
         };
@@ -192,7 +193,8 @@ impl QuotaSums {
         self.used.subtract(&usage);
     }
 
-    /// Removes the usage of objects that should have ended by now, except for the number of objects.
+    /// Removes the usage of objects whose grace period is over from the sums, except that the objects still count by
+    /// their number.
     fn drop_ended(&mut self, now: Time) {
         let left: Vec<ObjectId> =
             self.leaving.iter().filter(|(_, (end, _))| *end <= now).map(|(place, _)| place.clone()).collect();
@@ -208,7 +210,7 @@ impl QuotaSums {
         if !hard.is_object() && document["status"]["hard"].is_null() {
             return None;
         }
-        // Resources that this controller does not count keep their usage.
+        // The status keeps the usage of resources that this controller does not count.
         let mut used = Usage::of(&document["status"]["used"]).only(|name| self.quota.hard.get(name).is_some());
         for (name, amount) in &self.used.0 {
             used.set(name, *amount);
@@ -217,7 +219,8 @@ impl QuotaSums {
             used.set(BYTES, Amount::whole(i64::try_from(bytes).unwrap_or(i64::MAX)));
         }
         let mut used = used.document();
-        // The server stores no finer amounts, and the stored amounts are compared with these.
+        // The server stores amounts in thousandths at the finest. The new amounts are rounded up to thousandths, so
+        // that they are equal to stored amounts.
         used.as_object_mut().into_iter().flatten().for_each(|(_, amount)| raise_to_thousandths(amount));
         Subject::from(found).status(|status| {
             if !planted(Bug::LimitsForgotten) {
@@ -228,12 +231,12 @@ impl QuotaSums {
     }
 }
 
-/// The object's document, if its content is counted, and not only the number of objects.
+/// The document of an object, if the quota counts its content; null if only the number of objects is counted.
 fn counted_document(counted: &Counted, object: &Object) -> Value {
     if counted.measure.is_number_alone() { Value::Null } else { object.document() }
 }
 
-/// When an object that is being deleted should be removed.
+/// The time at which an object that is being deleted should be removed: the end of its grace period.
 fn ends_at(object: &Object) -> Option<Time> {
     let deleted = object.meta.deletion_timestamp?;
     Some(deleted.plus_seconds(object.meta.deletion_grace_period_seconds?.saturating_add(1)))
@@ -295,8 +298,8 @@ mod tests {
         assert_eq!(used(&trial, "q"), counts("0", "0", "0"));
     }
 
-    /// A user who creates such an object, and moves it into and out of a quota's scope, must not make the quota lose
-    /// the usage of other objects.
+    /// The usage of one object can exceed the largest number that the sums hold. When such an object leaves a quota's
+    /// scope, the quota must not lose the usage of other objects; otherwise a user could evade the quota.
     #[test]
     fn an_object_that_uses_more_than_can_be_counted_goes_as_it_came() {
         let mut trial = Trial::new().with(ResourceQuotas::default());

@@ -1,4 +1,5 @@
-//! Creates ResourceClaims from the templates that pods name, and releases claims that no pod uses any more.
+//! Creates ResourceClaims from the templates that pods name, and releases the devices of claims that no pod uses any
+//! more.
 
 use crate::claim::{self, names_kind};
 use crate::get_answers::{GetAnswers, NeedsGet, PlanInput};
@@ -14,11 +15,11 @@ use std::collections::{BTreeMap, HashMap};
 
 const POD_CLAIM: &str = "resource.kubernetes.io/pod-claim-name";
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
-/// The field manager for the claims in a pod's status.
+/// The field manager with which this controller writes the names of claims into a pod's status.
 const MANAGER: &str = "ResourceClaimController";
-/// The prefix of keys that name claims; all other keys name pods.
+/// Keys with this prefix name claims; all other keys name pods.
 const CLAIM: &str = "claim:";
-/// The longest prefix of a generated name that keeps the whole name a valid label.
+/// The longest prefix of a generated name, in characters, with which the whole name is still a valid label value.
 const BASE_MAX: usize = 57;
 
 /// Each plan is for one pod or one claim.
@@ -98,7 +99,7 @@ impl Controller for ResourceClaims {
         let note = |Refused { action, refusal }: &Refused| {
             let Verb::Create(body) = &action.verb else { return None };
             let claim = body["metadata"]["annotations"][POD_CLAIM].as_str()?;
-            // The message has no name, because the server would have generated it.
+            // The name in the message is empty, as in Kubernetes: the server would have generated the claim's name.
             let message = format!("PodResourceClaim {claim}: create ResourceClaim : {}", refusal.message);
             Some(Subject::from(pod).warning("FailedResourceClaimCreation", message))
         };
@@ -110,7 +111,7 @@ fn claim_key(namespace: &str, name: &str) -> Key {
     Key::new(namespace, &format!("{CLAIM}{name}"))
 }
 
-/// Whether a pod will not use devices any more.
+/// Whether a pod will use no devices any more.
 fn is_done(pod: &Viewed<'_, Pod>) -> bool {
     pod.is_finished() || pod.meta().is_deleting() && pod.spec.node_name.is_empty()
 }
@@ -129,10 +130,10 @@ fn plan_pod(world: &World, pod: Viewed<'_, Pod>, read: PlanInput<'_>, plan: &mut
     for claim in &pod.view.spec.resource_claims {
         let Some(template) = &claim.resource_claim_template_name else { continue };
         match told.get(&*claim.name) {
-            // The claim needs no object.
+            // The status says that this entry of the spec needs no claim.
             Some(None) => continue,
             Some(Some(name)) if is_there(world, pod, name, read)? => continue,
-            // The claim was deleted, though the pod needs it.
+            // The claim that the status names was deleted although the pod needs it, so a new claim is created.
             _ => {}
         }
         if let Some(found) = made.get(&*claim.name) {
@@ -184,7 +185,8 @@ fn is_there(world: &World, pod: Viewed<'_, Pod>, name: &str, read: PlanInput<'_>
     Ok(!matches!(read.get(&path)?, Err(refusal) if refusal.is_not_found()))
 }
 
-/// The claims that were made for a pod, even if its status does not show them yet, by the names in the pod's spec.
+/// The claims that exist for a pod even if its status does not show them yet, by the names of the claims in the pod's
+/// spec.
 fn made_for<'a>(world: &'a World, pod: Viewed<'_, Pod>) -> HashMap<&'a str, Viewed<'a, ResourceClaim>> {
     let mut made = HashMap::new();
     for found in claim::owned::<ResourceClaim>(world, &pod.meta().uid) {
@@ -219,8 +221,9 @@ fn from_template(world: &World, pod: Viewed<'_, Pod>, claim: &PodClaim, template
     Ok(Action::new(resource, Key::new(namespace, ""), Verb::Create(body)))
 }
 
-/// The prefix of a generated name. If it is too long, the names of the pod and of the claim are shortened in
-/// proportion, so that a part of each name is left. A shortened prefix has no hyphen before the generated suffix.
+/// The prefix of a generated claim name: the names of the pod and of the claim in its spec. If the prefix is too long,
+/// both names are shortened in proportion, so that a part of each name is left. A shortened prefix has no hyphen before
+/// the generated suffix.
 fn base_of(pod: &str, claim: &str) -> String {
     let whole = format!("{pod}-{claim}-");
     if whole.len() <= BASE_MAX {
@@ -230,7 +233,8 @@ fn base_of(pod: &str, claim: &str) -> String {
     format!("{}-{}", share(pod), share(claim))
 }
 
-/// Reserves an allocated claim for a pod whose node was not set by the scheduler.
+/// Reserves an allocated claim for a pod that was bound to its node without the scheduler, which otherwise makes the
+/// reservation.
 fn reserve(claim: Viewed<'_, ResourceClaim>, pod: Viewed<'_, Pod>) -> Option<Action> {
     let meta = pod.meta();
     let is_reserved = claim.status.reserved_for.iter().any(|consumer| consumer.uid == meta.uid);

@@ -11,21 +11,21 @@ use holdfast_value::{Value, json};
 use holdfast_world::views::ControllerRevision;
 use holdfast_world::{Action, Key, Plan, Selector, Text, Verb, View, Viewed, World};
 
-/// The label of a pod with its revision.
+/// The label of a pod with the hash of its revision.
 pub const POD_REVISION: &str = "controller-revision-hash";
 const NAME_MAX: usize = 253;
-/// The length to which longer names are cut before the hash is added.
+/// Longer names of owners are cut to this many characters before the hash is added.
 const BASE_MAX: usize = 223;
 
 /// The revisions of one owner, oldest first, and the revision of its present template.
 pub struct Revisions<'w> {
     pub known: Vec<Viewed<'w, ControllerRevision>>,
     pub present: PresentRevision<'w>,
-    /// How many name collisions there were: at least the number in the status.
+    /// How many names of revisions were found taken so far, at least as many as the owner's status says.
     pub collisions: i64,
 }
 
-/// The revision of the present template, existing or to be created.
+/// The revision of the owner's present template: it exists already or is to be created.
 pub enum PresentRevision<'w> {
     Known(Viewed<'w, ControllerRevision>),
     New { name: Text },
@@ -49,8 +49,8 @@ impl PresentRevision<'_> {
     }
 }
 
-/// Finds or creates the revision of the owner's template, and gives it the highest number. `hash_label` is the name of
-/// the label that contains a revision's hash.
+/// Finds the revision of the owner's template or plans its creation, and gives it the highest number. `hash_label` is
+/// the name of the label that contains a revision's hash.
 pub fn find_or_create<'w>(
     world: &'w World,
     owner: Subject<'w>,
@@ -83,7 +83,8 @@ pub fn find_or_create<'w>(
     Revisions { known, present: PresentRevision::New { name: key.name }, collisions }
 }
 
-/// A name that no other revision has. A taken name belongs to another template or another owner.
+/// A name and hash for a new revision, and the number of collisions. A name that is taken belongs to another template
+/// or another owner, so the next hash is tried.
 fn free_name(world: &World, owner: Subject<'_>, template: &Value, mut collisions: i64) -> (Key, String, i64) {
     let meta = &owner.object.meta;
     loop {
@@ -124,7 +125,7 @@ fn document(
     })
 }
 
-/// Whether a revision has this data, even with differently written quantities.
+/// Whether a revision has this template. Quantities that are written differently but have equal values count as equal.
 fn has_data(seen: &ControllerRevision, data: &Value) -> bool {
     let template = |data: &Value| data["spec"]["template"].clone();
     seen.data == *data || spelling::is_same(spelling::pod_template(), &template(&seen.data), &template(data))
@@ -136,7 +137,7 @@ fn data_of(template: &Value) -> Value {
     json!({"spec": {"template": template}})
 }
 
-/// The template of a revision.
+/// The template that a revision contains.
 pub fn template_of(revision: &ControllerRevision) -> Value {
     let mut template = revision.data["spec"]["template"].clone();
     if let Some(fields) = template.as_object_mut() {
@@ -145,13 +146,14 @@ pub fn template_of(revision: &ControllerRevision) -> Value {
     template
 }
 
-/// Deletes the oldest `surplus` of these revisions.
+/// Deletes the first `surplus` of these revisions, which come oldest first.
 pub fn forget<'w>(unused: impl Iterator<Item = Viewed<'w, ControllerRevision>>, surplus: usize, plan: &mut Plan) {
     let oldest = unused.take(surplus).filter(|seen| !seen.meta().is_deleting());
     plan.together(oldest.map(|seen| Subject::from(seen).delete()).collect());
 }
 
-/// How many unused revisions are kept; all if the limit is negative.
+/// How many unused revisions are kept, from the owner's `revisionHistoryLimit`: all if it is negative, 10 if it is
+/// absent.
 pub fn limit(limit: Option<i64>) -> usize {
     limit.map_or(10, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }

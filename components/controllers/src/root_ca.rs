@@ -64,7 +64,7 @@ impl Controller for RootCa {
             return plan;
         };
         let mut document = found.object.document();
-        // Any other non-empty description is accepted.
+        // An existing description is kept, unless it is empty.
         if document["data"] != data || found.meta().annotation(DESCRIPTION).is_none_or(str::is_empty) {
             document["data"] = data;
             if !document["metadata"]["annotations"].is_object() {

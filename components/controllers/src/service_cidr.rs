@@ -1,4 +1,4 @@
-//! Sets the condition of ServiceCIDRs to ready, and protects ServiceCIDRs whose addresses are in use from deletion.
+//! Sets the condition `Ready` of ServiceCIDRs, and protects ServiceCIDRs whose addresses are in use from deletion.
 
 use crate::addresses::Range;
 use crate::subject::Subject;
@@ -10,10 +10,10 @@ use std::net::IpAddr;
 
 const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
 const MANAGER: &str = "service-cidr-controller";
-/// The time within which all allocators of addresses receive the change that a range is being deleted.
+/// After this many seconds all servers that allocate addresses have received the change that a range is being deleted.
 const GRACE_SECONDS: i64 = 10;
 
-/// Each plan is for one range.
+/// Each plan is for one ServiceCIDR.
 pub struct ServiceRanges;
 
 impl Controller for ServiceRanges {
@@ -31,8 +31,8 @@ impl Controller for ServiceRanges {
 
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         if change.is_of::<ServiceCIDR>() {
-            // A new range may allow the deletion of other ranges, and the deletion of a range may prevent the deletion
-            // of other ranges.
+            // The ServiceCIDRs that are being deleted are planned, too: a new range may allow their deletion, and the
+            // deletion of this range may prevent it.
             keys.add(change.key.clone());
         } else if change.before.is_some() == change.after.is_some() {
             return;
@@ -106,7 +106,7 @@ fn ranges(found: &ServiceCIDR) -> impl Iterator<Item = Range> {
     found.spec.cidrs.iter().filter_map(|cidr| Range::parse(cidr))
 }
 
-/// Whether every address in use of this range is also in another range that stays.
+/// Whether every address of this range that is in use is also in another range that is not being deleted.
 fn may_be_deleted(world: &World, found: Viewed<'_, ServiceCIDR>) -> bool {
     let own: Vec<Range> = ranges(&found).collect();
     let others: Vec<Range> = world

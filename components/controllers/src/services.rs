@@ -1,5 +1,5 @@
-//! Code that the controllers of Services share: the Services that a pod's change concerns, the fields of a pod that
-//! endpoints show, and the time of the last trigger.
+//! What the controllers of Endpoints and of EndpointSlices share: the Services that a pod's change concerns, the fields
+//! of a pod that endpoints show, and the time of the last trigger.
 
 use holdfast_world::selector::selected_places;
 use holdfast_world::views::Condition;
@@ -9,13 +9,14 @@ use holdfast_world::views::{Pod, Service};
 use holdfast_world::{Change, Key, Keys, Text, Time, View, Viewed, World, work};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// The annotation with the time of the earliest change that an object's last write includes.
+/// The annotation with the time of a change of a Service or its pods: the earliest change that the object's last write
+/// includes.
 pub const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 pub const HEADLESS: &str = "service.kubernetes.io/headless";
-/// The index of Services by the labels that they select.
+/// The name of the index of Services by the labels that they select.
 const SELECTORS: &str = "selectors";
 
-/// The indexes from pods to their Services, and from Services to their pods.
+/// Makes the index of Services by the pods that they select, and of pods by their labels.
 pub fn index(world: &mut World) {
     world.index::<Service>(SELECTORS, |object| match object.view::<Service>() {
         Some(service) if service.selects_pods() => selected_places(&object.meta.namespace, &service.spec.selector),
@@ -29,8 +30,8 @@ pub fn pods<'w>(world: &'w World, service: Viewed<'w, Service>) -> Vec<Viewed<'w
     world.select(&service.meta().namespace, &service.view.spec.selector)
 }
 
-/// Collects the Services that a pod's change concerns. Their plans may wait `batch_millis` for
-/// further changes.
+/// Adds the Services that a pod's change concerns. Their plans may wait `batch_millis` milliseconds for further
+/// changes.
 pub fn concerned(world: &World, change: &Change, keys: &mut Keys, batch_millis: i64) {
     let (before, after) = (change.before::<Pod>(), change.after::<Pod>());
     if let (Some(before), Some(after)) = (before, after)
@@ -45,14 +46,14 @@ pub fn concerned(world: &World, change: &Change, keys: &mut Keys, batch_millis: 
     }
 }
 
-/// The Services that select a pod.
+/// Adds the Services that select a pod.
 pub fn of_pod(world: &World, pod: Viewed<'_, Pod>, keys: &mut Keys, batch_millis: i64) {
     for service in world.selecting::<Service>(SELECTORS, pod.meta(), |service| &service.spec.selector) {
         keys.add_after(service.object.key(), batch_millis);
     }
 }
 
-/// All fields of a pod that matter to endpoints.
+/// All fields of a pod that endpoints show; endpoints change only if these fields change.
 fn visible<'a>(pod: Viewed<'a, Pod>) -> impl PartialEq + use<'a> {
     let (meta, spec, status) = (pod.meta(), &pod.view.spec, &pod.view.status);
     let ips: Vec<&str> = status.pod_ips.iter().map(|ip| ip.ip.as_str()).chain([status.pod_ip.as_str()]).collect();
@@ -60,13 +61,14 @@ fn visible<'a>(pod: Viewed<'a, Pod>) -> impl PartialEq + use<'a> {
     (&meta.uid, &meta.labels, &spec.node_name, &spec.hostname, &spec.subdomain, ips, state)
 }
 
-/// Whether a pod has an endpoint.
+/// Whether endpoints show a pod at all: it has an address, and has not ended. With `terminating_too` pods that are
+/// being deleted are shown, too.
 pub fn is_shown(pod: Viewed<'_, Pod>, terminating_too: bool) -> bool {
     let has_address = !pod.status.pod_ip.is_empty() || !pod.status.pod_ips.is_empty();
     has_address && !pod.is_finished() && (terminating_too || !pod.meta().is_deleting())
 }
 
-/// The addresses of a pod in one family.
+/// The addresses of a pod in one address family.
 pub fn addresses<'a>(pod: Viewed<'a, Pod>, ipv6: bool) -> impl Iterator<Item = &'a str> {
     let status = &pod.view.status;
     let only = status.pod_ips.is_empty().then_some(status.pod_ip.as_str());
@@ -74,7 +76,7 @@ pub fn addresses<'a>(pod: Viewed<'a, Pod>, ipv6: bool) -> impl Iterator<Item = &
     all.filter(move |ip| !ip.is_empty() && ip.contains(':') == ipv6)
 }
 
-/// The pod's host name in the domain of a Service.
+/// The pod's host name, if the pod has a DNS name in the domain of this Service.
 pub fn hostname<'a>(pod: Viewed<'a, Pod>, service: Viewed<'_, Service>) -> Option<&'a str> {
     let spec = &pod.view.spec;
     (!spec.hostname.is_empty() && spec.subdomain == service.meta().name).then_some(&spec.hostname)
@@ -91,20 +93,20 @@ pub fn target(pod: Viewed<'_, Pod>) -> TargetRef {
     }
 }
 
-/// How many ports all pods behind a Service may offer; pods that offer the same ports count once. Without a limit, a
-/// Service with twenty thousand ports over pods whose ports all differ would take gigabytes to write.
+/// How many ports the pods of a Service may offer in total; pods that offer equal ports count once. Without a limit, a
+/// Service with twenty thousand ports over pods whose ports all differ would need gigabytes of memory.
 pub const PORTS_MAX: usize = 20_000;
 
 /// A group of pods that offer the same ports of a Service.
 pub struct Offer<'w> {
-    /// The index of the Service's port, and the port number of the pods.
+    /// The index of each offered port among the Service's ports, and the port's number in the pods.
     pub ports: Vec<(usize, i64)>,
     pub pods: Vec<Viewed<'w, Pod>>,
 }
 
 /// Groups the pods of a Service by the Service's ports that they serve, in the order of the first pod of each group.
-/// The work grows with the ports of the pods, and not with the Service's ports times the pods. The error names the
-/// limit that the Service and its pods exceed.
+/// The work grows with the number of ports that the pods have, and not with the Service's ports times the pods. The
+/// error names the limit that the Service and its pods exceed.
 pub fn offers<'w>(
     service: Viewed<'_, Service>,
     pods: impl Iterator<Item = Viewed<'w, Pod>>,
@@ -121,7 +123,8 @@ pub fn offers<'w>(
     }
     let mut offers: Vec<Offer<'w>> = Vec::new();
     let mut known: HashMap<Vec<(usize, i64)>, usize> = HashMap::new();
-    // Pods of one template share their containers, so neighbours have equal ports.
+    // Pods of one template share their containers, and usually follow each other in the list, so their ports are
+    // computed once.
     let mut last: Option<(Viewed<'w, Pod>, usize)> = None;
     let mut count = 0;
     for pod in pods {
@@ -154,8 +157,8 @@ pub fn offers<'w>(
     Ok(offers)
 }
 
-/// The Service's ports whose target is a named port of a pod, each with the number of that port. If two ports of the
-/// pod have the same name, the first port counts.
+/// The index of each Service port whose target is a named port of the pod, with the number of that port. If two ports
+/// of the pod have equal names, the first port counts.
 fn named_ports(pod: Viewed<'_, Pod>, named: &HashMap<(&str, &str), Vec<usize>>) -> Vec<(usize, i64)> {
     let stays = |container: &&Container| container.restart_policy == "Always";
     let containers = pod.view.spec.containers.iter().chain(pod.view.spec.init_containers.iter().filter(stays));
@@ -182,7 +185,7 @@ pub fn address(pod: Viewed<'_, Pod>, service: Viewed<'_, Service>, ip: &str) -> 
     }
 }
 
-/// The labels of a Service for its endpoints, with a further label if the Service has no address.
+/// The labels that the endpoints of a Service get from it, with the headless label if the Service has no cluster IP.
 pub fn labels(service: Viewed<'_, Service>) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::clone(&service.meta().labels);
     labels.remove(HEADLESS);
@@ -192,8 +195,8 @@ pub fn labels(service: Viewed<'_, Service>) -> BTreeMap<String, String> {
     labels
 }
 
-/// When Services and their pods last changed, to find the trigger of a write. The times are lost at a restart; then a
-/// Service counts as new.
+/// The times at which Services and their pods last changed, from which the trigger of a write is found. The times are
+/// lost at a restart; then a Service counts as new.
 #[derive(Debug, Default)]
 pub struct Triggers {
     services: HashMap<Key, Trigger>,
@@ -202,7 +205,7 @@ pub struct Triggers {
 #[derive(Debug, Default)]
 struct Trigger {
     service: Option<Time>,
-    /// The times of triggers by the name of the pod.
+    /// The times at which pods last changed, by the name of the pod.
     pods: HashMap<Text, Time>,
 }
 
@@ -211,7 +214,7 @@ impl Triggers {
         self.services.remove(key);
     }
 
-    /// The earliest change since the last call.
+    /// The earliest change of a Service or its pods since the last call; `None` if nothing has changed.
     pub fn changed(&mut self, service: Viewed<'_, Service>, pods: &[Viewed<'_, Pod>]) -> Option<Time> {
         let key = service.object.key();
         let known = self.services.get(&key);
@@ -232,7 +235,7 @@ impl Triggers {
     }
 }
 
-/// The resources that all controllers of Services need.
+/// The resources that every controller of endpoints needs.
 pub fn resources() -> Vec<holdfast_world::Resource> {
     vec![Service::resource().clone(), Pod::resource().clone()]
 }
@@ -267,7 +270,8 @@ mod tests {
         world
     }
 
-    /// The numbers of ports and pods of each offer of the Service `s`, and the work to find them.
+    /// The numbers of ports and pods of each offer of the Service `s`, and the amount of work that finding the offers
+    /// took.
     fn offered(world: &World) -> (Result<Vec<(usize, usize)>, String>, u64) {
         let service = world.get::<Service>(&Key::new("n", "s")).expect("a service");
         let pods = pods(world, service);

@@ -1,6 +1,7 @@
 //! Removes the entries of API servers that no longer exist from StorageVersions.
 //!
-//! An API server exists as long as its lease exists. The world may lack a lease that exists, so the server is asked.
+//! An API server exists as long as its lease exists. The world may lack a lease that exists, so this controller asks
+//! the API server for a lease before it removes an entry.
 
 use crate::get_answers::{GetAnswers, NeedsGet};
 use crate::subject::Subject;
@@ -11,15 +12,16 @@ use holdfast_world::{
 };
 
 const NAMESPACE: &str = "kube-system";
-/// The label of the leases of API servers.
+/// The label, with its value, that the leases of API servers have.
 const COMPONENT: (&str, &str) = ("apiserver.kubernetes.io/identity", "kube-apiserver");
-/// The index of StorageVersions by the servers that they name.
+/// An index of StorageVersions by the API servers that they name.
 const SERVERS: &str = "servers";
 
 pub const NAME: &str = "storageversion-garbage-collector-controller";
 const ACCOUNT: &str = "storage-version-garbage-collector";
 
-/// The requests that create the controller's role and binding, which Kubernetes has only with a feature gate.
+/// The requests that create the role of this controller and the role's binding. Kubernetes creates both only with a
+/// feature gate, so a cluster may lack them.
 pub fn rights() -> [Action; 2] {
     const GROUP: &str = "rbac.authorization.k8s.io";
     let name = format!("system:controller:{ACCOUNT}");
@@ -51,7 +53,7 @@ pub struct StorageVersions {
 }
 
 impl StorageVersions {
-    /// Whether a server has no lease.
+    /// Whether an API server has no lease. Fails with the server's refusal if the lease cannot be read.
     fn is_gone<'a>(&'a self, world: &'a World, key: &Key, server: &str) -> Result<Result<bool, &'a Refusal>, NeedsGet> {
         let lease = world.get::<Lease>(&Key::new(NAMESPACE, server));
         if lease.is_some_and(|lease| is_identity(lease.meta())) {
@@ -65,7 +67,7 @@ impl StorageVersions {
         })
     }
 
-    /// The servers in a StorageVersion that no longer exist.
+    /// The names of API servers in a StorageVersion that no longer exist.
     fn gone<'a>(
         &'a self,
         world: &'a World,
@@ -147,8 +149,8 @@ impl Controller for StorageVersions {
     }
 }
 
-/// Removes the entries of some servers, and sets the common encoding version and the condition by the remaining
-/// entries.
+/// Removes the entries of the servers `gone` from a status, and sets the common encoding version and its condition by
+/// the entries that remain.
 fn forget(status: &mut Map, gone: &[String], generation: &Value, now: Time) {
     let Some(said) = status.get_mut("storageVersions").and_then(Value::as_array_mut) else { return };
     said.retain(|said| !gone.iter().any(|gone| said["apiServerID"] == gone.as_str()));

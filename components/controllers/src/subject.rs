@@ -1,4 +1,4 @@
-//! An object that a controller manages: Events about it, references to it, writes to it.
+//! An object that a controller manages, with functions for Events about the object, references to it and writes to it.
 
 use holdfast_value::{Map, Value, json};
 use holdfast_world::{Action, Object, PlannedEvent, Resource, StatusUpdate, Verb, View, Viewed, work};
@@ -45,7 +45,7 @@ impl Subject<'_> {
         }
     }
 
-    /// The owner reference to this object, as its controller.
+    /// An owner reference that makes this object the controller of another object.
     pub fn reference(&self) -> Value {
         json!({
             "apiVersion": self.resource.api_version(),
@@ -68,7 +68,8 @@ impl Subject<'_> {
         })
     }
 
-    /// Replaces the object; refused if the object has a newer version than the version that `document` was made from.
+    /// Replaces this object. The API server refuses the write if the object has changed since the version from which
+    /// `document` was made.
     pub fn update(&self, document: Value) -> Action {
         Action::new(self.resource, self.object.key(), Verb::Update(document))
     }
@@ -79,7 +80,8 @@ impl Subject<'_> {
         Action::new(self.resource, self.object.key(), Verb::StrategicPatch(patch))
     }
 
-    /// Deletes this object, but no later object of the same name.
+    /// Deletes this object. A later object of the same name is not deleted, because the request names this object's
+    /// uid.
     pub fn delete(&self) -> Action {
         let uid = Some(self.object.meta.uid.as_str().into());
         let verb = Verb::Delete { uid, version: None, propagation: None, grace_seconds: None };
@@ -95,7 +97,7 @@ pub fn part(object: &Object, path: &[&str]) -> Value {
     PathValue(path).deserialize(&mut json).unwrap_or_default()
 }
 
-/// Decodes the value at a path.
+/// Decodes only the value at a path in a JSON document.
 struct PathValue<'a>(&'a [&'a str]);
 
 impl<'de> DeserializeSeed<'de> for PathValue<'_> {
@@ -127,7 +129,7 @@ impl<'de> Visitor<'de> for PathValue<'_> {
     }
 }
 
-/// Sets a number; a 0 is omitted.
+/// Sets a field to a number, or removes the field if the number is 0.
 pub fn count(status: &mut Map, field: &str, number: i64) {
     if number == 0 {
         status.remove(field);

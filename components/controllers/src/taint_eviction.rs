@@ -16,20 +16,20 @@ const DISRUPTION: (&str, &str) = ("DeletionByTaintManager", "Taint manager: dele
 /// Each plan is for one pod.
 #[derive(Default)]
 pub struct TaintEviction {
-    /// Pods that tolerate the taints of their node for a limited time.
+    /// The pods that tolerate the taints of their node only for a limited time, each with its deadline.
     waiting: BTreeMap<Key, EvictionDeadline>,
 }
 
-/// The time limit of a pod. It is set once, does not change when further taints are added or removed, and is removed if
-/// the pod may stay.
+/// The time at which a pod must be deleted. This time is set once, does not change when further taints are added or
+/// removed, and is removed if the pod may stay.
 struct EvictionDeadline {
     uid: String,
     until: Time,
-    /// Whether the pod's deletion was requested, so that it cannot be cancelled any more.
+    /// Whether the deletion of the pod was requested, which cannot be cancelled any more.
     is_over: bool,
 }
 
-/// How long a pod tolerates taints.
+/// How long a pod tolerates the NoExecute taints of its node.
 #[derive(Debug, PartialEq, Eq)]
 enum TolerationTime {
     None,
@@ -89,7 +89,7 @@ impl Controller for TaintEviction {
         }
         let node = world.get::<Node>(&Key::cluster(&pod.spec.node_name)).filter(|_| !pod.spec.node_name.is_empty());
         match node.map(|node| patience(&pod, &node)) {
-            // The time limit of a pod continues if its node is deleted.
+            // If the pod's node is deleted, the pod's deadline stays as it is.
             None => {}
             Some(TolerationTime::Endless) => plan.events.extend(self.cancel(key, &meta.resource_version)),
             Some(TolerationTime::None) => {
@@ -106,8 +106,8 @@ impl Controller for TaintEviction {
         match self.waiting.get_mut(key) {
             Some(waiting) if waiting.until > stamp.time => plan.requeue_at(waiting.until),
             Some(waiting) => {
-                // The entry stays until the pod shows its deletion, so that a refused deletion is repeated without a
-                // new time limit.
+                // The entry stays until the pod shows that it is being deleted. If the deletion is refused, the next
+                // plan repeats it without a new deadline.
                 waiting.is_over = true;
                 mark(pod, stamp.time, &mut plan);
             }
@@ -118,22 +118,22 @@ impl Controller for TaintEviction {
 }
 
 impl TaintEviction {
-    /// Removes the time limit of a pod; returns the Event about the cancelled deletion, if a limit was set and has not
-    /// ended.
+    /// Removes the deadline of a pod. Returns the Event that reports the cancelled deletion, if the pod had a deadline
+    /// and its deletion was not requested yet.
     fn cancel(&mut self, key: &Key, version: &str) -> Option<PlannedEvent> {
         let waiting = self.waiting.remove(key).filter(|waiting| !waiting.is_over)?;
         Some(cancelled(key, &waiting.uid, version))
     }
 }
 
-/// Sets the condition on the pod, and deletes it.
+/// Sets the condition `DisruptionTarget` on the pod, and deletes the pod.
 fn mark(pod: Viewed<'_, Pod>, now: Time, plan: &mut Plan) {
     plan.together(pod_status(pod, now, None, Some(DISRUPTION)));
     let told = Subject::from(pod).normal(REASON, format!("Marking for deletion Pod {}", pod.object.key()));
     plan.then(Subject::from(pod).delete().with_event(told));
 }
 
-/// Whether a pod is already being deleted because of its node's taints.
+/// Whether the pod is already being deleted because of its node's taints.
 fn is_marked(pod: Viewed<'_, Pod>) -> bool {
     let said = Condition::find(&pod.view.status.conditions, "DisruptionTarget");
     pod.meta().is_deleting() && said.is_some_and(|said| said.status == "True" && said.reason == DISRUPTION.0)
@@ -163,7 +163,7 @@ fn is_troubled(world: &World, pod: &Pod) -> bool {
     node.is_some_and(|node| unbearable(&node).next().is_some())
 }
 
-/// The shortest time of the tolerations that match the node's taints.
+/// How long the pod tolerates all NoExecute taints of the node: the shortest of the times in the matching tolerations.
 fn patience(pod: &Pod, node: &Node) -> TolerationTime {
     if planted(Bug::SilenceIsBorne) {
         return TolerationTime::Endless;

@@ -4,7 +4,7 @@ use holdfast_core::admission::{Admission, Choice};
 use holdfast_value::{Value, json};
 use holdfast_world::Trial;
 
-/// A pod template with this label and this image.
+/// A pod template with the label `app` of this value, and a container with this image.
 pub fn template(app: &str, image: &str) -> Value {
     json!({
         "metadata": {"labels": {"app": app}},
@@ -12,7 +12,8 @@ pub fn template(app: &str, image: &str) -> Value {
     })
 }
 
-/// Deletes pods as soon as they are created, all at the same time of the clock; returns their number.
+/// Lets controllers run and deletes each pod as soon as it is created, without time passing; returns how many pods were
+/// created.
 pub fn delete_new_pods(trial: &mut Trial) -> usize {
     let mut made = 0;
     for _ in 0..100 {
@@ -25,7 +26,7 @@ pub fn delete_new_pods(trial: &mut Trial) -> usize {
     made
 }
 
-/// Acts as a node: makes the pod run and be ready.
+/// Acts as a node: sets the pod's status to running and ready.
 pub fn make_ready(trial: &mut Trial, pod: &str) {
     let now = trial.now();
     trial.patch_status(
@@ -35,7 +36,8 @@ pub fn make_ready(trial: &mut Trial, pod: &str) {
     );
 }
 
-/// Creates a quota that limits `what` to `number`, for example `pods` or `count/endpoints`.
+/// Creates a ResourceQuota that limits the resource `what` to `number`. `what` is for example `pods` or
+/// `count/endpoints`.
 pub fn allow(trial: &mut Trial, what: &str, number: i64) {
     admit_with(trial, &["NamespaceLifecycle", "ResourceQuota"]);
     let hard = json!({what: number.to_string()});
@@ -49,7 +51,7 @@ pub fn allow(trial: &mut Trial, what: &str, number: i64) {
     trial.patch_status("resourcequotas", "q", json!({"hard": hard, "used": {what: used.to_string()}}));
 }
 
-/// Terminates the namespace of all objects, so that nothing more can be created in it.
+/// Starts the deletion of the namespace of all objects, so that nothing more can be created in it.
 pub fn terminate_namespace(trial: &mut Trial) {
     admit_with(trial, &[]);
     trial.delete("namespaces", "default");
@@ -70,13 +72,13 @@ pub fn make_all_ready(trial: &mut Trial) {
     }
 }
 
-/// One field of each object of a kind.
+/// The value at `pointer` in each object of a kind.
 pub fn all(trial: &Trial, kind: &str, pointer: &str) -> Vec<Value> {
     trial.list(kind).iter().map(|object| object.pointer(pointer).cloned().unwrap_or_default()).collect()
 }
 
-/// The Events since the last call with their counts; generated names are cut off: `Normal SuccessfulCreate Created pod:
-/// r-*`.
+/// The Events since the last call, each with its count, in the form `Normal SuccessfulCreate Created pod: r-*`:
+/// generated names are cut off.
 pub fn event_counts(trial: &mut Trial) -> Vec<(String, usize)> {
     let mut lines: Vec<(String, usize)> = Vec::new();
     for note in trial.take_event_texts() {

@@ -41,7 +41,8 @@ impl Controller for TtlAfterFinished {
         let owner = Subject::from(job);
         let verb = Verb::Delete {
             uid: Some(job.meta().uid.as_str().into()),
-            // The version is a precondition, so that a Job stays if its time to live was just extended.
+            // The delete request has the Job's version as a precondition: if a user has just extended the time to live,
+            // the Job stays.
             version: Some(job.meta().resource_version.as_str().into()),
             propagation: Some(Propagation::Foreground),
             grace_seconds: None,

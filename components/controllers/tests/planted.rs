@@ -1,4 +1,4 @@
-//! Deliberate bugs of workload controllers. Each bug breaks a rule that the controllers otherwise keep.
+//! Plants deliberate bugs of workload controllers. Each bug breaks a rule that the controllers otherwise keep.
 
 use holdfast_controllers::daemon_set::DaemonSets;
 use holdfast_controllers::deployment::Deployments;
@@ -9,7 +9,7 @@ use holdfast_value::{Value, json};
 use holdfast_world::Trial;
 use holdfast_world::views::ReplicaSet;
 
-/// The bugs that a test with a very small cluster finds; the simulation finds all bugs.
+/// The bugs that a test with a very small cluster can find; the simulation finds all bugs.
 const MISTAKES: [Bug; 8] = [
     Bug::KeepsTheWorst,
     Bug::CountsTheLeaving,
@@ -28,7 +28,7 @@ fn every_planted_mistake_is_found() {
     assert_eq!(broken(None), [""; 0]);
 }
 
-/// The rules that the controllers break with this bug.
+/// The names of the rules that the controllers break while this bug is planted.
 fn broken(bug: Option<Bug>) -> Vec<&'static str> {
     plant(bug);
     let promises: [(&str, fn() -> bool); 6] = [
@@ -59,7 +59,8 @@ fn make_ready(trial: &mut Trial, pod: &str) {
     trial.patch_status("pods", pod, json!({"phase": "Running", "conditions": [ready]}));
 }
 
-/// Runs everything until all pods are ready. With a bug controllers may never finish, so the number of steps is fixed.
+/// Runs controllers and nodes until all pods should be ready. With a bug planted the controllers may never stop making
+/// plans, so the number of steps is fixed.
 fn settle(trial: &mut Trial) {
     for _ in 0..20 {
         steps(trial);

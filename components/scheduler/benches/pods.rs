@@ -1,8 +1,8 @@
-//! Measures the planner's cost for a pod. Run it with `cargo bench -p holdfast-scheduler`; an argument sets the number
-//! of nodes.
+//! Measures the processor time that the planner needs for one pod. Run the benchmark with `cargo bench -p
+//! holdfast-scheduler`; an argument sets the number of nodes.
 //!
-//! The benchmark measures the processor time of decoding, planning and placing, by the thread's own clock: wall time
-//! varies with the load of a shared machine.
+//! The benchmark measures the processor time of decoding, planning and placing, by the thread's own clock: the time of
+//! a wall clock depends on the load of the machine.
 
 use holdfast_scheduler::{Configuration, Key, Kind, PlanOutcome, Planner, Snapshot};
 use holdfast_value::{Value, json};
@@ -66,7 +66,8 @@ fn empty_nodes(nodes: usize) -> Snapshot {
     snapshot
 }
 
-/// Nodes full of pods of lower priority, and pods that preempt them, four victims each.
+/// Measures preemption: all nodes are full of pods of lower priority, and each pod to be scheduled preempts four of
+/// them.
 fn preempt(nodes: usize, pods: usize) {
     let mut snapshot = empty_nodes(nodes);
     let pod = |name: &str, priority: i64, cpu: &str, node: Option<String>| {
@@ -177,7 +178,7 @@ fn run(name: &str, nodes: usize, pods: usize, mut snapshot: Snapshot, shape: Sha
     );
 }
 
-/// The processor time of this thread.
+/// The processor time that this thread has used so far.
 fn clock() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

@@ -1,12 +1,12 @@
-//! The clock of searches that have a time limit.
+//! The clock by which searches with a time limit measure how long they take.
 
 use std::time::Duration;
 
-/// The time that has passed since some fixed moment.
+/// Returns the time that has passed since a fixed moment.
 ///
 /// By default the clock stands still, so that a decision depends on its inputs alone: in tests, in the simulation, and
-/// when a decision is explained later. A running scheduler has a real clock. Only searches with a time limit read it:
-/// if a search takes too long, its pod is rejected with that reason; all other decisions are the same with either
+/// when a decision is explained later. A running scheduler has a real clock. Only searches with a time limit read the
+/// clock. If a search takes too long, its pod is rejected for that reason; all other decisions do not depend on the
 /// clock.
 #[derive(Clone, Copy, Default)]
 pub struct Clock(Option<fn() -> Duration>);
@@ -20,7 +20,7 @@ impl Clock {
         self.0.map_or(Duration::ZERO, |now| now())
     }
 
-    /// Whether this is a real clock.
+    /// Whether this is a real clock, whose time passes.
     pub fn goes(&self) -> bool {
         self.0.is_some()
     }

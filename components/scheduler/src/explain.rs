@@ -1,4 +1,5 @@
-//! A decision, explained to people: why a node is rejected, or how well it scores and how each plug-in scores it.
+//! Explains a decision to people: why each rejected node is rejected, how well each feasible node scores, and how each
+//! plug-in scores it.
 
 use crate::object::Text;
 use crate::object::pod::Pod;
@@ -14,13 +15,14 @@ pub struct Explained {
     pub nodes: Vec<Node>,
     /// The message of the condition `PodScheduled` if no node is feasible.
     pub message: Option<String>,
-    /// The node that the pod gets once the victims are deleted, and the names of the victims.
+    /// If evicting pods would help: the node that the pod would get, and the names of the victims.
     pub preemption: Option<(Text, Vec<String>)>,
-    /// The plug-in that keeps the pod from being tried yet, and its reason.
+    /// The plug-in that keeps the pod out of the active queue, and its reason.
     pub gate: Option<(&'static str, String)>,
-    /// The node that the pod is nominated to, and that its victims are leaving.
+    /// The node to which the pod is nominated while its victims are being deleted.
     pub nominated: Option<Text>,
-    /// Nodes with nominated pods of equal or higher priority: each node is checked as if these pods were on it.
+    /// For each node with nominated pods of at least this pod's priority, the names of these pods: the node is checked
+    /// as if they were on it already.
     pub promised: Vec<(Text, Vec<String>)>,
 }
 

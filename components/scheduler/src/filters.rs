@@ -1,4 +1,4 @@
-//! The filters of one search for a node, and the nominated pods that they respect.
+//! The filters of one search for a node, and the nominated pods that the search must take into account.
 
 use crate::object::pod::Pod;
 use crate::plugin::{Filter, SchedulingCycle};
@@ -26,7 +26,8 @@ impl Filters {
         self.list.iter_mut().for_each(|filter| filter.remove_pod(cycle, pod, node));
     }
 
-    /// Whether a node is feasible, with and without the nominated pods that this pod must respect.
+    /// Whether a node is feasible: it must pass the filters both with and without the nominated pods that have at least
+    /// this pod's priority.
     pub fn check(&mut self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
         if let Some(full_node) = with_nominated_pods(cycle, node) {
             let nominated = &full_node.pods[node.pods.len()..];
@@ -52,15 +53,16 @@ impl Filters {
     }
 }
 
-/// Pods nominated to a node that this pod must respect: their priority is at least its own. At most as many pods are
-/// returned as the node may have: they fill the node, so further pods change nothing.
+/// The pods that are nominated to a node and must be taken into account: their priority is at least the priority of the
+/// pod to be scheduled. At most as many pods are returned as the node may have, because with so many pods the node is
+/// full.
 pub fn nominated_pods_ahead<'a>(cycle: SchedulingCycle<'a>, node: &NodeInfo) -> impl Iterator<Item = &'a Arc<Pod>> {
     let most = usize::try_from(node.node.allocatable.pods).unwrap_or(0).max(1);
     let SchedulingCycle { snapshot, pod } = cycle;
     snapshot.nominations().to(&node.node.name, pod.priority).filter(|one| one.uid != pod.uid).take(most)
 }
 
-/// The node with these nominated pods added; `None` if no pod is nominated to the node.
+/// The node with the nominated pods of [`nominated_pods_ahead`] added; `None` if there are none.
 pub fn with_nominated_pods(cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Option<NodeInfo> {
     let mut nominated = nominated_pods_ahead(cycle, node).peekable();
     nominated.peek()?;

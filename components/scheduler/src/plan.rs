@@ -1,5 +1,6 @@
-//! One scheduling cycle: chooses a node for a pod, or determines why no node is feasible. The cycle is pure and has no
-//! cache: it checks all nodes one after the other. [`crate::planner`] makes the same decisions faster.
+//! One scheduling cycle: chooses a node for a pod, or determines why no node is feasible. The cycle depends only on its
+//! inputs and has no cache: it checks all nodes one after the other. [`crate::planner`] makes the same decisions
+//! faster.
 
 use crate::filters::Filters;
 use crate::object::pod::Pod;
@@ -22,9 +23,10 @@ pub struct Plan {
 
 #[derive(Debug, Clone)]
 pub enum PlanOutcome {
-    /// The pod is to be bound to a node. `reservation` contains the volumes and devices that were chosen with the node.
+    /// The pod is to be bound to this node. `reservation` contains the volumes and devices that were chosen with the
+    /// node.
     Bind { node: Text, reservation: Reservation },
-    /// No node is feasible now.
+    /// No node is feasible at present.
     Unschedulable(Unschedulable),
 }
 
@@ -34,36 +36,37 @@ pub struct Unschedulable {
     pub reason: &'static str,
     /// The message of the condition and of the event `FailedScheduling`.
     pub message: String,
-    /// Plug-ins that rejected nodes. An event wakes the pod if the queueing hint of one of them is `Queue`; without
-    /// rejectors the pod is tried again after a back-off.
+    /// Plug-ins that rejected nodes or the pod. An event makes the pod active again if the queueing hint of one of
+    /// these plug-ins is `Queue`. Without rejectors the pod is tried again after a back-off.
     pub rejectors: Vec<&'static str>,
-    /// The new value of `status.nominatedNodeName`, if it changes.
+    /// How the pod's `status.nominatedNodeName` changes.
     pub nomination: Nomination,
     /// Whether preemption looked for victims.
     pub preemption_tried: bool,
-    /// Pods that must be evicted first.
+    /// The pods that must be evicted before the pod can be scheduled; `None` if evicting pods does not help.
     pub victims: Option<Victims>,
-    /// A ResourceClaim whose devices are to be released, so that the next attempt may find other devices; a claim that
-    /// was made for extended resources is deleted instead.
+    /// A ResourceClaim of the pod whose devices are to be released, so that the next attempt can find other devices. If
+    /// the claim was made for extended resources, it is deleted instead.
     pub deallocate: Option<Key>,
 }
 
-/// The reasons of a decision, for people.
+/// Why a decision was made, for people.
 #[derive(Debug, Clone, Default)]
 pub struct Explanation {
-    /// Plug-ins that had nothing to check for this pod.
+    /// Plug-ins that had nothing to check for this pod, so their filters were not called.
     pub skipped: Vec<&'static str>,
     pub diagnosis: Diagnosis,
-    /// Feasible nodes.
+    /// The names of the feasible nodes.
     pub feasible: Vec<Text>,
-    /// The scores of the feasible nodes; empty if fewer than two nodes are feasible.
+    /// Each plug-in's scores of the feasible nodes; empty if fewer than two nodes are feasible.
     pub scores: Vec<Scores>,
-    /// The sums of the scores of the feasible nodes, in their order; empty if fewer than two nodes are feasible.
+    /// For each feasible node, the weighted sum of its scores, in the order of `feasible`; empty if fewer than two
+    /// nodes are feasible.
     pub totals: Vec<i64>,
     pub preemption: Option<Preemption>,
 }
 
-/// One plug-in's scores of the feasible nodes, in their order.
+/// One plug-in's scores, one for each feasible node, in the order of [`Explanation::feasible`].
 #[derive(Debug, Clone)]
 pub struct Scores {
     pub plugin: &'static str,
@@ -75,19 +78,20 @@ pub struct Scores {
 pub const UNSCHEDULABLE: &str = "Unschedulable";
 pub const SCHEDULER_ERROR: &str = "SchedulerError";
 
-/// The answers of extenders, which are called over HTTP, for one pod.
+/// What extenders, which are called over HTTP, have answered for one pod.
 #[derive(Debug, Clone, Default)]
 pub struct ExtenderResults {
-    /// Whether extenders rejected the nominated node when it was filtered alone: it is now filtered like all other
-    /// nodes.
+    /// Whether extenders rejected the nominated node when it was the only node to be filtered. Then the nominated node
+    /// is filtered together with all other nodes.
     pub nomination_failed: bool,
-    /// The only nodes that extenders left feasible; `None` if the extenders were not called yet.
+    /// The nodes that extenders left feasible: no other node is feasible. `None` if the extenders were not called yet.
     pub remaining: Option<BTreeSet<Text>>,
-    /// Nodes that extenders rejected with a reason.
+    /// The nodes that extenders rejected with a reason, and the rejections.
     pub rejected: BTreeMap<Text, Rejection>,
-    /// The scores that extenders give nodes. They are added to the scores of plug-ins.
+    /// For each node, the score that extenders give it, which is added to the scores of plug-ins.
     pub scores: BTreeMap<Text, i64>,
-    /// The only candidates for preemption that extenders left; `None` if the extenders were not called yet.
+    /// The candidates for preemption that extenders left: no other candidate may be chosen. `None` if the extenders
+    /// were not called yet.
     pub candidates: Option<Vec<Candidate>>,
 }
 
@@ -131,7 +135,7 @@ impl Plan {
         Plan { outcome: PlanOutcome::Unschedulable(unschedulable), explanation: Explanation::default() }
     }
 
-    /// The node to which the pod is to be bound.
+    /// The node to which the pod is to be bound; `None` if no node is feasible.
     pub fn node(&self) -> Option<&Text> {
         match &self.outcome {
             PlanOutcome::Bind { node, .. } => Some(node),
@@ -139,7 +143,7 @@ impl Plan {
         }
     }
 
-    /// The nodes that share the highest sum of scores.
+    /// The feasible nodes with the highest sum of scores; there are several if their sums are equal.
     pub fn best(&self) -> Vec<&Text> {
         let explanation = &self.explanation;
         let most = explanation.totals.iter().max();
@@ -148,16 +152,16 @@ impl Plan {
     }
 }
 
-/// A running search for a node.
+/// The search for the node of one pod, while it runs.
 pub struct NodeSearch<'a> {
     pub cycle: SchedulingCycle<'a>,
     pub profile: &'a Profile,
     pub extender_results: &'a ExtenderResults,
-    /// Plug-ins whose `pre_filter` was called.
+    /// Plug-ins whose `pre_filter` was called in this search.
     pub pre_filtered: Vec<&'static str>,
     pub filters: Filters,
     pub skipped: Vec<&'static str>,
-    /// The only nodes that may be feasible, because plug-ins named them in `pre_filter`.
+    /// If plug-ins named nodes in `pre_filter`: the nodes that may be feasible. No other node is checked.
     only: Option<BTreeSet<Text>>,
     pub feasible: Vec<&'a NodeInfo>,
     pub diagnosis: Diagnosis,
@@ -165,7 +169,7 @@ pub struct NodeSearch<'a> {
 }
 
 impl<'a> NodeSearch<'a> {
-    /// Calls `pre_filter` of all plug-ins.
+    /// Begins a search: calls `pre_filter` of all plug-ins.
     pub fn begin(cycle: SchedulingCycle<'a>, profile: &'a Profile, extender_results: &'a ExtenderResults) -> Self {
         let mut search = NodeSearch {
             cycle,
@@ -218,7 +222,8 @@ impl<'a> NodeSearch<'a> {
         }
     }
 
-    /// Records why the nodes outside of `self.only` are infeasible. `by` contains the plug-ins that named nodes.
+    /// Records that the nodes outside of `self.only` are infeasible. `by` contains the plug-ins that named the nodes in
+    /// `self.only`.
     fn restrict_nodes(&mut self, by: &BTreeSet<&'static str>) {
         let Some(only) = &self.only else { return };
         let names: Vec<_> = by.iter().copied().collect();
@@ -242,7 +247,7 @@ impl<'a> NodeSearch<'a> {
         self.diagnosis.absent = Some(rejection);
     }
 
-    /// Filters nodes: the nominated node alone if it is feasible, otherwise all.
+    /// Filters the nodes. If the pod's nominated node is feasible, no other node is checked.
     fn filter(&mut self) {
         let snapshot = self.cycle.snapshot;
         let nominated = self.cycle.pod.nominated.as_ref().filter(|_| !self.extender_results.nomination_failed);
@@ -268,7 +273,7 @@ impl<'a> NodeSearch<'a> {
         }
     }
 
-    /// Whether a node is feasible; `Ok(false)` if an extender left it out without a reason.
+    /// Whether a node is feasible; `Ok(false)` if extenders left the node out of their answer without a reason.
     fn check(&mut self, node: &NodeInfo) -> Result<bool, Rejection> {
         self.filters.check(self.cycle, node)?;
         match self.extender_results.rejected.get(&node.node.name) {
@@ -288,7 +293,7 @@ impl<'a> NodeSearch<'a> {
         }
     }
 
-    /// Chooses the feasible node with the highest score.
+    /// Chooses the feasible node with the highest sum of scores.
     fn select_node(self) -> Plan {
         let several = self.feasible.len() > 1;
         let before = self.profile.at(ExtensionPoint::PreScore).iter().filter(|_| several);
@@ -344,7 +349,8 @@ impl<'a> NodeSearch<'a> {
         (all, totals)
     }
 
-    /// Determines why no node is feasible, and runs the plug-ins of the point `postFilter`, which may make room.
+    /// Determines why no node is feasible, and runs the plug-ins of the point `postFilter`, which may find pods to
+    /// evict.
     fn run_post_filter(self) -> Plan {
         let mut result = PostFilterResult::default();
         for enabled in self.profile.at(ExtensionPoint::PostFilter) {
@@ -368,8 +374,8 @@ impl<'a> NodeSearch<'a> {
         if !self.pre_filtered.contains(&dynamic_resources::NAME)
             && self.profile.has(ExtensionPoint::PreFilter, dynamic_resources::NAME)
         {
-            // In Kubernetes the plug-in reads the state that its `PreFilter` writes. That `PreFilter` was not called,
-            // because another plug-in rejected the pod before it, so the state is not found.
+            // In Kubernetes the plug-in fails here: it reads state that its `PreFilter` writes. That `PreFilter` was
+            // not called, because another plug-in rejected the pod before, so the state is not found.
             result.reasons = vec!["not found".into()];
             result.stop = true;
             return;
@@ -402,19 +408,20 @@ impl<'a> NodeSearch<'a> {
     }
 }
 
-/// The result of the plug-ins of the point `postFilter`.
+/// What the plug-ins of the point `postFilter` have found so far.
 #[derive(Default)]
 pub(crate) struct PostFilterResult {
     pub reasons: Vec<String>,
     deallocate: Option<Key>,
     preemption: Option<Preemption>,
-    /// Whether the remaining plug-ins are not called.
+    /// Whether the plug-ins that follow are not called.
     pub stop: bool,
 }
 
 impl PostFilterResult {
     pub fn add_preemption(&mut self, found: Preemption) {
-        // With victims, or after an error, the reasons of earlier plug-ins are left out.
+        // If this plug-in found victims or failed with an error, the reasons of the plug-ins before it are left out of
+        // the message.
         self.stop = found.victims.is_some() || found.failed;
         if self.stop {
             self.reasons.clear();

@@ -1,9 +1,9 @@
-//! A plug-in is a small value with a method for each point of the scheduling of a pod.
+//! A plug-in is a value with a method for each point in the scheduling of a pod.
 //!
 //! At the beginning of a cycle a plug-in looks at the pod and makes a [`Filter`] and a [`Score`], which contain
-//! everything that can be computed before any node is checked. The planner may use them again for the next pod of the
-//! same template: filters and scores that count pods over many nodes are updated when pods are added and removed.
-//! Preemption uses the same calls to check a node without some of its pods.
+//! everything that can be computed before any node is checked. The planner may use the filter and the score again for
+//! the next pod of the same template: filters and scores that count pods over many nodes are updated when pods are
+//! added and removed. Preemption uses the same calls to check a node without some of its pods.
 
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
@@ -15,14 +15,14 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// A pod for which a node is sought.
+/// What a plug-in is asked about: the pod for which a node is sought, and the snapshot of the cluster.
 #[derive(Debug, Clone, Copy)]
 pub struct SchedulingCycle<'a> {
     pub snapshot: &'a Snapshot,
     pub pod: &'a Pod,
 }
 
-/// The points at which plug-ins can be enabled.
+/// The points of scheduling at which plug-ins can be enabled, in the order of a pod's scheduling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ExtensionPoint {
     PreEnqueue,
@@ -39,7 +39,7 @@ pub enum ExtensionPoint {
     PostBind,
 }
 
-/// All points, with their names in configurations and in messages.
+/// All points, each with its name in configurations and its name in error messages.
 pub const POINTS: [(ExtensionPoint, &str, &str); 12] = [
     (ExtensionPoint::PreEnqueue, "preEnqueue", "PreEnqueuePlugin"),
     (ExtensionPoint::QueueSort, "queueSort", "QueueSortPlugin"),
@@ -55,13 +55,14 @@ pub const POINTS: [(ExtensionPoint, &str, &str); 12] = [
     (ExtensionPoint::PostBind, "postBind", "PostBindPlugin"),
 ];
 
-/// The answer of a plug-in before any node is checked.
+/// The answer of a plug-in's `pre_filter`, before any node is checked.
 pub enum PreFilterResult {
     /// The plug-in has nothing to check for this pod, however nodes and other pods change.
     Skip,
-    /// No node is feasible.
+    /// No node is feasible for the pod.
     Reject(Rejection),
-    /// The filter that checks nodes, and, if the plug-in can name them, the only nodes that may be feasible.
+    /// The filter that checks nodes. If the plug-in can name the only nodes that may be feasible, also the names of
+    /// these nodes.
     Filter(Box<dyn Filter>, Option<BTreeSet<Text>>),
 }
 
@@ -74,7 +75,7 @@ impl PreFilterResult {
 pub trait Plugin: Debug + Send + Sync {
     fn name(&self) -> &'static str;
 
-    /// Why the pod must stay out of the active queue.
+    /// Why the pod must stay out of the active queue; `None` if it may enter the active queue.
     fn pre_enqueue(&self, _: SchedulingCycle<'_>) -> Option<Rejection> {
         None
     }
@@ -83,35 +84,36 @@ pub trait Plugin: Debug + Send + Sync {
         PreFilterResult::Skip
     }
 
-    /// Why the pod cannot be scored.
+    /// Why nodes cannot be scored for the pod; `None` if they can.
     fn pre_score(&self, _: SchedulingCycle<'_>) -> Option<Rejection> {
         None
     }
 
-    /// The score of nodes; `None` if all nodes are equal to this plug-in.
+    /// How the plug-in scores nodes for the pod; `None` if all nodes have the same score.
     fn score(&self, _: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
         None
     }
 
-    /// Whether the filter and the score that were made for pods of this pod's template may be wrong after this object
-    /// changed.
+    /// Whether a change of this object may make the filter and the score wrong that were made for the pods of this
+    /// pod's template.
     fn depends_on(&self, _: SchedulingCycle<'_>, _: Kind, _: &Key) -> bool {
         false
     }
 
-    /// The plug-in without its checks of these resources, because extenders manage them. Returns `None` if the plug-in
+    /// The plug-in without its checks of these resources, which extenders check instead. Returns `None` if the plug-in
     /// checks no resources.
     fn leave_to_extenders(&self, _resources: &[Text]) -> Option<Arc<dyn Plugin>> {
         None
     }
 
-    /// How many seconds a pod waits, before it is bound, for its volumes or devices to become ready.
+    /// How many seconds a pod waits for its volumes or devices to become ready before it is bound; `None` if the
+    /// plug-in makes no pod wait.
     fn pre_bind_timeout_seconds(&self) -> Option<i64> {
         None
     }
 
-    /// Whether an event may help pods other than the event's own pod. Thousands of different pods may wait: if a
-    /// plug-in answers `false` here, `queueing_hint` is called for none of the pods that it rejected.
+    /// Whether an event may help other pods than the pod that the event is about. Thousands of different pods may wait:
+    /// if a plug-in answers `false` here, `queueing_hint` is called for none of the pods that it rejected.
     fn concerns_other_pods(&self, event: &ClusterEvent) -> bool {
         !matches!(event.change, ObjectChange::Pod(..))
     }
@@ -134,21 +136,21 @@ impl QueueingHint {
     }
 }
 
-/// How a plug-in filters nodes for one pod, or for all pods of its template.
+/// Decides whether a node is feasible, for one pod, or for all pods of the pod's template.
 pub trait Filter: Send {
     fn check(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection>;
 
-    /// Whether a node of the snapshot is feasible, without the reason.
+    /// Whether a node of the snapshot passes the filter; the reason of a rejection is not computed.
     fn passes(&self, cycle: SchedulingCycle<'_>, node: NodeId) -> bool {
         cycle.snapshot.node(node).is_some_and(|node| self.check(cycle, node).is_ok())
     }
 
-    /// Whether `check` reads only the pod and the node.
+    /// Whether the result of `check` depends only on the pod and the node, and not on other nodes.
     fn is_local(&self) -> bool {
         true
     }
 
-    /// Whether all nodes pass in the present snapshot.
+    /// Whether all nodes pass the filter in the present snapshot, so that `check` need not be called.
     fn is_idle(&self) -> bool {
         false
     }
@@ -158,31 +160,32 @@ pub trait Filter: Send {
     fn remove_pod(&mut self, _: SchedulingCycle<'_>, _: &Pod, _: NodeId) {}
 
     /// Called after a node was added or removed, or its labels or taints changed, and after `add_pod` and `remove_pod`
-    /// were called for all pods that were added to the node or removed from it. Counts the node's present pods in its
-    /// new topology domains, and adds other nodes whose marks change to `touched`. Returns `false` if the filter must
-    /// be rebuilt.
+    /// were called for all pods that were added to the node or removed from it. Moves the counts of the node's present
+    /// pods to its new topology domains, and adds other nodes whose marks change to `touched`. Returns `false` if the
+    /// filter must be rebuilt.
     fn update_topology(&mut self, _: SchedulingCycle<'_>, _: NodeId, _touched: &mut Vec<NodeId>) -> bool {
         true
     }
 
-    /// The number of properties by which the filter distinguishes nodes, if it looks at more than one node. When the
-    /// number changes, the marks of all nodes are recomputed.
+    /// How many marks the filter gives each node in [`Filter::mark`], if it looks at more than one node. If the number
+    /// changes, the marks of all nodes are computed again.
     fn mark_count(&self) -> usize {
         1
     }
 
-    /// Appends the node's marks: numbers that are equal for nodes that the filter does not distinguish. A pod that is
-    /// added to a node or removed from it may change the marks of that node, but of no other.
+    /// Appends the node's marks: numbers that are equal for nodes that the filter does not distinguish. Adding a pod to
+    /// a node, or removing it, may change the marks of that node, but not of other nodes.
     fn mark(&self, node: &NodeInfo, marks: &mut Vec<i64>) {
         marks.push(unique_mark(node.id));
     }
 
-    /// Appends marks for the pods that are nominated to a node: their counts, if the filter counts them.
+    /// Appends marks for the pods that are nominated to a node: what the filter counts for these pods, if it counts
+    /// pods.
     fn mark_nominated(&self, _: SchedulingCycle<'_>, node: &NodeInfo, _pods: &[&Arc<Pod>], marks: &mut Vec<i64>) {
         marks.push(unique_mark(node.id));
     }
 
-    /// Chooses the volumes and devices that the pod gets with the node, and adds them to the reservation.
+    /// Chooses the volumes and devices that the pod gets on this node, and adds them to the reservation.
     fn reserve(&self, _: SchedulingCycle<'_>, _: &NodeInfo, _: &mut Reservation) -> Result<(), Rejection> {
         Ok(())
     }
@@ -190,8 +193,8 @@ pub trait Filter: Send {
     fn clone_box(&self) -> Box<dyn Filter>;
 }
 
-/// A group of nodes with equal marks: one node of the group, and the number of its nodes. Plug-ins that look at more
-/// than one node do not distinguish these nodes.
+/// A group of nodes with equal marks: one node of the group, and how many nodes the group has. Plug-ins that look at
+/// more than one node have equal answers for all nodes of the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EqualNodes {
     pub node: NodeId,
@@ -204,18 +207,18 @@ impl EqualNodes {
     }
 }
 
-/// A mark that no other node has.
+/// A mark that no other node has: the node's number.
 pub fn unique_mark(node: NodeId) -> i64 {
     i64::try_from(node).unwrap_or(i64::MAX)
 }
 
 pub const MAX_SCORE: i64 = 100;
 
-/// How a plug-in scores nodes for one pod, or for all pods of its template.
+/// Scores nodes, for one pod, or for all pods of the pod's template.
 pub trait Score: Send {
     fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64;
 
-    /// The scores of all feasible nodes.
+    /// The raw score of each group of feasible nodes.
     fn scores(&self, cycle: SchedulingCycle<'_>, nodes: &[EqualNodes]) -> Vec<i64> {
         let score = |group: &EqualNodes| cycle.snapshot.node(group.node).map_or(0, |node| self.score(cycle, node));
         nodes.iter().map(score).collect()
@@ -225,7 +228,7 @@ pub trait Score: Send {
         Normalization::None
     }
 
-    /// Brings scores into the range from 0 to 100.
+    /// Changes the raw scores of all groups to scores from 0 to 100.
     fn normalize(&self, _: SchedulingCycle<'_>, _: &[EqualNodes], scores: &mut [i64]) {
         let most = scores.iter().copied().max().unwrap_or(0);
         for score in scores {
@@ -233,12 +236,13 @@ pub trait Score: Send {
         }
     }
 
-    /// Whether `score` reads only the pod and the node, and [`Score::normalization`] alone brings scores into range.
+    /// Whether the result of `score` depends only on the pod and the node, and [`Score::normalization`] alone tells how
+    /// raw scores become scores from 0 to 100.
     fn is_local(&self) -> bool {
         true
     }
 
-    /// Whether all nodes have the same score in the present snapshot.
+    /// Whether all nodes have the same score in the present snapshot, so that `score` need not be called.
     fn is_idle(&self) -> bool {
         false
     }
@@ -263,13 +267,14 @@ pub trait Score: Send {
     }
 }
 
-/// How scores are brought into the range from 0 to 100.
+/// How raw scores become scores from 0 to 100.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Normalization {
     None,
-    /// Scores are scaled in proportion to the highest score.
+    /// A score is scaled in proportion to the highest raw score, which becomes 100.
     ByHighest,
-    /// Scores are scaled in proportion to the highest score, and reversed: the highest score becomes 0.
+    /// A score is scaled in proportion to the highest raw score and reversed: the highest raw score becomes 0, and the
+    /// raw score 0 becomes 100.
     ByHighestReversed,
 }
 
@@ -285,8 +290,8 @@ impl Normalization {
     }
 }
 
-/// Replaces each score by the result of `make` for it. If the scores are within a small range, `make` is called once
-/// for equal scores.
+/// Replaces each score by the result of `make` for it. If all scores are in a small range between `least` and `most`,
+/// `make` is called once for each different score.
 pub fn replace_each(scores: &mut [i64], least: i64, most: i64, make: impl Fn(i64) -> i64) {
     const CLOSE: i64 = 4096;
     if !(0..CLOSE).contains(&most.saturating_sub(least)) {
@@ -302,7 +307,7 @@ pub fn replace_each(scores: &mut [i64], least: i64, most: i64, make: impl Fn(i64
     }
 }
 
-/// The lowest and the highest score.
+/// The lowest and the highest of the scores; `None` if there are no scores.
 pub fn extremes(scores: impl Iterator<Item = i64>) -> Option<(i64, i64)> {
     scores.fold(None, |found, score| match found {
         None => Some((score, score)),
@@ -310,7 +315,7 @@ pub fn extremes(scores: impl Iterator<Item = i64>) -> Option<(i64, i64)> {
     })
 }
 
-/// A filter that is a plain function of pod and node.
+/// A filter that is a function of the pod and the node, without state of its own.
 #[derive(Clone, Copy)]
 pub struct FilterFn(pub fn(SchedulingCycle<'_>, &NodeInfo) -> Result<(), Rejection>);
 

@@ -1,4 +1,4 @@
-//! A profile: the plug-ins that are enabled at each point, for the pods that name the profile.
+//! A profile: which plug-ins are enabled at each point, for the pods that name the profile's scheduler.
 
 use crate::object::Text;
 use crate::object::pod::DEFAULT_SCHEDULER;
@@ -12,43 +12,44 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct Profile {
     pub scheduler_name: Text,
-    /// After the search has found this percentage of all nodes to be feasible, Kubernetes checks no more nodes; 0 means
-    /// a percentage that falls with the number of nodes. The value is read, but not used: this scheduler always checks
+    /// When Kubernetes' search has found this percentage of all nodes to be feasible, it checks no more nodes; 0 means
+    /// a percentage that is smaller in larger clusters. The value is read, but not used: this scheduler always checks
     /// all nodes, which is always right, and cheap because results are cached from pod to pod.
     pub percentage_of_nodes_to_score: Option<i64>,
-    /// The plug-ins of each point in their order, with their weights at the point `score`.
+    /// The enabled plug-ins of each point, in the order in which they are called. Their weights matter at the point
+    /// `score`.
     pub points: BTreeMap<ExtensionPoint, Vec<EnabledPlugin>>,
     /// Whether every filter checks a node, even after one has rejected it.
     pub check_all: bool,
-    /// How preemption looks for victims, if the plug-in is enabled.
+    /// How preemption looks for victims; `None` if the plug-in DefaultPreemption is not enabled.
     pub preemption: Option<DefaultPreemption>,
     pub document: ProfileDocument,
 }
 
-/// A profile as configured, in the form of a document of version v1.
+/// A profile as it was configured, in the form of a document of version v1.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ProfileDocument {
-    /// Enabled and disabled plug-ins, by the points' names in documents.
+    /// The plug-ins that are enabled and disabled, by the name of the set in documents.
     pub sets: BTreeMap<&'static str, PluginSet>,
-    /// The arguments of plug-ins, by name.
+    /// The arguments of plug-ins as written, by the plug-in's name.
     pub arguments: Vec<(String, Value)>,
-    /// Which of `plugins` and `pluginConfig` the document itself contained.
+    /// Which of the fields `plugins` and `pluginConfig` the document contained.
     pub named: Vec<&'static str>,
-    /// Whether the document lists plug-ins point by point, as versions without `multiPoint` do.
+    /// Whether the document lists all plug-ins at each point, as the versions without `multiPoint` do.
     pub by_point: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PluginSet {
-    /// The enabled plug-ins with their weights; 0 means the plug-in's own weight.
+    /// The names of the enabled plug-ins, with their weights; 0 means the plug-in's default weight.
     pub enabled: Vec<(String, i64)>,
     pub disabled: Vec<String>,
 }
 
-/// The set `multiPoint`, which enables a plug-in at all points that it implements.
+/// The name of the set that enables a plug-in at all points that it implements.
 pub const MULTI_POINT: &str = "multiPoint";
 
-/// Plug-ins that score only if their arguments enable it: their weight is not written.
+/// Plug-ins that score nodes only if their arguments say so; their weights are not written into documents.
 const UNWEIGHTED: [&str; 1] = [plugins::volume_binding::NAME];
 
 impl ProfileDocument {
@@ -77,7 +78,7 @@ impl Profile {
         self.points.get(&point).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The plug-in of this name, if it is enabled at some point.
+    /// The plug-in of this name; `None` if it is not enabled at any point.
     pub fn plugin(&self, name: &str) -> Option<&Arc<dyn Plugin>> {
         let all = self.points.values().flatten().map(|enabled| &enabled.plugin);
         all.into_iter().find(|plugin| plugin.name() == name)

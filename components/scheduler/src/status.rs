@@ -1,22 +1,24 @@
-//! Rejections of nodes and pods by plug-ins, and the message of an unschedulable pod.
+//! Rejections of nodes and pods by plug-ins, and the message about an unschedulable pod.
 
 use crate::object::Text;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// The name under which extenders reject nodes. Every event may help pods that extenders rejected.
+/// The name that stands for extenders among the plug-ins that reject nodes. Every event may help pods that extenders
+/// rejected.
 pub const EXTENDER: &str = "Extender";
 
-/// How final a rejection is.
+/// What kind of rejection it is, which tells whether evicting pods may help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Code {
-    /// Rejected in the present state; evicting pods may help.
+    /// The node or pod is rejected in the present state; evicting pods may help.
     Unschedulable,
-    /// Rejected even if pods are evicted.
+    /// The node or pod is rejected, and evicting pods does not help.
     UnschedulableAndUnresolvable,
-    /// A missing object is about to appear. Once the object appears, the pod is tried again without a back-off.
+    /// An object that the pod needs does not exist yet and is about to be created. Once it exists, the pod is tried
+    /// again without a back-off.
     Pending,
-    /// The check failed.
+    /// The check failed with an error.
     Error,
 }
 
@@ -33,11 +35,11 @@ impl Code {
 
 pub type Reason = Cow<'static, str>;
 
-/// A plug-in's rejection of a pod, or of a pod on a node.
+/// A plug-in's rejection of a pod, or of one node for a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Rejection {
     pub code: Code,
-    /// The plug-in that rejects; empty if several reject.
+    /// The name of the plug-in that rejects; empty if several plug-ins reject.
     pub plugin: &'static str,
     pub reasons: Vec<Reason>,
 }
@@ -47,7 +49,7 @@ impl Rejection {
         Rejection { code, plugin, reasons: vec![reason.into()] }
     }
 
-    /// A rejection that may be resolved by evicting pods.
+    /// A rejection that evicting pods may resolve.
     pub fn unschedulable(plugin: &'static str, reason: impl Into<Reason>) -> Self {
         Rejection::new(Code::Unschedulable, plugin, reason)
     }
@@ -66,25 +68,25 @@ impl Rejection {
     }
 }
 
-/// The rejections of one search: by node, and for all nodes that were not checked.
+/// All rejections of one search for a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Diagnosis {
-    /// The number of nodes in the cluster.
+    /// How many nodes the cluster has.
     pub nodes: usize,
-    /// Rejected nodes, in their order.
+    /// The rejected nodes with their rejections, in the order of the nodes.
     pub rejected: Vec<(Text, Rejection)>,
-    /// Why the remaining nodes were not checked.
+    /// The rejection that stands for all nodes that were not checked.
     pub absent: Option<Rejection>,
-    /// Plug-ins that named the only nodes that may be feasible.
+    /// The plug-ins that named the only nodes that may be feasible, so that other nodes were not checked.
     pub narrowed_by: Vec<&'static str>,
-    /// Whether extenders left nodes out without a reason.
+    /// Whether extenders left nodes out of their answers without a reason.
     pub extender_excluded: bool,
-    /// A rejection of the pod before any node was checked.
+    /// The message of a plug-in that rejected the pod before any node was checked.
     pub pre_filter_message: Option<String>,
 }
 
 impl Diagnosis {
-    /// The plug-ins that rejected the pod on some node or on all nodes.
+    /// The names of the plug-ins that rejected a node, or all nodes.
     pub fn rejectors(&self) -> Vec<&'static str> {
         let absent = self.absent.iter().map(|rejection| rejection.plugin);
         let mut names: Vec<_> = self.rejected.iter().map(|(_, rejection)| rejection.plugin).chain(absent).collect();
@@ -96,15 +98,15 @@ impl Diagnosis {
         names
     }
 
-    /// How final the rejection of a node is: a node that was not checked stays rejected even if pods are evicted.
+    /// The code of a node's rejection. For a node that was not checked it says that evicting pods does not help.
     pub fn code(&self, node: &str) -> Code {
         let rejected = self.rejected.iter().find(|(name, _)| **name == *node).map(|(_, rejection)| rejection.code);
         let absent = self.absent.as_ref().map(|rejection| rejection.code);
         rejected.or(absent).unwrap_or(Code::UnschedulableAndUnresolvable)
     }
 
-    /// The message of the pod's condition and Event. `after` contains the reasons of the plug-ins of the point
-    /// `postFilter`.
+    /// The message for the pod's condition and Event. `after` contains what the plug-ins of the point `postFilter`
+    /// report.
     pub fn message(&self, after: &str) -> String {
         if let Some(before) = &self.pre_filter_message {
             return text(self.nodes, &format!(" {before}."), after);
@@ -115,7 +117,8 @@ impl Diagnosis {
     }
 }
 
-/// Like [`Diagnosis::message`], from the number of nodes for each rejection.
+/// The message for a cluster with `nodes` nodes, from each rejection and its number of nodes. Otherwise like
+/// [`Diagnosis::message`].
 pub fn message<'a>(nodes: usize, rejected: impl Iterator<Item = (&'a Rejection, usize)>, after: &str) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for (rejection, nodes) in rejected {
@@ -123,7 +126,7 @@ pub fn message<'a>(nodes: usize, rejected: impl Iterator<Item = (&'a Rejection, 
             *counts.entry(reason).or_default() += nodes;
         }
     }
-    // The lines are sorted as text, as in Kubernetes: `10 …` comes before `2 …`.
+    // The lines are sorted as texts and not by number, as in Kubernetes: `10 …` comes before `2 …`.
     let mut lines: Vec<String> =
         counts.iter().filter(|(_, nodes)| **nodes > 0).map(|(reason, nodes)| format!("{nodes} {reason}")).collect();
     lines.sort();
@@ -136,7 +139,7 @@ fn text(nodes: usize, why: &str, after: &str) -> String {
     format!("0/{nodes} nodes are available:{why}{space}{after}")
 }
 
-/// The change of a pod's `status.nominatedNodeName`.
+/// How a pod's `status.nominatedNodeName` changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Nomination {
     #[default]

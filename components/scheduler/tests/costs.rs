@@ -1,4 +1,5 @@
-//! The planner's work for a change, as counts that do not depend on the machine.
+//! Tests how much work the planner has with a change. The work is counted in calls, so the results do not depend on the
+//! machine.
 
 use holdfast_scheduler::plugin::ExtensionPoint;
 use holdfast_scheduler::scheduler::MetricSample;
@@ -13,7 +14,7 @@ struct Cluster {
     planner: Planner,
     configuration: Configuration,
     pods: usize,
-    /// Further fields of the pods' specs.
+    /// Fields that are added to the specs of all pods.
     more: Value,
 }
 
@@ -35,7 +36,7 @@ impl Cluster {
         self.snapshot.apply(Kind::ReplicaSet, &Key::new("default", name), Some(&set));
     }
 
-    /// Plans and binds one more pod of a ReplicaSet.
+    /// Plans one more pod of a ReplicaSet, and binds it to the chosen node.
     fn place(&mut self, set: &str) {
         self.pods += 1;
         let name = format!("{set}-{}", self.pods);
@@ -127,7 +128,8 @@ fn plug_ins_are_called_for_changed_nodes_only() {
         planner.evaluations().get(&(0, point, plugin)).copied().unwrap_or(0)
     };
     let planner = &mut cluster.planner;
-    // The filter checks all nodes for the first pod, and for each further pod only the node of the previous pod.
+    // The filter checks all nodes for the first pod. For each further pod it checks only the node on which the previous
+    // pod was placed.
     assert_eq!(asked(planner, ExtensionPoint::Filter, "NodeResourcesFit"), NODES as u64 + 9);
     for (point, plugin) in [
         (ExtensionPoint::PreFilter, "NodeResourcesFit"),
@@ -168,7 +170,8 @@ fn affinity_within_a_namespace_costs_other_namespaces_nothing() {
         term.as_object_mut().expect("a term").extend(more.as_object().cloned().expect("fields"));
         term
     };
-    // Pods of one tenant with thousands of terms each, and one pod whose term selects pods of all namespaces.
+    // Several pods of the namespace `tenant` have thousands of affinity terms each, and one pod has a term that selects
+    // pods of all namespaces.
     for (name, terms, more) in
         [("p", 2000, json!({})), ("q", 2000, json!({})), ("r", 3, json!({"namespaceSelector": {}}))]
     {
@@ -185,7 +188,8 @@ fn affinity_within_a_namespace_costs_other_namespaces_nothing() {
     };
     assert_eq!(about(&cluster.snapshot, "default"), ["r"]);
     assert_eq!(about(&cluster.snapshot, "tenant"), ["r", "p", "q"]);
-    // The terms are removed with their pods and with their node, and are added again with the node.
+    // If a pod is deleted or its node is removed, its terms no longer count; if the node is added again, they count
+    // again.
     cluster.snapshot.apply(Kind::Pod, &Key::new("tenant", "q"), None);
     cluster.snapshot.apply(Kind::Node, &Key::cluster("node-0"), None);
     assert!(about(&cluster.snapshot, "tenant").is_empty());
@@ -197,7 +201,7 @@ fn affinity_within_a_namespace_costs_other_namespaces_nothing() {
     cluster.place("a");
 }
 
-/// A cluster with devices of one class on each node.
+/// A snapshot of nodes that have devices of one DeviceClass each.
 fn with_devices(nodes: usize, devices: usize) -> Snapshot {
     let mut snapshot = Snapshot::new();
     snapshot.apply(Kind::DeviceClass, &Key::cluster("gpu"), Some(&json!({"spec": {}})));
@@ -218,7 +222,7 @@ fn slice(snapshot: &mut Snapshot, node: usize, devices: usize) {
     snapshot.apply(Kind::ResourceSlice, &Key::cluster(&name), Some(&slice));
 }
 
-/// A pod with a claim for a device that satisfies an expression.
+/// Adds a pod with a claim for one device that satisfies a CEL expression; returns the pod's key.
 fn claims_a_device(snapshot: &mut Snapshot, namespace: &str, name: &str, expression: &str) -> Key {
     let exactly = json!({"deviceClassName": "gpu", "selectors": [{"cel": {"expression": expression}}]});
     let claim = json!({"metadata": {"name": name, "namespace": namespace, "uid": name},
@@ -296,7 +300,8 @@ fn endless_searches_of_one_namespace_do_not_delay_others() {
     };
     let mut tried = 0;
     for at in 0..40 {
-        // There are hundreds of ways to choose the first devices, and none leaves enough for the second claim.
+        // The devices for the first claim can be chosen in hundreds of ways, and no choice leaves enough devices for
+        // the second claim. So the search tries all ways.
         let (outcome, so_far) = place("hostile", &format!("p{at}"), &[6, 7]);
         assert!(matches!(outcome, PlanOutcome::Unschedulable(why) if why.rejectors.is_empty()), "p{at}");
         tried = so_far;
@@ -309,7 +314,7 @@ fn endless_searches_of_one_namespace_do_not_delay_others() {
 #[test]
 fn costly_expressions_of_one_namespace_do_not_delay_others() {
     let (mut snapshot, mut planner) = (with_devices(100, 10), Planner::new());
-    // A real clock whose time does not pass.
+    // This is a real clock for the limits, but its time stands still, so budgets do not refill.
     snapshot.clock = Clock::new(|| Duration::from_secs(1));
     let ten = "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]";
     let costly = |at: usize| format!("!{ten}.all(a, {ten}.all(b, {ten}.all(c, a + b + c < {})))", 100 + at);
@@ -327,7 +332,7 @@ fn costly_expressions_of_one_namespace_do_not_delay_others() {
     assert!(matches!(try_to_place(&snapshot, &mut planner, &pod), PlanOutcome::Bind { .. }));
 }
 
-/// A scheduler with nodes and a pod on each; its output so far is dropped.
+/// A scheduler with nodes and a pod on each node. The requests that it has made so far are dropped.
 fn at_work(nodes: usize) -> Scheduler {
     let mut scheduler = Scheduler::new(Configuration::default().into());
     for at in 0..nodes {
@@ -340,7 +345,7 @@ fn at_work(nodes: usize) -> Scheduler {
     scheduler
 }
 
-/// A node's heartbeat.
+/// Applies a heartbeat of a node, which changes only times in the node's status.
 fn heartbeat(scheduler: &mut Scheduler, at: usize, second: usize) {
     let name = format!("node-{at}");
     let ready =
@@ -430,7 +435,7 @@ fn an_event_on_one_node_costs_the_work_of_one_node() {
         };
         let before = looked(&mut cluster);
         assert_eq!((before, cluster.planner.full_evaluations()), (NODES as u64, 1), "{name}");
-        // Nodes get a taint, move to another zone, pull an image, are added and removed.
+        // By 40 changes, nodes get a taint, move to another zone, pull an image, and are added and removed.
         for at in 0..40 {
             let node = if at % 5 < 3 { format!("node-{at}") } else { "node-that-comes".to_owned() };
             let zone = format!("z{}", if at % 5 == 1 { at + 1 } else { at } % 3);
@@ -471,7 +476,7 @@ fn a_topology_key_is_counted_once_a_node_has_it() {
     assert_eq!(cluster.planner.full_evaluations(), 2);
 }
 
-/// Nominates `to_each` pods of higher priority to each of the first `nodes` nodes.
+/// A cluster in which `to_each` pods of higher priority are nominated to each of the first `nodes` nodes.
 fn with_nominated_pods(nodes: usize, to_each: usize, more: &Value) -> Cluster {
     let mut cluster = Cluster::new();
     cluster.more = more.clone();
@@ -505,7 +510,7 @@ fn nodes_with_nominated_pods_are_compared_by_group() {
 
 #[test]
 fn checks_respect_at_most_as_many_nominated_pods_as_fit() {
-    // 2,000 pods are nominated to one node, which has room for 110 pods.
+    // 2,000 pods are nominated to one node, but the node has room for 110 pods, so only so many of them are looked at.
     let mut cluster = with_nominated_pods(1, 2000, &json!({}));
     let asked = |cluster: &mut Cluster| {
         cluster.planner.evaluations().get(&(0, ExtensionPoint::Filter, "NodeResourcesFit")).copied().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Rules of plug-ins that no recorded scenario covers.
+//! Tests rules of plug-ins that no recorded scenario covers.
 
 use holdfast_scheduler::object::pod::Pod;
 use holdfast_scheduler::plan::Plan;
@@ -47,7 +47,7 @@ impl World {
         &self.configuration.profiles[0]
     }
 
-    /// The plan of both planners, which must agree.
+    /// The plan for a pod. Makes it with the cached planner and with the plain search, which must agree.
     fn plan(&self, pod: &Pod) -> Plan {
         let slow = plan(&self.snapshot, self.profile(), pod);
         let fast = Planner::new().plan(&self.snapshot, (0, self.profile()), pod);
@@ -55,7 +55,7 @@ impl World {
         slow
     }
 
-    /// A plug-in's scores of the feasible nodes, by the node's name.
+    /// A plug-in's scores of the feasible nodes, by node name.
     fn scores(&self, pod: &Pod, plugin: &str) -> Vec<(String, i64)> {
         let explanation = self.plan(pod).explanation;
         let scores = explanation.scores.iter().find(|scores| scores.plugin == plugin).expect("scores");
@@ -98,7 +98,7 @@ fn a_comparison_with_a_non_number_fails_scoring() {
     assert_eq!(message(&world.plan(&none)), "");
 }
 
-/// A preference may name values that are no valid label values: the API accepts it.
+/// The API accepts a preferred node affinity term whose values are no valid label values. Scoring must then fail.
 #[test]
 fn a_preference_for_an_invalid_label_value_fails_scoring() {
     let mut world = World::new();
@@ -186,7 +186,8 @@ fn host_spread_counts_each_node_whatever_its_hostname_label() {
     assert_eq!((scores[1].1, scores[2].1), (0, 0), "{scores:?}");
 }
 
-/// A node may list a name twice, for images of different sizes: the image counts once, with the first size.
+/// A node may list an image name twice, with different sizes. The image counts once, with the size that is listed
+/// first.
 #[test]
 fn an_image_listed_twice_counts_once() {
     let mut world = World::new();
@@ -203,8 +204,8 @@ fn an_image_listed_twice_counts_once() {
     assert_eq!(world.scores(&pod, "ImageLocality"), [("a".into(), expected), ("b".into(), 0)]);
 }
 
-/// A pod without constraints is spread among the pods of its owner, if the scheduler reads the owner's kind and API
-/// version.
+/// A pod without spread constraints is spread together with the other pods of its owner, but only if the scheduler
+/// reads the owner's kind in the owner's API version.
 #[test]
 fn owners_are_matched_by_api_version() {
     for (api_version, kind, spreads) in [
@@ -252,7 +253,8 @@ fn nodes_with_room_for_a_pods_limits_score_higher() {
     }
 }
 
-/// A pod's requests may exceed 64 bits, and any user of a node may create such a pod.
+/// The sum of a pod's requests may exceed 64 bits, and any user may create such a pod. When it is removed, the node's
+/// sum must still contain the requests of the other pods.
 #[test]
 fn removing_a_pod_with_saturating_requests_keeps_the_requests_of_others() {
     let mut world = World::new();
@@ -270,7 +272,8 @@ fn removing_a_pod_with_saturating_requests_keeps_the_requests_of_others() {
     assert_eq!(message(&world.plan(&late)).split(": ").nth(1), Some("0/1 nodes are available"), "it has room for one");
 }
 
-/// Devices that satisfy a resource are used up from one pod to the next, while the planner caches scores.
+/// The planner caches scores. When a pod gets devices that satisfy an extended resource, the cached scores for the next
+/// pod must change.
 #[test]
 fn scores_use_the_devices_in_use() {
     let resources = json!([{"name": "example.com/gpu"}]);
@@ -336,10 +339,10 @@ fn a_pod_that_needs_none_of_its_claims_gets_the_message_of_pods_without_claims()
     }
 }
 
-/// A world in which pods of a Service must have equal values of some labels of their nodes, and should have different
-/// values of other labels.
+/// A world in which the pods of a Service must be on nodes with equal values for the labels `same`, and should be on
+/// nodes with different values for the labels `different`.
 fn world_with_service_affinity(same: Value, different: Value) -> World {
-    // Without NodeAffinity no other plug-in applies the node selector.
+    // NodeAffinity is disabled, so that no plug-in other than ServiceAffinity applies the node selector.
     let disabled = json!([{"name": "NodeAffinity"}]);
     let plugins = json!({"multiPoint": {"enabled": [{"name": "ServiceAffinity"}], "disabled": disabled}});
     let args = json!({"affinityLabels": same, "antiAffinityLabelsPreference": different});
@@ -449,8 +452,8 @@ fn service_affinity_rejects_nodes_with_other_label_values() {
     let PlanOutcome::Unschedulable(told) = &plan.outcome else { panic!("it lies nowhere") };
     let goes: Vec<_> = told.victims.iter().flat_map(|victims| &victims.pods).map(|pod| &*pod.key.name).collect();
     assert_eq!((goes, &told.rejectors[..]), (vec!["first"], &["NodeResourcesFit", "ServiceAffinity"][..]));
-    // If the pod `first` were preempted, service affinity would require the zone of the pod `second`, which has a
-    // higher priority and cannot be preempted.
+    // If the pod `first` were evicted, service affinity would still require the zone of the pod `second`, which has a
+    // higher priority and cannot be evicted. So evicting `first` does not help.
     world.pod_in("default", "second", json!({"app": "x"}), spec("b", 9));
     let plan = world.plan(&pod);
     let why = "1 No preemption victims found for incoming pod, 1 node(s) didn't match service affinity.";
@@ -476,14 +479,15 @@ fn service_anti_affinity_spreads_pods_by_node_labels() {
         for (at, node) in ["a1", "a1", "a2", "b"].iter().enumerate() {
             world.pod_in("default", &format!("q{at}"), x(), json!({"nodeName": node}));
         }
-        // Pods of another namespace, without the label `app`, or being deleted do not count.
+        // Three pods on node `c` do not count: one is in another namespace, one lacks the label `app`, and one is being
+        // deleted.
         let there = || json!({"nodeName": "c"});
         world.pod_in("other", "q", x(), there()).pod_in("default", "r", json!({}), there());
         let mut leaves = json!({"metadata": {"uid": "l", "labels": x()}, "spec": there()});
         leaves["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
         world.put(Kind::Pod, Key::new("default", "l"), leaves);
         if let Some(selector) = selector {
-            // If several Services select the pod, the first by name counts.
+            // Several Services select the pod, so the first of them by name decides.
             world.service("default", "s", selector).service("default", "t", json!({"more": "1"}));
         }
         let pod = world.pod("p", json!({"labels": {"app": "x", "more": "1"}}), json!({}));

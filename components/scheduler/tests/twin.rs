@@ -1,5 +1,5 @@
-//! The planner and the plain search must agree: the node that the planner picks has the highest score in the plain
-//! search, and the planner finds no node exactly if the plain search finds no node.
+//! Tests that the planner and the plain search agree. The node that the planner chooses must have the highest score in
+//! the plain search, and the planner must find no node exactly if the plain search finds no node.
 
 use holdfast_scheduler::object::Text;
 use holdfast_scheduler::object::pod::Pod;
@@ -11,28 +11,28 @@ use holdfast_value::{Value, json};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// A change of the cluster, or the planning of pods.
+/// A step of a test: a change of the cluster, or the planning of pods.
 #[derive(Debug, Clone)]
 enum Step {
     /// A node is added or changed.
     Node(u8, NodeShape),
     NodeGone(u8),
-    /// A pod is added that is bound already.
+    /// A pod is added that is bound to a node already.
     Placed(u8, u8, PodShape, u8),
     PodGone(u8),
-    /// A pod is nominated to a node.
+    /// A waiting pod is nominated to a node.
     Nominated(u8, u8, PodShape, u8),
     Service(u8, bool),
-    /// A budget for the pods of an application, with this number of allowed disruptions.
+    /// A disruption budget for the pods of an application gets this number of allowed disruptions, or is deleted.
     DisruptionBudget(u8, Option<u8>),
-    /// A bound pod gets a start time.
+    /// A bound pod gets a time at which it started.
     Started(u8, u8),
     Namespace(u8),
-    /// A bound pod is being deleted because of preemption.
+    /// A bound pod begins to be deleted because it was preempted.
     Leaves(u8),
-    /// A nominated pod is planned.
+    /// A pod that is nominated to a node is planned again.
     Retried(u8),
-    /// This many pods of one of the kinds are planned and bound.
+    /// So many pods of one of the kinds are planned and bound.
     Plan(usize, u8, u8),
 }
 
@@ -90,7 +90,7 @@ fn pod_shape() -> impl Strategy<Value = PodShape> {
     )
 }
 
-/// How many kinds of pods are planned: few, so that caches outlast changes of nodes.
+/// How many kinds of pods are planned. There are few, so that a kind's cache still exists after nodes have changed.
 const KINDS: usize = 3;
 
 fn step() -> impl Strategy<Value = Step> {
@@ -330,7 +330,7 @@ impl World {
                 let (slow, fast) = (slow.victims.as_ref().map(told), fast.victims.as_ref().map(told));
                 prop_assert_eq!(&slow, &fast);
                 self.snapshot.apply(Kind::Pod, key, None);
-                // Every other time the victims are deleted, so that other pods take their nodes.
+                // The victims of every second plan are deleted, so that other pods can get their nodes.
                 for victim in
                     fast.filter(|_| self.planned.is_multiple_of(2)).map(|(_, pods, _)| pods).into_iter().flatten()
                 {
@@ -343,7 +343,7 @@ impl World {
     }
 }
 
-/// The default configuration, or a configuration with ServiceAffinity.
+/// The default configuration, or with `has_service_affinity` a configuration that also enables ServiceAffinity.
 fn configuration(has_service_affinity: bool) -> Configuration {
     let mut document = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"});
     if has_service_affinity {
@@ -356,18 +356,19 @@ fn configuration(has_service_affinity: bool) -> Configuration {
     Configuration::of(&document).expect("it is right")
 }
 
-/// Plug-ins that count pods over many nodes: their answers are not cached by node.
+/// The plug-ins that count pods over many nodes, so their rejections are not in the cache of single nodes.
 const COUNTING: [&str; 3] = ["PodTopologySpread", "InterPodAffinity", "ServiceAffinity"];
 
 impl World {
-    /// The cache of each node must be equal to the plain search, which counts every pod for each planned pod: the
-    /// rejections, and each plug-in's scores.
+    /// Compares what the planner has cached for each node with the plain search, which counts all pods again for each
+    /// planned pod: the rejections and each plug-in's scores must be equal.
     fn compare_nodes(&self, slow: &Plan, pod: &Pod) -> Result<(), TestCaseError> {
         let (cycle, explanation) = (SchedulingCycle { snapshot: &self.snapshot, pod }, &slow.explanation);
         let id = |name: &Text| self.snapshot.node_named(name).unwrap().id;
         let feasible: Vec<_> = explanation.feasible.iter().map(id).collect();
         let Some((rejected, scores)) = self.planner.cached_results(0, cycle, &feasible) else { return Ok(()) };
-        // If the nominated node is feasible, the plain search checks no other node.
+        // If the pod's nominated node is feasible, the plain search has checked no other node, and there is nothing to
+        // compare.
         let all = explanation.feasible.len() + explanation.diagnosis.rejected.len() == self.snapshot.node_count();
         if all && explanation.diagnosis.pre_filter_message.is_none() {
             let found = explanation.diagnosis.rejected.iter().map(|(name, rejection)| (id(name), rejection.clone()));
@@ -384,7 +385,8 @@ impl World {
             }
         }
         if !explanation.scores.is_empty() {
-            // If all pods that a score counted are gone, the score is 0 for all nodes; such scores are not compared.
+            // If all pods that a score counted are gone, the score is 0 for all nodes. Such scores are left out of both
+            // lists before the lists are compared.
             let counts = |scores: &Vec<i64>| scores.iter().any(|score| *score != 0);
             let scores: Vec<_> = scores.into_iter().filter(counts).collect();
             let found: Vec<_> =

@@ -1,4 +1,4 @@
-//! A configuration of any version that is written and read again is the same configuration.
+//! Tests that a configuration of any version stays equal if it is written as a document and read again.
 
 use holdfast_scheduler::Configuration;
 use holdfast_scheduler::configuration::GlobalOptions;
@@ -11,7 +11,7 @@ use proptest::sample::{select, subsequence};
 
 const VERSIONS: [&str; 6] = ["v1alpha1", "v1alpha2", "v1beta1", "v1beta2", "v1beta3", "v1"];
 
-/// Arguments other than the defaults, for each plug-in that takes any.
+/// Arguments that differ from the defaults, for each plug-in that takes arguments.
 fn arguments() -> Vec<Value> {
     let term = json!({"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]});
     let shape = json!([{"utilization": 0, "score": 3}, {"utilization": 90, "score": 10}]);
@@ -32,7 +32,7 @@ fn arguments() -> Vec<Value> {
     ]
 }
 
-/// The plug-ins that are enabled and disabled at a point, or in `multiPoint`.
+/// The set of plug-ins that a document enables and disables at one point, or in `multiPoint` if `point` is `None`.
 fn set(point: Option<ExtensionPoint>) -> impl Strategy<Value = Value> {
     let rows = PLUGINS.iter().filter(move |row| point.is_none_or(|point| row.points.contains(&point)));
     let mut names: Vec<&'static str> = rows.map(|row| row.name).collect();
@@ -130,9 +130,9 @@ fn document() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The content of a configuration, however it was written.
+/// A text of everything that a configuration means, without the fields that only tell how it was written.
 fn meaning(mut configuration: Configuration) -> String {
-    // The document has no fields for these settings: `unwritten` reports them.
+    // A document of version v1 has no fields for these settings, which `unwritten` names.
     configuration.healthz_bind_address = None;
     configuration.metrics_bind_address = None;
     configuration.global_options = GlobalOptions::default();

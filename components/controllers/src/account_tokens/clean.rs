@@ -1,5 +1,5 @@
-//! Removes unused tokens that clusters once made for every service account: an unused token is first marked invalid,
-//! and later deleted.
+//! Removes the Secrets with tokens that clusters once made for every service account, if nobody uses them. An unused
+//! token is first marked invalid, and its Secret is deleted later.
 
 use super::{BY_SECRET, TYPE, account_of, index, place};
 use crate::Settings;
@@ -11,7 +11,7 @@ use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Stamp, Text,
 const DAY_SECONDS: i64 = 24 * 3_600;
 const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
-/// The ConfigMap with the date since which the API server records the use of tokens.
+/// The namespace and name of the ConfigMap with the date since which the API server records the use of tokens.
 const TRACKING: (&str, &str) = ("kube-system", "kube-apiserver-legacy-service-account-token-tracking");
 /// An index of pods by the Secrets that they mount.
 const MOUNTED: &str = "mounted";
@@ -75,7 +75,7 @@ impl Controller for TokenCleaner {
         }
         let used = secret.meta().label(LAST_USED).map(date);
         if used == Some(None) {
-            // The time of the token's last use is unknown.
+            // The label with the token's last use is no date, so the Secret is kept: the token may be in use.
             return plan;
         }
         let period = self.period_seconds;
@@ -107,7 +107,7 @@ impl Controller for TokenCleaner {
     }
 }
 
-/// Whether the token was made for its service account automatically, without a user's request: the account lists such a
+/// Whether a controller made the token for its service account, without a user's request: the account lists such a
 /// token in its `secrets`.
 fn was_made_for_an_account(world: &World, secret: Viewed<'_, Secret>) -> bool {
     let listed = place(&secret.meta().namespace, &secret.meta().name);
@@ -119,7 +119,7 @@ fn label(secret: Viewed<'_, Secret>, name: &str) -> Option<Time> {
     date(secret.meta().label(name)?)
 }
 
-/// The beginning of a day, from a label.
+/// The beginning of the day that a label names as `2026-11-21`; `None` if the text is no date.
 fn date(text: &str) -> Option<Time> {
     Time::parse(&format!("{text}T00:00:00Z"))
 }

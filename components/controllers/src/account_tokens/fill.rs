@@ -1,4 +1,5 @@
-//! Fills Secrets that request a service account's token, and deletes such Secrets when their account is deleted.
+//! Fills in the data of Secrets that request a service account's token, and deletes such Secrets when their account is
+//! deleted.
 
 use super::{BY_ACCOUNT, NAME, TYPE, TokenSigner, UID, account_of, index, place};
 use crate::Settings;
@@ -14,7 +15,8 @@ use std::sync::Arc;
 pub struct TokenSecrets {
     signer: Option<Arc<dyn TokenSigner>>,
     root_ca: Option<String>,
-    /// Deleted token Secrets, each with the account that it named, until the account no longer lists it.
+    /// Token Secrets that were deleted, each with the account that the Secret named. An entry stays until the account
+    /// no longer lists the Secret.
     gone: BTreeMap<Key, Account>,
 }
 
@@ -124,7 +126,7 @@ fn unlist(world: &World, secret: &Key, named: &Account) -> Option<Action> {
     Some(Subject::from(account).update(document))
 }
 
-/// The Secret with its missing data filled in; `None` if nothing is missing.
+/// The Secret with its missing data filled in; `None` if no data is missing.
 fn filled(
     secret: Viewed<'_, Secret>,
     account: Viewed<'_, ServiceAccount>,

@@ -14,11 +14,12 @@ use std::fmt::Debug;
 const TYPE: &str = "kubernetes.io/service-account-token";
 const NAME: &str = "kubernetes.io/service-account.name";
 const UID: &str = "kubernetes.io/service-account.uid";
-/// Indexes of service accounts by the Secrets that they list, and of Secrets by their account, as `namespace/name`.
+/// An index of service accounts by the Secrets that they list, as `namespace/name`.
 const BY_SECRET: &str = "secret";
+/// An index of Secrets by their service account, as `namespace/name`.
 const BY_ACCOUNT: &str = "account";
 
-/// Signs tokens that do not expire.
+/// Signs service account tokens that do not expire.
 pub trait TokenSigner: Debug + Send + Sync {
     fn sign(&self, claims: &Value) -> Result<String, String>;
 }
@@ -40,7 +41,7 @@ fn index(world: &mut World) {
     });
 }
 
-/// The account that a Secret names: by its name, and by its uid if the Secret has one.
+/// The service account that a Secret names by its name, and also by its uid if the Secret has a uid.
 fn account_of<'a>(world: &'a World, secret: Viewed<'_, Secret>) -> Option<Viewed<'a, ServiceAccount>> {
     let meta = secret.meta();
     let account = world.get::<ServiceAccount>(&holdfast_world::Key::new(&meta.namespace, meta.annotation(NAME)?))?;

@@ -1,4 +1,4 @@
-//! Computes a number of pods from usage.
+//! Computes how many pods an autoscaler's target should have, from the usage of its pods.
 
 use super::limits::Tolerance;
 use crate::settings::AutoscalingSettings;
@@ -9,7 +9,7 @@ use holdfast_world::views::pod::Container;
 use holdfast_world::{Time, Viewed};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A pod's usage in thousandths, the end of its window, and the window's length in milliseconds.
+/// A pod's usage in thousandths of the metric's unit, measured over a window that ended at `time`.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
     pub milli: i64,
@@ -19,7 +19,8 @@ pub struct Sample {
 
 pub type Samples = BTreeMap<String, Sample>;
 
-/// A proposed size and the present usage: the average, and a percentage if the target is one.
+/// The size that a metric proposes, in pods. `milli` is the present usage on average over the pods, in thousandths;
+/// `percent` is the usage in percent of the requests, if the target is a percentage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Proposal {
     pub size: i64,
@@ -27,7 +28,8 @@ pub struct Proposal {
     pub milli: i64,
 }
 
-/// The pods with their samples.
+/// The pods of an autoscaler's target, each with its sample by the pod's name, and the inputs from which a size is
+/// proposed.
 pub struct PodUsage<'a> {
     pub pods: &'a [Viewed<'a, Pod>],
     pub samples: Samples,
@@ -37,7 +39,8 @@ pub struct PodUsage<'a> {
     pub settings: AutoscalingSettings,
 }
 
-/// The pods in groups: pods that count, pods that are not ready, and pods without a sample.
+/// The pods of a target: the number of ready pods whose samples count, and the names of the pods that are not ready and
+/// of the pods without a sample.
 struct Groups {
     ready: usize,
     unready: BTreeSet<String>,
@@ -63,7 +66,7 @@ impl PodUsage<'_> {
         groups
     }
 
-    /// Whether a pod's sample is meaningless because the pod has only just started.
+    /// Whether a pod's sample says nothing about the pod's normal usage, because the pod has only just started.
     fn is_starting(&self, pod: Viewed<'_, Pod>, sample: Sample) -> bool {
         let ready = Condition::find(&pod.view.status.conditions, "Ready");
         let (Some(ready), Some(start)) = (ready, pod.view.status.start_time) else { return true };
@@ -76,7 +79,7 @@ impl PodUsage<'_> {
         }
     }
 
-    /// The proposal for a target in percent of the pods' requests.
+    /// The proposal for a target that is a percentage of the pods' requests for a resource.
     pub fn of_requests(mut self, target: i64, resource: &str, container: &str) -> Result<Proposal, String> {
         let groups = self.checked_groups(resource)?;
         let mut requests = BTreeMap::new();
@@ -127,7 +130,7 @@ impl PodUsage<'_> {
         Ok(groups)
     }
 
-    /// The proposed size. Pods without a sample are assumed to have the usage that changes the size least.
+    /// The size to propose. Pods without a sample are assumed to have the usage that changes the size least.
     fn size(
         mut self,
         groups: &Groups,
@@ -155,7 +158,7 @@ impl PodUsage<'_> {
             groups.unready.iter().for_each(|name| assume(name, 0));
         }
         let then = ratio(&self.samples)?;
-        // The assumed usage must not reverse the direction.
+        // The assumed usage of pods without a sample must not turn scaling up into scaling down, or the reverse.
         let turns = first < 1.0 && then > 1.0 || grows && then < 1.0;
         if self.tolerance.allows(then) || turns {
             return Ok(self.current);
@@ -184,19 +187,20 @@ fn request(pod: Viewed<'_, Pod>, resource: &str, container: &str) -> Result<i64,
     Ok(total)
 }
 
-/// A quantity in thousandths, rounded up.
+/// A quantity's value in thousandths, rounded up.
 pub fn milli(text: &str) -> i64 {
     let nanos = quantity::nanos(text).unwrap_or(0);
     i64::try_from(nanos.div_euclid(1_000_000) + i128::from(nanos.rem_euclid(1_000_000) != 0)).unwrap_or(i64::MAX)
 }
 
-/// Thousandths as a quantity.
+/// A value in thousandths, written as a quantity.
 pub fn quantity_text(milli: i64) -> String {
     let text = format!("{milli}m");
     quantity::canonical(&text).unwrap_or(text)
 }
 
-/// The size for one value that all pods share: the number of ready pods, times the ratio.
+/// The size if all pods share one value, such as the length of a queue: the number of ready pods, times the ratio of
+/// the value to its target.
 pub fn by_ratio(pods: &[Viewed<'_, Pod>], current: i64, ratio: f64, tolerance: Tolerance) -> Result<i64, String> {
     if current == 0 {
         return Ok(ratio.ceil() as i64);
@@ -212,7 +216,8 @@ pub fn by_ratio(pods: &[Viewed<'_, Pod>], current: i64, ratio: f64, tolerance: T
     Ok((ratio * ready as f64).ceil() as i64)
 }
 
-/// The size at which a value that all pods share is `target` for each pod, and the present amount for each pod.
+/// For a value that all pods share: the size at which each pod has `target` of the value, and the amount that each pod
+/// has now. All amounts are in thousandths.
 pub fn per_pod(milli: i64, target: i64, current: i64, tolerance: Tolerance) -> (i64, i64) {
     let ratio = milli as f64 / (target as f64 * current as f64);
     let size = if tolerance.allows(ratio) { current } else { (milli as f64 / target as f64).ceil() as i64 };

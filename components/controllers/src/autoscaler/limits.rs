@@ -1,32 +1,32 @@
-//! Limits how far and how fast a size may change.
+//! Limits how far and how fast an autoscaler may change the size of its target.
 
 use holdfast_core::schema::quantity;
 use holdfast_world::Time;
 use holdfast_world::views::autoscaler::{AutoscalerSpec, Behavior, Policy, Rules};
 
-/// Without a scale-up policy a size may grow to twice the size or to this size, whichever is larger.
+/// If no scale-up policy is set, the new size may be twice the present size, or this many pods if that is more.
 const SMALL: i64 = 4;
-/// The longest stabilization window, and the longest period of a policy, that the API allows.
+/// The API allows no longer stabilization window, and no longer period of a policy, than this number of seconds.
 const MEMORY_SECONDS: i64 = 3600;
 
-/// Past recommendations and changes.
+/// What one autoscaler recommended and changed in the past: each recommended size with its time, and each change.
 #[derive(Debug, Default)]
 pub struct ScalingHistory {
     recommended: Vec<(Time, i64)>,
-    /// Changes of the size, as differences.
+    /// Each change of the size: its time, and the new size minus the old size.
     changes: Vec<(Time, i64)>,
 }
 
 impl ScalingHistory {
-    /// Takes the present size as the first recommendation.
+    /// If nothing was recommended yet, records the present size as the first recommendation.
     pub fn begin(&mut self, now: Time, current: i64) {
         if self.recommended.is_empty() {
             self.recommended.push((now, current));
         }
     }
 
-    /// Records a recommendation. Only the latest time of each size is kept: windows look for the highest and the lowest
-    /// size.
+    /// Records a recommended size. For each size only its latest time is kept, because stabilization needs only the
+    /// highest and the lowest size in a window.
     fn recommend(&mut self, now: Time, size: i64, window_seconds: i64) {
         let oldest = now.plus_seconds(window_seconds.max(MEMORY_SECONDS).saturating_neg());
         self.recommended.retain(|(time, known)| *time >= oldest && *known != size);
@@ -39,7 +39,7 @@ impl ScalingHistory {
         self.changes.push((now, by));
     }
 
-    /// Removes the last change, which failed.
+    /// Removes the last change from the history, because the request to change the size failed.
     pub fn undo_last(&mut self) {
         self.changes.pop();
     }
@@ -49,7 +49,7 @@ impl ScalingHistory {
         self.recommended.iter().filter(move |(time, _)| *time > cut).map(|(_, size)| *size)
     }
 
-    /// The size at the beginning of a period that ends now.
+    /// The size that the target had `seconds` before now.
     fn before(&self, now: Time, seconds: i64, current: i64) -> i64 {
         let cut = now.plus_seconds(seconds.saturating_neg());
         let changed: i64 = self.changes.iter().filter(|(time, _)| *time > cut).map(|(_, by)| by).sum();
@@ -57,7 +57,8 @@ impl ScalingHistory {
     }
 }
 
-/// A limited size, with the reasons and messages for the conditions about stabilization and limits.
+/// A recommended size after all limits. `stable` and `limit` are the reasons and messages of the conditions about
+/// stabilization and about limits.
 pub struct Limited {
     pub size: i64,
     pub stable: (&'static str, &'static str),
@@ -82,7 +83,7 @@ const TOO_FAST_UP: (&str, &str) =
 const TOO_FAST_DOWN: (&str, &str) =
     ("ScaleDownLimit", "the desired replica count is decreasing faster than the maximum scale rate");
 
-/// Limits a recommended size.
+/// Applies stabilization, policies, and the autoscaler's minimum and maximum to a recommended size.
 pub fn limit(
     spec: &AutoscalerSpec,
     window_seconds: i64,
@@ -120,8 +121,8 @@ pub fn limit(
     Limited { size, stable: reason, limit, is_limited: size != stable }
 }
 
-/// Keeps a size from following every movement: within the stabilization windows, scaling down stops at the highest
-/// recent recommendation, and scaling up at the lowest.
+/// Prevents that the size follows every short change of usage: scaling down stops at the highest size that was
+/// recommended within the scale-down window, and scaling up at the lowest size recommended within the scale-up window.
 fn stabilize(
     behavior: Option<&Behavior>,
     down_seconds: i64,
@@ -193,7 +194,8 @@ fn fastest_down(rules: &Rules, memory: &ScalingHistory, current: i64, now: Time)
     }
 }
 
-/// How far the ratio of usage to target may be from 1 without a change.
+/// How far the ratio of usage to target may be from 1 without a change of the size: `down` if the ratio is below 1,
+/// `up` if it is above 1.
 #[derive(Debug, Clone, Copy)]
 pub struct Tolerance {
     down: f64,

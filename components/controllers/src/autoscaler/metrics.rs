@@ -11,35 +11,36 @@ use holdfast_world::views::Pod;
 use holdfast_world::views::autoscaler::{Metric, NamedMetric, ObjectRef, ResourceMetric, Target};
 use holdfast_world::{Refusal, Selector, Time, Viewed};
 
-/// client-go's message if an API is not served at all.
+/// The message of client-go if the server does not serve an API at all.
 const NOT_SERVED: &str = "the server could not find the requested resource";
 const CUSTOM: &str = "/apis/custom.metrics.k8s.io";
 const MINUTE_MILLIS: i64 = 60_000;
 
-/// The size that one metric proposes.
+/// The size that one metric proposes, with the texts that report it.
 pub struct MetricProposal {
     pub size: i64,
     /// The metric's name in messages.
     pub name: String,
-    /// The metric in the status.
+    /// The metric as an item of the autoscaler's `status.currentMetrics`.
     pub status: Value,
 }
 
-/// Why a metric cannot be read, with a message for the condition and a message for the Event.
+/// Why a metric cannot be read: the reason, with one message for the autoscaler's condition and another for the Event.
 pub struct Fault {
     pub reason: &'static str,
     pub condition: String,
     pub event: String,
 }
 
-/// The inputs of a metric's evaluation.
+/// Everything from which the proposal of one metric is computed.
 pub struct MetricInputs<'a> {
     pub namespace: &'a str,
     pub selector: &'a str,
     pub pods: &'a [Viewed<'a, Pod>],
     pub tolerance: Tolerance,
-    /// The desired and the present number of pods.
+    /// The number of pods that the target's scale requests.
     pub wanted: i64,
+    /// The number of pods that the target's scale reports as existing.
     pub existing: i64,
     pub now: Time,
     pub read: PlanInput<'a>,
@@ -60,7 +61,8 @@ pub fn evaluate(scene: &MetricInputs<'_>, metric: &Metric) -> Result<Result<Metr
     }
 }
 
-/// The result of a step, which may need a GET first.
+/// The result of one step of a metric's evaluation: a value, a message about a failure, or [`NeedsGet`] if the step
+/// must read from the server first.
 type StepResult<T> = Result<Result<T, String>, NeedsGet>;
 
 macro_rules! known {
@@ -208,7 +210,7 @@ impl MetricInputs<'_> {
         Ok(self.usage(samples).of_average(target, ""))
     }
 
-    /// The newest version in which custom metrics are served.
+    /// The newest version in which the server serves the API of custom metrics.
     fn custom_version(&self) -> StepResult<String> {
         Ok(match self.read.get(CUSTOM)? {
             Ok(group) => {
@@ -330,8 +332,8 @@ impl MetricInputs<'_> {
         Ok(Ok(values.fold(0, i64::saturating_add)))
     }
 
-    /// The proposed size for the value of one metric. The target is either a value for all pods together, or an average
-    /// value for each pod; the metric has a different name in each case.
+    /// The size that one metric's value proposes. The target is either a value for all pods together, or an average
+    /// value for each pod; messages name the metric differently in each case.
     fn by_target(
         &self,
         source: &str,

@@ -36,13 +36,14 @@ impl Autoscalers {
     }
 }
 
-/// The memory of an autoscaler.
+/// What the controller remembers about one autoscaler between evaluations.
 #[derive(Default)]
 struct AutoscalerState {
     next: Option<Time>,
     memory: ScalingHistory,
     selector: Option<Selector>,
-    /// The change of size that was last requested.
+    /// The last change of size that was requested. If the server refuses the request, this change is reported and
+    /// undone.
     rescale: Option<Rescale>,
 }
 

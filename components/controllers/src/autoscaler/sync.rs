@@ -16,7 +16,7 @@ const ABLE: &str = "AbleToScale";
 const ACTIVE: &str = "ScalingActive";
 const LIMITED: &str = "ScalingLimited";
 
-/// A change of size.
+/// A change of the target's size from `current` to `desired` pods.
 pub struct Rescale {
     pub current: i64,
     pub desired: i64,
@@ -27,24 +27,24 @@ struct Sync<'w> {
     autoscaler: Viewed<'w, HorizontalPodAutoscaler>,
     owner: Subject<'w>,
     now: Time,
-    /// Conditions to be set: type, status, reason, message.
+    /// The conditions to be set: type, whether the condition is true, reason, message.
     conditions: Vec<(&'static str, bool, String, String)>,
     notes: Vec<PlannedEvent>,
     metrics: Value,
 }
 
-/// The sizes in the status at the end of an evaluation.
+/// The sizes that the status shows after an evaluation, in pods, and whether the size was changed.
 struct Sizes {
     current: i64,
     desired: i64,
     rescaled: bool,
 }
 
-/// The inputs of an evaluation.
+/// Everything that an evaluation of one autoscaler reads.
 pub struct SyncInputs<'a> {
     pub world: &'a World,
     pub read: PlanInput<'a>,
-    /// The other autoscalers.
+    /// What the controller remembers about the other autoscalers.
     pub others: &'a BTreeMap<Key, AutoscalerState>,
     pub settings: AutoscalingSettings,
 }
@@ -96,7 +96,7 @@ pub fn sync(
     Ok(sync.end(plan, Sizes { current, desired, rescaled: desired != current }))
 }
 
-/// The target, with its scale.
+/// The object that an autoscaler scales, with the data of its scale.
 struct ScaleTarget {
     resource: Resource,
     key: Key,
@@ -150,7 +150,7 @@ impl Sync<'_> {
         self.end(Plan::default(), sizes)
     }
 
-    /// The largest size that a metric proposes, and the metric's name.
+    /// Evaluates all metrics; returns the largest size that a metric proposes, and that metric's name.
     fn measure(
         &mut self,
         view: &SyncInputs<'_>,
@@ -171,7 +171,8 @@ impl Sync<'_> {
             return Ok(Err(self.add_event("InvalidSelector", why)));
         }
         let pods = view.world.select::<Pod>(namespace, &selector);
-        // Pods of one template share their labels, so neighbours need not be tested twice.
+        // Pods of one template share their labels, and usually follow each other in the list, so equal labels are
+        // tested once.
         let mut labelled: Vec<_> = pods.iter().map(|pod| pod.meta()).collect();
         labelled.dedup_by(|one, other| one.labels.is_same(&other.labels));
         let selects = |other: &AutoscalerState| {
@@ -233,7 +234,8 @@ impl Sync<'_> {
             (event, fault)
         });
         match (best, fault) {
-            // A metric that cannot be read might propose a larger size, so the size is not reduced.
+            // Another metric, which cannot be read, might propose a larger size than the metrics that can be read, so
+            // the size is not reduced.
             (Some((size, _)), Some((event, fault))) if size < scene.wanted => Ok(Err(self.inactive(event, &fault))),
             (Some((size, name)), _) => {
                 let message = format!("the HPA was able to successfully calculate a replica count from {name}");
@@ -251,7 +253,7 @@ impl Sync<'_> {
         event
     }
 
-    /// The size within its limits, and the reason of the change.
+    /// The proposed size after all limits, and the reason for the change of size.
     fn limit(
         &mut self,
         settings: AutoscalingSettings,

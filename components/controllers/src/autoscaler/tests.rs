@@ -41,7 +41,7 @@ fn add_pod(trial: &mut Trial, name: &str) {
     trial.patch_status("pods", name, status);
 }
 
-/// Sets the usage of the first pods.
+/// Sets the usage of as many pods as `pods` has items, beginning with the first pod.
 fn used(trial: &mut Trial, pods: &[&str]) {
     let now = trial.now();
     let item = |(number, cpu): (usize, &&str)| {
@@ -221,7 +221,7 @@ fn two_for_the_same_pods() {
     assert_eq!(condition(&trial, "ScalingActive"), ambiguous);
 }
 
-/// The condition and the Events for a metric that is not served.
+/// The autoscaler's condition, and the Events, if the metric's API is not served.
 fn unserved(metric: Value) -> (String, Vec<String>) {
     let mut trial = started(1, json!({"metrics": [metric]}));
     trial.run();

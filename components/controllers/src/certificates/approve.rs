@@ -8,18 +8,19 @@ use holdfast_world::views::CertificateSigningRequest;
 use holdfast_world::{BackOff, Change, Controller, Key, Keys, Plan, Refusal, Resource, Stamp, View, Viewed, World};
 use std::collections::BTreeMap;
 
-/// The subresource that the requestor must be allowed to create, and the approval's message. The first row is for the
-/// node's own certificate, the second row for any node's certificate.
+/// For each kind of approval, the subresource of CertificateSigningRequest that the requestor must be allowed to
+/// create, and the message of the approval. The first row is for a request by the node itself, the second row for a
+/// request on behalf of any node.
 const WAYS: [(&str, &str); 2] = [
     ("selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."),
     ("nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."),
 ];
 
-/// Each plan is for one request.
+/// Each plan is for one CertificateSigningRequest.
 #[derive(Default)]
 pub struct Approver {
-    /// For each request, the reviews that were made and whether each allowed the request, until the request is
-    /// approved.
+    /// For each CertificateSigningRequest, the access reviews that were made, as texts, and whether each review allowed
+    /// the request. The entry stays until the request is approved.
     allowed: BTreeMap<Key, BTreeMap<String, bool>>,
 }
 
@@ -84,14 +85,14 @@ impl Controller for Approver {
                 Some(false) => {}
             }
         }
-        // The requestor may become authorized later.
+        // The requestor may get the right later, so the plan is tried again after a back-off.
         plan.skipped.push("subject access review was not approved".into());
         plan.unready = true;
         plan
     }
 
     fn reviewed(&mut self, key: &Key, review: &Value, answer: Result<Value, Refusal>) {
-        // A failed review is repeated later.
+        // A review that the server refused counts as not allowed; the same review is made again with a later plan.
         let allowed = answer.is_ok_and(|answer| answer["status"]["allowed"] == true);
         self.allowed.entry(key.clone()).or_default().insert(review.to_string(), allowed);
     }

@@ -10,7 +10,7 @@ use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Stamp, Time,
 const SETTLED_SECONDS: i64 = 3_600;
 const OPEN_SECONDS: i64 = 24 * 3_600;
 
-/// Each plan is for one request.
+/// Each plan is for one CertificateSigningRequest.
 pub struct Cleaner;
 
 impl Controller for Cleaner {
@@ -42,7 +42,7 @@ impl Controller for Cleaner {
     }
 }
 
-/// When a request is no longer needed.
+/// The time at which a request is to be deleted; `None` if it stays for now.
 fn end(found: Viewed<'_, CertificateSigningRequest>) -> Option<Time> {
     let issued = !found.status.certificate.is_empty();
     let settled = found.status.conditions.iter().filter_map(|condition| {

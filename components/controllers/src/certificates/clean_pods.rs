@@ -5,10 +5,10 @@ use crate::subject::Subject;
 use holdfast_world::views::PodCertificateRequest;
 use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Stamp, View, World};
 
-/// The age at which a request is deleted.
+/// The age in seconds at which a request is deleted.
 const AGE_SECONDS: i64 = 15 * 60;
 
-/// Each plan is for one request.
+/// Each plan is for one PodCertificateRequest.
 pub struct PodRequestCleaner;
 
 impl Controller for PodRequestCleaner {

@@ -29,7 +29,7 @@ pub trait Signer: Debug + Send + Sync {
     /// Returns the PEM certificate for a request in DER (PKCS #10) whose signature was not verified yet.
     fn sign(&self, request: &[u8], terms: &Terms) -> Result<String, String>;
 
-    /// When the authority's own certificate expires.
+    /// The time at which the authority's own certificate expires.
     fn end(&self) -> Time;
 }
 
@@ -38,9 +38,9 @@ pub trait Signer: Debug + Send + Sync {
 pub struct Terms {
     pub not_before: Time,
     pub not_after: Time,
-    /// The usages as requests name them: `client auth`, `digital signature`.
+    /// The usages, in the words that CertificateSigningRequests use: `client auth`, `digital signature`.
     pub usages: Vec<String>,
-    /// Different for every plan.
+    /// A number that is different for every plan, from which the serial number is made.
     pub seed: u64,
 }
 

@@ -13,7 +13,7 @@ const KEY_ENCIPHERMENT: &str = "key encipherment";
 const CLIENT_AUTH: &str = "client auth";
 const SERVER_AUTH: &str = "server auth";
 
-/// A decoded request.
+/// The content of a decoded certificate request, as far as the rules of kubelets need it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Requested {
     pub der: Vec<u8>,
@@ -26,7 +26,7 @@ pub struct Requested {
 }
 
 impl Requested {
-    /// Decodes PEM in base64, as in objects.
+    /// Decodes a certificate request that is PEM text in base64, as the field `spec.request` contains it.
     pub fn decode(text: &str) -> Result<Requested, String> {
         let pem = decode(text).ok_or("it is not base64")?;
         let (_, block) = parse_x509_pem(&pem).map_err(|fault| fault.to_string())?;
@@ -98,7 +98,7 @@ impl Requested {
     }
 }
 
-/// Why the usages are invalid for a client of the API server.
+/// Why these usages are not allowed in the certificate of a client of the API server.
 pub fn client_usages(usages: &[String]) -> Result<(), String> {
     let known = [DIGITAL_SIGNATURE, KEY_ENCIPHERMENT, CLIENT_AUTH];
     if let Some(other) = usages.iter().find(|usage| !known.contains(&usage.as_str())) {
@@ -112,8 +112,8 @@ fn none(number: usize, what: &str) -> Result<(), String> {
     if number == 0 { Ok(()) } else { Err(format!("{what} subjectAltNames are not allowed")) }
 }
 
-/// Checks that the usages are `purpose` and `digital signature`. `key encipherment`, which only RSA keys use, is
-/// optional.
+/// Checks that the usages are exactly `purpose` and `digital signature`. `key encipherment`, which only RSA keys use,
+/// may be added.
 fn just(usages: &[String], purpose: &str) -> Result<(), String> {
     let mut wanted = vec![DIGITAL_SIGNATURE, purpose];
     let mut named: Vec<&str> = usages.iter().map(String::as_str).filter(|usage| *usage != KEY_ENCIPHERMENT).collect();

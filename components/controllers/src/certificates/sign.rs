@@ -1,4 +1,4 @@
-//! Signs approved requests, for this cluster's own signers.
+//! Signs approved certificate requests that name one of this cluster's own signers.
 
 use super::request::{Requested, client_usages};
 use super::{API_CLIENT, FAILED, KUBELET_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN, Signer, Terms, is, is_approved};
@@ -11,15 +11,15 @@ use holdfast_world::{BackOff, Change, Controller, Key, Keys, Plan, Resource, Sta
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The shortest duration that a request gets; shorter durations are raised to it.
+/// The shortest validity of a certificate, in seconds. A shorter requested duration is raised to this duration.
 const SECONDS_MIN: i64 = 600;
-/// By how much a certificate's validity begins before the present time, for clients whose clocks are slow.
+/// A certificate becomes valid this many seconds before the present time, for clients whose clocks are slow.
 const EARLIER_SECONDS: i64 = 300;
-/// If a certificate is valid for less than this time, only its validity's beginning is earlier, which lengthens the
-/// validity. For any other certificate the end is earlier by the same time, too.
+/// A certificate that is requested for less than this many seconds only begins to be valid earlier, which lengthens its
+/// validity. Any other certificate also ends earlier, by [`EARLIER_SECONDS`].
 const SHORT_SECONDS: i64 = 8 * 3600;
 
-/// Each plan is for one request.
+/// Each plan is for one CertificateSigningRequest.
 pub struct Signing {
     signers: BTreeMap<String, Arc<dyn Signer>>,
     longest_seconds: i64,
@@ -107,7 +107,7 @@ fn push(status: &mut holdfast_value::Map, condition: Value) {
     }
 }
 
-/// Why a signer refuses a request even if it is approved.
+/// Why a signer must not sign a request even though the request is approved.
 fn fits(signer: &str, requested: &Requested, usages: &[String]) -> Result<(), String> {
     match signer {
         KUBELET_CLIENT => requested.kubelet_client(usages),

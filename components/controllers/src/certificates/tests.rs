@@ -8,7 +8,7 @@ use holdfast_world::Trial;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// Returns the same certificate for all requests, and records the terms.
+/// A signer that returns the same certificate for all requests, and records the terms of each.
 #[derive(Debug, Default)]
 struct Scribe(Mutex<Vec<Terms>>);
 

@@ -92,8 +92,8 @@ fn listed_place(namespace: &str, name: &str) -> Text {
     format!("{namespace}/{name}").into()
 }
 
-/// How long a CronJob waits after its schedule changed: a time of the new schedule that has already passed starts no
-/// Job.
+/// How many milliseconds a CronJob waits after its schedule changed. A time of the new schedule that has already passed
+/// then starts no Job.
 fn after_new_schedule(world: &World, change: &Change) -> Option<i64> {
     let times = |cron_job: Viewed<'_, CronJob>| (cron_job.spec.schedule.clone(), cron_job.spec.time_zone.clone());
     let (before, after) = (change.before::<CronJob>()?, change.after::<CronJob>()?);
@@ -106,7 +106,7 @@ fn after_new_schedule(world: &World, change: &Change) -> Option<i64> {
     Some(sync.next(&clock)?.millis_since(now))
 }
 
-/// The plan for one CronJob.
+/// The plan for one CronJob, while it is being made.
 struct Sync<'w> {
     world: &'w World,
     owner: Subject<'w>,
@@ -115,7 +115,7 @@ struct Sync<'w> {
     now: Time,
     status: CronJobStatus,
     plan: Plan,
-    /// Actions after the write of the status.
+    /// The actions that follow the write of the status.
     after: Vec<Action>,
 }
 
@@ -170,7 +170,7 @@ impl<'w> Sync<'w> {
             let Some(limit) = limit else { continue };
             let ended = |job: &&Viewed<'_, Job>| job.end().is_some_and(|end| end.kind == kind);
             let mut ended: Vec<_> = self.jobs.iter().filter(ended).copied().collect();
-            // Jobs that never started count as the newest.
+            // Jobs that never started count as the newest, so that they are kept longest.
             let start = |job: &Viewed<'_, Job>| (job.status.start_time.is_none(), job.status.start_time);
             ended.sort_by(|a, b| (start(a), &a.meta().name).cmp(&(start(b), &b.meta().name)));
             let surplus = ended.len().saturating_sub(usize::try_from(limit).unwrap_or(0));
@@ -200,8 +200,8 @@ impl<'w> Sync<'w> {
         self.status.active.retain(|job| job["uid"] != uid);
     }
 
-    /// The schedule to follow; `Ok(None)` if the CronJob follows none at present, and `Err` with an Event if the
-    /// schedule is invalid.
+    /// The schedule to follow; `Ok(None)` if the CronJob follows no schedule at present, for example because it is
+    /// suspended, and `Err` with an Event if the schedule is invalid.
     #[expect(clippy::result_large_err, reason = "it is told, and then it is gone")]
     fn clock(&self) -> Result<Option<ZonedSchedule>, PlannedEvent> {
         let spec = &self.cron_job.view.spec;
@@ -241,7 +241,7 @@ impl<'w> Sync<'w> {
         }
         let last = self.last();
         let deadline = self.cron_job.spec.starting_deadline_seconds;
-        // Times older than the deadline start no Job any more.
+        // Times that passed longer ago than `startingDeadlineSeconds` start no Job any more.
         let since = deadline.map_or(last, |seconds| last.max(self.now.plus_seconds(seconds.saturating_neg())));
         let missed = match Missed::since(since, self.now, |time| clock.next(time)) {
             Ok(missed) => missed,
@@ -271,7 +271,7 @@ impl<'w> Sync<'w> {
         self.start(time, clock)
     }
 
-    /// When a Job was last started, by the status.
+    /// When a Job was last started, according to the CronJob's status.
     fn last(&self) -> Time {
         self.status.last_schedule_time.or(self.cron_job.meta().creation_timestamp).unwrap_or(self.now)
     }
@@ -298,7 +298,7 @@ impl<'w> Sync<'w> {
             return None;
         }
         if let Some(job) = self.world.get::<Job>(&key) {
-            // The previous plan created the Job; now that it exists, the status can name it.
+            // The previous plan created the Job. Now that the Job exists, the status can list it.
             if !job.meta().is_controlled_by(&self.cron_job.meta().uid) {
                 return None;
             }
@@ -339,7 +339,7 @@ impl<'w> Sync<'w> {
         self.status.active.iter().filter_map(running).collect()
     }
 
-    /// The Job with the name that the status lists, whatever its owner is.
+    /// The Job with the name that an item of the status has, whatever the Job's owner is.
     fn listed(&self, listed: &Value) -> Option<Viewed<'w, Job>> {
         self.world.get::<Job>(&Key::new(&self.cron_job.meta().namespace, listed["name"].as_str()?))
     }
@@ -363,7 +363,7 @@ impl<'w> Sync<'w> {
         json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": template["spec"]})
     }
 
-    /// Compares the existing Jobs with the Jobs that the status lists as active.
+    /// Updates the status's list of active Jobs by the Jobs that exist and that have finished.
     fn look_after_active(&mut self, started: Option<&str>) {
         for job in self.jobs.clone() {
             let (uid, name) = (&job.meta().uid, &job.meta().name);
@@ -383,7 +383,7 @@ impl<'w> Sync<'w> {
                 self.status.last_successful_time = self.status.last_successful_time.max(job.status.completion_time);
             }
         }
-        // A Job that was released exists and so is not missing.
+        // A Job that the CronJob no longer owns still exists, so it is not reported as missing.
         let gone = |job: &&Value| self.listed(job).is_none();
         let gone: Vec<Value> = self.status.active.iter().filter(gone).cloned().collect();
         for job in gone {

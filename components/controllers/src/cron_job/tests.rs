@@ -4,7 +4,7 @@ use holdfast_world::trial::Trial;
 use holdfast_world::views::CronJob;
 use holdfast_world::{BackOff, Driver, Key, Stamp, Time, View};
 
-/// Trials begin at 2026-11-21 10:00 UTC.
+/// Trials begin at 2026-11-21 10:00 UTC; this is that time in minutes since 1970.
 const FIRST_MINUTE: i64 = 1_795_255_200 / 60;
 
 fn cron_job(spec: Value) -> Value {
@@ -248,7 +248,7 @@ fn a_new_schedule_makes_up_for_nothing() {
     trial.run_for(31 * 60);
     assert_eq!(trial.names("jobs"), [job(30)]);
     trial.run_for(20 * 60);
-    // The new schedule's time passed a minute ago.
+    // The time 10:50 of the new schedule passed a minute ago, so no Job may be started for it.
     trial.patch("cronjobs", "c", json!({"spec": {"schedule": "50 * * * *"}}));
     trial.run_for(58 * 60);
     assert_eq!(trial.names("jobs"), [job(30)]);

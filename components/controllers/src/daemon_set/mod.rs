@@ -20,19 +20,21 @@ use node::Placement;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The maximum number of pods that one plan creates, and the maximum number of pods that it deletes.
+/// How many pods one plan creates at most, and how many it deletes at most.
 const BURST: usize = 250;
 /// The annotation with the template's generation, which old clients use.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 const POD_GENERATION: &str = "pod-template-generation";
 
-/// How many failed pods of a node are replaced without a wait, and the longest wait before a further replacement.
+/// How many failed pods on one node are replaced without a wait.
 const AT_ONCE: u32 = 1;
+/// The longest wait before a further failed pod is replaced, in milliseconds.
 const MAX_MILLIS: i64 = 15 * 60 * 1_000;
 
 pub struct DaemonSets {
     back_offs: BackOffs,
-    /// The deletions of each set's last plan, to be carried out even if creations are refused.
+    /// The deletions of each DaemonSet's last plan. These deletions are carried out even if the plan's creations are
+    /// refused.
     deletions: BTreeMap<Key, Vec<Action>>,
 }
 
@@ -123,22 +125,22 @@ impl Controller for DaemonSets {
     }
 }
 
-/// A plan being made.
+/// The plan for one DaemonSet, while it is being made.
 struct Sync<'w> {
     world: &'w World,
     set: Viewed<'w, DaemonSet>,
     stamp: Stamp,
     revisions: Revisions<'w>,
-    /// The hash of the present revision, which its pods have as a label.
+    /// The hash of the present revision. The pods of that revision have the hash as a label.
     hash: String,
     template: Value,
     placement: Placement,
-    /// The set's pods by node, oldest first, without pods that have ended and are being deleted.
+    /// The DaemonSet's pods by node, the oldest pod first. Pods that have ended and are being deleted are left out.
     pods: BTreeMap<&'w str, Vec<Viewed<'w, Pod>>>,
-    /// The nodes that lack a pod.
+    /// The nodes on which a pod should run and none exists.
     missing: Vec<&'w str>,
     surplus: Vec<Viewed<'w, Pod>>,
-    /// The nodes on which this plan creates pods.
+    /// The nodes on which the plan has created a pod so far.
     made: BTreeSet<&'w str>,
     plan: Plan,
 }
@@ -215,7 +217,8 @@ impl<'w> Sync<'w> {
         }
     }
 
-    /// Deletes a pod that has ended, so that another replaces it; a failed pod only after a back-off.
+    /// Deletes a pod that has ended, so that another pod replaces it; a pod that failed is deleted only after a
+    /// back-off. Returns whether the pod has ended.
     fn has_ended(&mut self, node: &str, pod: Viewed<'w, Pod>, back_offs: &mut BackOffs) -> bool {
         let subject = Subject::from(self.set);
         let (namespace, name) = (&pod.meta().namespace, &pod.meta().name);
@@ -278,7 +281,7 @@ impl<'w> Sync<'w> {
         independent
     }
 
-    /// A pod that only the scheduler binds, and only to this node.
+    /// A new pod for a node: only the scheduler binds it, and only to this node.
     fn pod_for(&self, node: &str) -> Value {
         let mut pod = pods::from_template(self.set.into(), &self.template);
         node::pin(&mut pod, node);

@@ -11,7 +11,7 @@ use holdfast_value::{Value, json};
 use holdfast_world::views::{DaemonSet, Node, Pod};
 use holdfast_world::{Change, Keys, Viewed, World};
 
-/// Taints that every daemon tolerates, by condition and effect.
+/// The taints that every daemon tolerates: the end of the key after `node.kubernetes.io/`, and the effect.
 const TOLERATED: [(&str, &str); 6] = [
     ("not-ready", "NoExecute"),
     ("unreachable", "NoExecute"),
@@ -21,7 +21,7 @@ const TOLERATED: [(&str, &str); 6] = [
     ("unschedulable", "NoSchedule"),
 ];
 
-/// The index of daemon pods by the node that they are on or pinned to.
+/// An index of daemon pods by the node that a pod is bound to, or else pinned to by its affinity.
 const PODS: &str = "daemon-pods";
 
 pub fn index_pods(world: &mut World) {
@@ -32,7 +32,7 @@ pub fn index_pods(world: &mut World) {
     });
 }
 
-/// The node that a pod is on or pinned to.
+/// The node that a pod is bound to, or else pinned to by its affinity; empty if the pod has neither.
 pub fn of(pod: &Pod) -> &str {
     if pod.spec.node_name.is_empty() { &pod.spec.affine_node } else { &pod.spec.node_name }
 }
@@ -45,11 +45,11 @@ pub struct Placement {
     tolerations: Vec<Toleration>,
 }
 
-/// Whether pods of the set may run on one node.
+/// Whether a pod of the DaemonSet should run on a node, and whether an existing pod may stay there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allowed {
     pub should_run: bool,
-    /// Whether an existing pod may stay.
+    /// Whether a pod of the DaemonSet that is on the node already may stay there.
     pub may_stay: bool,
 }
 
@@ -124,7 +124,7 @@ pub fn tolerate(template: &mut Value) {
     template["spec"]["tolerations"] = tolerations.into();
 }
 
-/// Requires one node by its name, instead of any other required node affinity.
+/// Makes a pod's required node affinity one node's name, instead of any other required node affinity.
 pub fn pin(pod: &mut Value, node: &str) {
     let by_name = json!({"key": "metadata.name", "operator": "In", "values": [node]});
     pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =

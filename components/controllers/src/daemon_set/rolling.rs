@@ -7,7 +7,7 @@ use holdfast_world::views::workloads::{IntOrPercent, RollingUpdate};
 use holdfast_world::views::{Node, Pod};
 use std::collections::BTreeSet;
 
-/// The pods of one node during an update.
+/// One node's pod of the present revision and its pod of an older revision, during an update.
 struct Pair<'w> {
     node: &'w str,
     new: Option<Viewed<'w, Pod>>,
@@ -15,7 +15,7 @@ struct Pair<'w> {
     /// Whether the set should run on this node. An update does not wait for pods of nodes on which the set should not
     /// run.
     is_wanted: bool,
-    /// Whether the node has more pods than these two: the surplus pods must be deleted first.
+    /// Whether the node has more pods of the set than `new` and `old`: the surplus pods must be deleted first.
     is_crowded: bool,
 }
 
@@ -55,7 +55,7 @@ impl<'w> Sync<'w> {
         Pair { node, new: new.first().copied(), old: old.first().copied(), is_wanted, is_crowded }
     }
 
-    /// Deletes old pods as long as no more than the allowed number is missing. Old pods that are not available are
+    /// Deletes old pods as long as at most `allowed` nodes lack an available pod. Old pods that are not available are
     /// deleted in any case.
     fn replace(&mut self, pairs: &[Pair<'w>], allowed: usize) {
         let (mut missing, mut broken, mut candidates) = (0, Vec::new(), Vec::new());

@@ -31,7 +31,7 @@ impl Sync<'_> {
         self.plan.together(status.into_iter().collect());
     }
 
-    /// Counts the oldest pod of each node on which a pod should run.
+    /// Counts each node on which a pod should run by the oldest pod of the set on that node.
     fn counts(&self) -> StatusCounts {
         let mut counts = StatusCounts::default();
         for node in self.world.all::<Node>() {

@@ -12,7 +12,7 @@ use holdfast_world::views::ReplicaSet;
 use holdfast_world::{Action, Key, Plan, Refused, Verb, View};
 use std::collections::BTreeMap;
 
-/// The annotation with the former numbers of a set that became the newest again.
+/// The annotation of a ReplicaSet with the revision numbers that it had before its template became the newest again.
 const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
 const REVISION_HISTORY_MAX: usize = 2000;
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -24,13 +24,13 @@ pub fn is_own(annotation: &str) -> bool {
 }
 
 impl Sync<'_> {
-    /// The number of the present template: one more than the highest number of the other sets.
+    /// The revision number of the present template: one more than the highest number of the old sets.
     fn revision(&self) -> i64 {
         self.old.iter().map(Set::revision).max().unwrap_or(0).saturating_add(1)
     }
 
-    /// Copies the Deployment's annotations to the new set, sets the set's number to the newest, and writes that number
-    /// to the Deployment.
+    /// Copies the Deployment's annotations to the new set, gives the new set the highest revision number, and writes
+    /// that number to the Deployment.
     pub fn set_revision(&mut self) -> Flow {
         let Some(set) = &self.new else { return GO_ON };
         let annotations = self.annotations_of(set);
@@ -170,7 +170,7 @@ impl Sync<'_> {
     }
 }
 
-/// Appends a number to a history, and drops the oldest numbers if the history becomes too long.
+/// Appends a former revision number to a set's history, and drops the oldest numbers if the history becomes too long.
 fn with_former(history: &str, former: &str) -> String {
     let mut all: Vec<&str> = history.split(',').filter(|number| !number.is_empty()).chain([former]).collect();
     while all.len() > 1 && all.iter().map(|number| number.len() + 1).sum::<usize>() - 1 > REVISION_HISTORY_MAX {

@@ -23,7 +23,7 @@ use set::Set;
 use std::cell::OnceCell;
 use std::collections::HashMap;
 
-/// The annotation with a template's number, on Deployments and ReplicaSets.
+/// The annotation with the revision number of a template, on Deployments and ReplicaSets.
 const REVISION: &str = "deployment.kubernetes.io/revision";
 /// The annotation with the revision that `rollbackTo` of old API versions requests.
 const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
@@ -33,18 +33,18 @@ pub struct Deployments {
     compared: HashMap<Key, Compared>,
 }
 
-/// Which ReplicaSets have the template of a Deployment; sets that were not compared yet are absent. The results are
-/// kept because templates may be large and old sets may be many.
+/// For each ReplicaSet, whether it has the template of its Deployment. Sets that were not compared yet are absent. The
+/// results are kept, because templates may be large and old sets may be many.
 #[derive(Default)]
 struct Compared {
-    /// The uid and generation of the Deployment.
+    /// The uid and generation of the Deployment with which the sets were compared.
     of: (String, i64),
-    /// Results by the uids and generations of the sets.
+    /// Whether the templates are equal, by the uid and generation of the set.
     sets: HashMap<(String, i64), bool>,
 }
 
 impl Compared {
-    /// The index of the first set with the template.
+    /// The index of the first set that has the Deployment's template.
     fn first(&mut self, deployment: &Meta, sets: &[Set<'_>], has_template: impl Fn(&Set<'_>) -> bool) -> Option<usize> {
         let of = (deployment.uid.clone(), deployment.generation);
         let mut known = std::mem::take(&mut self.sets);
@@ -126,23 +126,24 @@ impl Controller for Deployments {
     }
 }
 
-/// A plan being made.
+/// The plan for one Deployment, while it is being made.
 struct Sync<'w> {
     world: &'w World,
     deployment: Viewed<'w, Deployment>,
     stamp: Stamp,
-    /// The template is read when it is first needed.
+    /// The Deployment's template; it is decoded when it is first needed.
     template: OnceCell<Value>,
     /// The ReplicaSet of the present template, if it exists.
     new: Option<Set<'w>>,
     /// All other sets, oldest first.
     old: Vec<Set<'w>>,
-    /// Whether the plan writes the status: a second write would be based on a version that the first replaces.
+    /// Whether the plan already writes the status. A plan may write the status only once: a second write would be based
+    /// on a version of the Deployment that the first write replaces.
     wrote_status: bool,
     plan: Plan,
 }
 
-/// Whether a plan continues: it stops after a write that the rest depends on.
+/// Whether the rest of the plan is made: it stops after a write on whose result the rest depends.
 type Flow = std::ops::ControlFlow<()>;
 const GO_ON: Flow = Flow::Continue(());
 const STOP: Flow = Flow::Break(());
@@ -245,7 +246,7 @@ impl<'w> Sync<'w> {
         };
         let surge = amount(rolling.and_then(|rolling| rolling.max_surge), true);
         let missing = amount(rolling.and_then(|rolling| rolling.max_unavailable), false);
-        // With both limits at 0 a rollout could not proceed.
+        // With both limits at 0 a rollout could neither add nor remove a pod, so one pod may be missing.
         let missing = if surge == 0 && missing == 0 { 1 } else { missing };
         (surge, missing.min(self.replicas()))
     }
@@ -258,7 +259,7 @@ impl<'w> Sync<'w> {
         self.replicas() - self.bounds().1
     }
 
-    /// The maximum number of pods of all sets together.
+    /// How many pods all sets together may have during a rollout.
     fn max_replicas(&self) -> i64 {
         self.replicas().saturating_add(self.surge())
     }
@@ -267,7 +268,7 @@ impl<'w> Sync<'w> {
         self.old.iter().chain(&self.new)
     }
 
-    /// The sum of the replicas of all sets.
+    /// The sum of the replicas that all sets should have.
     fn asked(&self) -> i64 {
         self.sets().map(|set| set.replicas).sum()
     }

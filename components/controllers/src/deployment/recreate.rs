@@ -33,7 +33,8 @@ impl Sync<'_> {
     }
 }
 
-/// Adds the Deployment that may wait for the end of a set's last pod.
+/// Adds the Deployment of a deleted pod: with the strategy Recreate it may wait for the end of the last pod of its old
+/// sets.
 pub fn concerned_by_the_end_of_a_pod(world: &World, change: &Change, keys: &mut Keys) {
     let Some(owner) = change.before.as_ref().and_then(|pod| pod.meta.controller()) else { return };
     let set = world.get::<ReplicaSet>(&Key::new(&change.key.namespace, &owner.name));

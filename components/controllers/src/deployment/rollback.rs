@@ -8,7 +8,7 @@ use holdfast_value::{Value, json};
 const NOT_FOUND: &str = "DeploymentRollbackRevisionNotFound";
 
 impl Sync<'_> {
-    /// The number of the requested template; 0 means the template before the newest.
+    /// The revision number of the requested template; 0 means the revision before the newest.
     pub fn rollback_wanted(&self) -> Option<i64> {
         self.deployment.meta().annotation(ROLLBACK_TO)?.parse().ok()
     }

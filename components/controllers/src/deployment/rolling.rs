@@ -4,7 +4,8 @@ use super::{Flow, GO_ON, STOP, Sync};
 use crate::planted::{Bug, planted};
 
 impl Sync<'_> {
-    /// A plan scales only once: the next step depends on the result.
+    /// Makes the next step of a rollout. A plan scales only one set up or old sets down, because the step after it
+    /// depends on the result.
     pub fn roll(&mut self) -> Flow {
         self.set_revision()?;
         self.ensure_new_set()?;
@@ -19,7 +20,7 @@ impl Sync<'_> {
         GO_ON
     }
 
-    /// How many pods the new set should have; `now` is its present number.
+    /// How many pods the new set should have; `now` is how many it has at present.
     pub fn new_size(&self, now: i64) -> i64 {
         if !self.is_rolling() {
             return self.replicas();
@@ -48,7 +49,8 @@ impl Sync<'_> {
             || self.scale_down_old(available - self.min_available(), |set| set.replicas)
     }
 
-    /// Removes `budget` pods from old sets, the oldest set first. `most` limits how many pods a set loses.
+    /// Removes up to `budget` pods in total from old sets, from the oldest set first. `most` is how many pods a set may
+    /// lose.
     fn scale_down_old(&mut self, budget: i64, most: impl Fn(&super::Set<'_>) -> i64) -> bool {
         let mut left = budget;
         for index in 0..self.old.len() {

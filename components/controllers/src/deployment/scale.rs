@@ -26,8 +26,8 @@ impl Sync<'_> {
         is_scaled
     }
 
-    /// Scales a set, and records the Deployment's sizes in its annotations. If only the annotations would change, they
-    /// are written only if `notes_matter`.
+    /// Scales a set, and records the Deployment's sizes in its annotations. If only the annotations would change, the
+    /// set is written only if `notes_matter`.
     fn scaled<'w>(&mut self, mut set: Set<'w>, size: i64, notes_matter: bool) -> (Set<'w>, bool) {
         let size = size.max(0);
         let notes = [(DESIRED, self.replicas()), (MAX, self.max_replicas())];
@@ -113,8 +113,8 @@ impl Sync<'_> {
         self.old.sort_by(|one, other| one.age().cmp(&other.age()));
     }
 
-    /// The share of one set in `change`, by which all sets together change in size. The shares of the sets before it
-    /// add up to `done`.
+    /// The number of pods by which one set grows or shrinks, if all sets together change by `change` pods and the sets
+    /// before this set change by `done`.
     fn share(&self, set: &Set<'_>, change: i64, done: i64) -> i64 {
         let left = change - done;
         if left == 0 {

@@ -9,16 +9,17 @@ use std::cell::OnceCell;
 
 /// The label that distinguishes the pods of one template from the pods of other templates.
 pub const TEMPLATE_HASH: &str = "pod-template-hash";
-/// The Deployment's replicas when the set was last scaled.
+/// The annotation with the number of replicas that the Deployment had when the set was last scaled.
 pub const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
-/// How many pods the Deployment was allowed to have when the set was last scaled, surge included.
+/// The annotation with the number of pods that the Deployment was allowed to have when the set was last scaled, surge
+/// included.
 pub const MAX: &str = "deployment.kubernetes.io/max-replicas";
 
 pub struct Set<'w> {
     pub seen: Viewed<'w, ReplicaSet>,
-    /// The number of replicas after this plan.
+    /// The number of replicas that the set has after this plan.
     pub replicas: i64,
-    /// The template without the hash label; read when it is first needed.
+    /// The template without the hash label; it is decoded when it is first needed.
     template: OnceCell<Value>,
 }
 
@@ -31,7 +32,7 @@ impl<'w> Set<'w> {
         &self.seen.meta().name
     }
 
-    /// Sorts older sets first.
+    /// A key by which older sets are sorted first.
     pub fn age(&self) -> (Option<Time>, &'w str) {
         (self.seen.meta().creation_timestamp, self.name())
     }

@@ -1,4 +1,4 @@
-//! The status of a Deployment: its numbers, and the progress of its rollout.
+//! The status of a Deployment: its numbers of pods, and the progress of its rollout.
 
 use super::Sync;
 use crate::conditions::Conditions;
@@ -11,7 +11,7 @@ use holdfast_world::views::Deployment;
 
 pub const PROGRESSING: &str = "Progressing";
 const AVAILABLE: &str = "Available";
-/// The reasons of [`PROGRESSING`].
+/// The reasons of the condition [`PROGRESSING`].
 const COMPLETE: &str = "NewReplicaSetAvailable";
 const TIMED_OUT: &str = "ProgressDeadlineExceeded";
 const PAUSED: &str = "DeploymentPaused";
@@ -21,7 +21,7 @@ pub fn has_deadline(deployment: &Deployment) -> bool {
     deployment.spec.progress_deadline_seconds.is_some_and(|seconds| seconds != i64::from(i32::MAX))
 }
 
-/// The numbers of a status.
+/// The numbers of pods in a Deployment's status.
 struct Numbers {
     replicas: i64,
     updated: i64,
@@ -58,7 +58,8 @@ impl Sync<'_> {
         Condition::find(&self.deployment.status.conditions, kind).is_some()
     }
 
-    /// Records that the rollout was paused or resumed. The condition of a rollout past its deadline does not change.
+    /// Sets the condition [`PROGRESSING`] after the rollout was paused or resumed. The condition of a rollout whose
+    /// deadline has passed does not change.
     pub fn note_pause(&mut self) {
         let condition = Condition::find(&self.deployment.status.conditions, PROGRESSING);
         let reason = condition.map_or("", |condition| condition.reason.as_str());
@@ -82,13 +83,13 @@ impl Sync<'_> {
         is_current && [status.updated_replicas, status.replicas, status.available_replicas].iter().all(|n| *n == all)
     }
 
-    /// Writes only the numbers.
+    /// Writes only the numbers of pods into the status.
     pub fn write_numbers(&mut self) {
         let numbers = self.numbers();
         self.write_with_conditions(&numbers, |_| ());
     }
 
-    /// Writes the numbers, and whether the rollout progresses, is late or is complete.
+    /// Writes the numbers of pods into the status, and whether the rollout progresses, is late or is complete.
     pub fn write_progress(&mut self) {
         let numbers = self.numbers();
         let failure = self.replica_failure();
@@ -157,7 +158,7 @@ impl Sync<'_> {
         RolloutProgress::None
     }
 
-    /// Whether there are more new, fewer old, or more ready or available pods than in the stored status.
+    /// Whether there are more new pods, fewer old pods, or more ready or available pods than in the stored status.
     fn is_progress(&self, numbers: &Numbers) -> bool {
         let old = &self.deployment.status;
         numbers.updated > old.updated_replicas
@@ -166,7 +167,7 @@ impl Sync<'_> {
             || numbers.available > old.available_replicas
     }
 
-    /// When the rollout is late if nothing changes.
+    /// The time at which the rollout counts as late if it makes no progress until then.
     fn deadline(&self) -> Option<Time> {
         let condition = Condition::find(&self.deployment.status.conditions, PROGRESSING)?;
         let seconds = self.deployment.spec.progress_deadline_seconds?;
@@ -186,7 +187,7 @@ impl Sync<'_> {
         }
     }
 
-    /// The condition [`REPLICA_FAILURE`] of the new set, or else of any other set.
+    /// The condition [`REPLICA_FAILURE`] of the new set; if the new set does not have the condition, of any other set.
     fn replica_failure(&self) -> Option<Value> {
         let of = |set: &super::Set<'_>| Condition::find(&set.seen.status.conditions, REPLICA_FAILURE).cloned();
         let failure = self.new.as_ref().and_then(of).or_else(|| self.old.iter().find_map(of))?;
@@ -206,12 +207,12 @@ fn is_known(conditions: &Conditions, failure: &Value) -> bool {
     known.is_some_and(|known| failure["status"] == known.status && failure["reason"] == known.reason)
 }
 
-/// The progress of a rollout, with the message.
+/// How far a rollout is, with the message of the condition.
 enum RolloutProgress {
     Complete(String),
     Made(String),
     Late(String),
-    /// No change.
+    /// The condition stays as it is.
     None,
 }
 

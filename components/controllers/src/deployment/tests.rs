@@ -30,7 +30,7 @@ fn roll_to(trial: &mut Trial, image: &str) {
     trial.run();
 }
 
-/// A Deployment whose pods are all available.
+/// A trial with one Deployment whose pods are all available.
 fn running(replicas: i64, strategy: Value) -> Trial {
     let mut trial = trial();
     trial.create(deployment(replicas, strategy));

@@ -1,4 +1,4 @@
-//! The number of pods that should exist for a budget.
+//! The number of pods that should exist for a disruption budget.
 
 use crate::claim::names_kind;
 use crate::get_answers::{NeedsGet, PlanInput, scale_path};
@@ -15,11 +15,11 @@ pub enum ExpectedPods {
         desired: i64,
         unmanaged: bool,
     },
-    /// Why the number is unknown.
+    /// The number is unknown, for this reason.
     Unknown(String),
 }
 
-/// A controller of pods, by its uid, and its number of replicas.
+/// The uid of a controller of pods, and its number of replicas.
 type Scale = (String, i64);
 
 pub fn expected(
@@ -31,7 +31,7 @@ pub fn expected(
     let spec = &budget.view.spec;
     let counted = |expected, desired| Ok(ExpectedPods::Counted { expected, desired, unmanaged: false });
     match (spec.max_unavailable, spec.min_available) {
-        // A budget without limits expects no pods, so it allows no disruption.
+        // A budget without limits expects no pods, so it allows no eviction.
         (None, None) => return counted(0, 0),
         (None, Some(IntOrPercent::Number(number))) => return counted(pods.len() as i64, number),
         _ => {}
@@ -47,7 +47,7 @@ pub fn expected(
     Ok(ExpectedPods::Counted { expected, desired, unmanaged })
 }
 
-/// The scale of each controller of these pods, and whether there are pods without a controller.
+/// The replicas of each controller of these pods, and whether some pods have no controller.
 #[allow(clippy::type_complexity)]
 fn scales(
     world: &World,
@@ -82,7 +82,7 @@ fn scale(
 ) -> Result<Result<Option<Scale>, String>, NeedsGet> {
     if names_kind::<ReplicaSet>(owner) {
         let Some(set) = of_kind::<ReplicaSet>(world, namespace, owner) else { return Ok(Ok(None)) };
-        // A set whose Deployment was deleted counts with its own scale.
+        // A ReplicaSet whose Deployment was deleted counts with its own replicas.
         let deployment = set.meta().controller().filter(|owner| names_kind::<Deployment>(owner));
         let scale = deployment.and_then(|owner| {
             of_kind::<Deployment>(world, namespace, owner).map(|found| pair(owner, found.spec.replicas))
@@ -108,7 +108,7 @@ fn pair(owner: &OwnerReference, replicas: Option<i64>) -> Scale {
     (owner.uid.clone(), replicas.unwrap_or(1))
 }
 
-/// The scale of an object of any other kind.
+/// The replicas of a controller of any other kind, read from its scale.
 fn read_scale(
     namespace: &str,
     owner: &OwnerReference,
@@ -134,7 +134,7 @@ fn read_scale(
     })
 }
 
-/// A selector as Events show it.
+/// A selector in the form in which Events show it.
 pub fn selector_text(selector: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let labels = selector["matchLabels"].as_object().into_iter().flatten();

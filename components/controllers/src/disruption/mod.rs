@@ -1,4 +1,4 @@
-//! The status of PodDisruptionBudgets, from which the API server decides about evictions.
+//! Writes the status of PodDisruptionBudgets, from which the API server decides whether a pod may be evicted.
 
 mod expected;
 
@@ -24,17 +24,19 @@ use std::collections::BTreeMap;
 
 const ALLOWED: &str = "DisruptionAllowed";
 const TARGET: &str = "DisruptionTarget";
-/// The index of budgets by the pods that they select.
+/// An index of budgets by the pods that they select.
 const SELECTORS: &str = "selectors";
-/// The prefix of keys that name pods; no budget's name has this prefix.
+/// Keys with this prefix name pods. No budget's name has the prefix, because names contain no slash.
 const POD: &str = "pod/";
-/// How long after its eviction a pod may still exist without counting again.
+/// For this many seconds after the eviction of a pod the pod counts as disrupted, even if it still exists. After that
+/// time it counts as a running pod again.
 const DELETION_SECONDS: i64 = 120;
 
 #[derive(Default)]
 pub struct Disruption {
     answers: GetAnswers,
-    /// Events about pods that several budgets select: one for each change of such a pod.
+    /// Events about pods that several budgets select, by the key of the plan that writes them: one Event for each
+    /// change of such a pod.
     several: BTreeMap<Key, Vec<PlannedEvent>>,
 }
 
@@ -123,7 +125,8 @@ fn budgets<'w>(world: &'w World, pod: Viewed<'w, Pod>) -> impl Iterator<Item = V
     world.selecting::<PodDisruptionBudget>(SELECTORS, pod.meta(), |budget| &budget.spec.selector).into_iter()
 }
 
-/// Adds the budgets of a scaled controller's pods, because a percentage may now be another number of pods.
+/// Adds the budgets that select the pods of a controller whose number of replicas changed, because a percentage may now
+/// be another number of pods.
 fn owners_changed(world: &World, change: &Change, keys: &mut Keys) {
     let replicas = |object: &Option<std::sync::Arc<holdfast_world::Object>>| {
         let object = object.as_ref()?;
@@ -170,7 +173,7 @@ fn plan_budget(
     let is_staying = |pod: &&Viewed<'_, Pod>| {
         !pod.meta().is_deleting() && !disrupted.contains_key(&pod.meta().name) || planted(Bug::EvictedPodsCount)
     };
-    // A pod on a node that is lost may have the condition Ready for ever.
+    // A pod on a node that is lost may have the condition Ready for ever, so the pod must not have ended either.
     let is_well = |pod: &&Viewed<'_, Pod>| pod.is_ready() && !pod.is_finished() || planted(Bug::UnreadyCountsAsHealthy);
     let is_healthy = |pod: &&Viewed<'_, Pod>| is_staying(pod) && is_well(pod);
     let healthy = pods.iter().filter(is_healthy).count() as i64;
@@ -221,7 +224,7 @@ fn disrupted(
     left
 }
 
-/// The evicted pods in the status.
+/// The part of a budget's status that lists the evicted pods.
 fn part_of_status(budget: Viewed<'_, PodDisruptionBudget>) -> Value {
     match budget.view.status.disrupted_pods.is_empty() {
         true => Value::Null,
@@ -229,7 +232,7 @@ fn part_of_status(budget: Viewed<'_, PodDisruptionBudget>) -> Value {
     }
 }
 
-/// The status for an unknown number of expected pods: no disruption is allowed.
+/// Sets the status of a budget whose number of expected pods is unknown: no pod may be evicted.
 fn fail_safe(budget: Viewed<'_, PodDisruptionBudget>, why: &str, now: Time) -> Option<Action> {
     Subject::from(budget).status(|status| {
         let counts = ["currentHealthy", "desiredHealthy", "expectedPods"];
@@ -270,12 +273,13 @@ fn unmanaged_message(budget: Viewed<'_, PodDisruptionBudget>) -> String {
     )
 }
 
-/// The time at which a pod got the condition that announces its end; `None` if the pod is being deleted or has ended.
+/// The time at which a pod got the condition `DisruptionTarget`, which announces the pod's end. `None` if the pod does
+/// not have the condition, is being deleted or has ended.
 fn target(pod: Viewed<'_, Pod>) -> Option<Time> {
     let condition = Condition::find(&pod.view.status.conditions, TARGET)?;
     let is_meant = condition.status == "True" && condition.reason != "TerminationByKubelet";
     let is_open = is_meant && !pod.meta().is_deleting() && !pod.is_finished();
-    // A condition without a time counts as very old.
+    // A condition without a time counts as having been set in 1970.
     is_open.then(|| condition.last_transition_time.unwrap_or(Time::from_second(0)))
 }
 

@@ -36,7 +36,7 @@ fn budget(min: &str, value: Value) -> Value {
     json!({"selector": {"matchLabels": {"app": "a"}}, min: value})
 }
 
-/// The numbers of the status: allowed, healthy, desired, expected.
+/// Four numbers of the budget's status: allowed disruptions, healthy, desired and expected pods.
 fn counts(trial: &Trial) -> [i64; 4] {
     let status = trial.get("poddisruptionbudgets", "b")["status"].clone();
     ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"]

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const MODE: &str = "service.kubernetes.io/topology-mode";
 const OLD_MODE: &str = "service.kubernetes.io/topology-aware-hints";
-/// The index of Services whose endpoints are allocated to zones.
+/// An index of the Services whose endpoints are allocated to zones, all under one value.
 const SHARED: &str = "shared among zones";
 const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 const INSUFFICIENT: &str = "Insufficient Node information: allocatable CPU or zone not specified on one or more nodes";
@@ -31,7 +31,8 @@ fn is_shared(service: &Object) -> bool {
 /// The maximum number of processors of a node, in billionths. No real node has as many.
 const PROCESSORS_MAX: i128 = 1 << 60;
 
-/// Adds all Services whose endpoints are allocated to zones, because a changed node may change the shares of all zones.
+/// Adds all Services whose endpoints are allocated to zones if a node's zone or processors changed, because that may
+/// change the shares of all zones.
 pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
     let [before, after] = [change.before::<Node>(), change.after::<Node>()].map(|node| node.and_then(processors));
     if before != after {
@@ -46,14 +47,15 @@ fn processors(node: Viewed<'_, Node>) -> Option<(Option<String>, i128)> {
         return None;
     }
     let amount = node.view.status.allocatable.get("cpu").and_then(|text| quantity::nanos(text)).unwrap_or(0);
-    // A node reports its capacity itself; the bound keeps the sums for all nodes from overflowing.
+    // A node may report any capacity, so the amount is limited: the sum over all nodes must not overflow.
     Some((node.meta().label(ZONE).map(str::to_owned), amount.min(PROCESSORS_MAX)))
 }
 
-/// The Services and families whose endpoints this process has allocated to zones.
+/// The Services, each with an address family, whose endpoints this controller has allocated to zones since it started.
 pub type Sharing = BTreeSet<(Key, String)>;
 
-/// Sets the hints of all endpoints of a family. A slice in which only hints differ is written, too.
+/// Sets the hints of all endpoints of one address family of a Service. A slice in which only hints change is written,
+/// too.
 pub fn apply(
     world: &World,
     service: Viewed<'_, Service>,
@@ -101,7 +103,8 @@ fn named(name: &Option<String>) -> Vec<ZoneHint> {
     name.iter().map(|name| ZoneHint { name: name.clone() }).collect()
 }
 
-/// The hints of an endpoint for a traffic distribution; `None` if the endpoint is not ready.
+/// The hints of an endpoint by the Service's `trafficDistribution`; `None` if the endpoint is not ready or the Service
+/// has no such preference.
 fn endpoint_hints(preference: Option<&str>, endpoint: &Endpoint) -> Option<Hints> {
     let hints = match preference.filter(|_| endpoint.conditions.ready == Some(true))? {
         "PreferClose" | "PreferSameZone" => Hints { for_zones: named(&endpoint.zone), for_nodes: Vec::new() },
@@ -111,8 +114,8 @@ fn endpoint_hints(preference: Option<&str>, endpoint: &Endpoint) -> Option<Hints
     (hints != Hints::default()).then_some(hints)
 }
 
-/// Allocates the ready endpoints to zones in proportion to their processors. A zone without enough endpoints gets some
-/// of another zone.
+/// Allocates the ready endpoints to zones, in proportion to the processors of the zones' nodes. A zone with too few
+/// endpoints gets some endpoints of another zone.
 fn share(world: &World, endpoints: &mut [&mut Endpoint]) -> Result<(), String> {
     let mut by_zone: BTreeMap<String, i128> = BTreeMap::new();
     for (zone, amount) in world.all::<Node>().filter_map(processors) {
@@ -123,7 +126,7 @@ fn share(world: &World, endpoints: &mut [&mut Endpoint]) -> Result<(), String> {
     let mut ready: Vec<&mut Endpoint> = endpoints.iter_mut().map(|endpoint| &mut **endpoint).filter(is_ready).collect();
     let (zones, count) = (by_zone.len(), ready.len());
     if zones < 2 {
-        // A single zone gives the same message as nodes without a zone, as in Kubernetes.
+        // If only one zone exists, the error has the message for nodes without a zone, as in Kubernetes.
         return Err(INSUFFICIENT.into());
     }
     if zones > count {
@@ -133,7 +136,7 @@ fn share(world: &World, endpoints: &mut [&mut Endpoint]) -> Result<(), String> {
         return Err("One or more endpoints do not have a zone specified".into());
     }
     let total: i128 = by_zone.values().sum();
-    // The minimum number of endpoints with which a zone is not overloaded.
+    // The minimum number of endpoints that a zone with `amount` of processors needs so that it is not overloaded.
     let least = |amount: i128| {
         let (share, parts) = (amount * count as i128 * 100, total * (100 + OVERLOAD_PERCENT));
         usize::try_from((share + parts - 1) / parts).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Mirrors Endpoints that users write into EndpointSlices, for clients that read only these.
+//! Copies Endpoints that users write into EndpointSlices, for clients that read only EndpointSlices.
 
 use super::packing::{ByPorts, Packing, sorted};
 use super::{MANAGED_BY, SERVICE, add_services_of_slice, index_slices, slices};
@@ -19,11 +19,11 @@ const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 pub struct Mirroring {
-    /// The maximum number of addresses of a subset that are mirrored.
+    /// How many addresses of one subset are copied at most.
     max: usize,
     batch_millis: i64,
-    /// For each Endpoints object, the version for which an Event reported addresses that are not mirrored. There is one
-    /// such Event per version.
+    /// For each Endpoints object, the version for which an Event has reported addresses that are not copied. Each
+    /// version causes at most one such Event.
     reported: BTreeMap<Key, String>,
 }
 
@@ -90,7 +90,7 @@ impl Controller for Mirroring {
         let mut annotations = BTreeMap::clone(&endpoints.meta().annotations);
         labels.insert(SERVICE.to_owned(), endpoints.meta().name.clone());
         labels.insert(MANAGED_BY.to_owned(), MANAGER.to_owned());
-        // The trigger time of the Endpoints is not the trigger time of the slices.
+        // The annotation with the time of the last change describes the Endpoints object, so the slices do not get it.
         annotations.remove(TRIGGER);
         annotations.remove(LAST_APPLIED);
         let mut mirrored = Mirrored::default();
@@ -126,7 +126,8 @@ fn is_mirrored(endpoints: Viewed<'_, Endpoints>) -> bool {
     meta.label(SKIP) != Some("true") && meta.annotation(LEADER).is_none()
 }
 
-/// One slice for each set of ports, and the remaining slices. A subset never needs more than one slice.
+/// Splits slices into one slice for each set of ports, and all remaining slices. A subset never needs more than one
+/// slice.
 fn first_of_ports<'w>(
     slices: impl Iterator<Item = Viewed<'w, EndpointSlice>>,
 ) -> (Vec<Viewed<'w, EndpointSlice>>, Vec<Viewed<'w, EndpointSlice>>) {
@@ -134,14 +135,14 @@ fn first_of_ports<'w>(
     slices.partition(|slice| known.insert(sorted(slice.ports.clone())))
 }
 
-/// The endpoints of each family, and how many addresses are not mirrored.
+/// The endpoints to be copied, by address family, and the numbers of addresses that are not copied.
 #[derive(Default)]
 struct Mirrored {
     ipv4: ByPorts,
     ipv6: ByPorts,
-    /// Texts that are no IP addresses.
+    /// The number of addresses that are no IP addresses.
     invalid: usize,
-    /// Addresses beyond the limit.
+    /// The number of addresses that exceed the limit of their subset.
     surplus: usize,
 }
 

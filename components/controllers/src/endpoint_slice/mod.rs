@@ -1,5 +1,5 @@
-//! The controller of EndpointSlices, which list the endpoints of each Service, by default at most a hundred in an
-//! object.
+//! The controller of EndpointSlices, which list the endpoints of each Service. By default one EndpointSlice has at most
+//! a hundred endpoints.
 
 mod hints;
 pub mod mirroring;
@@ -164,7 +164,8 @@ impl Controller for EndpointSlices {
             let causes = &refused.refusal.causes;
             refused.refusal.is_stale() || causes.iter().any(|cause| cause == "NamespaceTerminating")
         };
-        // The first refusal ends the work for its family, so later refusals of the family add nothing.
+        // The first refused write ends the rest of the plan for its address family, so one refusal for each family is
+        // reported.
         let mut families = BTreeSet::new();
         let mut faults: Vec<String> = Vec::new();
         for Refused { action, refusal } in refused.iter().filter(|refused| !is_expected(refused)) {
@@ -237,7 +238,8 @@ fn labels(service: Viewed<'_, Service>) -> std::collections::BTreeMap<String, St
     labels
 }
 
-/// The offers, unless their slices would list too many ports: each slice lists all ports of its endpoints.
+/// The groups of pods, unless their slices would list too many ports in total: each slice lists all ports of its
+/// endpoints.
 fn within_bounds(offers: Vec<Offer<'_>>, max: usize) -> Result<Vec<Offer<'_>>, String> {
     let told = offers.iter().map(|offer| offer.ports.len().saturating_mul(offer.pods.len().div_ceil(max)));
     match told.fold(0usize, usize::saturating_add) {
@@ -246,7 +248,7 @@ fn within_bounds(offers: Vec<Offer<'_>>, max: usize) -> Result<Vec<Offer<'_>>, S
     }
 }
 
-/// The endpoints of one family by their ports, and why pods are left out.
+/// The endpoints of one address family by their ports, and the reasons why pods have no endpoint.
 fn endpoints(
     world: &World,
     service: Viewed<'_, Service>,
@@ -276,7 +278,7 @@ fn endpoints(
     (desired, faults)
 }
 
-/// The ports of an offer as in slices.
+/// The ports that the pods of a group offer, in the form of EndpointSlices.
 fn ports(service: Viewed<'_, Service>, offer: &Offer<'_>) -> Vec<EndpointPort> {
     let told = offer.ports.iter().map(|(place, number)| {
         let port = &service.view.spec.ports[*place];

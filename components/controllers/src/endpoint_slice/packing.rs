@@ -1,4 +1,5 @@
-//! Packs endpoints into slices with as few writes as possible, each slice within its limit.
+//! Distributes endpoints over slices so that as few slices as possible are written, and no slice has too many
+//! endpoints.
 
 use holdfast_value::{Value, json};
 use holdfast_world::views::network::{Endpoint, EndpointPort, EndpointSlice, TargetRef};
@@ -9,13 +10,13 @@ use crate::endpoints::set;
 use crate::services::TRIGGER;
 use crate::subject::Subject;
 
-/// The properties that the slices of one owner share.
+/// The properties that all slices of one owner have in common.
 pub struct Packing<'a> {
-    /// The owner of the slices. Their names derive from its name.
+    /// The owner of the slices. The slices' names begin with the owner's name.
     pub owner: Subject<'a>,
     pub address_type: &'static str,
     pub labels: BTreeMap<String, String>,
-    /// The annotations of slices that are written; `None` means that a slice keeps its own annotations.
+    /// The annotations of each slice that is written; `None` means that the slice keeps its own annotations.
     pub annotations: Option<BTreeMap<String, String>>,
     pub trigger: Option<Time>,
     pub max: usize,
@@ -24,7 +25,7 @@ pub struct Packing<'a> {
 /// Endpoints by their ports. All endpoints of a slice have the same ports.
 pub type ByPorts = BTreeMap<Vec<EndpointPort>, Vec<Endpoint>>;
 
-/// The changes of the existing slices, and the new slices.
+/// The result of distributing endpoints: the slices to be created, updated, left as they are, and deleted.
 #[derive(Default)]
 pub struct Packed<'w> {
     pub created: Vec<Slice<'w>>,
@@ -35,13 +36,13 @@ pub struct Packed<'w> {
 
 #[derive(Clone)]
 pub struct Slice<'w> {
-    /// The slice as it exists; `None` if it is new.
+    /// The slice as it exists in the cluster; `None` if the slice is new.
     pub known: Option<Viewed<'w, EndpointSlice>>,
     pub ports: Vec<EndpointPort>,
     pub endpoints: Vec<Endpoint>,
 }
 
-/// The identity of an endpoint, independent of its state.
+/// What identifies an endpoint while its state changes: its addresses, and its pod's namespace and name.
 type EndpointIdentity = (Vec<String>, Option<(String, String)>);
 
 fn identity(endpoint: &Endpoint) -> EndpointIdentity {
@@ -63,7 +64,7 @@ fn is_same(one: &Endpoint, other: &Endpoint) -> bool {
     plain(one) == plain(other)
 }
 
-/// Ports in a fixed order, for comparison.
+/// Sorts ports, so that lists of the same ports are equal.
 pub fn sorted(mut ports: Vec<EndpointPort>) -> Vec<EndpointPort> {
     ports.sort();
     ports
@@ -112,7 +113,7 @@ impl<'a> Packing<'a> {
             }
         }
         let mut left = left.into_values().collect::<std::collections::VecDeque<_>>();
-        // The fullest slice comes first, so it is filled up first.
+        // The slice with the most endpoints comes first, so that it is filled up before others.
         changed.sort_by_key(|slice| std::cmp::Reverse(slice.endpoints.len()));
         for slice in &mut changed {
             self.fill(slice, &mut left);
@@ -145,7 +146,8 @@ impl<'a> Packing<'a> {
         *slice.meta().labels == self.labels && self.annotations.as_ref().is_none_or(|wanted| *wanted == annotations)
     }
 
-    /// The writes. Where possible, a slice to be deleted is rewritten as a slice to be created.
+    /// The writes for a distribution. If a slice is to be deleted and another slice created, the old slice is rewritten
+    /// as the new slice instead.
     pub fn actions(&self, mut packed: Packed<'_>) -> Vec<Action> {
         let uid = &self.owner.object.meta.uid;
         let mut deleted = Vec::new();
@@ -157,7 +159,7 @@ impl<'a> Packing<'a> {
             }
         }
         if self.owner.object.meta.is_deleting() {
-            // The slices are deleted with their owner.
+            // The owner is being deleted, and its slices are deleted with it, so no slice is created.
             packed.created.clear();
         }
         let writes = packed.created.into_iter().chain(packed.updated).map(|slice| self.write(&slice));

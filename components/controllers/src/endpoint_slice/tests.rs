@@ -38,7 +38,7 @@ fn started(max: usize) -> Trial {
     trial
 }
 
-/// Each slice with its pods, in the order of creation.
+/// Each slice by its name, with its pods in the order in which the slice lists them.
 fn shown(trial: &Trial) -> Vec<(String, Vec<String>)> {
     let mut slices = trial.list("endpointslices");
     slices.sort_by_key(|slice| slice["metadata"]["creationTimestamp"].as_str().map(str::to_owned));
@@ -173,7 +173,7 @@ fn who_should_use_which() {
         trial.take_event_texts(),
         ["Normal TopologyAwareHintsEnabled Topology Aware Hints has been enabled, addressType: IPv4"]
     );
-    // A node that reports more processors than fit into the sum does no harm.
+    // A node that reports more processors than the sum of all nodes can represent does not stop the allocation.
     trial.patch_status("nodes", "n1", json!({"allocatable": {"cpu": format!("{}n", i128::MAX)}}));
     trial.run();
     assert_eq!(trial.take_event_texts(), [warning.replace("(3 endpoints", "(4 endpoints")]);
@@ -289,7 +289,7 @@ fn a_subset_is_mirrored_into_one_slice() {
     let told = "Warning TooManyAddressesToMirror A max of 1000 addresses can be mirrored to EndpointSlices per Endpoints \
                 subset. 100 addresses were skipped";
     assert_eq!(trial.take_event_texts(), [told]);
-    // An earlier release may have made a second slice with the same ports.
+    // Earlier releases may have left a second slice with the same ports; this test creates such a slice.
     let mut second = trial.list("endpointslices").remove(0);
     second["metadata"]["name"] = json!("z");
     for field in ["uid", "resourceVersion", "generateName", "creationTimestamp", "managedFields", "generation"] {

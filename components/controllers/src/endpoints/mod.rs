@@ -15,14 +15,14 @@ use std::collections::{BTreeMap, BTreeSet};
 const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 const MANAGER: &str = "endpoint-controller";
 const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
-/// The maximum number of addresses in one object.
+/// How many addresses one Endpoints object has at most.
 const ADDRESSES_MAX: usize = 1000;
 
 #[derive(Default)]
 pub struct EndpointsController {
     batch_millis: i64,
     triggers: Triggers,
-    /// Deleted Services, until their Endpoints are deleted, too.
+    /// Deleted Services whose Endpoints are still to be deleted.
     gone: BTreeSet<Key>,
 }
 
@@ -70,13 +70,15 @@ impl Controller for EndpointsController {
             };
             keys.add(change.key.clone());
         } else if change.after.is_none() {
-            // A change of the Endpoints by another writer is overwritten only when the Service or its pods change.
+            // A change of the Endpoints by another writer makes no plan: it is overwritten only when the Service or its
+            // pods change.
             keys.add(change.key.clone());
         }
     }
 
     fn begin(&mut self, world: &World, keys: &mut Keys) {
-        // A Service may have been deleted while no controller ran.
+        // A Service may have been deleted while no controller ran, so Endpoints without a Service are planned at the
+        // start.
         let managed = world.all::<Endpoints>().filter(|endpoints| is_managed(endpoints.object));
         let left = managed.map(|endpoints| endpoints.object.key()).filter(|key| world.get::<Service>(key).is_none());
         left.for_each(|key| keys.add(key));
@@ -180,15 +182,15 @@ fn subsets(service: Viewed<'_, Service>, pods: &[Viewed<'_, Pod>]) -> Result<Vec
     Ok(repacked(&told))
 }
 
-/// An address with the uid of its object: if two objects have the same address, both are listed.
+/// An address with the uid of its pod or other object. If two objects have the same address, the Endpoints list both.
 type AddressId<'a> = (&'a str, &'a str);
 
 fn address_id(address: &EndpointAddress) -> AddressId<'_> {
     (address.ip.as_str(), address.target_ref.as_ref().map_or("", |target| &target.uid))
 }
 
-/// Subsets in canonical form: each address once for a port, and not ready if any subset lists it as not ready. Ports
-/// with exactly the same addresses are in one subset.
+/// Combines subsets into their canonical form: for each port an address is listed once, and it is not ready if any
+/// subset lists it as not ready. Ports with exactly the same addresses are in one subset.
 pub fn repacked(subsets: &[Subset]) -> Vec<Subset> {
     let mut addresses: BTreeMap<AddressId<'_>, &EndpointAddress> = BTreeMap::new();
     // The subsets that offer each port. Ports that the same subsets offer are grouped, so that addresses are read once
@@ -234,8 +236,8 @@ pub fn repacked(subsets: &[Subset]) -> Vec<Subset> {
     by_addresses.into_iter().map(subset).collect()
 }
 
-/// Cuts subsets in proportion until they fit into one object, addresses that are not ready first. Returns whether any
-/// was cut.
+/// Removes addresses until all subsets together have at most [`ADDRESSES_MAX`]: first addresses that are not ready, and
+/// from each subset in proportion. Returns whether any address was removed.
 fn truncate(mut subsets: Vec<Subset>) -> (Vec<Subset>, bool) {
     let ready: usize = subsets.iter().map(|subset| subset.addresses.len()).sum();
     let waiting: usize = subsets.iter().map(|subset| subset.not_ready_addresses.len()).sum();

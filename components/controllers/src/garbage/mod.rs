@@ -1,9 +1,9 @@
 //! The garbage collector, which deletes objects whose owners no longer exist, and finishes the deletion of owners that
 //! wait for their dependents.
 //!
-//! A key is the uid of an object of any kind. The world's index of owners has the dependents of an object, so there is
-//! no separate graph. An owner counts as absent only if the server does not find it either: the feed of one resource of
-//! a remote cluster may be behind the feed of another resource.
+//! A key is the uid of an object of any kind. The world's index of owners has the dependents of an object, so the
+//! garbage collector keeps no graph of its own. An owner that is missing in the world counts as absent only if the
+//! server does not find the owner either, because the world may be older than the server's state.
 
 mod references;
 
@@ -20,7 +20,7 @@ use references::{OwnerState, References};
 
 pub const FOREGROUND: &str = "foregroundDeletion";
 pub const ORPHAN: &str = "orphan";
-/// How many objects are written at once.
+/// How many objects one plan writes at the same time at most.
 const TOGETHER_MAX: usize = 500;
 
 #[derive(Debug, Default)]
@@ -118,7 +118,8 @@ fn collect(world: &World, resource: &Resource, object: &Object) -> Plan {
     let propagation = if waits && !owned.is_empty() {
         let is_blocking = object.meta.owner_references.iter().any(|owner| owner.block_owner_deletion);
         if is_blocking && owned.iter().any(|owned| is_deleting_dependents(&owned.meta)) {
-            // Objects that own each other would otherwise wait for each other for ever.
+            // If objects own each other, each waits for the other to be deleted first. So the references of this object
+            // are changed so that they no longer block the deletion of its owners.
             plan.then(Action::new(resource, object.key(), unblocking(object)));
             return plan;
         }
@@ -140,7 +141,7 @@ fn collect(world: &World, resource: &Resource, object: &Object) -> Plan {
     plan
 }
 
-/// Removes the owner from all of its dependents, and then its finalizer.
+/// Removes the reference to the owner from all of its dependents, and then the finalizer `orphan` from the owner.
 fn orphan(world: &World, resource: &Resource, object: &Object) -> Plan {
     let mut plan = Plan::default();
     let release = |(resource, owned): (&Resource, &Object)| {
@@ -157,7 +158,7 @@ fn orphan(world: &World, resource: &Resource, object: &Object) -> Plan {
     plan
 }
 
-/// Removes the finalizer of an object that has no blocking dependents any more.
+/// Removes the finalizer `foregroundDeletion` of an object that has no blocking dependents any more.
 fn finish_foreground(world: &World, resource: &Resource, object: &Object) -> Plan {
     let mut plan = Plan::default();
     let uid = &object.meta.uid;
@@ -172,13 +173,14 @@ fn finish_foreground(world: &World, resource: &Resource, object: &Object) -> Pla
     plan
 }
 
-/// The key of an object: its namespace and its uid. The queue shares its time among namespaces.
+/// The key of an object: its namespace and its uid. The key has the namespace because the queue treats namespaces
+/// fairly.
 fn key(object: &Object) -> Key {
     Key::new(&object.meta.namespace, &object.meta.uid)
 }
 
-/// The dependents of an object, without itself. A reference from another namespace does not count: otherwise a user who
-/// knows a uid could block the deletion of an object in another namespace.
+/// The dependents of an object, except for the object itself. A dependent in another namespace does not count:
+/// otherwise a user who knows a uid could block the deletion of an object in another namespace.
 fn dependents<'a>(world: &'a World, object: &'a Object) -> impl Iterator<Item = (&'a Resource, &'a Object)> {
     let Meta { uid, namespace, .. } = &object.meta;
     let owned = world.owned_by(uid).map(|(resource, owned)| (resource, &**owned));
@@ -187,7 +189,7 @@ fn dependents<'a>(world: &'a World, object: &'a Object) -> impl Iterator<Item = 
     })
 }
 
-/// The owners that are being deleted and wait for their dependents.
+/// The owners of an object that are being deleted and wait for their dependents.
 fn waiting_owners<'a>(world: &'a World, meta: &'a Meta) -> impl Iterator<Item = &'a Object> {
     let owners = meta.owner_references.iter().filter_map(|owner| Some(&**world.by_uid(&owner.uid)?.1));
     owners.filter(|owner| is_deleting_dependents(&owner.meta) || is_orphaning(&owner.meta))
@@ -201,8 +203,8 @@ fn is_orphaning(meta: &Meta) -> bool {
     meta.is_deleting() && meta.has_finalizer(ORPHAN)
 }
 
-/// Removes the references for which `lost` is true. The patch has the version as a precondition, so that a reference
-/// that another writer has added is not lost.
+/// Removes the owner references for which `lost` is true. The patch has the object's version as a precondition, so that
+/// it does not remove a reference that another writer has just added.
 fn without_owners(object: &Object, lost: impl Fn(&Value) -> bool) -> Verb {
     let document = object.document();
     let owners = document["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
@@ -210,7 +212,7 @@ fn without_owners(object: &Object, lost: impl Fn(&Value) -> bool) -> Verb {
     patching(object, "ownerReferences", kept.into())
 }
 
-/// Sets all references to be non-blocking.
+/// Sets `blockOwnerDeletion` to `false` in all owner references of an object.
 fn unblocking(object: &Object) -> Verb {
     let mut owners = object.document()["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
     owners.iter_mut().for_each(|owner| owner["blockOwnerDeletion"] = false.into());

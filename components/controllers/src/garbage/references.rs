@@ -1,28 +1,29 @@
-//! Looks up the owners that an object names.
+//! Finds the owners that an object's owner references name.
 
 use super::{PlannedEvent, is_deleting_dependents};
 use holdfast_world::{Key, Object, OwnerReference, Resource, Text, World};
 use std::collections::BTreeSet;
 
-/// The owners of one object, each with the result of the lookup.
+/// The owner references of one object, each with the state of its owner.
 pub(super) struct References<'a>(Vec<Reference<'a>>);
 
 struct Reference<'a> {
     owner: &'a OwnerReference,
     found: OwnerState,
-    /// The resource and key of the owner, if its kind is known.
+    /// The resource and key of the owner; `None` if no resource of the owner's kind is known.
     place: Option<(Resource, Key)>,
 }
 
 pub(super) enum OwnerState {
     /// The owner exists.
     Solid,
-    /// The owner is being deleted and waits for its dependents.
+    /// The owner is being deleted and waits until its dependents are deleted.
     Waiting,
     /// The owner does not exist, or another object has its name.
     Absent,
     UnknownKind,
-    /// The owner is namespaced, and the object is cluster-scoped.
+    /// The owner's kind is namespaced, but the object with the reference is cluster-scoped, so the reference is
+    /// invalid.
     OtherScope,
 }
 
@@ -39,14 +40,15 @@ impl<'a> References<'a> {
         self.0.iter().all(|reference| matches!(reference.found, OwnerState::Solid))
     }
 
-    /// The uids of owners that are absent or waiting: the object drops these references if it has another owner.
+    /// The uids of owners that are absent or wait for their dependents. If the object has another owner, its references
+    /// to these owners are removed.
     pub fn lost(&self) -> BTreeSet<&'a str> {
         let lost =
             self.0.iter().filter(|reference| matches!(reference.found, OwnerState::Absent | OwnerState::Waiting));
         lost.map(|reference| reference.owner.uid.as_str()).collect()
     }
 
-    /// The owners that were not found.
+    /// The absent owners whose kind is known: the resource, key and uid of each.
     pub fn absent(&self) -> Vec<(Resource, Key, Text)> {
         let absent = self.0.iter().filter(|reference| matches!(reference.found, OwnerState::Absent));
         let place = |reference: &Reference| {
@@ -56,7 +58,8 @@ impl<'a> References<'a> {
         absent.filter_map(place).collect()
     }
 
-    /// Events about owners in another namespace, which do not count and which a user may have set by mistake.
+    /// Events about owners in another namespace. Such a reference does not count, and a user may have set it by
+    /// mistake.
     pub fn notes(&self, world: &World, resource: &Resource, object: &Object) -> Vec<PlannedEvent> {
         let elsewhere = |reference: &&Reference| {
             let there = world.by_uid(&reference.owner.uid);

@@ -5,7 +5,7 @@ fn config_map(name: &str, owners: &[Value]) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "ownerReferences": owners}})
 }
 
-/// A reference to an object.
+/// An owner reference to an object.
 fn owner(object: &Value, blocks: bool) -> Value {
     json!({
         "apiVersion": object["apiVersion"], "kind": object["kind"], "name": object["metadata"]["name"],

@@ -1,14 +1,14 @@
-//! Sets of indexes, as Jobs write them: `1,3-5,7`.
+//! Sets of completion indexes, in the form in which Jobs write them: `1,3-5,7`.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Disjoint intervals in order, both ends included; adjacent intervals are joined.
+/// Disjoint intervals of indexes in ascending order, both ends included. Adjacent intervals are joined.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Indexes(Vec<(i64, i64)>);
 
 impl Indexes {
-    /// The indexes below `completions` that a text names. Invalid parts are ignored.
+    /// The indexes below `completions` that a text lists. Invalid parts of the text are ignored.
     pub fn parse(text: &str, completions: i64) -> Indexes {
         let mut found = Vec::new();
         for part in text.split(',') {
@@ -34,7 +34,7 @@ impl Indexes {
         Indexes(joined)
     }
 
-    /// The union with other indexes.
+    /// The set with these indexes added.
     pub fn with(&self, others: impl IntoIterator<Item = i64>) -> Indexes {
         let others = others.into_iter().map(|index| (index, index));
         Indexes::joined(self.0.iter().copied().chain(others).collect())
@@ -53,7 +53,7 @@ impl Indexes {
         self.0.iter().map(|(first, last)| last - first + 1).sum()
     }
 
-    /// How many of these are also in `other`.
+    /// How many of this set's indexes are also in `other`.
     pub fn count_in(&self, other: &Indexes) -> i64 {
         let (mut at, mut beside, mut count) = (0, 0, 0);
         while let (Some(one), Some(two)) = (self.0.get(at), other.0.get(beside)) {
@@ -67,7 +67,7 @@ impl Indexes {
         count
     }
 
-    /// The first `count` indexes below `completions` that are not in the set.
+    /// The `count` smallest indexes below `completions` that are not in the set.
     pub fn missing(&self, count: usize, completions: i64) -> Vec<i64> {
         let mut gaps = Vec::new();
         let mut next = 0;

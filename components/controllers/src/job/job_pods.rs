@@ -10,13 +10,13 @@ use holdfast_world::{Action, Time, Verb, View, Viewed};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The finalizer of each pod until the pod is counted.
+/// The finalizer that each pod of a Job has until the Job's status counts the pod.
 pub const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 const FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
 const IGNORED_FAILURES: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
-/// The longest prefix of a generated name.
+/// The length of the longest prefix of a generated name, in characters.
 const GENERATED_MAX: usize = 58;
 const BACKOFF_SECONDS: i64 = 10;
 const BACKOFF_SECONDS_MAX: i64 = 600;
@@ -30,9 +30,9 @@ pub struct JobPod<'w> {
     pub is_tracked: bool,
     pub is_active: bool,
     pub is_succeeded: bool,
-    /// Whether the pod counts as failed in its present state.
+    /// Whether the pod counts as failed, in its present state.
     pub is_failed: bool,
-    /// Whether the Job released the pod before deleting it, because there were too many pods.
+    /// Whether the Job released the pod and deleted it because too many pods ran; such a pod does not count as failed.
     pub is_released: bool,
 }
 
@@ -68,12 +68,13 @@ impl<'w> JobPod<'w> {
         self.verdict(job) != FailureAction::Ignored
     }
 
-    /// How many times earlier pods of the same index failed: the counted failures, and the ignored failures.
+    /// How many earlier pods of the same index failed, by the pod's annotations: first the failures that count against
+    /// the limit, then the failures that a policy ignores.
     fn failures(&self) -> (i64, i64) {
         (number(self.pod, FAILURES).unwrap_or(0).max(0), number(self.pod, IGNORED_FAILURES).unwrap_or(0).max(0))
     }
 
-    /// Whether the pod's failure makes the pod's index fail.
+    /// Whether the pod's failure makes its index fail for good, if an index may fail `limit` times.
     pub fn fails_index(&self, job: &Job, limit: i64) -> bool {
         match self.verdict(job) {
             _ if !self.is_failed => false,
@@ -83,7 +84,7 @@ impl<'w> JobPod<'w> {
         }
     }
 
-    /// When the pod ended, or when its end became known.
+    /// The time at which the pod ended, or else at which its end became known.
     pub fn finished(&self) -> Time {
         let status = &self.pod.view.status;
         let ends = status.container_statuses.iter();
@@ -99,7 +100,7 @@ impl<'w> JobPod<'w> {
             .unwrap_or(self.pod.object.received_at)
     }
 
-    /// The order in which surplus pods are deleted: the least advanced first.
+    /// A rank by which surplus pods are sorted for deletion: the pods that are furthest from being ready come first.
     fn worth(&self) -> impl Ord + use<> {
         let pod = self.pod;
         let phase = match pod.status.phase.as_str() {
@@ -129,8 +130,8 @@ fn number(pod: Viewed<'_, Pod>, annotation: &str) -> Option<i64> {
 }
 
 /// Chooses active pods to delete, at least `count` of them. In an indexed Job these are all pods without a valid index
-/// and all but one pod of each index. If these are fewer than `count`, further pods are added, the least advanced
-/// first.
+/// and all but one pod of each index. If these pods are fewer than `count`, further pods are added, beginning with the
+/// pods that are furthest from being ready.
 pub fn surplus<'w>(active: &[JobPod<'w>], count: usize, completions: Option<i64>) -> Vec<JobPod<'w>> {
     let mut sorted = active.to_vec();
     sorted.sort_by_key(JobPod::worth);
@@ -147,8 +148,8 @@ pub fn surplus<'w>(active: &[JobPod<'w>], count: usize, completions: Option<i64>
     going
 }
 
-/// For each index that is to be retried, the pod that failed last. It keeps its finalizer until it is replaced, because
-/// only its annotations show how many times the index has failed.
+/// For each index that is to be tried again, the pod that failed last. That pod keeps its finalizer until it is
+/// replaced, because only its annotations show how many times the index has failed.
 pub fn to_replace<'w>(job: &Job, members: &[JobPod<'w>], done: &Indexes) -> BTreeMap<i64, JobPod<'w>> {
     let completions = job.spec.completions.unwrap_or(0);
     let active: BTreeSet<i64> = members.iter().filter(|pod| pod.is_active).filter_map(|pod| pod.index).collect();
@@ -191,7 +192,7 @@ fn backoff(failures: i64) -> i64 {
     (BACKOFF_SECONDS << doublings).min(BACKOFF_SECONDS_MAX)
 }
 
-/// The owner and the template from which new pods are made.
+/// The owner of new pods, and the template from which they are made.
 pub struct PodSource<'a> {
     owner: Subject<'a>,
     template: Value,
@@ -212,7 +213,8 @@ impl<'a> PodSource<'a> {
         pod
     }
 
-    /// A pod for an index; with `failed`, its annotations count the failures before it.
+    /// A new pod for an index. If `failed` is given, the new pod's annotations count the failures up to and including
+    /// that pod's failure.
     pub fn pod_at(&self, job: &Job, index: i64, failed: Option<&JobPod<'_>>) -> Value {
         let mut pod = self.pod();
         let name = &self.owner.object.meta.name;
@@ -236,7 +238,8 @@ impl<'a> PodSource<'a> {
     }
 }
 
-/// How many times an index has failed, including this pod: the counted failures, and the ignored failures.
+/// How many times an index has failed, including the pod `failed`: first the failures that count against the limit,
+/// then the failures that a policy ignores.
 fn failures_after(job: &Job, failed: Option<&JobPod<'_>>) -> (i64, i64) {
     let Some(failed) = failed else { return (0, 0) };
     let (counted, ignored) = failed.failures();
@@ -256,7 +259,7 @@ fn add_variable(container: &mut Value) {
     }
 }
 
-/// Removes the finalizer of a pod that is counted or that no Job will count.
+/// Removes the finalizer of a pod that the status already counts, or that no Job will count.
 pub fn untrack(pod: Viewed<'_, Pod>) -> Action {
     let patch = json!({"metadata": {
         "uid": pod.meta().uid,

@@ -29,22 +29,26 @@ use holdfast_world::{
 use job_pods::{TRACKING, untrack};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The value of `spec.managedBy` that means this controller. A Job without a value belongs to this controller, too.
+/// The value of `spec.managedBy` with which this controller runs a Job. This controller also runs the Jobs without a
+/// value.
 const MANAGER: &str = "kubernetes.io/job-controller";
-/// The prefix of keys that name pods which no Job will count; no Job's name has this prefix.
+/// Keys with this prefix name pods that no Job will count. No Job's name has the prefix, because names contain no
+/// slash.
 const POD: &str = "pod/";
 
-/// The first and the longest wait after an error of the server.
+/// After an error of the server a key waits for `first_ms`; the wait grows with further errors up to `last_ms`.
 const BACK_OFF: BackOff = BackOff { first_ms: 1_000, last_ms: 60_000 };
-/// The delay of a Job's next plan after its own status has changed, if requests of the last plan were refused.
+/// How many milliseconds a Job's next plan waits after a change of the Job's own status, if requests of the last plan
+/// were refused.
 const BATCH_MS: i64 = 1_000;
 
 #[derive(Default)]
 pub struct Jobs {
     answers: GetAnswers,
-    /// The pods that each Job released itself, by uid, until they no longer exist: their end is no failure.
+    /// For each Job, the uids of the pods that it released before deleting them, as long as the pods exist: the end of
+    /// such a pod is no failure.
     let_go: BTreeMap<Key, BTreeSet<String>>,
-    /// The Jobs whose last plan had refused actions.
+    /// The Jobs of whose last plan the server refused some requests.
     refused: BTreeSet<Key>,
 }
 
@@ -116,8 +120,8 @@ impl Controller for Jobs {
         let (notes, _) = pods::refusals(Subject::from(job), refused);
         let makes_pods = refused.iter().any(|refused| matches!(refused.action.verb, Verb::Create(_)));
         let mut plan = match makes_pods {
-            // The status should show the pods created before the refusal. Finished pods lose their finalizers, because
-            // a terminating namespace waits for them.
+            // The creations were refused, so this plan creates no pods: the status should show the pods that exist, and
+            // finished pods must lose their finalizers, because a terminating namespace waits for them.
             true => self.plan_job(world, key, stamp, sync::Manage::Nothing),
             false => Plan::default(),
         };

@@ -31,7 +31,8 @@ pub fn plan(
         claim::claim(owner, claim::candidates::<Pod>(world, owner, &job.spec.selector), |meta| {
             job.spec.selector.matches(meta)
         });
-    // Pods are counted only once the world shows them as the Job's own, with the finalizer.
+    // Pods that this plan adopts are counted by a later plan, once the world shows the pods with their owner and the
+    // finalizer.
     if !actions.is_empty() {
         let mut plan = Plan::default();
         plan.together(actions.into_iter().map(tracked).collect());
@@ -50,7 +51,7 @@ pub fn plan(
     Ok(Tracking::finish(sync))
 }
 
-/// An adopted pod gets the finalizer, and a released pod loses it.
+/// Adds the finalizer to the write that adopts a pod, and its removal to the write that releases a pod.
 fn tracked(mut action: Action) -> Action {
     if let Verb::StrategicPatch(patch) = &mut action.verb {
         match patch["metadata"]["ownerReferences"][0]["controller"] == true {

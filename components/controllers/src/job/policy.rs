@@ -1,4 +1,5 @@
-//! The policies of a Job: the consequence of a failed pod, and the successes that are enough.
+//! The policies of a Job: what a failed pod means for its Job, and which succeeded indexes are enough for the Job's
+//! success.
 
 use super::indexes::Indexes;
 use holdfast_world::Viewed;
@@ -6,7 +7,7 @@ use holdfast_world::views::Pod;
 use holdfast_world::views::batch::{FailurePolicy, FailureRule, OnExitCodes, SuccessPolicy};
 use holdfast_world::views::pod::ContainerStatus;
 
-/// The consequence of a failed pod for its Job.
+/// What a failed pod means for its Job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FailureAction {
     Counts,
@@ -16,7 +17,8 @@ pub enum FailureAction {
     FailsJob(String),
 }
 
-/// The consequence of a failed pod. The first matching rule decides; a pod that no rule matches counts as a failure.
+/// Decides what a failed pod means for its Job. The first matching rule decides; a pod that no rule matches counts as a
+/// failure.
 pub fn judge(policy: Option<&FailurePolicy>, pod: Viewed<'_, Pod>) -> FailureAction {
     for (index, rule) in policy.iter().flat_map(|policy| &policy.rules).enumerate() {
         let Some(matched) = matching(rule, pod) else { continue };
@@ -46,7 +48,7 @@ fn matching(rule: &FailureRule, pod: Viewed<'_, Pod>) -> Option<String> {
     Some(format!("Pod {place} has condition {}", condition.kind))
 }
 
-/// The container and its exit code, if the rule matches it.
+/// The name of a container and its exit code, if the rule matches the code.
 fn exit<'a>(codes: &OnExitCodes, status: &'a ContainerStatus) -> Option<(&'a str, i64)> {
     let code = status.state.terminated.as_ref()?.exit_code;
     let is_named = codes.container_name.as_ref().is_none_or(|name| *name == status.name);
@@ -54,7 +56,8 @@ fn exit<'a>(codes: &OnExitCodes, status: &'a ContainerStatus) -> Option<(&'a str
     (code != 0 && is_named && is_meant).then_some((&status.name, code))
 }
 
-/// The message of the first rule that these succeeded indexes satisfy.
+/// The message of the first rule of a success policy that the succeeded indexes satisfy; `None` if they satisfy no
+/// rule.
 pub fn success(policy: Option<&SuccessPolicy>, completions: i64, succeeded: &Indexes) -> Option<String> {
     let is_met = |rule: &holdfast_world::views::batch::SuccessRule| match &rule.succeeded_indexes {
         Some(text) => {

@@ -14,7 +14,7 @@ use holdfast_world::views::{Job, Pod};
 use holdfast_world::{Refusal, View, Viewed, World};
 use std::collections::BTreeSet;
 
-/// The uids of pods that have the finalizer; the members are corrected accordingly.
+/// The uids of the pods that have the finalizer; the fields of `members` are corrected where the server knows better.
 pub fn with_finalizer<'r>(
     world: &World,
     job: Viewed<'_, Job>,
@@ -60,7 +60,8 @@ mod tests {
             "status": {"phase": "Succeeded"}})
     }
 
-    /// A Job at version 10 in a world whose pods are at this version, with this status.
+    /// A driver with a Job at version 10 and this status. The driver's pods are at version `pods_at`, and its one pod
+    /// has the finalizer if `held` is true.
     fn driver(pods_at: u64, held: bool, status: &Value) -> Driver {
         let (mut driver, now) = (Driver::new(), Time::from_second(1_795_255_200));
         driver.add(Box::new(Jobs::default()), 1, BackOff::default());
@@ -79,7 +80,8 @@ mod tests {
         driver
     }
 
-    /// Whether the plan asks the server, and the final plan, which follows the server's answer if the server was asked.
+    /// Whether the plan asks the server for the Job's pods, and the final plan. If the server is asked, its answer
+    /// contains a pod with the finalizer if `held` is true.
     fn planned(driver: &mut Driver, held: bool) -> (bool, Plan) {
         let stamp = || Stamp { time: Time::from_second(1_795_255_200), seed: 1 };
         let task = driver.next_task(stamp).expect("a plan");
@@ -104,11 +106,12 @@ mod tests {
         for (pods_at, in_world, status, on_server, asks, succeeded, uncounted) in [
             // The world's pods are newer than the Job, so the server is not asked.
             (11, true, &counted, true, false, 1, 1),
-            // Another manager has counted the pod already.
+            // The status counts the pod already, but in the world the pod still has the finalizer. If the server's pod
+            // has no finalizer, the pod is not counted again.
             (9, true, &counted, false, true, 1, 0),
             (9, true, &counted, true, true, 1, 1),
-            // First the server's pod has lost its finalizer, so the pod may be counted; then it still has the
-            // finalizer.
+            // The status lists the pod as uncounted. In the first case the server's pod has lost its finalizer, so the
+            // pod may be counted; in the second case it still has the finalizer.
             (9, true, &waits, false, true, 1, 0),
             (9, false, &waits, true, true, 0, 1),
         ] {

@@ -12,17 +12,17 @@ use holdfast_world::views::Job;
 use holdfast_world::{Plan, PlannedEvent, Time, Viewed};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The maximum number of pods that one plan creates or deletes.
+/// How many pods one plan creates at most, and how many it deletes at most.
 const PODS_MAX: usize = 500;
 
-/// Whether pods may be created and deleted to reach the wanted number.
+/// Whether a plan may create and delete pods to reach the wanted number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manage {
     Pods,
     Nothing,
 }
 
-/// How a Job ends.
+/// How a Job ends: successfully or not, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobEnd {
     pub succeeds: bool,
@@ -40,19 +40,19 @@ impl JobEnd {
     }
 }
 
-/// One Job and its plan.
+/// One Job, everything that is computed about it, and its plan.
 pub struct Sync<'w> {
     pub owner: Subject<'w>,
     pub job: Viewed<'w, Job>,
     pub members: Vec<JobPod<'w>>,
-    /// The uids of pods that have the finalizer.
+    /// The uids of the pods that have the finalizer.
     pub held: BTreeSet<String>,
     pub now: Time,
     /// The succeeded indexes, including indexes whose pods are not counted yet.
     pub succeeded_indexes: Indexes,
-    /// The failed indexes, if indexes fail separately.
+    /// The failed indexes; `None` if the Job does not count failures for each index.
     pub failed_indexes: Option<Indexes>,
-    /// Pods that keep their finalizer until they are replaced, by index.
+    /// Failed pods that keep their finalizer until they are replaced, by index.
     pub to_replace: BTreeMap<i64, JobPod<'w>>,
     pub succeeded: i64,
     pub failed: i64,
@@ -61,10 +61,10 @@ pub struct Sync<'w> {
     pub terminating: i64,
     pub end: Option<JobEnd>,
     pub start: Option<Time>,
-    /// The new value of the condition `Suspended`; `None` if it does not change.
+    /// The new value of the Job's condition `Suspended`; `None` if the condition does not change.
     pub suspended: Option<bool>,
     pub notes: Vec<PlannedEvent>,
-    /// The uids of the pods that this plan releases.
+    /// The uids of the pods that this plan releases before it deletes them.
     pub released: BTreeSet<String>,
     pub plan: Plan,
 }
@@ -115,7 +115,7 @@ impl<'w> Sync<'w> {
         self.job.spec.completion_mode == "Indexed"
     }
 
-    /// The number of indexes of an indexed Job.
+    /// The number of indexes of an indexed Job: its `spec.completions`.
     pub fn completions(&self) -> i64 {
         self.job.spec.completions.unwrap_or(0)
     }
@@ -125,7 +125,7 @@ impl<'w> Sync<'w> {
         !self.is_indexed() || member.index.is_some_and(|index| index < self.completions())
     }
 
-    /// Counts succeeded and failed pods, including pods that are not counted in the status yet.
+    /// Counts the succeeded and the failed pods, including pods that the status does not count yet.
     fn count(&mut self) {
         let status = &self.job.view.status;
         let uncounted = status.uncounted_terminated_pods.clone().unwrap_or_default();
@@ -159,8 +159,8 @@ impl<'w> Sync<'w> {
         self.succeeded_indexes = succeeded;
     }
 
-    /// Decides whether the Job has ended for a reason other than the number of succeeded pods: an end in the status, a
-    /// failure, or the success policy.
+    /// Decides whether the Job has ended for a reason other than enough succeeded pods: the status shows an end
+    /// already, the Job has failed, or its success policy is satisfied.
     pub fn decide(&mut self) {
         self.end = self.known_end().or_else(|| self.failure()).or_else(|| self.index_failure()).or_else(|| {
             let policy = self.job.view.spec.success_policy.as_ref();
@@ -260,7 +260,8 @@ impl<'w> Sync<'w> {
         self.suspended = Some(suspend);
         let (reason, message) = if suspend { ("Suspended", "Job suspended") } else { ("Resumed", "Job resumed") };
         self.notes.push(self.owner.normal(reason, message.into()));
-        // `activeDeadlineSeconds` counts from the last time that the Job was resumed.
+        // `activeDeadlineSeconds` counts from the last time at which the Job was resumed, so that time becomes the
+        // start time.
         self.start = (!suspend).then_some(self.now);
     }
 
@@ -280,7 +281,7 @@ impl<'w> Sync<'w> {
         let mut going = job_pods::surplus(&active, too_many, completions);
         going.truncate(PODS_MAX);
         if !going.is_empty() {
-            // A pod that is released before its deletion does not count as failed.
+            // Pods are released before their deletion, so that they do not count as failed.
             let tracked = going.iter().filter(|member| member.is_tracked);
             self.released = going.iter().map(|member| member.uid().to_owned()).collect();
             self.plan.together(tracked.map(|member| untrack(member.pod)).collect());

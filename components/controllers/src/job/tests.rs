@@ -23,7 +23,8 @@ fn started(spec: Value) -> Trial {
     trial
 }
 
-/// Ends the first pending pod, of this index if one is named, with an exit code; returns its name.
+/// Lets a pending pod end with an exit code: the first pending pod, or the first pending pod of `index`. Returns the
+/// pod's name.
 fn end(trial: &mut Trial, index: Option<&str>, code: i64) -> String {
     let is_meant = |pod: &Value| {
         let of = &pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"];
@@ -303,7 +304,8 @@ fn pods_of_a_namespace_that_goes_are_let_go_of() {
     assert!(trial.names("pods").is_empty(), "no other may be made, and this one is counted");
 }
 
-/// Pods that the Job deletes itself are no failures, so they cause no back-off.
+/// Suspending the Job deletes its pods. These deletions are no failures, so the resumed Job creates pods without a
+/// back-off.
 #[test]
 fn a_job_that_goes_on_after_a_pause_does_not_wait() {
     let mut trial = started(json!({"parallelism": 2, "completions": 4}));

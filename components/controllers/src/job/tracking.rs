@@ -1,4 +1,4 @@
-//! Counts pods: writes the status, and removes the finalizers of counted pods.
+//! Counts the pods of a Job: writes the Job's status, and removes the finalizers of counted pods.
 
 use super::indexes::Indexes;
 use super::job_pods::{JobPod, untrack};
@@ -10,7 +10,7 @@ use holdfast_world::views::Condition;
 use holdfast_world::views::batch::Uncounted;
 use holdfast_world::{Plan, Time};
 
-/// How many pods may be listed in the status as uncounted.
+/// How many pods the status may list as uncounted at a time.
 const UNCOUNTED_MAX: usize = 500;
 
 pub struct Tracking<'w> {
@@ -42,7 +42,8 @@ impl<'w> Tracking<'w> {
         tracking.write()
     }
 
-    /// Adds the listed pods whose finalizer was removed to the counts.
+    /// The status lists pods that have ended as uncounted. Those of them whose finalizer was removed are added to the
+    /// status's counts and removed from the list.
     fn count_released(&mut self) {
         let held = &self.sync.held;
         let clean = |uids: &mut Vec<String>| {
@@ -54,7 +55,7 @@ impl<'w> Tracking<'w> {
         self.failed += clean(&mut self.uncounted.failed);
     }
 
-    /// Lists in the status the pods that have ended and, at the Job's end, also all other pods.
+    /// Adds the pods that have ended to the status's list of uncounted pods; if the Job has ended, also all other pods.
     fn note_ended(&mut self) {
         let (end, job) = (self.sync.end.clone(), self.sync.job);
         for member in self.sync.members.iter().filter(|member| member.is_tracked) {
@@ -109,7 +110,8 @@ impl<'w> Tracking<'w> {
         plan
     }
 
-    /// Whether the end was announced, all pods are counted and released, and none is terminating.
+    /// Whether the Job's end was announced, all pods are counted and have lost their finalizer, and none is
+    /// terminating.
     fn is_over(&self, end: &JobEnd) -> bool {
         Condition::is_true(&self.sync.job.view.status.conditions, end.announced())
             && self.uncounted == Uncounted::default()
@@ -133,12 +135,12 @@ impl<'w> Tracking<'w> {
         notes
     }
 
-    /// The number of counted successes.
+    /// The number of successes that the status counts.
     fn total(&self) -> i64 {
         if self.sync.is_indexed() { self.indexes().count() } else { self.succeeded }
     }
 
-    /// The indexes that count as succeeded.
+    /// The succeeded indexes that the status shows after this plan.
     fn indexes(&self) -> Indexes {
         self.sync.succeeded_indexes.with(self.new_indexes.iter().copied())
     }
@@ -177,12 +179,12 @@ impl<'w> Tracking<'w> {
 }
 
 impl JobEnd {
-    /// The condition that announces the end.
+    /// The type of the condition that announces the end before all pods have ended.
     fn announced(&self) -> &'static str {
         if self.succeeds { "SuccessCriteriaMet" } else { "FailureTarget" }
     }
 
-    /// The condition of the end itself.
+    /// The type of the condition that shows the end itself.
     fn terminal(&self) -> &'static str {
         if self.succeeds { "Complete" } else { "Failed" }
     }

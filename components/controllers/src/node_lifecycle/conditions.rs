@@ -8,7 +8,7 @@ use holdfast_world::{Action, Time, Viewed};
 const TYPES: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 const UNKNOWN: &str = "Unknown";
 
-/// The write that sets the kubelet's conditions to Unknown; `None` if they are Unknown already.
+/// The write that sets the conditions that a kubelet reports to Unknown; `None` if all are Unknown already.
 pub fn unknown(node: Viewed<'_, Node>, now: Time) -> Option<Action> {
     let created = node.meta().creation_timestamp;
     Subject::from(node).status(|status| {

@@ -1,9 +1,9 @@
 //! Detects lost nodes, and keeps the taints of nodes in line with their conditions.
 //!
-//! A node counts as healthy while its lease is renewed or its Ready condition has new heartbeats. Deadlines count from
-//! the time at which this controller received the last renewal or heartbeat. After too long without either, the node's
-//! conditions become Unknown, and its pods become not ready. NoSchedule taints follow the conditions at once; NoExecute
-//! taints, which evict pods, are added slowly, zone by zone.
+//! A node counts as healthy while its lease is renewed or its Ready condition gets new heartbeats. Deadlines count from
+//! the time at which this controller received the last renewal or heartbeat. If neither arrives before the deadline,
+//! the node's conditions become Unknown, and its pods become not ready. NoSchedule taints follow the conditions at
+//! once; NoExecute taints, which evict pods, are added slowly, zone by zone.
 
 mod conditions;
 mod taints;
@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use zones::Zones;
 
 const LEASES: &str = "kube-node-lease";
-/// Labels that nodes have under an older name as well.
+/// Labels that nodes also have under an older name: the present name and the older name.
 const MIRRORED: [(&str, &str); 2] =
     [("kubernetes.io/arch", "beta.kubernetes.io/arch"), ("kubernetes.io/os", "beta.kubernetes.io/os")];
 
@@ -38,14 +38,14 @@ pub struct NodeLifecycle {
     zones: Zones,
 }
 
-/// The known health of a node.
+/// What this controller knows about the health of one node.
 struct Health {
     uid: String,
-    /// The time from which the wait for the node's next heartbeat or lease renewal counts.
+    /// The wait for the node's next heartbeat or lease renewal counts from this time.
     seen: Time,
-    /// When a renewal of the node's lease was last received.
+    /// The time at which a renewal of the node's lease was last received.
     renewed: Option<Time>,
-    /// Whether the Event about the node's registration was written.
+    /// Whether the Event that the node was registered has been written.
     told: bool,
 }
 
@@ -153,7 +153,8 @@ impl Controller for NodeLifecycle {
         let desired = taints::desired(node, stamp.time, &mut self.zones, &mut plan);
         if let Some(taints) = desired {
             patch.insert("spec", json!({"taints": taints}));
-            // The whole list is written, so it must be based on the version that was read.
+            // The patch replaces the whole list of taints, so it has the version of the node that was read as a
+            // precondition.
             patch.entry("metadata").or_insert_with(|| json!({}))["resourceVersion"] =
                 node.meta().resource_version.as_str().into();
         }
@@ -181,14 +182,14 @@ impl NodeLifecycle {
         }
     }
 
-    /// When a node counts as lost, if no further heartbeat or renewal is received.
+    /// The time at which a node counts as lost if no further heartbeat or renewal is received until then.
     fn deadline(&self, node: Viewed<'_, Node>, key: &Key) -> Time {
         let health = self.health.get(key);
         let seen = health.map_or(node.object.received_at, |health| health.seen);
         match Condition::find(&node.status.conditions, "Ready") {
             Some(_) => seen.plus_seconds(self.settings.monitor_grace_seconds),
-            // For a node without the Ready condition the wait starts at its creation, and again at each renewal of its
-            // lease.
+            // For a node without the Ready condition the wait starts at the node's creation, and again at each renewal
+            // of the node's lease.
             None => {
                 let renewed = health.and_then(|health| health.renewed);
                 let alive = node.meta().creation_timestamp.unwrap_or(seen).max(renewed.unwrap_or(Time::from_second(0)));
@@ -198,7 +199,7 @@ impl NodeLifecycle {
     }
 }
 
-/// The part of the Ready condition that changes with the node's heartbeats.
+/// The part of the Ready condition that changes with each heartbeat of the node: its status and the heartbeat's time.
 fn heartbeat(node: Viewed<'_, Node>) -> Option<(String, Option<Time>)> {
     let ready = Condition::find(&node.view.status.conditions, "Ready")?;
     // This controller itself sets the status Unknown, so that status is no heartbeat.

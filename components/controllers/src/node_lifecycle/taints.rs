@@ -1,4 +1,4 @@
-//! The taints that a node has because of its conditions.
+//! The taints that a node gets because of its conditions.
 
 use super::zones::{TaintTurn, Zones};
 use crate::planted::{Bug, planted};
@@ -13,7 +13,7 @@ const NO_EXECUTE: &str = "NoExecute";
 pub const NOT_READY: &str = "node.kubernetes.io/not-ready";
 pub const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
-/// The NoSchedule taint for a condition with a status.
+/// For each condition and status, the key of the NoSchedule taint.
 const BY_CONDITION: [(&str, &str, &str); 6] = [
     ("Ready", "False", NOT_READY),
     ("Ready", "Unknown", UNREACHABLE),
@@ -23,8 +23,8 @@ const BY_CONDITION: [(&str, &str, &str); 6] = [
     ("NetworkUnavailable", "True", "node.kubernetes.io/network-unavailable"),
 ];
 
-/// The node's wanted list of taints; `None` if the node already has it. One write changes either NoSchedule or
-/// NoExecute taints; NoSchedule comes first.
+/// The node's wanted list of taints; `None` if the node already has it. One write changes either the NoSchedule taints
+/// or the NoExecute taints; if both must change, the NoSchedule taints are written first.
 pub fn desired(node: Viewed<'_, Node>, now: Time, zones: &mut Zones, plan: &mut Plan) -> Option<Vec<Value>> {
     let mut wanted: Vec<(&str, &str)> = Vec::new();
     for condition in &node.status.conditions {
@@ -70,7 +70,7 @@ fn rewritten(
     Some(taints)
 }
 
-/// The NoExecute taint, if the node is lost and may get the taint now.
+/// The key of the NoExecute taint of a lost node, if the node may get the taint now.
 fn driving_out(node: Viewed<'_, Node>, now: Time, zones: &mut Zones, plan: &mut Plan) -> Option<&'static str> {
     let name = &node.meta().name;
     let wanted = match Condition::find(&node.status.conditions, "Ready")?.status.as_str() {

@@ -116,7 +116,8 @@ fn a_node_that_says_nothing_but_renews_its_lease_is_left_alone() {
     assert_eq!(condition(&trial, "nodes", "n", "Ready")["reason"], "NodeStatusNeverUpdated");
 }
 
-/// Three of five nodes are more than half, which in a small zone stops evictions.
+/// If three of five nodes are lost, more than half of the zone's nodes are lost, and in a small zone evictions then
+/// stop.
 #[test]
 fn a_node_that_says_nothing_counts_as_lost() {
     let mut trial = trial(&[("a", ""), ("b", "")]);
@@ -160,8 +161,8 @@ fn conditions_become_taints() {
     assert_eq!(taints(&trial, "n"), ["mine:NoSchedule"]);
 }
 
-/// One node per ten seconds gets a NoExecute taint. If a node's condition changes, one of the two taints replaces the
-/// other at once.
+/// In this test a zone has one eviction in ten seconds, so its lost nodes get a NoExecute taint one after the other. If
+/// a node's condition changes from one kind of loss to the other, one taint replaces the other at once.
 #[test]
 fn pods_are_driven_out_slowly() {
     let mut trial = trial(&[("a", ""), ("b", ""), ("c", ""), ("d", "")]);

@@ -1,4 +1,4 @@
-//! Zones of nodes: how many nodes of each are lost, and how fast the NoExecute taints are added.
+//! Zones of nodes: how many nodes of each zone are lost, and how fast lost nodes get NoExecute taints.
 //!
 //! If very many nodes are lost at once, a network failure is more likely than dead nodes, so evictions slow down or
 //! stop. If all nodes of all zones are lost, this controller itself is cut off.
@@ -16,8 +16,9 @@ pub struct Zones {
     zones: BTreeMap<String, ZoneHealth>,
     /// The zone of each counted node, and whether the node is ready.
     nodes: BTreeMap<String, (String, bool)>,
-    /// Nodes that may get the taint now, and whose taint was not seen yet.
+    /// Nodes that may get the NoExecute taint now, and that do not show the taint yet.
     due: BTreeSet<String>,
+    /// Whether all nodes of all zones are lost, which means that this controller itself is cut off.
     is_cut_off: bool,
 }
 
@@ -25,7 +26,7 @@ pub struct Zones {
 struct ZoneHealth {
     ready: usize,
     lost: usize,
-    /// No other node of the zone gets the taint before this time.
+    /// Before this time no other node of the zone gets the NoExecute taint.
     next: Option<Time>,
 }
 
@@ -36,22 +37,22 @@ enum ZoneState {
     Full,
 }
 
-/// The effect of one node's change on the other nodes.
+/// What one node's change means for the other nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     None,
-    /// The rate of a zone has changed.
+    /// The zone's nodes now get taints at another rate.
     Changed,
     /// A node is ready again after all nodes of all zones were lost.
     Recovered,
 }
 
-/// When a node gets the NoExecute taint.
+/// Whether and when a node gets the NoExecute taint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaintTurn {
     Now,
     At(Time),
-    /// The state of the zone allows no taint.
+    /// The zone has so many lost nodes that none gets the taint.
     Never,
 }
 
@@ -110,7 +111,7 @@ impl Zones {
         }
     }
 
-    /// How many nodes a second get the taint.
+    /// How many nodes of a zone get the NoExecute taint in a second.
     fn rate(&self, zone: &str) -> f64 {
         let size = self.zones.get(zone).map_or(0, |zone| zone.ready + zone.lost);
         match self.state(zone) {
@@ -160,7 +161,7 @@ impl Zones {
     }
 }
 
-/// Region and zone; empty if the node has neither.
+/// The region and zone of a node in one text; empty if the node has neither.
 fn zone_of(node: Viewed<'_, Node>) -> String {
     let label = |stable: &str, older: &str| {
         let meta = node.meta();

@@ -1,4 +1,5 @@
-//! The controllers of ReplicaSets and ReplicationControllers, which keep a number of pods of one template.
+//! The controllers of ReplicaSets and ReplicationControllers, which keep a given number of pods of one template
+//! running.
 
 mod rank;
 #[cfg(test)]
@@ -19,26 +20,26 @@ use holdfast_world::{
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
 
-/// The maximum number of pods that one plan creates or deletes.
+/// How many pods one plan creates at most, and how many it deletes at most.
 const BURST: usize = 500;
-/// How many times the pods may end before their replacement is delayed, and the first and the longest delay; the delay
-/// doubles each time.
+/// So many times the pods of a set may end before their replacement is delayed.
 const AT_ONCE: usize = 3;
+/// The first delay, in milliseconds; each further delay is twice as long, up to [`MAX_MILLIS`].
 const FIRST_MILLIS: i64 = 1_000;
 const MAX_MILLIS: i64 = 5 * 60 * 1_000;
-/// Ended pods count if they were created at most this time before the newest ended pod. The time is much longer than
-/// the longest wait, so that pods which keep failing do not drop out of the count, which would make the waits short
-/// again.
+/// Ended pods count towards the delay if they were created at most this many milliseconds before the newest ended pod.
+/// The time is much longer than the longest delay, so that pods which keep failing do not drop out of the count, which
+/// would make the delays short again.
 const COUNTED_MILLIS: i64 = 2 * 60 * 60 * 1_000;
 pub const REPLICA_FAILURE: &str = "ReplicaFailure";
 
-/// A kind that keeps a number of pods.
+/// A kind whose controller keeps a given number of pods: ReplicaSet or ReplicationController.
 pub trait Replicated: ControllerRefManager {
     const CONTROLLER: &'static str;
     const QUEUE: &'static str;
     const ACCOUNT: &'static str;
     const COMPONENT: &'static str;
-    /// Whether the status has the number of terminating pods.
+    /// Whether the kind's status has a field for the number of terminating pods.
     const COUNTS_TERMINATING: bool;
 
     fn spec(&self) -> &ReplicasSpec;
@@ -89,7 +90,7 @@ impl Replicated for ReplicationController {
     }
 }
 
-/// The controller of one of these kinds.
+/// The controller of the kind `K`.
 pub struct Replicas<K> {
     paces: Paces,
     kind: PhantomData<K>,
@@ -167,9 +168,9 @@ impl<K: Replicated> Controller for Replicas<K> {
     }
 }
 
-/// The pods of a set.
+/// The pods of one set, by their state.
 struct Pods<'w> {
-    /// Pods that have not ended and are not being deleted.
+    /// The pods that have not ended and are not being deleted.
     active: Vec<Viewed<'w, Pod>>,
     /// The number of pods that are being deleted.
     terminating: usize,
@@ -178,7 +179,7 @@ struct Pods<'w> {
 }
 
 impl<'w> Pods<'w> {
-    /// The pods of a set. Also adopts and releases active pods.
+    /// Collects the pods of a set. Adds to the plan the writes that adopt or release active pods.
     fn of<K: Replicated>(world: &'w World, set: Viewed<'_, K>, plan: &mut Plan) -> Pods<'w> {
         let (active, others): (Vec<_>, Vec<_>) = claim::candidates::<Pod>(world, set.into(), set.selector())
             .partition(|pod| pod.is_active(pod.meta()) || planted(Bug::CountsTheLeaving));
@@ -194,10 +195,10 @@ impl<'w> Pods<'w> {
         }
     }
 
-    /// The time until which no more pods are created for `wanted` replicas. Without a wait, a node that rejects all new
-    /// pods would cause pods to be created for ever, as fast as they can be written. Failures are counted in rounds, so
-    /// that a few failures do not delay a set with many pods: one round is `wanted` failures, and at most [`BURST`]. A
-    /// pod that ran for longer than the longest wait is replaced at once.
+    /// The time until which a set that wants `wanted` replicas creates no more pods; `None` if it may create pods now.
+    /// Without a wait, a node that rejects all new pods would cause pods to be created for ever, as fast as they can be
+    /// written. Failures are counted in rounds, so that a few failures do not delay a set with many pods: one round is
+    /// `wanted` failures, and at most [`BURST`]. A pod that ran for longer than the longest wait is replaced at once.
     fn held_until(&self, wanted: usize) -> Option<Time> {
         let last = self.ended.iter().copied().max()?;
         let counted = self.ended.iter().filter(|made| last.millis_since(**made) < COUNTED_MILLIS).count();
@@ -208,7 +209,8 @@ impl<'w> Pods<'w> {
     }
 }
 
-/// Creates missing pods, or deletes surplus pods. Returns how many are created; deleted pods are removed from `pods`.
+/// Creates missing pods, or deletes surplus pods. Returns how many pods the plan creates; pods that it deletes are
+/// removed from `pods`.
 fn manage<K: Replicated>(
     world: &World,
     set: Viewed<'_, K>,
@@ -251,8 +253,9 @@ fn manage<K: Replicated>(
     0
 }
 
-/// The active pods of all sets with the same owner, such as the sets of a rollout. A pod that shares its node with
-/// other related pods is deleted earlier. A set without an owner has no related pods, not even its own.
+/// The active pods of all sets with the same owner as this set, for example the sets of a Deployment's rollout. If a
+/// pod shares its node with many of them, it is deleted earlier. A set without an owner has no related pods, and not
+/// even its own pods count.
 fn related<'w, K: Replicated>(world: &'w World, set: Viewed<'_, K>) -> Vec<Viewed<'w, Pod>> {
     let owner = set.meta().controller().into_iter();
     let sets = owner.flat_map(|owner| claim::owned::<K>(world, &owner.uid));
@@ -261,7 +264,7 @@ fn related<'w, K: Replicated>(world: &'w World, set: Viewed<'_, K>) -> Vec<Viewe
     pods.filter(|pod| pod.is_active(pod.meta())).collect()
 }
 
-/// The numbers of the status.
+/// The numbers of pods in a set's status.
 struct StatusCounts {
     replicas: usize,
     fully_labeled: usize,
@@ -271,7 +274,8 @@ struct StatusCounts {
 }
 
 impl StatusCounts {
-    /// The numbers, with `made` more pods whose state is not known yet.
+    /// Counts the pods of a set for its status. `made` pods are added as replicas: the plan creates them, and their
+    /// state is not known yet.
     fn of<K: Replicated>(set: Viewed<'_, K>, pods: &Pods<'_>, made: usize, now: Time) -> StatusCounts {
         let template = &set.spec().template.metadata.labels;
         let number = |holds: &dyn Fn(&Viewed<'_, Pod>) -> bool| pods.active.iter().filter(|pod| holds(pod)).count();
@@ -307,7 +311,8 @@ fn status<K: Replicated>(
     })
 }
 
-/// Sets the condition that pods cannot be created. The condition keeps its first message until pods can be created.
+/// Sets the condition [`REPLICA_FAILURE`] if pods cannot be created. The condition keeps its first message until pods
+/// can be created again.
 fn tell_failure(status: &mut Map, failure: Option<&PodWriteFailure>, now: Time) {
     let mut conditions = Conditions::take(status);
     match failure {

@@ -1,4 +1,4 @@
-//! The order in which surplus pods are deleted.
+//! Determines the order in which surplus pods of a set are deleted.
 
 use holdfast_world::views::Pod;
 use holdfast_world::views::pod::ContainerStatus;
@@ -6,10 +6,11 @@ use holdfast_world::{Time, Viewed};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// The annotation with the cost of a pod's deletion, relative to other pods of its set.
+/// The annotation of a pod with the cost of its deletion, relative to the costs of other pods of its set.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// The pods in the order of deletion. A pod with more `related` pods on its node is deleted earlier.
+/// Sorts pods so that the pod to be deleted first comes first. A pod that shares its node with more `related` pods is
+/// deleted earlier.
 pub fn in_deletion_order<'w>(
     pods: Vec<Viewed<'w, Pod>>,
     related: &[Viewed<'_, Pod>],
@@ -25,7 +26,8 @@ pub fn in_deletion_order<'w>(
     ranked.into_iter().map(|(_, pod)| pod).collect()
 }
 
-/// The fields in the order in which they decide; the smallest is deleted first.
+/// The properties by which pods are compared for deletion, in the order in which they decide. The pod with the smallest
+/// rank is deleted first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct DeletionRank {
     is_assigned: bool,
@@ -57,7 +59,7 @@ impl DeletionRank {
     }
 }
 
-/// The highest restart count among the pod's containers, and the highest among its sidecars.
+/// The highest restart count among the pod's containers, and the highest restart count among its sidecars.
 fn restarts(pod: &Pod) -> (i64, i64) {
     let most = |all: &mut dyn Iterator<Item = &ContainerStatus>| all.map(|of| of.restart_count).max().unwrap_or(0);
     let beside = |status: &&ContainerStatus| {
@@ -69,9 +71,9 @@ fn restarts(pod: &Pod) -> (i64, i64) {
     )
 }
 
-/// How long a state has lasted, in powers of two. Pods of about the same age are equal, and a hash of the exact time
-/// decides between them, so that not always the newest pods are deleted. The hash depends on the time alone, so the
-/// order is repeatable. For equal times the next field decides.
+/// How long a state has lasted, in powers of two. Ages within one power of two count as equal, and a hash of the exact
+/// time decides between such pods, so that not always the newest pods are deleted. The hash depends on the time alone,
+/// so the order is repeatable. If two times are equal, the next field of [`DeletionRank`] decides.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Age(Option<(i64, u64)>);
 

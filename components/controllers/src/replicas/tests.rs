@@ -62,8 +62,8 @@ fn pods_that_have_ended_are_replaced_and_stay() {
     assert_eq!(status(&trial)["replicas"], 2);
 }
 
-/// Makes nodes reject each pod as soon as it is created, for `seconds` seconds. Returns the number of created pods with
-/// their second.
+/// For `seconds` seconds, the nodes reject each pod as soon as it is created. Returns each second in which pods were
+/// created, with their number.
 fn refuse_all(trial: &mut Trial, seconds: i64) -> Vec<(i64, usize)> {
     let start = trial.now();
     let end = start.plus_seconds(seconds);
@@ -101,7 +101,7 @@ fn what_is_told_to_go_on_goes_on() {
     let mut trial = trial();
     trial.create(set(1));
     assert_eq!(refuse_all(&mut trial, 60).len(), 9);
-    // Deleting the failed pods resets the waits.
+    // Once the failed pods are deleted, none is left to count, so the delays begin again.
     trial.names("pods").iter().for_each(|name| trial.delete_as("pods", name, None, Some(0)));
     trial.run();
     assert_eq!(trial.list("pods").len(), 1);
@@ -273,7 +273,8 @@ fn a_thousand_pods_are_made_in_growing_steps() {
     assert_eq!(all(&trial, "replicasets.apps", "/status/replicas"), [json!(1000)]);
 }
 
-/// A set without an owner has no related pods: not even the set's own pods on a node count.
+/// A set without an owner has no related pods: when it is scaled down, the number of its own pods on a node does not
+/// matter.
 #[test]
 fn of_a_set_without_an_owner_the_youngest_goes_wherever_it_is() {
     let mut trial = trial();
@@ -309,7 +310,8 @@ fn the_status_follows_while_the_namespace_goes() {
     assert_eq!(status(&trial), json!({"replicas": 0, "observedGeneration": 1, "terminatingReplicas": 2}));
 }
 
-/// A taint, for example, deletes the pods: no failed pods are left to count.
+/// Something outside of the set, such as a taint, deletes its pods at once, so no failed pods are left to count. The
+/// set must still create pods more and more slowly.
 #[test]
 fn pods_that_are_always_gone_again_are_made_ever_more_slowly() {
     let mut trial = trial();

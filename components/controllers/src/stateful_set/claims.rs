@@ -1,4 +1,4 @@
-//! The volume claims of each pod of a StatefulSet, and their owners.
+//! The PersistentVolumeClaims of each pod of a StatefulSet, and the claims' owners.
 
 use super::{Sync, names};
 use crate::subject::{self, Subject};
@@ -7,7 +7,7 @@ use holdfast_world::views::{PersistentVolumeClaim, Pod, StatefulSet};
 use holdfast_world::{Action, Change, Key, Keys, OwnerReference, PlannedEvent, Refused, Verb, View, Viewed, World};
 use std::collections::BTreeMap;
 
-/// The claim templates of a set.
+/// The claim templates in the spec of a set.
 pub fn templates(set: Viewed<'_, StatefulSet>) -> Vec<Value> {
     match subject::part(set.object, &["spec", "volumeClaimTemplates"]) {
         Value::Array(templates) => templates,
@@ -15,7 +15,7 @@ pub fn templates(set: Viewed<'_, StatefulSet>) -> Vec<Value> {
     }
 }
 
-/// Adds the sets that a change of a claim concerns: the claim was created or deleted, or its owners changed.
+/// Adds the sets that a claim's change concerns, if the claim was created or deleted, or its owners changed.
 pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
     let owners = |object: &Option<_>| {
         object.as_ref().map(|object: &std::sync::Arc<holdfast_world::Object>| object.meta.owner_references.clone())
@@ -27,8 +27,8 @@ pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
     sets.filter(|set| world.get::<StatefulSet>(set).is_some()).for_each(|set| keys.add(set));
 }
 
-/// Events about pods that are not created because their claims were refused, one for each pod. A pod that already
-/// exists gets no Event: it only waits for its claims.
+/// Events about pods that are not created because the creation of their claims was refused, one Event for each pod. For
+/// a pod that exists already there is no Event: such a pod only waits for its claims.
 pub fn pod_failure_events(world: &World, set: Viewed<'_, StatefulSet>, refused: &[Refused]) -> Vec<PlannedEvent> {
     let mut faults: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for Refused { action, refusal } in refused {
@@ -54,7 +54,7 @@ pub fn cannot_create(set: Viewed<'_, StatefulSet>, pod: &str, mut faults: Vec<St
     Subject::from(set).warning("FailedCreate", message)
 }
 
-/// Which object should own a claim.
+/// Which object should own a claim, by the retention policy of the set.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Holder {
     Nobody,
@@ -75,7 +75,7 @@ impl<'w> Sync<'w> {
         self.world.get(key)
     }
 
-    /// The creations of a pod's missing claims, and the names of its claims that are being deleted.
+    /// The writes that create a pod's missing claims, and the names of those of its claims that are being deleted.
     pub fn missing_claims(&self, ordinal: i64) -> (Vec<Action>, Vec<String>) {
         let (mut missing, mut leaving) = (Vec::new(), Vec::new());
         for (template, key) in self.claim_keys(ordinal) {
@@ -105,7 +105,7 @@ impl<'w> Sync<'w> {
         Action::new(PersistentVolumeClaim::resource(), key, Verb::Create(claim)).with_event(note)
     }
 
-    /// Whether a claim still belongs to an earlier pod of this ordinal and will be deleted with it. The pod to be
+    /// Whether a claim for this ordinal belongs to an earlier pod and will be deleted with that pod. The pod to be
     /// created has no uid yet, so any pod that owns the claim is an earlier pod.
     pub fn has_stale_claims(&self, ordinal: i64) -> bool {
         let pod = self.pod_name(ordinal);
@@ -117,7 +117,7 @@ impl<'w> Sync<'w> {
     }
 
     /// Sets the owner of a pod's claims by the retention policy: the set, the pod if it is no longer wanted, or no
-    /// owner. The Event `told` is written with the last update.
+    /// owner. If an Event `told` is given, it is written with the last update of a claim.
     pub fn set_claim_owners(&mut self, ordinal: i64, pod: Viewed<'w, Pod>, told: Option<PlannedEvent>) {
         let holder = self.holder(ordinal);
         let mut updates: Vec<Action> = Vec::new();
@@ -139,7 +139,7 @@ impl<'w> Sync<'w> {
                 ([only], Some(wanted)) => only.controller && only.uid == wanted.object.meta.uid,
                 _ => false,
             };
-            // If the owner of a claim does not change, the conflict is reported only while the pod is pending.
+            // If the claim's owner stays as it is, an Event reports the conflict only while the pod is pending.
             let is_looked_at = !is_settled || pod.status.phase == "Pending";
             if has_other_keeper && is_looked_at && self.retains_nothing_always() {
                 let message = format!(

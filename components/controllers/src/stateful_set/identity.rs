@@ -1,4 +1,4 @@
-//! The identity of a pod with an ordinal: its name, its labels, its claims.
+//! The identity of a set's pod with a given ordinal: its name, its labels and its claims.
 
 use super::{Sync, names};
 use crate::pods;
@@ -17,7 +17,7 @@ fn mark(pod: &mut Value, name: &str, ordinal: i64) {
     pod["metadata"]["labels"][POD_INDEX] = ordinal.to_string().into();
 }
 
-/// Adds the pod's claims as volumes. They replace volumes with the same names.
+/// Adds the claims of the pod to its volumes. These volumes replace volumes of the template with equal names.
 fn mount_claims(pod: &mut Value, set: &str, templates: &[Value], ordinal: i64) {
     if templates.is_empty() {
         return;
@@ -51,8 +51,8 @@ impl<'w> Sync<'w> {
         pod
     }
 
-    /// Restores the identity of a pod, and the owners of its claims. An Event reports the change of owners as an update
-    /// of the pod, too.
+    /// Restores the name label and the claims of a pod that do not belong to its ordinal, and the owners of its claims.
+    /// An Event reports that the pod was updated, even if only owners of claims change.
     pub fn correct(&mut self, ordinal: i64, pod: Viewed<'w, Pod>) {
         let message = format!("Update Pod {} in StatefulSet {} successful", pod.meta().name, self.set.meta().name);
         let note = self.subject().normal("SuccessfulUpdate", message);
@@ -71,7 +71,7 @@ impl<'w> Sync<'w> {
     }
 
     fn is_itself(&self, ordinal: i64, pod: Viewed<'w, Pod>) -> bool {
-        // If two volumes have the same name, the first volume counts.
+        // If two volumes of the pod have equal names, the first volume counts.
         let volumes = pod.view.spec.volumes.iter().rev();
         let volumes: HashMap<&str, _> =
             volumes.map(|volume| (&*volume.name, &volume.persistent_volume_claim)).collect();

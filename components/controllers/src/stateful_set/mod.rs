@@ -1,5 +1,5 @@
-//! The controller of StatefulSets, whose pods have names and claims of their own, and are created and replaced in
-//! order.
+//! The controller of StatefulSets, whose pods have fixed names and claims, and are created and replaced in the order of
+//! their ordinals.
 
 mod claims;
 mod identity;
@@ -25,12 +25,13 @@ use holdfast_world::{
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
-/// The maximum number of pods that one plan creates.
+/// How many pods one plan creates at most.
 const BURST: usize = 500;
 const HASH_LABEL: &str = "controller.kubernetes.io/hash";
 
-/// How many failed pods of an ordinal are replaced without a wait, and the longest wait before a further replacement.
+/// How many failed pods with one ordinal are replaced without a wait.
 const AT_ONCE: u32 = 3;
+/// The longest wait before a further failed pod is replaced, in milliseconds.
 const MAX_MILLIS: i64 = 5 * 60 * 1_000;
 
 pub struct StatefulSets {
@@ -107,7 +108,8 @@ impl Controller for StatefulSets {
             let resource = &refused.action.resource;
             resource == Pod::resource() || resource == PersistentVolumeClaim::resource()
         };
-        // The status is written although creations were refused, because the next plan may be refused, too.
+        // The status is written although creations were refused: the next plan may be refused, too, before it writes
+        // the status.
         if !set.meta().is_deleting() && refused.iter().any(is_made) {
             plan.together(Sync::of(world, set, stamp).status().into_iter().collect());
         }
@@ -115,7 +117,7 @@ impl Controller for StatefulSets {
     }
 }
 
-/// The plan for a set that is being deleted: it only updates the status.
+/// The plan for a set that is being deleted, which only updates the status.
 fn leave(world: &World, set: Viewed<'_, StatefulSet>, stamp: Stamp) -> Plan {
     let mut plan = Plan::default();
     let pods = Members::of(world, set, &mut plan);
@@ -123,7 +125,7 @@ fn leave(world: &World, set: Viewed<'_, StatefulSet>, stamp: Stamp) -> Plan {
     plan
 }
 
-/// The Event about a refusal.
+/// The Event that reports a refused request; `None` if the refusal is expected.
 fn tell(set: Viewed<'_, StatefulSet>, Refused { action, refusal }: &Refused) -> Option<PlannedEvent> {
     let (subject, message) = (Subject::from(set), &refusal.message);
     let name = &*action.key.name;
@@ -152,14 +154,15 @@ fn tell(set: Viewed<'_, StatefulSet>, Refused { action, refusal }: &Refused) -> 
     Some(subject.warning(reason, of_claim))
 }
 
-/// The pods of a set by ordinal.
+/// The pods of a set by their ordinals.
 struct Members<'w> {
-    /// Pods with a wanted ordinal.
+    /// The pods whose ordinal the set wants.
     wanted: BTreeMap<i64, Viewed<'w, Pod>>,
-    /// All other pods.
+    /// The pods whose ordinal the set does not want; they are to be deleted.
     condemned: BTreeMap<i64, Viewed<'w, Pod>>,
-    /// The wanted ordinals: `replicas` ordinals, beginning with `start`.
+    /// The first wanted ordinal.
     start: i64,
+    /// How many ordinals are wanted, beginning with `start`.
     replicas: i64,
 }
 
@@ -189,7 +192,7 @@ impl<'w> Members<'w> {
     }
 }
 
-/// A plan being made.
+/// The plan for one StatefulSet, while it is being made.
 struct Sync<'w> {
     world: &'w World,
     set: Viewed<'w, StatefulSet>,
@@ -197,14 +200,14 @@ struct Sync<'w> {
     pods: Members<'w>,
     revisions: Revisions<'w>,
     claim_templates: Vec<Value>,
-    /// The labels that claims get because the set's selector names them; read when the first claim is created.
+    /// The labels that the claims get because the set's selector names them; decoded when the first claim is created.
     claim_labels: OnceCell<Value>,
     plan: Plan,
-    /// The revisions of the pods that the plan creates, by name.
+    /// The name of the revision of each pod that the plan creates.
     made: Vec<String>,
 }
 
-/// Whether a plan continues: it stops at a pod that it must wait for.
+/// Whether the rest of the plan is made: it stops at a pod for which the later ordinals must wait.
 type Flow = std::ops::ControlFlow<()>;
 const GO_ON: Flow = Flow::Continue(());
 const STOP: Flow = Flow::Break(());
@@ -240,12 +243,13 @@ impl<'w> Sync<'w> {
         self.replace_old()
     }
 
-    /// Whether each pod waits for the pod before it.
+    /// Whether the pod of each ordinal is created only after the pod of the ordinal below is available.
     fn is_ordered(&self) -> bool {
         self.set.spec.pod_management_policy != "Parallel"
     }
 
-    /// Handles the ordinals in order, up to the first pod that is created or that the later ordinals must wait for.
+    /// Handles the ordinals in ascending order, up to the first pod that is created or for which the later ordinals
+    /// must wait.
     fn make_in_order(&mut self, kept: &mut StatefulSets) -> Flow {
         for ordinal in self.pods.ordinals() {
             let Some(pod) = self.pods.wanted.get(&ordinal).copied() else {
@@ -261,7 +265,7 @@ impl<'w> Sync<'w> {
         GO_ON
     }
 
-    /// Handles all ordinals: no pod waits for another.
+    /// Handles all ordinals in one plan, because no pod waits for another pod.
     fn make_at_once(&mut self, kept: &mut StatefulSets) {
         let mut missing = Vec::new();
         for ordinal in self.pods.ordinals() {
@@ -279,8 +283,8 @@ impl<'w> Sync<'w> {
         self.make(&missing, kept);
     }
 
-    /// Deletes a pod that has ended, after a back-off, so that it is created again once it is removed. For a pod that
-    /// has not ended, creates its missing claims.
+    /// Handles an existing pod with a wanted ordinal. A pod that has ended is deleted, after a back-off, and is created
+    /// again once it is removed. For any other pod the missing claims are created.
     fn keep(&mut self, ordinal: i64, pod: Viewed<'w, Pod>, kept: &mut StatefulSets) -> Flow {
         if pod.is_finished() {
             if !pod.meta().is_deleting() {
@@ -300,7 +304,7 @@ impl<'w> Sync<'w> {
         GO_ON
     }
 
-    /// Creates pods with these ordinals, each after its claims.
+    /// Creates the pods with these ordinals, each after its claims.
     fn make(&mut self, ordinals: &[i64], kept: &mut StatefulSets) {
         let wanted = usize::try_from(self.pods.replicas).unwrap_or(0);
         let (now, uid) = (self.stamp.time, &self.set.meta().uid);
@@ -336,7 +340,8 @@ impl<'w> Sync<'w> {
         Some((claims, action.with_event(self.subject().normal("SuccessfulCreate", message))))
     }
 
-    /// The revision and template of a new pod with this ordinal. Below the partition pods keep the current revision.
+    /// The revision and template of a new pod with this ordinal. Pods with an ordinal below the partition get the
+    /// revision that the update replaces.
     fn revision_of(&self, ordinal: i64) -> (String, Value) {
         let strategy = &self.set.spec.update_strategy;
         let kept = match (strategy.kind.as_str(), &strategy.rolling_update) {
@@ -353,7 +358,7 @@ impl<'w> Sync<'w> {
         }
     }
 
-    /// The revision that an update in progress replaces, if it still exists.
+    /// The revision that an update in progress replaces, if that revision still exists.
     fn current(&self) -> Option<Viewed<'w, ControllerRevision>> {
         self.revisions.known.iter().copied().find(|seen| seen.meta().name == self.set.status.current_revision)
     }

@@ -1,10 +1,10 @@
-//! The names of a set's pods and of their claims.
+//! The names of a StatefulSet's pods and of the pods' claims.
 
 pub fn pod(set: &str, ordinal: i64) -> String {
     format!("{set}-{ordinal}")
 }
 
-/// The ordinal in a pod's name, if a pod of this set may have the name.
+/// The ordinal at the end of a pod's name; `None` if no pod of this set can have the name.
 pub fn ordinal_of(pod: &str, set: &str) -> Option<i64> {
     let ordinal = pod.strip_prefix(set)?.strip_prefix('-')?.parse::<i64>().ok()?;
     (ordinal >= 0 && self::pod(set, ordinal) == pod).then_some(ordinal)
@@ -14,7 +14,7 @@ pub fn claim(template: &str, set: &str, ordinal: i64) -> String {
     format!("{template}-{}", pod(set, ordinal))
 }
 
-/// The pod that a claim of this name belongs to, if a claim of this set may have the name.
+/// The name of the pod to which a claim of this name belongs; `None` if no claim of this set can have the name.
 pub fn pod_of(claim: &str, set: &str) -> Option<String> {
     let (rest, ordinal) = claim.rsplit_once('-')?;
     let pod = format!("{set}-{ordinal}");
@@ -22,7 +22,8 @@ pub fn pod_of(claim: &str, set: &str) -> Option<String> {
     rest.strip_suffix(set)?.strip_suffix('-').map(|_| pod)
 }
 
-/// The names of the sets that a claim of this name may belong to: names of sets and of templates may contain hyphens.
+/// The names of all sets to which a claim of this name may belong. There may be several, because names of sets and of
+/// templates may contain hyphens.
 pub fn sets_of(claim: &str) -> impl Iterator<Item = &str> {
     let rest = claim.rsplit_once('-').map_or("", |(rest, _)| rest);
     let sets = rest.match_indices('-').map(|(at, _)| &rest[at + 1..]);

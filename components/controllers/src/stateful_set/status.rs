@@ -7,7 +7,8 @@ use holdfast_value::{Map, Value};
 use holdfast_world::views::{Pod, StatefulSet};
 use holdfast_world::{Action, Time, Viewed};
 
-/// Sets the numbers that do not depend on revisions.
+/// Sets the status's numbers of pods that do not depend on revisions. `made` is how many pods the plan creates. Returns
+/// the numbers of replicas and of ready pods.
 fn count_pods(status: &mut Map, set: Viewed<'_, StatefulSet>, pods: &Members<'_>, made: i64, now: Time) -> (i64, i64) {
     let number = |holds: &dyn Fn(&Viewed<'_, Pod>) -> bool| {
         i64::try_from(pods.all().filter(|pod| holds(pod)).count()).unwrap_or(i64::MAX)
@@ -38,7 +39,7 @@ pub fn leaving(set: Viewed<'_, StatefulSet>, pods: &Members<'_>, now: Time) -> O
     })
 }
 
-/// How many pods have a revision and are not being deleted.
+/// How many of the pods that are not being deleted have this revision.
 fn of_revision(pods: &Members<'_>, revision: &str) -> i64 {
     let is_of = |pod: &Viewed<'_, Pod>| pod.meta().label(POD_REVISION) == Some(revision) && !pod.meta().is_deleting();
     i64::try_from(pods.all().filter(is_of).count()).unwrap_or(i64::MAX)

@@ -24,7 +24,8 @@ fn set(replicas: i64, more: Value) -> Value {
     set
 }
 
-/// Lets controllers and nodes run until nothing changes; returns the pods in the order of creations and deletions.
+/// Lets controllers and nodes run until nothing changes any more. Returns the names of the created and deleted pods, in
+/// order.
 fn settle(trial: &mut Trial) -> String {
     let mut seen = Vec::new();
     loop {
@@ -117,8 +118,8 @@ fn an_update_goes_from_the_highest_ordinal_down_to_the_partition() {
     assert_eq!(status(&trial)["currentReplicas"], 3);
 }
 
-/// Servers without the feature drop the field `maxUnavailable`, so the test puts the set into the controller's world
-/// itself.
+/// API servers without the feature drop the field `maxUnavailable` from a StatefulSet, so the test puts the set into
+/// the controller's world itself.
 #[test]
 fn several_may_be_missing_at_once_where_that_is_allowed() {
     let mut trial = trial();
@@ -192,8 +193,8 @@ fn a_pod_that_has_ended_is_made_again() {
     assert_ne!(trial.get("pods", "s-0")["metadata"]["uid"], uid);
 }
 
-/// Makes nodes reject each pod as soon as it is created, for `seconds` seconds. Returns each created pod with its
-/// second.
+/// For `seconds` seconds, the nodes reject each pod as soon as it is created. Returns the name of each created pod,
+/// with the second of its creation.
 fn refuse_all(trial: &mut Trial, seconds: i64) -> Vec<(i64, String)> {
     let start = trial.now();
     let end = start.plus_seconds(seconds);
@@ -223,10 +224,11 @@ fn a_pod_that_no_node_takes_is_made_again_ever_more_slowly() {
     assert_eq!(waits(&made[..14]), [0, 0, 0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300]);
     let late = waits(&made[13..]);
     assert!(made.iter().all(|(_, pod)| pod == "s-0") && late.iter().all(|wait| *wait == 300), "{late:?}");
-    // A new template resets the waits.
+    // After a change of the template the failed pods of the old template no longer count, so the first pods are
+    // replaced without a wait.
     update_to(&mut trial, "two");
     assert_eq!(refuse_all(&mut trial, 0).len(), 3);
-    // Old failures are dropped.
+    // While a pod runs for ten minutes, the failures before it become so old that they no longer count.
     trial.run_for(1);
     make_ready(&mut trial, "s-0");
     trial.run_for(601);
@@ -374,7 +376,7 @@ fn the_status_is_told_while_pods_cannot_be_made() {
         }
         assert_eq!(status(&trial), expected, "{policy}");
     }
-    // A claim that cannot be created keeps its pod from being created.
+    // If a claim cannot be created because of a quota, the pod that needs the claim is not created.
     let mut trial = trial();
     allow(&mut trial, CLAIMS, 0);
     let template = json!({"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
@@ -397,7 +399,7 @@ fn what_others_say_in_the_status_stays_until_there_is_something_to_tell() {
     assert!(status(&trial)["conditions"].is_null());
 }
 
-/// Adds a finalizer, so that the pod stays.
+/// Adds a finalizer to a pod, so that the pod still exists after its deletion.
 fn hold(trial: &mut Trial, pod: &str) {
     trial.patch("pods", pod, json!({"metadata": {"finalizers": ["example.com/hold"]}}));
 }
@@ -470,7 +472,8 @@ fn a_claim_of_somebody_elses_is_told_of_while_its_pod_is_pending() {
     assert!(trial.take_event_texts().is_empty());
 }
 
-/// A taint, for example, deletes the pods: no failed pods are left to count.
+/// Something outside of the set, such as a taint, deletes its pods at once, so no failed pods are left to count. The
+/// set must still create pods more and more slowly.
 #[test]
 fn pods_that_are_always_gone_again_are_made_ever_more_slowly() {
     let mut trial = trial();
@@ -529,7 +532,7 @@ fn a_pod_is_told_of_once_whichever_of_its_claims_are_refused() {
         note.contains(" error: [failed to create PVC v-s-0: ") && note.contains(", failed to create PVC w-s-0: ")
     };
     assert!(!pod.is_empty() && pod.iter().all(both), "{notes:?}");
-    // An existing pod only waits for its claims, without an Event.
+    // The pod exists already when its claim is missing: it only waits for the claim, and no Event reports a failure.
     let mut trial = self::trial();
     trial.create(set(1, json!({"volumeClaimTemplates": [claim_template("v")]})));
     trial.run();

@@ -27,7 +27,7 @@ impl<'w> Sync<'w> {
         }
     }
 
-    /// Deletes the first old pod, unless a new pod above it is not healthy yet.
+    /// Deletes the old pod with the highest ordinal, unless a new pod with a higher ordinal is not healthy yet.
     fn replace_one(&mut self, targets: &[Viewed<'w, Pod>]) -> Flow {
         for pod in targets {
             if self.is_old(*pod) && !pod.meta().is_deleting() {
@@ -41,8 +41,7 @@ impl<'w> Sync<'w> {
         GO_ON
     }
 
-    /// Deletes old pods as long as no more pods than allowed are unavailable, counting pods that are unavailable
-    /// already.
+    /// Deletes old pods as long as at most `bound` pods are unavailable, including pods that were unavailable before.
     fn replace_several(&mut self, targets: &[Viewed<'w, Pod>], bound: usize) -> Flow {
         let missing = self.pods.wanted.values().filter(|pod| !self.is_healthy(**pod)).count();
         let old = targets.iter().filter(|pod| self.is_old(**pod) && !pod.meta().is_deleting());

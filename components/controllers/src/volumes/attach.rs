@@ -1,5 +1,5 @@
-//! Attaches volumes to the nodes whose pods use them, and detaches them when no pod uses them, with VolumeAttachments
-//! for the drivers.
+//! Attaches volumes to the nodes whose pods use them, and detaches volumes that no pod on a node uses any more. Each
+//! attachment is a VolumeAttachment, which the volume's driver carries out.
 
 use super::{claim_key, index_pods, pods_of};
 use crate::pod_gc::{index_by_node, pods_on};
@@ -14,29 +14,30 @@ use holdfast_world::{
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The annotation of nodes for which this controller attaches volumes.
+/// The annotation of a node whose volumes this controller attaches, and not the kubelet.
 const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 /// An index of attachments by their node.
 const BY_NODE: &str = "attachment-node";
 /// An index of attachments by their volume.
 const BY_VOLUME: &str = "attachment-volume";
 
-/// On a node that is not ready, an unused volume is detached only after this time, unless the node reports earlier that
-/// the volume is not in use.
+/// On a node that is not ready, an unused volume is detached after this many seconds, or as soon as the node reports
+/// that the volume is not in use.
 const UNMOUNT_SECONDS: i64 = 360;
-/// The taint of a node that is known to be shut down and so uses no volumes.
+/// The taint of a node that a user has declared to be shut down, so it uses no volumes any more.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// Each plan is for one node.
+/// Attaches and detaches volumes. Each plan is for one node.
 pub struct Attacher {
     force_detach: bool,
-    /// Volumes that a node reports in use and that no pod needs, by the names of their attachments, and since when no
-    /// pod needs them.
+    /// For each node, the volumes that the node reports in use although no pod needs them: the name of the attachment,
+    /// and since when no pod has needed the volume.
     unneeded: BTreeMap<Key, BTreeMap<String, Time>>,
-    /// The node to which an exclusive volume is being attached, until the attachment is seen.
+    /// For each volume that only one node may have and that is being attached: the node, until the attachment is in the
+    /// world.
     promised: BTreeMap<String, Key>,
-    /// The pods of a node that already have the Event that their volume is attached to another node, each with the name
-    /// of the attachment.
+    /// For each node, the pods for which an Event has reported that their volume is attached to another node: the name
+    /// of the attachment, and the uid of the pod.
     reported: BTreeMap<Key, BTreeSet<(String, Text)>>,
 }
 
@@ -113,7 +114,7 @@ impl Controller for Attacher {
                 wake(&attachment.spec.node_name);
                 self.promised.remove(volume_of(attachment.view));
             }
-            // Another node may have waited for the volume.
+            // An attachment of the volume is gone, and another node may have waited for the volume.
             let freed = change.before::<VolumeAttachment>().filter(|_| change.after.is_none());
             let volume = freed.and_then(|gone| world.get::<PersistentVolume>(&Key::cluster(volume_of(gone.view))));
             let claim = volume.and_then(|volume| claim_key(volume.view));
@@ -191,8 +192,8 @@ impl Controller for Attacher {
         if !unneeded.is_empty() {
             self.unneeded.insert(key.clone(), unneeded);
         }
-        // The node's list is written before the volume is detached, so that the node does not rely on a volume that is
-        // about to be detached.
+        // The list of attached volumes in the node's status is written before a volume is detached, so that the kubelet
+        // does not use a volume that is about to be detached.
         let said = Subject::from(node).status(|status| {
             if shown.is_empty() {
                 status.remove("volumesAttached");
@@ -213,7 +214,8 @@ impl Controller for Attacher {
 }
 
 impl Attacher {
-    /// Whether an exclusive volume is attached to another node, or is about to be attached there.
+    /// Whether a volume that only one node may have is attached to another node, or about to be attached to another
+    /// node.
     fn is_elsewhere(&self, world: &World, volume: &Viewed<'_, PersistentVolume>, node: &Key) -> bool {
         let name = &volume.meta().name;
         let promised = self.promised.get(name).is_some_and(|promised| promised != node);
@@ -226,32 +228,32 @@ fn volume_of(attachment: &VolumeAttachment) -> &str {
     &attachment.spec.source.persistent_volume_name
 }
 
-/// Whether only one node may have a volume: it has access modes, and none of them allows several nodes.
+/// Whether only one node at a time may have a volume: it has access modes, and none of them allows several nodes.
 fn is_exclusive(volume: &PersistentVolume) -> bool {
     let modes = &volume.spec.access_modes;
     !modes.is_empty() && !modes.iter().any(|mode| matches!(mode.as_str(), "ReadWriteMany" | "ReadOnlyMany"))
 }
 
-/// The pods that use a volume and have not finished.
+/// The pods that use a volume and have not ended.
 fn users<'a>(world: &'a World, volume: &PersistentVolume) -> impl Iterator<Item = Viewed<'a, Pod>> + use<'a> {
     let claim = claim_key(volume);
     let pods = claim.into_iter().flat_map(|claim| pods_of(world, &claim));
     pods.filter(|pod| !pod.is_finished())
 }
 
-/// The names of the volumes in a list of a node's status.
+/// The names of the volumes in a list of a node's status, such as `volumesInUse`.
 fn names(list: &Value) -> impl Iterator<Item = &str> {
     list.as_array().into_iter().flatten().filter_map(|volume| volume["name"].as_str())
 }
 
-/// Events that a volume is attached to a node, for the node's pods that use it.
+/// The Events for all pods of a node that use a volume, reporting that the volume is attached to the node.
 fn succeeded(world: &World, volume: &Viewed<'_, PersistentVolume>, node: &Key) -> Vec<PlannedEvent> {
     let message = format!("AttachVolume.Attach succeeded for volume {:?} ", volume.meta().name);
     let users = users(world, volume).filter(|pod| *pod.spec.node_name == *node.name);
     users.map(|pod| Subject::from(pod).normal("SuccessfulAttachVolume", message.clone())).collect()
 }
 
-/// The message for a pod whose node cannot get a volume, because the volume is attached to another node.
+/// The message for a pod whose volume cannot be attached to its node, because the volume is attached to another node.
 fn taken(world: &World, volume: &Viewed<'_, PersistentVolume>, node: &Key) -> String {
     let elsewhere =
         users(world, volume).filter(|pod| !pod.spec.node_name.is_empty() && *pod.spec.node_name != *node.name);
@@ -263,7 +265,7 @@ fn taken(world: &World, volume: &Viewed<'_, PersistentVolume>, node: &Key) -> St
     format!("Multi-Attach error for volume \"{}\" {why}", volume.meta().name)
 }
 
-/// The volumes that the pods of a node use and whose drivers attach them, by the names of their attachments.
+/// The volumes that the pods of a node use and that must be attached by a driver, by the names of their attachments.
 fn wanted<'a>(world: &'a World, node: &str) -> BTreeMap<String, Viewed<'a, PersistentVolume>> {
     let running = pods_on(world, node).filter(|pod| !pod.is_finished());
     let claims = running.flat_map(|pod| {
@@ -285,7 +287,8 @@ fn wanted<'a>(world: &'a World, node: &str) -> BTreeMap<String, Viewed<'a, Persi
     attachable.collect()
 }
 
-/// The name of an attachment. For one volume, driver and node every implementation uses the same name.
+/// The name of an attachment. Every implementation of Kubernetes' attach controller computes this name from the
+/// volume's handle, the driver and the node.
 fn attachment_name(handle: &str, driver: &str, node: &str) -> String {
     let digest = Sha256::digest(format!("{handle}{driver}{node}"));
     let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -352,14 +355,14 @@ mod tests {
         assert!(trial.names("volumeattachments").is_empty());
     }
 
-    /// A pod on a node that uses the claim `c`.
+    /// A pod on a node. The pod uses the claim `c`.
     fn user(name: &str, node: &str) -> Value {
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"nodeName": node,
             "containers": [{"name": "c", "image": "i"}],
             "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}})
     }
 
-    /// A volume bound to the claim `c`, and two nodes.
+    /// A trial with a volume that is bound to the claim `c`, and with two nodes.
     fn two_nodes(mode: &str) -> Trial {
         let mut trial = Trial::new().with(Attacher::new(&Settings::default()));
         for node in ["m", "n"] {
@@ -392,7 +395,7 @@ mod tests {
         assert_eq!(attached(&trial), ["m"]);
         let said = "Warning FailedAttachVolume Multi-Attach error for volume \"v\" Volume is already used by pod(s) p";
         assert_eq!(trial.take_event_texts(), [said]);
-        // A change of the node repeats no Event.
+        // A further plan for the node, caused by a change of the node, does not repeat the Event.
         trial.patch("nodes", "n", json!({"metadata": {"labels": {"a": "b"}}}));
         trial.run();
         assert!(trial.take_event_texts().is_empty());
@@ -428,7 +431,7 @@ mod tests {
         assert!(trial.take_event_texts().is_empty());
     }
 
-    /// A cluster with a volume that node `n` reports in use and no pod needs.
+    /// A trial in which node `n` reports a volume in use that no pod needs.
     fn unneeded(settings: &Settings) -> Trial {
         let mut trial = Trial::new().with(Attacher::new(settings));
         trial.create(

@@ -1,4 +1,4 @@
-//! Creates the claims of ephemeral volumes, which exist as long as their pod.
+//! Creates the claims of generic ephemeral volumes. Such a claim exists as long as its pod.
 
 use super::index_pods;
 use crate::subject::{Subject, part};

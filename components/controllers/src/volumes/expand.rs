@@ -1,4 +1,4 @@
-//! Writes Events for claims whose requested storage exceeds their present storage; the volumes' drivers expand them.
+//! Writes Events for claims that request more storage than they have; the drivers of their volumes expand the volumes.
 
 use super::volume_of;
 use crate::subject::Subject;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 /// Each plan is for one claim.
 #[derive(Default)]
 pub struct Expander {
-    /// Claims whose request has grown and whose Event is not written yet.
+    /// Claims whose requested storage has grown, until the Event about the growth is written.
     asking: BTreeSet<Key>,
 }
 

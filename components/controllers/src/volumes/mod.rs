@@ -1,4 +1,4 @@
-//! The controllers of volumes and claims.
+//! The controllers of PersistentVolumes and PersistentVolumeClaims.
 
 pub mod attach;
 pub mod binder;
@@ -11,10 +11,10 @@ pub mod standard;
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim, Pod};
 use holdfast_world::{Key, Text, Viewed, World};
 
-/// An index of pods by the claims that they use, as `namespace/name`.
+/// The name of the index of pods by the claims that they use, each as `namespace/name`.
 pub const BY_CLAIM: &str = "claim";
 
-/// Makes the index for [`pods_of`].
+/// Makes the index that [`pods_of`] reads.
 pub fn index_pods(world: &mut World) {
     world.index::<Pod>(BY_CLAIM, |object| {
         let Some(pod) = object.view::<Pod>() else { return Vec::new() };
@@ -40,13 +40,13 @@ fn place(namespace: &str, name: &str) -> Text {
     format!("{namespace}/{name}").into()
 }
 
-/// The claim that a volume is reserved for or bound to.
+/// The key of the claim for which a volume is reserved, or to which it is bound.
 pub fn claim_key(volume: &PersistentVolume) -> Option<Key> {
     let claim = volume.spec.claim_ref.as_ref()?;
     Some(Key::new(&claim.namespace, &claim.name))
 }
 
-/// The volume that a claim names.
+/// The volume whose name a claim contains.
 pub fn volume_of<'a>(world: &'a World, claim: &PersistentVolumeClaim) -> Option<Viewed<'a, PersistentVolume>> {
     world.get::<PersistentVolume>(&Key::cluster(&claim.spec.volume_name))
 }

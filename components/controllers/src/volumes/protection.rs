@@ -1,5 +1,5 @@
-//! Protects objects in use from deletion: claims that pods use, volumes that are bound, VolumeAttributesClasses of
-//! claims and volumes.
+//! Protects objects that are in use from deletion: claims that pods use, volumes that are bound to claims, and
+//! VolumeAttributesClasses that claims and volumes name.
 //!
 //! Each object gets a finalizer when it is created. The finalizer is removed once the object is being deleted and is no
 //! longer in use.
@@ -19,10 +19,11 @@ use serde::Deserialize;
 const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
 const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
 const CLASS_FINALIZER: &str = "kubernetes.io/vac-protection";
-/// An index of claims and volumes by their present and their requested VolumeAttributesClasses.
+/// An index of claims and volumes by their present VolumeAttributesClass, and by the class that they request.
 const BY_CLASS: &str = "attributes";
 
-/// Adds the finalizer, or removes it.
+/// The write that adds a finalizer to an object, or removes the finalizer if the object is being deleted and not in
+/// use.
 fn protect<V: View>(found: Viewed<'_, V>, finalizer: &str, is_used: bool) -> Option<Action> {
     let meta = found.meta();
     let mut document = found.object.document();
@@ -144,7 +145,7 @@ impl Controller for ClaimProtection {
     }
 }
 
-/// Each plan is for one volume.
+/// Each plan is for one PersistentVolume.
 pub struct VolumeProtection;
 
 impl Controller for VolumeProtection {
@@ -174,7 +175,7 @@ impl Controller for VolumeProtection {
     }
 }
 
-/// Each plan is for one class.
+/// Each plan is for one VolumeAttributesClass.
 pub struct AttributesClassProtection;
 
 impl Controller for AttributesClassProtection {
@@ -208,7 +209,8 @@ impl Controller for AttributesClassProtection {
         if change.is_of::<VolumeAttributesClass>() {
             return keys.add(change.key.clone());
         }
-        // A class whose deletion waits can be deleted once the last claim or volume no longer names it.
+        // The claim or volume may have been the last that named the class before the change, so the deletion of the
+        // class can be completed.
         if let Some(claim) = change.before::<PersistentVolumeClaim>() {
             classes_of(&claim).iter().for_each(|class| keys.add(Key::cluster(class)));
         }

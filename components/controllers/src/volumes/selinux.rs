@@ -1,9 +1,9 @@
-//! Warns of pods that would mount one volume with different SELinux labels: on the same node, one of the pods could not
-//! start.
+//! Warns of pods that would mount one volume with different SELinux labels: if both ran on one node, one of the pods
+//! could not start.
 //!
-//! The defaults of nodes are unknown to this controller, so labels are compared only in the parts that pods specify: an
-//! unspecified part may have any value. Volumes that are mounted without a label are relabelled file by file, which
-//! does not disturb other pods.
+//! A node gives default values to the parts of a label that a pod does not specify, and this controller does not know
+//! these values. So two labels are compared only in the parts that both pods specify. Volumes that are mounted without
+//! a label are relabelled file by file, which does not disturb other pods.
 
 use super::{claim_key, index_pods, pods_of};
 use crate::subject::{Subject, part};
@@ -14,24 +14,24 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const RECURSIVE: &str = "Recursive";
 const MOUNT_OPTION: &str = "MountOption";
-/// The index of volumes, and of pods with inline volumes, by the location of the data, and the index of volumes by
-/// their driver.
+/// An index of volumes, and of pods with inline volumes, by the location of the volume's data.
 const SOURCE: &str = "selinux-source";
+/// An index of volumes by their CSI driver.
 const DRIVER: &str = "selinux-driver";
 
 /// Each plan is for one pod. The controller writes only Events.
 pub struct SelinuxWarnings;
 
-/// The location of a volume's data, for the kinds of volumes that can be mounted with a label.
+/// Where the data of a volume is stored, for the kinds of volumes that can be mounted with an SELinux label.
 struct DataLocation {
     name: String,
-    /// The driver, whose CSIDriver object specifies whether the driver mounts with labels; `None` means that this kind
-    /// of volume is always mounted with a label.
+    /// The CSI driver, whose CSIDriver object says whether volumes are mounted with a label. `None` means that volumes
+    /// of this kind are always mounted with a label.
     driver: Option<String>,
 }
 
 impl DataLocation {
-    /// Reads the source from the spec of a volume, or from an inline volume of a pod.
+    /// Reads the location from the spec of a PersistentVolume, or from an inline volume of a pod.
     fn of(spec: &Value) -> Option<DataLocation> {
         let text = |value: &Value| value.as_str().map(str::to_owned).unwrap_or_else(|| value.to_string());
         let other = |name: String| Some(DataLocation { name, driver: None });
@@ -64,19 +64,19 @@ fn source_of(volume: &Object) -> Option<DataLocation> {
     DataLocation::of(&part(volume, &["spec"]))
 }
 
-/// How a pod mounts a volume.
+/// The SELinux label with which a pod mounts a volume, and the pod's `seLinuxChangePolicy` for the volume.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Mount {
     label: String,
     policy: String,
 }
 
-/// The volumes and labels of a pod.
+/// What determines how one pod mounts its volumes.
 struct Mounts<'a> {
     world: &'a World,
     pod: Viewed<'a, Pod>,
     spec: Value,
-    /// The labels of all containers that mount each volume, by the volume's name.
+    /// The SELinux labels of all containers that mount a volume, by the volume's name in the pod.
     labels: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -96,7 +96,8 @@ impl<'a> Mounts<'a> {
         Mounts { world, pod, spec, labels }
     }
 
-    /// The spec of a claim's volume, or the inline volume itself. Returns `None` if the claim has no volume yet.
+    /// The spec of the PersistentVolume of a pod's volume, or the volume itself if it is inline. Returns `None` if the
+    /// volume's claim has no PersistentVolume yet.
     fn spec_of(&self, volume: &Value) -> Option<Value> {
         let name = volume["name"].as_str()?;
         let claim = match (&volume["persistentVolumeClaim"]["claimName"], &volume["ephemeral"]) {
@@ -110,8 +111,8 @@ impl<'a> Mounts<'a> {
         is_bound.then(|| part(volume.object, &["spec"]))
     }
 
-    /// Each mounted volume with its source and mount; `Err` with the volume's name if containers disagree about the
-    /// label.
+    /// For each mounted volume, the location of its data and its mount; `Err` with the volume's name if two containers
+    /// of the pod mount it with different labels.
     fn volumes(&self) -> Vec<Result<(DataLocation, Mount), String>> {
         let mounted = items(&self.spec["volumes"]).filter_map(|volume| {
             let name = volume["name"].as_str()?;
@@ -141,20 +142,21 @@ fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// The label of SELinux options; empty if they specify nothing.
+/// The label in an object's `seLinuxOptions`: empty if the options specify no part of a label, and `None` if there are
+/// no options.
 fn label(options: &Value) -> Option<String> {
     let parts = ["user", "role", "type", "level"].map(|field| options[field].as_str().unwrap_or_default());
     let is_said = parts.iter().any(|part| !part.is_empty());
     options.is_object().then(|| if is_said { parts.join(":") } else { String::new() })
 }
 
-/// Whether two labels conflict on every node: they differ in a part that both specify.
+/// Whether two labels conflict whatever a node's default values are: they differ in a part that both labels specify.
 fn conflict(one: &str, other: &str) -> bool {
     let differ = |(one, other): (&str, &str)| !one.is_empty() && !other.is_empty() && one != other;
     one.splitn(4, ':').zip(other.splitn(4, ':')).any(differ)
 }
 
-/// The message for a pod about its conflict with another pod.
+/// The message that tells a pod's user about a conflict with another pod.
 fn conflict_message(pod: Viewed<'_, Pod>, other: Viewed<'_, Pod>, what: &str, own: &str, others: &str) -> String {
     const END: &str = "If both pods land on the same node, only one of them may access the volume.";
     match pod.meta().namespace == other.meta().namespace {
@@ -162,14 +164,14 @@ fn conflict_message(pod: Viewed<'_, Pod>, other: Viewed<'_, Pod>, what: &str, ow
             "{what} {own:?} conflicts with pod {} that uses the same volume as this pod with {what} {others:?}. {END}",
             other.meta().name
         ),
-        // Names in other namespaces are not revealed.
+        // The name of a pod in another namespace is not shown to the user of this pod.
         false => format!(
             "{what}{own:?} conflicts with another pod that uses the same volume as this pod with a different {what}. {END}"
         ),
     }
 }
 
-/// The pods whose volumes have the same data.
+/// The pods with a volume whose data is at this location.
 fn users<'a>(world: &'a World, source: &str) -> Vec<Viewed<'a, Pod>> {
     let claims = world.indexed::<PersistentVolume>(SOURCE, source).filter_map(|volume| claim_key(&volume));
     let mut pods: Vec<Viewed<'a, Pod>> = claims.flat_map(|claim| pods_of(world, &claim)).collect();
@@ -222,7 +224,7 @@ impl Controller for SelinuxWarnings {
     fn indexes(&self, world: &mut World) {
         index_pods(world);
         world.index::<Pod>(SOURCE, |object| match object.view::<Pod>() {
-            // Most pods have no volumes, so their JSON is not decoded.
+            // Most pods have no volumes; for such pods the JSON is not decoded.
             Some(pod) if !pod.spec.volumes.is_empty() => {
                 let volumes = part(object, &["spec", "volumes"]);
                 let sources = items(&volumes).filter_map(DataLocation::of);
@@ -270,7 +272,7 @@ impl Controller for SelinuxWarnings {
                 volumes.filter_map(|volume| claim_key(&volume)).for_each(|claim| users(&claim));
             }
         } else if change.is_of::<Pod>() && change.before.is_none() && change.after.is_some() {
-            // The relevant fields of a pod never change after its creation.
+            // After a pod's creation, the fields that this controller reads never change, so only new pods are planned.
             keys.add(change.key.clone());
         }
     }
@@ -310,7 +312,7 @@ mod tests {
         trial
     }
 
-    /// A claim with a volume of the driver.
+    /// Creates a claim, with a PersistentVolume of the test's driver for the data `handle`.
     fn claim(trial: &mut Trial, name: &str, handle: &str) {
         let modes = json!(["ReadWriteMany"]);
         let made =
@@ -333,7 +335,7 @@ mod tests {
         json!({"seLinuxOptions": {"level": level}})
     }
 
-    /// The Events for two pods with one volume.
+    /// The Events if two pods with these SELinux options use one volume.
     fn of_two(mounts_with_label: bool, one: Value, other: Value) -> Vec<String> {
         let mut trial = trial(mounts_with_label);
         claim(&mut trial, "a", "h");
@@ -391,7 +393,7 @@ mod tests {
         trial.patch("csidrivers.storage.k8s.io", "d.example.com", json!({"spec": {"seLinuxMount": true}}));
         trial.run();
         assert!(trial.take_event_texts().is_empty());
-        // Another volume with the same data.
+        // The claim `b` of the other pod gets a volume with the same data as the volume of the claim `a`.
         claim(&mut trial, "b", "h");
         trial.run();
         assert_eq!(trial.take_event_texts().len(), 2);

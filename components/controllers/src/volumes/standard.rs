@@ -1,4 +1,4 @@
-//! A StorageClass for clusters without a default class: claims without a class then get volumes of this class.
+//! A default StorageClass for clusters that have none: claims without a class then get volumes of this class.
 
 use super::binder::{DEFAULT_CLASS, HOST_PATH, is_default_class};
 use holdfast_core::state::State;
@@ -8,8 +8,8 @@ use holdfast_world::{Action, Key, Verb, View};
 
 const NAME: &str = "standard";
 
-/// The request that creates the class; `None` if a default class exists. Its volumes are usable on every node, so
-/// claims are bound at once, without waiting for a pod.
+/// The request that creates the StorageClass; `None` if a default class exists already. Volumes of the class can be
+/// used on every node, so claims are bound at once, without waiting for a pod.
 pub fn lacking(state: &State) -> Option<Action> {
     let resource = StorageClass::resource();
     let (kind, _) = state.registry.find(resource.group(), resource.version(), resource.plural())?;

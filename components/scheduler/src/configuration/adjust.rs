@@ -1,4 +1,4 @@
-//! Changes that command line options make to a configuration from a file.
+//! Changes that command line options make to a configuration that was read from a file.
 
 use super::arguments::Arguments;
 use super::global_options::hard_affinity_arguments;
@@ -8,15 +8,16 @@ use crate::plugin::POINTS;
 use crate::plugins::{self, gang_scheduling, inter_pod_affinity, legacy};
 use crate::profile::{EnabledPlugin, MULTI_POINT, PluginSet, Profile};
 
-/// The feature gates that change the scheduler's configuration.
+/// The feature gate that enables the plug-in GangScheduling.
 const GANG_SCHEDULING: &str = "GangScheduling";
+/// The feature gate that enables the score ResourceLimits.
 const RESOURCE_LIMITS: &str = "ResourceLimitsPriorityFunction";
 const EXTENDED_RESOURCES: &str = "DRAExtendedResource";
 const POP_FROM_BACKOFF: &str = "SchedulerPopFromBackoffQ";
 const NOMINATE_EXPECTED_NODES: &str = "NominatedNodeNameForExpectation";
 
 impl Configuration {
-    /// Renames the only profile; several profiles keep their names.
+    /// Gives the only profile another scheduler name. If there are several profiles, all keep their names.
     pub fn rename(&mut self, scheduler_name: &str) {
         if let [profile] = self.profiles.as_mut_slice() {
             profile.scheduler_name = scheduler_name.into();
@@ -35,7 +36,7 @@ impl Configuration {
         Ok(())
     }
 
-    /// Replaces the only profile by the algorithm provider of this name.
+    /// Replaces the only profile by the profile of the algorithm provider of this name.
     pub fn apply_provider(&mut self, name: &str) -> Result<(), Fault> {
         let path = "algorithmSource.provider";
         let lists = policy::provider_named(name).map_err(|message| Fault { path: path.into(), message })?;
@@ -46,7 +47,8 @@ impl Configuration {
         self.replace(profiles::from_provider(&lists, arguments, &self.global_options))
     }
 
-    /// Sets the default of `hardPodAffinityWeight`, which applies where neither plug-in arguments nor a Policy set it.
+    /// Sets the default of `hardPodAffinityWeight`, which applies where neither the arguments of InterPodAffinity nor a
+    /// Policy set a value.
     pub fn set_hard_pod_affinity_weight(&mut self, weight: i64) {
         let before = self.global_options.hard_pod_affinity_weight.replace(weight).map(hard_affinity_arguments);
         for profile in &mut self.profiles {
@@ -72,14 +74,15 @@ impl Configuration {
         self.nominates_expected_nodes = is_on(NOMINATE_EXPECTED_NODES);
     }
 
-    /// Enables a plug-in at all of its points, in all profiles that do not disable it.
+    /// Enables a plug-in at all points that it implements, in every profile that does not disable it.
     fn enable(&mut self, plugin: &str) {
         let Some(row) = plugins::find(plugin) else { return };
         let plugin = (row.build)();
         for profile in &mut self.profiles {
             let sets = &mut profile.document.sets;
             let disabled = |set: &PluginSet| set.disabled.iter().any(|name| name == "*" || name == row.name);
-            // Versions without `multiPoint` list all plug-ins of each point.
+            // A version without `multiPoint` lists all plug-ins at each point, so the plug-in is added to the lists of
+            // single points.
             let by_point = profile.document.by_point;
             if profile.points.values().flatten().any(|enabled| enabled.plugin.name() == row.name)
                 || (!by_point && sets.get(MULTI_POINT).is_some_and(disabled))

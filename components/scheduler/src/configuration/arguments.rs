@@ -1,4 +1,5 @@
-//! The arguments of plug-ins: read, defaulted, validated, and made into the plug-ins.
+//! The arguments of plug-ins: this module reads and validates them, fills in defaults, and makes the plug-ins from
+//! them.
 
 use super::reader::{Faults, Reader};
 use super::{checked_int, quoted};
@@ -22,20 +23,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A plug-in configured by its arguments.
+/// The result of reading one plug-in's arguments.
 pub enum ConfiguredPlugin {
     Plugin(Arc<dyn Plugin>),
     Preemption(DefaultPreemption),
-    /// Arguments of a plug-in that Kubernetes does not have.
+    /// The arguments are for a plug-in that Kubernetes does not have.
     Foreign,
 }
 
-/// The arguments of a profile's plug-ins: as parsed, and as written.
+/// The arguments of the plug-ins of one profile, both as made into plug-ins and as written in the document.
 #[derive(Default)]
 pub struct Arguments {
     pub plugins: BTreeMap<String, ConfiguredPlugin>,
     pub documents: Vec<(String, Value)>,
-    /// Whether PodTopologySpread defaults to `defaultingType: List`, as in versions without system defaults.
+    /// Whether PodTopologySpread uses `defaultingType: List` by default, as in versions that have no system defaults.
     pub spreads_by_list: bool,
 }
 
@@ -44,7 +45,7 @@ impl Arguments {
         self.plugins.contains_key(name)
     }
 
-    /// Adds the arguments of a plug-in from a document.
+    /// Adds the arguments that a document gives for a plug-in.
     pub fn add(&mut self, name: &str, args: Option<&Reader<'_>>, document: Option<&Value>) {
         self.plugins.insert(name.to_owned(), read(name, args, self.spreads_by_list));
         let Some(mut document) = document.cloned() else { return };
@@ -58,7 +59,7 @@ impl Arguments {
         self.documents.push((name.to_owned(), document));
     }
 
-    /// Adds arguments that are known to be valid, if the plug-in has none yet.
+    /// Adds arguments for a plug-in if it has none yet. The arguments must be valid.
     pub fn set_default(&mut self, name: &str, document: Value) {
         if self.has(name) {
             return;
@@ -69,7 +70,7 @@ impl Arguments {
     }
 }
 
-/// Parses the arguments of a plug-in.
+/// Reads the arguments of a plug-in, and makes the plug-in.
 fn read(name: &str, args: Option<&Reader<'_>>, spreads_by_list: bool) -> ConfiguredPlugin {
     fn plugin(plugin: impl Plugin + 'static) -> ConfiguredPlugin {
         ConfiguredPlugin::Plugin(Arc::new(plugin))
@@ -122,7 +123,8 @@ fn read(name: &str, args: Option<&Reader<'_>>, spreads_by_list: bool) -> Configu
     }
 }
 
-/// The resources to be scored. With `most: None` weights are fixed at 1, and a resource may be listed once.
+/// The resources by which nodes are scored, with their weights. `most` is the largest weight allowed; with `None` every
+/// weight must be 1, and no resource may be listed twice.
 fn resources(args: &Reader<'_>, most: Option<i64>) -> Option<Vec<ResourceWeight>> {
     let mut all: Vec<ResourceWeight> = Vec::new();
     for one in args.list("resources")? {
@@ -143,7 +145,8 @@ fn resources(args: &Reader<'_>, most: Option<i64>) -> Option<Vec<ResourceWeight>
     (!all.is_empty()).then_some(all)
 }
 
-/// The points of a shape: utilization and score.
+/// The points of the field `shape`, in ascending order: a utilization from 0 to 100 percent, and the score at that
+/// utilization from 0 to 100.
 fn shape(args: &Reader<'_>) -> Vec<(i64, i64)> {
     let mut line: Vec<(i64, i64)> = Vec::new();
     for point in args.list("shape").unwrap_or_default() {
@@ -151,7 +154,7 @@ fn shape(args: &Reader<'_>) -> Vec<(i64, i64)> {
         if line.last().is_some_and(|(before, _)| *before >= utilization) {
             point.invalid("utilization", utilization, "values must be sorted in increasing order");
         }
-        // Documents write scores from 0 to 10; the plug-in's scores are from 0 to 100.
+        // Documents give scores from 0 to 10, and the plug-in has scores from 0 to 100.
         line.push((utilization, point.int_within("score", 0, 10).unwrap_or(0).saturating_mul(10)));
     }
     if line.is_empty() {
@@ -204,7 +207,7 @@ fn fit(args: &Reader<'_>) -> NodeResourcesFit {
     fit
 }
 
-/// Reports why a name is not a valid name of a resource or label.
+/// Whether a name is a valid name of a resource or label. If it is not, the reason is reported as an error of `field`.
 pub fn check_name(reader: &Reader<'_>, field: &str, name: &str) -> bool {
     let faults = names::qualified_name(name);
     faults.iter().for_each(|why| reader.invalid(field, Value::from(name), why));
@@ -292,7 +295,7 @@ fn check_label(one: &Reader<'_>) {
     }
 }
 
-/// The text of a field as it is written.
+/// The value of a field as the document gives it, for error messages.
 fn value_text(reader: &Reader<'_>, field: &str) -> String {
     reader.get(field).map_or_else(|| "null".to_owned(), ToString::to_string)
 }

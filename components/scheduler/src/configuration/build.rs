@@ -1,4 +1,4 @@
-//! Makes profiles from lists of plug-ins and their arguments.
+//! Makes profiles from lists of enabled plug-ins and the plug-ins' arguments.
 
 use super::arguments::{Arguments, ConfiguredPlugin};
 use super::version::Version;
@@ -12,12 +12,13 @@ use holdfast_value::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Plug-ins with their weights, in order.
+/// The names of plug-ins with their weights, in the order in which the plug-ins are called.
 pub type PluginList = Vec<(String, i64)>;
-/// The plug-ins enabled at each point, and the sets of a v1 document that enable them.
+/// The plug-ins that are enabled at each point; and the sets that enable them in a document of version v1, by the set's
+/// name.
 pub type PointSets = (BTreeMap<ExtensionPoint, PluginList>, BTreeMap<&'static str, PluginSet>);
 
-/// Makes the plug-ins and enables them at their points.
+/// Makes a profile: makes its plug-ins from their arguments, and enables them at their points.
 pub fn build((points, sets): PointSets, mut arguments: Arguments, version: Version) -> Profile {
     if !version.has_spread_defaults() {
         arguments.set_default(pod_topology_spread::NAME, json!({"defaultingType": "List"}));
@@ -37,7 +38,7 @@ pub fn build((points, sets): PointSets, mut arguments: Arguments, version: Versi
                 Some(ConfiguredPlugin::Plugin(plugin)) => plugin,
                 _ => (row.build)(),
             });
-            // A plug-in that is enabled without a weight weighs 1, whatever its default weight is.
+            // A plug-in that is enabled without a weight has the weight 1, whatever its default weight is.
             enabled.push(EnabledPlugin { plugin: plugin.clone(), weight: weight.max(1) });
         }
         enabled_at.insert(point, enabled);
@@ -49,7 +50,7 @@ pub fn build((points, sets): PointSets, mut arguments: Arguments, version: Versi
     profile
 }
 
-/// Replaces the arguments of a profile's plug-ins.
+/// Makes the plug-ins of a profile again, with other arguments.
 pub fn configure(profile: &mut Profile, arguments: Arguments) {
     for (name, configured) in arguments.plugins {
         match configured {
@@ -68,8 +69,8 @@ pub fn configure(profile: &mut Profile, arguments: Arguments) {
     profile.document.arguments.extend(arguments.documents);
 }
 
-/// Makes NodeResourcesFit ignore resources that extenders manage. These names replace the names in the profiles'
-/// arguments.
+/// Makes NodeResourcesFit ignore the resources that extenders manage. These names replace the names that the profiles'
+/// arguments list as ignored.
 pub fn ignore_resources(profiles: &mut [Profile], names: &[Text]) {
     if names.is_empty() {
         return;

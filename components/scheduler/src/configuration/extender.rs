@@ -1,4 +1,5 @@
-//! Extenders: servers that filter and score nodes, preempt or bind over HTTP.
+//! Extenders: servers that the scheduler calls over HTTP to filter and score nodes, to change the victims of
+//! preemption, or to bind pods.
 
 use super::arguments::check_name;
 use super::reader::Reader;
@@ -27,8 +28,8 @@ pub struct Extender {
 }
 
 impl Extender {
-    /// Whether the extender is called for the pod: for all pods, or only for pods that request a resource that it
-    /// manages.
+    /// Whether the extender is called for the pod: for all pods, or, if it manages resources, only for pods that
+    /// request one of them.
     pub fn is_interested_in(&self, pod: &Pod) -> bool {
         let requests = &pod.template.requests.scalars;
         let manages = |name: &Text| self.managed_resources.iter().any(|managed| managed.name == *name);
@@ -56,7 +57,7 @@ pub struct ManagedResource {
 
 const DEFAULT_TIMEOUT_SECONDS: f64 = 5.0;
 
-/// The names of all fields.
+/// The names of all fields of an extender and of its parts, in their present spelling.
 #[rustfmt::skip]
 const FIELDS: [&str; 22] = [
     "urlPrefix", "filterVerb", "preemptVerb", "prioritizeVerb", "bindVerb", "weight", "enableHTTPS", "tlsConfig",
@@ -64,7 +65,8 @@ const FIELDS: [&str; 22] = [
     "serverName", "certFile", "keyFile", "caFile", "certData", "keyData", "caData",
 ];
 
-/// Renames the fields of extenders to their present spelling: earlier versions ignored the case of field names.
+/// Renames the fields of extenders to their present spelling. Earlier versions of the configuration ignored the case of
+/// these names.
 pub fn name_fields(extenders: &mut Value) {
     if let Some(list) = extenders.as_array_mut() {
         return list.iter_mut().for_each(name_fields);
@@ -79,7 +81,7 @@ pub fn name_fields(extenders: &mut Value) {
     *extenders = Value::Object(fields.iter().map(named).collect());
 }
 
-/// Reads the list `extenders`. Ignorable extenders are sorted to the end.
+/// Reads the list `extenders`. Extenders whose failure is ignored (`ignorable`) are moved to the end of the list.
 pub fn read_all(reader: &Reader<'_>) -> Vec<Extender> {
     let list = reader.list("extenders").unwrap_or_default();
     let mut extenders: Vec<Extender> = list.iter().map(read).collect();
@@ -127,7 +129,8 @@ fn read(one: &Reader<'_>) -> Extender {
     extender
 }
 
-/// The timeout in seconds: a duration, or in a Policy a number of nanoseconds; the default if it is absent or 0.
+/// The timeout of an extender in seconds. A configuration gives it as a duration, a Policy as a number of nanoseconds.
+/// If it is absent or 0, the default applies.
 fn timeout(one: &Reader<'_>) -> f64 {
     let seconds = match one.get("httpTimeout") {
         Some(value) if value.is_number() => value.as_f64().map(|nanoseconds| nanoseconds / 1e9),

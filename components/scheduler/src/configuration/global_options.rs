@@ -1,4 +1,4 @@
-//! Options that once applied to all profiles of a configuration.
+//! Options that earlier versions had for all profiles of a configuration together.
 
 use super::arguments::Arguments;
 use super::reader::Reader;
@@ -8,7 +8,8 @@ use crate::plugins::{default_preemption, inter_pod_affinity, volume_binding};
 use crate::profile::Profile;
 use holdfast_value::{Value, json};
 
-/// Options that once applied to all profiles. They also apply to the profile of a Policy or a provider.
+/// Options that earlier versions had for all profiles together. The options also apply to the profile that is made from
+/// a Policy or a provider.
 #[derive(Debug, Clone, Default)]
 pub struct GlobalOptions {
     no_preemption: bool,
@@ -16,12 +17,13 @@ pub struct GlobalOptions {
     pub(super) hard_pod_affinity_weight: Option<i64>,
 }
 
-/// Arguments that set `hardPodAffinityWeight`.
+/// The arguments of InterPodAffinity that set `hardPodAffinityWeight` to `weight`.
 pub fn hard_affinity_arguments(weight: i64) -> Value {
     json!({"hardPodAffinityWeight": weight})
 }
 
-/// `hardPodAffinityWeight` by its former name, with the former error message.
+/// Reads `hardPodAffinityWeight` by its former name `hardPodAffinitySymmetricWeight`; the error has the message of the
+/// earlier versions.
 pub fn hard_affinity_weight(reader: &Reader<'_>) -> Option<i64> {
     let is_valid = |weight: i64| (0..=100).contains(&weight);
     super::checked_int(reader, "hardPodAffinitySymmetricWeight", "not in valid range [0-100]", is_valid)
@@ -39,7 +41,7 @@ impl GlobalOptions {
         }
     }
 
-    /// Sets the arguments that the options give, for plug-ins without arguments of their own.
+    /// For each option that is set, adds the arguments that it stands for, unless the plug-in has arguments of its own.
     pub(super) fn add_defaults(&self, arguments: &mut Arguments) {
         if let Some(seconds) = self.bind_timeout_seconds {
             arguments.set_default(volume_binding::NAME, json!({"bindTimeoutSeconds": seconds}));

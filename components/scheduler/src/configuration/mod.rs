@@ -1,5 +1,5 @@
 //! The scheduler's configuration: `KubeSchedulerConfiguration` in all versions that ever existed, and the older Policy.
-//! Parsing is strict, and reports all errors at once.
+//! Reading is strict: unknown fields are errors. All errors are reported at once.
 
 mod adjust;
 mod arguments;
@@ -36,37 +36,43 @@ pub struct Configuration {
     pub percentage_of_nodes_to_score: i64,
     pub pod_initial_backoff_seconds: i64,
     pub pod_max_backoff_seconds: i64,
-    /// The longest time that a pod stays unschedulable without being tried again.
+    /// A pod that has been unschedulable for this many seconds is tried again, even without an event that may help it.
     pub pod_max_in_unschedulable_seconds: f64,
     pub delay_cache_until_active: bool,
-    /// The addresses on which versions before v1beta2 serve /healthz and /metrics without client certificates.
+    /// The address on which the scheduler serves /healthz without client certificates; only versions before v1beta2
+    /// have it.
     pub healthz_bind_address: Option<String>,
+    /// The address on which the scheduler serves /metrics without client certificates; only versions before v1beta2
+    /// have it.
     pub metrics_bind_address: Option<String>,
-    /// The location of the Policy that replaces the only profile; [`Configuration::apply_policy`] reads the Policy.
+    /// Where the Policy is stored that replaces the only profile. The caller reads it and calls
+    /// [`Configuration::apply_policy`].
     pub policy: Option<PolicySource>,
     pub global_options: GlobalOptions,
     pub profiles: Vec<Profile>,
     pub extenders: Vec<Extender>,
     /// Whether extended resources may be satisfied by devices: the feature gate DRAExtendedResource.
     pub extended_resources: bool,
-    /// Whether a pod may be tried before its back-off is over while the active queue is empty: the gate
+    /// Whether a pod may be tried before its back-off is over if no pod is active: the feature gate
     /// SchedulerPopFromBackoffQ.
     pub pops_from_backoff: bool,
-    /// Whether a pod whose binding takes long is nominated to its node: the gate NominatedNodeNameForExpectation.
+    /// Whether a pod whose binding takes long is nominated to its node: the feature gate
+    /// NominatedNodeNameForExpectation.
     pub nominates_expected_nodes: bool,
-    /// Unknown fields that a lenient version ignored, as the errors of a strict version.
+    /// The errors about unknown fields that were ignored because the version is lenient; a strict version would have
+    /// reported them.
     pub ignored_fields: Vec<String>,
 }
 
-/// The location of a Policy.
+/// Where a Policy is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PolicySource {
     File(String),
     ConfigMap { namespace: String, name: String },
 }
 
-/// The kinds of lock object, in every version. The old kinds are needed while other schedulers that take part in the
-/// leader election still use them.
+/// The kinds of object that may be the lock of leader election, over all versions. The old kinds are needed while
+/// schedulers of older versions take part in the election.
 const LOCKS: [&str; 5] = ["leases", "endpoints", "configmaps", "endpointsleases", "configmapsleases"];
 
 #[derive(Debug, Clone, PartialEq)]
@@ -153,7 +159,7 @@ impl Configuration {
         snapshot
     }
 
-    /// Reads a configuration in YAML or JSON. Returns all errors, each with the path of its field.
+    /// Reads a configuration in YAML or JSON. If it is invalid, returns all errors, each with the path of its field.
     pub fn read(text: &str) -> Result<Self, Vec<Fault>> {
         let fault = |message: String| vec![Fault { path: String::new(), message }];
         let decoded = decode::yaml(text.as_bytes()).map_err(|error| fault(error.to_string()))?;
@@ -172,7 +178,7 @@ impl Configuration {
         Ok(Configuration { ignored_fields: errors.iter().map(ToString::to_string).collect(), ..read })
     }
 
-    /// The configuration in a document.
+    /// The configuration that a document contains.
     pub fn of(document: &Value) -> Result<Self, Vec<Fault>> {
         Self::read_document(document, true)
     }
@@ -194,7 +200,7 @@ impl Configuration {
         }
     }
 
-    /// The profile of this scheduler name.
+    /// The profile for pods that name this scheduler.
     pub fn profile(&self, scheduler_name: &str) -> Option<&Profile> {
         self.profiles.iter().find(|profile| &*profile.scheduler_name == scheduler_name)
     }
@@ -202,7 +208,7 @@ impl Configuration {
 
 fn read(reader: &Reader<'_>) -> Option<Configuration> {
     let Some(version) = Version::of(reader) else {
-        // The version decides which fields are known, so without one no field is reported as unknown.
+        // Which fields are known depends on the version. The version is unknown, so no field is reported as unknown.
         reader.ask_for_all();
         return None;
     };
@@ -239,7 +245,7 @@ fn read(reader: &Reader<'_>) -> Option<Configuration> {
     Some(Configuration { profiles, policy, ..configuration })
 }
 
-/// Reads an integer. An invalid integer is an error with the reason `why`.
+/// Reads an integer. If `is_valid` is false for it, that is an error with the reason `why`.
 fn checked_int(reader: &Reader<'_>, field: &str, why: &str, is_valid: impl Fn(i64) -> bool) -> Option<i64> {
     let number = reader.int(field)?;
     if !is_valid(number) {
@@ -252,7 +258,7 @@ fn percentage_of_nodes(reader: &Reader<'_>) -> Option<i64> {
     checked_int(reader, "percentageOfNodesToScore", "not in valid range [0-100]", |one| (0..=100).contains(&one))
 }
 
-/// A duration as errors show it.
+/// A duration in the form in which errors show it.
 fn quoted(seconds: f64) -> String {
     format!("\"{}\"", write::duration(seconds))
 }
@@ -260,7 +266,7 @@ fn quoted(seconds: f64) -> String {
 fn leader_election(reader: &Reader<'_>, version: Version) -> LeaderElection {
     let defaults = LeaderElection { resource_lock: version.default_lock().into(), ..LeaderElection::default() };
     let Some(own) = reader.child("leaderElection") else { return defaults };
-    // Empty strings and 0 mean the default, too.
+    // An empty string or a 0 means the default, as an absent field does.
     let text =
         |field: &str, defaults: &str| own.text(field).filter(|text| !text.is_empty()).unwrap_or(defaults).to_owned();
     let seconds = |field: &str, defaults: f64| own.seconds(field).filter(|seconds| *seconds != 0.0).unwrap_or(defaults);

@@ -25,8 +25,8 @@ const LABELS: &str = "CheckNodeLabelPresence";
 /// The predicate that all custom predicates with `serviceAffinity` become, whatever their names.
 const SERVICES: &str = "CheckServiceAffinity";
 
-/// Each predicate, the filters that replaced it, and whether it applied when a Policy had no list of predicates. The
-/// rows are in the order of evaluation.
+/// Each predicate, the filters that replaced it, and whether it was enabled in a Policy without a list of predicates.
+/// The rows are in the order in which predicates are evaluated.
 const PREDICATES: &[(&str, &[&str], bool)] = &[
     ("CheckNodeUnschedulable", &[node_unschedulable::NAME], true),
     ("GeneralPredicates", &[FIT, node_name::NAME, node_ports::NAME, node_affinity::NAME], true),
@@ -52,8 +52,8 @@ const PREDICATES: &[(&str, &[&str], bool)] = &[
 
 const MANDATORY: [&str; 2] = ["PodToleratesNodeTaints", "CheckNodeUnschedulable"];
 
-/// Each priority, the score that replaced it, and its weight in a Policy without a list of priorities; a weight of 0
-/// means that the priority did not apply in such a Policy.
+/// Each priority, the score that replaced it, and the weight that it has in a Policy without a list of priorities; a
+/// weight of 0 means that it was not enabled in such a Policy.
 const PRIORITIES: &[(&str, &str, i64)] = &[
     ("SelectorSpreadPriority", legacy::SELECTOR_SPREAD, 1),
     ("ServiceSpreadingPriority", legacy::SELECTOR_SPREAD, 0),
@@ -70,8 +70,9 @@ const PRIORITIES: &[(&str, &str, i64)] = &[
     ("ResourceLimitsPriority", legacy::RESOURCE_LIMITS, 0),
 ];
 
-/// Node labels from custom predicates and priorities: required, forbidden, preferred and disliked; and labels whose
-/// values must be equal, or should differ, for the pods of a Service.
+/// The node labels that custom predicates and priorities of a Policy name: required, forbidden, preferred and disliked
+/// labels; the labels that must have equal values for all pods of a Service; and the labels over whose values the pods
+/// of a Service should be spread.
 #[derive(Default)]
 struct NodeLabels {
     present: Vec<String>,
@@ -82,7 +83,7 @@ struct NodeLabels {
     different: Vec<String>,
 }
 
-/// The plug-ins and arguments that a Policy is converted to.
+/// The plug-ins and arguments to which a Policy is converted, collected item by item.
 #[derive(Default)]
 struct Conversion {
     filters: Vec<&'static str>,
@@ -94,7 +95,8 @@ struct Conversion {
     declared: BTreeMap<&'static str, (String, i64)>,
 }
 
-/// Reads a Policy in JSON or YAML: its profile and its extenders. `global_options` apply where the Policy sets nothing.
+/// Reads a Policy in JSON or YAML: its profile and its extenders. The options `global_options` apply where the Policy
+/// sets no value.
 pub fn read(text: &str, global_options: &GlobalOptions) -> Result<(Profile, Vec<Extender>), Vec<Fault>> {
     let fault = |message: String| vec![Fault { path: String::new(), message }];
     let mut document: Value = yaml::read(text).map_err(|error| fault(error.to_string()))?;
@@ -120,7 +122,7 @@ pub fn read(text: &str, global_options: &GlobalOptions) -> Result<(Profile, Vec<
     }
 }
 
-/// The location of the Policy that `algorithmSource` names.
+/// The place at which `algorithmSource` says that a Policy is stored.
 pub fn source(reader: &Reader<'_>) -> Option<PolicySource> {
     let policy = reader.child("algorithmSource")?.lenient().child("policy")?;
     if let Some(file) = policy.child("file") {
@@ -131,7 +133,7 @@ pub fn source(reader: &Reader<'_>) -> Option<PolicySource> {
     Some(PolicySource::ConfigMap { namespace: text("namespace"), name: text("name") })
 }
 
-/// The plug-ins of the provider that `algorithmSource` names.
+/// The plug-ins at each point of the algorithm provider that `algorithmSource` names.
 pub fn provider(reader: &Reader<'_>) -> Option<BTreeMap<ExtensionPoint, PluginList>> {
     let source = reader.child("algorithmSource")?;
     source.get("policy");
@@ -143,7 +145,7 @@ pub fn provider(reader: &Reader<'_>) -> Option<BTreeMap<ExtensionPoint, PluginLi
     lists.ok()
 }
 
-/// The plug-ins that the provider of this name enabled at each point.
+/// The plug-ins at each point of the algorithm provider of this name.
 pub fn provider_named(name: &str) -> Result<BTreeMap<ExtensionPoint, PluginList>, String> {
     let mut conversion = Conversion::default();
     conversion.default_predicates();
@@ -181,7 +183,8 @@ fn convert(reader: &Reader<'_>, global_options: &GlobalOptions) -> Profile {
 
 const RATIO_ARGUMENTS: &str = "requestedToCapacityRatioArguments";
 
-/// The arguments of a custom predicate or priority, by kind; exactly one must be present.
+/// The arguments of a custom predicate or priority, at the index of their kind in `kinds`. Arguments of exactly one
+/// kind must be present.
 fn only_child<'a, const N: usize>(
     argument: &Reader<'a>,
     what: &str,
@@ -233,13 +236,13 @@ impl Conversion {
                 None => one.fault("name", format!("predicate type not found for \"{name}\"")),
             }
         }
-        // Predicates are evaluated in the order of the table, not of the list.
+        // Predicates are evaluated in the order of the table, whatever their order in the Policy is.
         for (_, plugins, _) in PREDICATES.iter().filter(|row| named.contains(&row.0)) {
             plugins.iter().for_each(|plugin| self.filter(plugin));
         }
     }
 
-    /// The predicate that a custom predicate is converted to.
+    /// The name of the predicate that stands for a custom predicate; its arguments are added to the conversion.
     fn custom_predicate(&mut self, name: &str, argument: &Reader<'_>) -> Option<&'static str> {
         let [labels, services] = only_child(argument, "predicate", name, ["labelsPresence", "serviceAffinity"])?;
         let reader = services.as_ref().or(labels.as_ref())?;
@@ -301,7 +304,8 @@ impl Conversion {
         }
     }
 
-    /// Reports custom priorities of one kind with different weights: they become one plug-in with one weight.
+    /// Reports custom priorities of one kind that have different weights: all of them become one plug-in, which has one
+    /// weight.
     fn check_equal_weights(&mut self, kind: &'static str, name: &str, weight: i64, argument: &Reader<'_>) {
         match self.declared.get(kind) {
             Some((last, own)) if *own != weight => {
@@ -311,7 +315,7 @@ impl Conversion {
         }
     }
 
-    /// The plug-ins enabled at each point.
+    /// The converted plug-ins, at each point.
     fn lists(&self) -> BTreeMap<ExtensionPoint, PluginList> {
         let extends = |plugin: &str, point: ExtensionPoint| find(plugin).is_some_and(|row| row.points.contains(&point));
         let mut points: BTreeMap<ExtensionPoint, PluginList> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Profiles: which plug-ins are enabled at which point, from the defaults and a document.
+//! Profiles: determines the plug-ins that are enabled at each point, from the defaults and a document.
 
 use super::PolicySource;
 use super::arguments::Arguments;
@@ -14,7 +14,7 @@ use crate::plugins::{self, PLUGINS};
 use crate::profile::{MULTI_POINT, PluginSet, Profile, default_plugins};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The profiles, and the location of the Policy that replaces the only profile.
+/// Reads the profiles, and the place of the Policy that replaces the only profile.
 pub fn read_all(
     reader: &Reader<'_>,
     version: Version,
@@ -30,7 +30,7 @@ pub fn read_all(
     if profiles.is_empty() { (vec![default_profile(version, global_options)], None) } else { (profiles, None) }
 }
 
-/// The only profile if a document has none.
+/// The profile that applies if a document lists no profile.
 fn default_profile(version: Version, global_options: &GlobalOptions) -> Profile {
     let mut arguments = Arguments::default();
     global_options.add_defaults(&mut arguments);
@@ -38,7 +38,7 @@ fn default_profile(version: Version, global_options: &GlobalOptions) -> Profile 
     global_options.finish(build(points, arguments, version))
 }
 
-/// The profile of an algorithm provider, whose lists are the defaults.
+/// The profile of an algorithm provider. `lists` replaces the default plug-ins at each point.
 pub fn from_provider(
     lists: &BTreeMap<ExtensionPoint, PluginList>,
     mut arguments: Arguments,
@@ -85,8 +85,8 @@ fn read(reader: &Reader<'_>, version: Version, only: bool, global_options: &Glob
     profile
 }
 
-/// Reports a plug-in that only earlier versions had. The message names version `v1`, as Kubernetes' message does:
-/// Kubernetes looks the configuration's version up among the versions of the core group.
+/// Reports a plug-in that only earlier versions had. The message names version `v1`, as Kubernetes' message does,
+/// because Kubernetes looks the version up among the versions of the core group.
 fn report_removed(one: &Reader<'_>, name: &str) {
     let why =
         "was invalid in version \"v1\" (KubeSchedulerConfiguration is version \"kubescheduler.config.k8s.io/v1\")";
@@ -117,7 +117,7 @@ fn read_arguments(reader: &Reader<'_>, version: Version) -> Arguments {
     arguments
 }
 
-/// The plug-ins enabled at each point, from the defaults and a document.
+/// The plug-ins that are enabled at each point, from the defaults and a document's sets.
 fn points_of(
     sets: Option<&Reader<'_>>,
     version: Version,
@@ -131,11 +131,13 @@ fn points_of(
         merged
     });
     if everywhere.is_none() {
-        // Versions without `multiPoint` list all plug-ins of each point; nothing else is enabled.
+        // A version without `multiPoint` lists all plug-ins at each point, so the document of version v1 must disable
+        // all defaults.
         documented.insert(MULTI_POINT, PluginSet { enabled: Vec::new(), disabled: vec!["*".into()] });
     }
     if let (Version::V1Alpha1 | Version::V1Alpha2, Some(sets)) = (version, sets) {
-        // `unreserve` is read only to validate it: today one plug-in reserves and unreserves.
+        // Version v1alpha1 and v1alpha2 had separate plug-ins for `unreserve`; today one plug-in reserves and
+        // unreserves. The set is read only to report its errors.
         read_set(Some(sets), "unreserve", "UnreservePlugin", version);
     }
     let mut points = BTreeMap::new();
@@ -156,7 +158,7 @@ fn points_of(
         };
         let set = match &everywhere {
             Some(_) => PluginSet { enabled, disabled: disabled.into_iter().collect() },
-            // In these versions a weight of 0 meant 1.
+            // In the versions without `multiPoint` a weight of 0 means 1.
             None => PluginSet {
                 enabled: list.iter().map(|(name, weight)| (name.clone(), score(point, *weight))).collect(),
                 disabled: Vec::new(),
@@ -168,13 +170,13 @@ fn points_of(
     (points, documented)
 }
 
-/// The weight of a plug-in in a version without `multiPoint`.
+/// The weight that a plug-in has in a version without `multiPoint`.
 fn score(point: ExtensionPoint, weight: i64) -> i64 {
     if point == ExtensionPoint::Score { weight.max(1) } else { weight }
 }
 
-/// The kind of plug-in that messages about `multiPoint` name: Kubernetes looks a plug-in up at each point in turn, and
-/// its message names the first point.
+/// The kind of plug-in that messages about the set `multiPoint` name: Kubernetes looks a plug-in up at one point after
+/// another, and its message names the first of these points.
 const EVERYWHERE: &str = "PreFilterPlugin";
 
 /// The plug-ins that a set enables, and the names of the plug-ins that it disables.
@@ -192,7 +194,8 @@ fn read_set(sets: Option<&Reader<'_>>, field: &str, kind: &str, version: Version
         } else if !given.insert(written) {
             one.fault("name", format!("plugin \"{written}\" already registered as \"{kind}\""));
         } else if !enabled.iter().any(|(own, _)| own == name) {
-            // Several former plug-ins may be merged into one today: the first of them counts.
+            // Several plug-ins of an earlier version may be parts of one plug-in today. The first of them in the list
+            // decides its weight.
             enabled.push((name.to_owned(), weight));
         }
     }
@@ -201,14 +204,15 @@ fn read_set(sets: Option<&Reader<'_>>, field: &str, kind: &str, version: Version
         one.int("weight");
         one.text("name")
     });
-    // Disabling a former plug-in that is only a part of today's plug-in leaves the other parts enabled.
+    // A former plug-in that is only a part of a plug-in today is disabled without effect: the other parts must stay
+    // enabled.
     let disabled =
         disabled.filter(|name| !version.is_merged_plugin(name)).map(|name| version.current_name(name).to_owned());
     (enabled, disabled.collect())
 }
 
-/// The defaults without the disabled plug-ins. An enabled plug-in keeps its position among the defaults, or is
-/// appended.
+/// The default plug-ins without the disabled plug-ins. If a default plug-in is enabled explicitly, it keeps its
+/// position among the defaults; any other enabled plug-in is appended.
 fn merge(defaults: PluginList, enabled: &PluginList, disabled: &BTreeSet<String>) -> PluginList {
     let all = disabled.contains("*");
     let mut merged: PluginList = defaults.into_iter().filter(|(name, _)| !all && !disabled.contains(name)).collect();
@@ -221,7 +225,7 @@ fn merge(defaults: PluginList, enabled: &PluginList, disabled: &BTreeSet<String>
     merged
 }
 
-/// The plug-ins enabled at a point by its own set and by `multiPoint`.
+/// The plug-ins that a point's own set and the set `multiPoint` enable at the point.
 fn expand(
     point: ExtensionPoint,
     everywhere: &PluginList,

@@ -43,7 +43,7 @@ fn sets_are_merged() {
     assert!(names(profile, ExtensionPoint::PreFilter).contains(&"NodeAffinity"));
 }
 
-/// A plug-in's default weight applies only where no document enables it.
+/// The default weight of a plug-in applies only if no document enables the plug-in.
 #[test]
 fn a_weight_that_is_left_out_is_one() {
     let weight = |version: &str, plugins: &str| {
@@ -106,7 +106,8 @@ fn former_plug_in_names_are_accepted() {
     let told = "enabled[0]: Invalid value: \"EBSLimits\": was invalid in version \"v1\" (KubeSchedulerConfiguration is \
                 version \"kubescheduler.config.k8s.io/v1\")";
     assert!(removed[0].to_string().ends_with(told), "{}", removed[0]);
-    // A plug-in that packs nodes replaced the plug-in that spreads pods over nodes.
+    // The configuration replaces the plug-in that spreads pods over nodes by the plug-in that fills nodes one after the
+    // other.
     let packs =
         "score: {disabled: [{name: NodeResourcesLeastAllocated}], enabled: [{name: NodeResourcesMostAllocated}]}";
     for version in ["v1alpha1", "v1alpha2", "v1beta1"] {
@@ -140,7 +141,7 @@ fn the_first_version_ignores_unknown_fields() {
     assert_eq!(faults("v1alpha2", "paralelism: 3").len(), 1);
 }
 
-/// Earlier versions ignored the case of extenders' field names.
+/// Earlier versions of the configuration ignored the case of extenders' field names.
 #[test]
 fn field_names_of_extenders_in_old_versions_may_have_any_case() {
     for (url, tls) in [
@@ -166,7 +167,7 @@ fn field_names_of_extenders_in_old_versions_may_have_any_case() {
     assert_eq!(today, ["strict decoding error: unknown field \"extenders[0].enableHttps\""]);
 }
 
-/// v1alpha1's `postFilter` is today's `preScore`.
+/// The point that v1alpha1 calls `postFilter` is called `preScore` today.
 #[test]
 fn plug_ins_of_the_first_version_are_enabled_at_todays_points() {
     let plugins = "postFilter: {disabled: [{name: '*'}], enabled: [{name: TaintToleration}]}";
@@ -206,7 +207,7 @@ fn an_extender_without_a_timeout_gets_the_default() {
     }
 }
 
-/// A configuration with both a CA and `insecure` is an error.
+/// An extender with both a CA and `insecure` is an error.
 #[test]
 fn tls_data_of_an_extender_is_validated_when_read() {
     let told = |tls: &str| {
@@ -399,7 +400,7 @@ fn versions_differ_in_their_defaults() {
     assert_eq!(faults("v2", ""), ["apiVersion: no kind \"KubeSchedulerConfiguration\" is registered for version \"kubescheduler.config.k8s.io/v2\""][..1].to_vec());
 }
 
-/// Versions without system defaults use the listed constraints.
+/// In versions without system defaults, PodTopologySpread uses the constraints that its arguments list.
 #[test]
 fn listed_default_constraints_apply() {
     let constraint = "{maxSkew: 2, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}";
@@ -440,7 +441,7 @@ fn arguments(profile: &Profile) -> Vec<String> {
     profile.document.arguments.iter().map(|(name, arguments)| format!("{name} {arguments}")).collect()
 }
 
-/// The options of the configuration file apply where the Policy does not set them.
+/// The options that a configuration file sets for all profiles apply where the Policy sets no value.
 #[test]
 fn a_policy_keeps_the_options_for_all_profiles() {
     let file = "algorithmSource: {policy: {file: {path: /p}}}\ndisablePreemption: true\nhardPodAffinitySymmetricWeight: 7\nbindTimeoutSeconds: 33";
@@ -535,7 +536,8 @@ fn a_policy_becomes_a_profile() {
         configuration.apply_policy(policy).map(|()| configuration.profiles.remove(0))
     };
     let profile = taken(policy).expect("a profile");
-    // Mandatory predicates are added, in the order of evaluation.
+    // Mandatory predicates are added although the Policy does not list them, and all filters are in the order of
+    // evaluation.
     let filters = ["NodeUnschedulable", "NodePorts", "NodeResourcesFit", "TaintToleration", "NodeLabel"];
     assert_eq!(names(&profile, ExtensionPoint::Filter), filters);
     assert_eq!(weights(&profile), [("NodeResourcesMostAllocated", 3), ("NodeResourceLimits", 4), ("NodeLabel", 4)]);
@@ -639,7 +641,8 @@ fn service_arguments_of_a_policy_become_one_plug_in() {
     );
 }
 
-/// Every version and every Policy, written as a v1 document and read again, is the same configuration.
+/// If a configuration of any version, or a Policy, is written as a v1 document and read again, the result is the same
+/// configuration.
 #[test]
 fn a_written_configuration_reads_back_equal() {
     let profile = "profiles:\n- schedulerName: a\n  percentageOfNodesToScore: 30\n  plugins:\n    multiPoint: {disabled: [{name: ImageLocality}]}\n    score: {disabled: [{name: NodeAffinity}], enabled: [{name: TaintToleration, weight: 7}]}\n  pluginConfig:\n  - {name: NodeResourcesFit, args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu}]}}}\n  - {name: foreign, args: {x: [1]}}\n- schedulerName: b\nextenders:\n- {urlPrefix: 'http://e', filterVerb: f, weight: 2, httpTimeout: 1m, managedResources: [{name: e.io/r, ignoredByScheduler: true}]}\ndelayCacheUntilActive: true\nleaderElection: {leaseDuration: 1m30s}";
@@ -672,7 +675,7 @@ fn a_written_configuration_reads_back_equal() {
             for (point, ..) in crate::plugin::POINTS {
                 let shown = |profile: &Profile| {
                     let enabled = profile.at(point).iter();
-                    // A weight matters only at the point `score`.
+                    // Weights are compared only at the point `score`, because they have no effect at other points.
                     let weight = |enabled: &EnabledPlugin| (point == ExtensionPoint::Score).then_some(enabled.weight);
                     enabled.map(|enabled| format!("{:?} {:?}", enabled.plugin, weight(enabled))).collect::<Vec<_>>()
                 };

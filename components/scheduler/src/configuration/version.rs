@@ -1,4 +1,4 @@
-//! The differences between versions of the configuration.
+//! What differs between the versions of the configuration.
 
 use super::reader::Reader;
 use crate::plugin::ExtensionPoint;
@@ -27,16 +27,16 @@ const VERSIONS: [(&str, Version); 6] = [
     ("v1", Version::V1),
 ];
 
-/// Plug-ins that existed before v1, and are parts of NodeVolumeLimits today.
+/// Plug-ins that existed before v1. Today each of them is a part of the plug-in NodeVolumeLimits.
 const VOLUME_LIMITS: [&str; 4] = ["AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"];
-/// The first name of SelectorSpread.
+/// The name that the plug-in SelectorSpread had first.
 const FIRST_SELECTOR_SPREAD: &str = "DefaultPodTopologySpread";
 
-/// The former default address of /healthz and /metrics without client certificates.
+/// The former default address on which /healthz and /metrics are served without client certificates.
 const OLD_ADDRESS: &str = "0.0.0.0:10251";
 
 impl Version {
-    /// The version of this name.
+    /// The version with this `apiVersion`.
     pub fn named(text: &str) -> Option<Version> {
         let name = text.strip_prefix(GROUP)?.strip_prefix('/')?;
         VERSIONS.iter().find(|row| row.0 == name).map(|row| row.1)
@@ -61,13 +61,13 @@ impl Version {
         self >= Version::V1Beta3
     }
 
-    /// The default weight of a plug-in in this version; `weight` is today's default weight.
+    /// The default weight that a plug-in has in this version; `weight` is the default weight in v1.
     pub fn default_weight(self, plugin: &str, weight: i64) -> i64 {
         let once_one = [taint_toleration::NAME, node_affinity::NAME, inter_pod_affinity::NAME, image_locality::NAME];
         if self < Version::V1Beta3 && once_one.contains(&plugin) { 1 } else { weight }
     }
 
-    /// The plug-in that this version enables by default at a point instead of today's `plugin`.
+    /// The plug-in that this version enables by default at a point where v1 enables `plugin`.
     pub fn default_plugin(self, plugin: &'static str, point: ExtensionPoint) -> &'static str {
         let scores = matches!(point, ExtensionPoint::PreScore | ExtensionPoint::Score);
         if self < Version::V1Beta2 && scores && plugin == node_resources_fit::NAME {
@@ -76,7 +76,7 @@ impl Version {
         plugin
     }
 
-    /// Today's name of a plug-in.
+    /// The name in v1 of a plug-in that this version may call by another name.
     pub fn current_name(self, plugin: &str) -> &str {
         match plugin {
             FIRST_SELECTOR_SPREAD if self < Version::V1Beta2 => legacy::SELECTOR_SPREAD,
@@ -85,12 +85,12 @@ impl Version {
         }
     }
 
-    /// Whether a plug-in is a part of another plug-in today.
+    /// Whether a plug-in of this version is a part of another plug-in in v1.
     pub fn is_merged_plugin(self, plugin: &str) -> bool {
         self < Version::V1 && VOLUME_LIMITS.contains(&plugin)
     }
 
-    /// Whether the plug-in no longer exists: naming it is an error.
+    /// Whether a plug-in of earlier versions does not exist in this version any more, so naming it is an error.
     pub fn is_removed(self, plugin: &str) -> bool {
         self >= Version::V1 && VOLUME_LIMITS.contains(&plugin)
     }
@@ -100,7 +100,7 @@ impl Version {
         self == Version::V1Alpha1
     }
 
-    /// Plug-ins that this version enabled by default and that are no longer defaults, with their weights.
+    /// The plug-ins that this version enables by default and v1 does not, with their weights.
     pub fn former_defaults(self) -> &'static [(&'static str, i64)] {
         match self {
             Version::V1Alpha1 | Version::V1Alpha2 => {
@@ -111,7 +111,7 @@ impl Version {
         }
     }
 
-    /// Whether PodTopologySpread spreads pods without constraints by default.
+    /// Whether PodTopologySpread by default spreads also pods that have no constraints of their own.
     pub fn has_spread_defaults(self) -> bool {
         self >= Version::V1Beta1
     }
@@ -120,8 +120,8 @@ impl Version {
         if self < Version::V1Beta1 { "endpointsleases" } else { "leases" }
     }
 
-    /// The name and namespace of the lock by their former field names. If a document has both names, the values must be
-    /// equal.
+    /// Reads the name and namespace of the leader election's lock, also from their former fields. If a document has
+    /// both the former and the present field, their values must be equal.
     pub fn read_lock_object<'a>(self, election: &Reader<'a>) -> (Option<&'a str>, Option<&'a str>) {
         if self > Version::V1Alpha1 {
             return (None, None);
@@ -144,24 +144,24 @@ impl Version {
         )
     }
 
-    /// The name of a point's set in this version, where `current` is today's name; `None` if this version has no such
-    /// set.
+    /// The name that the set of a point has in this version; `current` is its name in v1. Returns `None` if this
+    /// version has no such set.
     pub fn set_name(self, point: ExtensionPoint, current: &'static str) -> Option<&'static str> {
         match point {
-            // In v1alpha1 `postFilter` ran before scoring, whether nodes were found or not.
+            // In v1alpha1 the plug-ins of `postFilter` ran before scoring, which is the point `preScore` today.
             ExtensionPoint::PreScore if self == Version::V1Alpha1 => Some("postFilter"),
             ExtensionPoint::PostFilter if self == Version::V1Alpha1 => None,
             _ => Some(current),
         }
     }
 
-    /// Whether extenders are written as in a Policy.
+    /// Whether extenders have the fields that they have in a Policy.
     pub fn has_policy_extenders(self) -> bool {
         self <= Version::V1Alpha2
     }
 
-    /// The address to serve on without client certificates. v1beta2 still has the field, but allows only a value that
-    /// turns it off.
+    /// Reads an address on which to serve without client certificates. v1beta2 still has the fields for these
+    /// addresses, but allows only a value that turns them off.
     pub fn read_address(self, reader: &Reader<'_>, field: &str) -> Option<String> {
         if self > Version::V1Beta2 {
             return None;
@@ -176,7 +176,8 @@ impl Version {
         None
     }
 
-    /// Whether the version has options, for all profiles, that turn preemption off and limit the time of binding.
+    /// Whether the version has the options for all profiles together that turn preemption off and limit the time of
+    /// binding.
     pub fn has_global_options(self) -> bool {
         self < Version::V1Beta1
     }

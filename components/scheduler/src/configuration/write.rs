@@ -1,4 +1,4 @@
-//! A configuration as a complete v1 document, defaults included.
+//! Writes a configuration as a complete document of version v1, with all defaults filled in.
 
 use super::Configuration;
 use super::extender::{Extender, Tls};
@@ -25,7 +25,8 @@ const WITH_ARGUMENTS: [&str; 8] = [
 ];
 
 impl Configuration {
-    /// Settings from earlier versions and Policies that a v1 document cannot express.
+    /// The names of the settings of this configuration that a document of version v1 cannot express; earlier versions
+    /// and Policies have them.
     pub fn unwritten(&self) -> Vec<&'static str> {
         let check_all = self.profiles.iter().any(|profile| profile.check_all);
         let all = [
@@ -36,8 +37,8 @@ impl Configuration {
         all.into_iter().filter(|(_, is_set)| *is_set).map(|(field, _)| field).collect()
     }
 
-    /// The configuration as a document. Reading it gives the same configuration, except for
-    /// [`Configuration::unwritten`].
+    /// The configuration as a document of version v1. Reading the document gives an equal configuration, except for the
+    /// settings that [`Configuration::unwritten`] names.
     pub fn document(&self) -> Value {
         let (election, client) = (&self.leader_election, &self.client_connection);
         let mut document = json!({
@@ -116,7 +117,7 @@ fn plugin(name: &str, args: Value) -> Value {
     json!({"name": name, "args": args})
 }
 
-/// Arguments, with defaults filled in.
+/// The arguments of a plug-in, with defaults filled in.
 fn with_defaults(name: &str, args: &Value) -> Value {
     let mut args = args.clone();
     if crate::plugins::find(name).is_none() || !args.is_object() {
@@ -161,7 +162,7 @@ fn with_defaults(name: &str, args: &Value) -> Value {
     args
 }
 
-/// Fills in the default resources and weights.
+/// Fills in the default resources if there are none, and the default weight of each resource.
 fn with_default_resources(resources: &mut Value) {
     match resources.as_array_mut() {
         Some(resources) if !resources.is_empty() => {
@@ -236,7 +237,7 @@ fn put_texts(document: &mut Value, texts: &[(&str, &String)]) {
     }
 }
 
-/// A number, written without a point if it is whole.
+/// A number as a document gives it: without a decimal point if it is whole.
 fn number(value: f64) -> Value {
     if value.fract() == 0.0 && value.abs() < 1e15 { json!(value as i64) } else { json!(value) }
 }

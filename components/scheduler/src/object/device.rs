@@ -11,11 +11,12 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Class {
     pub selectors: Vec<Text>,
-    /// The class's configuration for drivers, as written.
+    /// The class's configuration for drivers, as its document contains it.
     pub config: Value,
     /// The extended resource that devices of this class satisfy.
     pub extended_resource: Option<Text>,
-    /// The creation time in nanoseconds since 1970: if several classes satisfy one resource, the newest is used.
+    /// The creation time in nanoseconds since 1970. If several classes satisfy one extended resource, the newest class
+    /// is used.
     pub created: i128,
 }
 
@@ -34,29 +35,29 @@ pub(super) fn selectors(pool: &mut StringPool, value: &Value) -> Vec<Text> {
     items(&value["selectors"]).map(|one| pool.field(&one["cel"]["expression"])).collect()
 }
 
-/// A ResourceSlice: a part of a driver's devices.
+/// A ResourceSlice: some of a driver's devices, as the driver publishes them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Slice {
     pub driver: Text,
     pub pool: Text,
     pub generation: i64,
-    /// How many slices the pool has.
+    /// How many slices the pool has in total, as this slice says.
     pub count: i64,
     pub node_selection: NodeSelection,
     pub devices: Vec<Device>,
-    /// Counters that devices share, by set and name.
+    /// The counters that devices of the pool share, by the name of the counter set.
     pub counters: Vec<(Text, Counters)>,
 }
 
 pub type Counters = BTreeMap<Text, i128>;
 
-/// The nodes on which devices can be used.
+/// On which nodes devices can be used.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NodeSelection {
     Node(Text),
     Nodes(Option<NodeSelector>),
     AllNodes,
-    /// Each device has its own node selection.
+    /// Each device of the slice has a node selection of its own.
     PerDevice,
     NoNode,
 }
@@ -70,19 +71,20 @@ pub struct Device {
     pub capacity: BTreeMap<(Text, Text), Capacity>,
     pub consumes: Vec<(Text, Counters)>,
     pub taints: Vec<Taint>,
-    /// Whether several claims may share the device.
+    /// Whether several claims may have shares of the device at the same time.
     pub shared: bool,
     pub binding: BindingConditions,
 }
 
-/// The conditions of an allocated device that must hold before pods that use it are bound.
+/// Conditions that a driver sets on an allocated device. A pod that uses the device is bound only when they are met.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BindingConditions {
-    /// Conditions of the device that must be true.
+    /// The types of the conditions that must be true before the pod is bound.
     pub conditions: Vec<Text>,
-    /// Conditions of the device that must not be true.
+    /// The types of the conditions that mean that the device failed; none of them may be true.
     pub failures: Vec<Text>,
-    /// Whether an allocation restricts the claim to the chosen node, even if the device can be used on more nodes.
+    /// Whether the allocation restricts the claim to the node that was chosen, even if the device can be used on more
+    /// nodes.
     pub to_node: bool,
 }
 
@@ -112,12 +114,12 @@ pub struct Capacity {
     pub policy: Option<CapacityPolicy>,
 }
 
-/// The amounts of a capacity that a claim may request.
+/// Which amounts of a capacity a claim can get.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CapacityPolicy {
     pub default: Option<i128>,
     pub values: Vec<i128>,
-    /// The minimum, the maximum and the step.
+    /// The minimum, the maximum if there is one, and the step between two allowed amounts if there is one.
     pub range: Option<(i128, Option<i128>, Option<i128>)>,
 }
 
@@ -141,7 +143,7 @@ impl Slice {
         }
     }
 
-    /// The nodes on which a device of this slice can be used.
+    /// Where a device of this slice can be used: the selection of the slice, or the device's own.
     pub fn node_selection_of<'a>(&'a self, device: &'a Device) -> &'a NodeSelection {
         if let NodeSelection::PerDevice = self.node_selection { &device.node_selection } else { &self.node_selection }
     }
@@ -206,7 +208,8 @@ impl Device {
     }
 }
 
-/// The domain and the identifier of a name. For a name without a domain, the driver's name is the domain.
+/// The full name of an attribute or capacity: a domain and an identifier. If a name has no domain, the driver's name is
+/// the domain.
 pub fn full_name(pool: &mut StringPool, driver: &Text, name: &str) -> (Text, Text) {
     match name.split_once('/') {
         Some((domain, id)) => (pool.text(domain), pool.text(id)),

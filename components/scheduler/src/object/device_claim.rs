@@ -7,7 +7,7 @@ use holdfast_value::{Value, json};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// A ResourceClaim.
+/// The fields of a ResourceClaim that the scheduler reads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claim {
     pub key: Key,
@@ -15,20 +15,20 @@ pub struct Claim {
     pub deleting: bool,
     /// Whether the claim has the finalizer that keeps it until its devices are released.
     pub protected: bool,
-    /// The claim's configuration for drivers, as written.
+    /// The claim's configuration for drivers, as its document contains it.
     pub config: Value,
-    /// The uid of the pod that the claim was made for.
+    /// The uid of the pod for which the claim was made; `None` if the claim was not made for one pod.
     pub owner: Option<Text>,
-    /// Whether the claim was made for extended resources that the pod requests.
+    /// Whether the claim was made for the extended resources that its pod requests.
     pub is_extended: bool,
     pub requests: Vec<Request>,
     pub constraints: Vec<Constraint>,
     pub allocation: Option<Allocation>,
-    /// The status that drivers report for the allocated devices.
+    /// The status that drivers have reported for each allocated device.
     pub device_statuses: Vec<AllocatedDeviceStatus>,
     /// The uids of the pods that may use the claim.
     pub reserved_for: Vec<Text>,
-    /// Whether the allocation was decided here and is not written yet.
+    /// Whether this scheduler has decided the allocation and the claim's own events do not show it yet.
     pub allocation_assumed: bool,
 }
 
@@ -38,7 +38,7 @@ pub struct AllocatedDeviceStatus {
     driver: Text,
     pool: Text,
     device: Text,
-    /// The conditions that are true, each with reason and message.
+    /// The conditions that are true: the type, reason and message of each.
     true_conditions: Vec<(Text, Text, Text)>,
 }
 
@@ -64,7 +64,7 @@ pub enum Readiness {
     Failed(String),
 }
 
-/// A request, with its alternatives, best first.
+/// A request for devices. If it has several alternatives, the best comes first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     pub name: Text,
@@ -78,30 +78,34 @@ pub struct SubRequest {
     pub name: Text,
     pub class: Text,
     pub selectors: Vec<Text>,
-    /// The number of devices; `None` means all matching devices.
+    /// How many devices are requested; `None` means all devices that match.
     pub count: Option<usize>,
+    /// Whether admin access is requested, which also works for devices that other claims have.
     pub admin: bool,
     pub tolerations: Vec<Toleration>,
-    /// The tolerations as they are written. They are copied into the allocation, from which device taint eviction reads
-    /// them.
+    /// The tolerations as the claim's document contains them. They are copied into the allocation, from which the
+    /// controller of device taints reads them.
     pub written_tolerations: Value,
-    /// The requested amount of each capacity.
+    /// The names of capacities, and how much of each is requested of a device.
     pub capacity: Vec<(Text, i128)>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Constraint {
-    /// The requests that the constraint covers; an empty list means all requests.
+    /// The names of the requests whose devices the constraint covers; if the list is empty, it covers the devices of
+    /// all requests.
     pub requests: Vec<Text>,
     pub attribute: Text,
-    /// Whether the devices must all differ in the attribute, rather than agree in it.
+    /// Whether the attribute must have a different value on each of the devices; otherwise it must have one value on
+    /// all devices.
     pub distinct: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Allocation {
     pub nodes: Option<NodeSelector>,
-    /// The allocation time in nanoseconds since 1970; `None` if it is not written yet.
+    /// The time of the allocation in nanoseconds since 1970; `None` if the allocation is not written into the claim
+    /// yet.
     pub since: Option<i128>,
     pub devices: Vec<Allocated>,
 }
@@ -113,23 +117,24 @@ pub struct Allocated {
     pub pool: Text,
     pub device: Text,
     pub admin: bool,
-    /// Whether other claims may also have shares of the device.
+    /// Whether other claims may also have shares of this device.
     pub shared: bool,
-    /// The amounts consumed of a shared device.
+    /// The names of the device's capacities, and how much of each this claim has; empty for a device that is not
+    /// shared.
     pub consumed: Vec<(Text, i128)>,
     pub binding: BindingConditions,
 }
 
-/// The finalizer of a claim that has devices.
+/// The finalizer that a claim has while devices are allocated to it.
 pub const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
-/// The annotation of a claim that was made for extended resources.
+/// The annotation of a claim that was made for a pod's extended resources.
 pub const EXTENDED_RESOURCE_ANNOTATION: &str = "resource.kubernetes.io/extended-resource-claim";
-/// How many pods may use one claim.
+/// How many pods may use one claim at the same time, which is a limit of the API.
 pub const MAX_RESERVATIONS: usize = 256;
 /// How many claims one pod may have. The limit is needed because the search for devices is recursive, one level per
 /// claim.
 pub const MAX_CLAIMS: usize = 64;
-/// The API's limit of devices in one allocation.
+/// How many devices one claim may have, which is a limit of the API.
 pub const MAX_DEVICES: usize = 32;
 
 impl Claim {
@@ -158,7 +163,7 @@ impl Claim {
         }
     }
 
-    /// Whether pods that use the claim's devices can be bound.
+    /// Whether the claim's devices are ready, so that the pods that use the claim can be bound.
     pub fn readiness(&self) -> Readiness {
         let Some(allocation) = &self.allocation else { return Readiness::Waiting };
         let mut readiness = Readiness::Ready;
@@ -231,12 +236,12 @@ impl SubRequest {
     }
 }
 
-/// Whether a result belongs to a request, or to one of its alternatives.
+/// Whether a result of an allocation belongs to this request, or to one of its alternatives.
 fn is_for(result: &str, request: &str) -> bool {
     result == request || result.strip_prefix(request).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// A configuration for drivers, with its source.
+/// A configuration for drivers in the form in which an allocation contains it, with its source: a class or the claim.
 fn encode_config(config: &Value, source: &str, requests: Value) -> Value {
     let mut encoded = json!({"source": source, "opaque": config["opaque"]});
     if items(&requests).next().is_some() {
@@ -246,7 +251,8 @@ fn encode_config(config: &Value, source: &str, requests: Value) -> Value {
 }
 
 impl Allocated {
-    /// `share` gives the ID of the claim's share of a device.
+    /// The device as the claim's status contains it. `share` gives the ID of the claim's share, if the device is
+    /// shared.
     fn encode(&self, share: impl FnOnce(&Allocated) -> String) -> Value {
         let mut result = json!({
             "request": &*self.request, "driver": &*self.driver, "pool": &*self.pool, "device": &*self.device,
@@ -280,7 +286,7 @@ fn share_id(claim: &Claim, device: &Allocated, at: usize, now: i128) -> String {
         hasher.finish()
     };
     let (high, low) = (half(0), half(1));
-    // UUID version 8: custom bits.
+    // The UUID has version 8, which means that its bits are chosen by the program.
     let high = high & !0xf000 | 0x8000;
     let low = low & !(0b11 << 62) | (0b10 << 62);
     let (first, second, third) = (high >> 32, (high >> 16) & 0xffff, high & 0xffff);
@@ -323,7 +329,7 @@ impl Allocation {
         }
         for one in items(&claim.config) {
             let about: Vec<&str> = items(&one["requests"]).map(text).collect();
-            // Configuration for an alternative that was not chosen is left out.
+            // A configuration for alternatives is left out if none of these alternatives was chosen.
             let chosen = |name: &&str| self.devices.iter().any(|device| is_for(&device.request, name));
             if about.is_empty() || about.iter().any(chosen) {
                 config.push(encode_config(one, "FromClaim", one["requests"].clone()));
@@ -343,7 +349,7 @@ impl Allocation {
         allocation
     }
 
-    /// The chosen alternatives, with the names of their results.
+    /// The alternatives that were chosen, each with the name that its results have.
     fn chosen<'a>(&'a self, claim: &'a Claim) -> impl Iterator<Item = (Text, &'a SubRequest)> {
         claim.requests.iter().flat_map(move |request| {
             request.alternatives.iter().filter_map(move |sub_request| {

@@ -1,5 +1,5 @@
-//! Extended resources that devices may satisfy: the amounts that each container of a pod requests, and the claim
-//! requests made from them.
+//! Extended resources that devices may satisfy: how much of each resource the containers of a pod request, and the
+//! claim requests that are made from these amounts.
 
 use super::device_claim::{Claim, Request, SubRequest};
 use super::resources::is_extended;
@@ -9,11 +9,11 @@ use holdfast_value::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The name of a DeviceClass's implicit extended resource consists of this prefix and the class's name. A class
-/// satisfies it in addition to the resource that its spec names.
+/// Each DeviceClass satisfies an implicit extended resource, whose name is this prefix followed by the class's name, in
+/// addition to the resource that the class's spec names.
 pub const CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
-/// Larger counts are reduced to this count. No claim can have so many devices, so larger counts need not be
-/// distinguished.
+/// Larger counts of a resource are reduced to this count. No claim can have so many devices, so the difference does not
+/// matter.
 const COUNT_MAX: i64 = 1 << 20;
 
 /// Whether devices of some DeviceClass may satisfy a resource of this name.
@@ -21,13 +21,13 @@ pub fn may_be_devices(name: &str) -> bool {
     is_extended(name) || name.starts_with(CLASS_PREFIX)
 }
 
-/// A container that requests resources that devices may satisfy.
+/// A container of a pod, with those of its requested resources that devices may satisfy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Container {
     name: Text,
-    /// The container's index among the pod's init containers followed by its containers.
+    /// The container's index in the list of the pod's init containers followed by the pod's containers.
     number: usize,
-    /// Whether this is an init container that ends before the containers run, and not a sidecar.
+    /// Whether this is an init container that ends before the containers run; `false` for a sidecar.
     is_init: bool,
     amounts: Vec<Amount>,
 }
@@ -40,7 +40,7 @@ struct Amount {
     count: i64,
 }
 
-/// Which request of the claim satisfies a container's resource.
+/// The name of the claim's request that satisfies one resource of one container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapping {
     pub container: Text,
@@ -81,13 +81,13 @@ fn count_of(amount: &Value) -> Option<i64> {
     i64::try_from(amount?).ok().filter(|count| *count > 0).map(|count| count.min(COUNT_MAX))
 }
 
-/// The resources that these containers request.
+/// The names of all resources that these containers request.
 pub fn resources(containers: &[Container]) -> BTreeSet<&Text> {
     containers.iter().flat_map(|container| &container.amounts).map(|amount| &amount.resource).collect()
 }
 
-/// The requests of a claim for these resources, where each resource comes with its class, and the mappings of
-/// containers to requests.
+/// The requests of a claim that satisfies the resources in `classes`, each with its DeviceClass, and the mapping of
+/// each container's resources to these requests.
 ///
 /// An init container that ends before the containers run uses the devices of the containers that start later. If such
 /// init containers need more devices, they share one further request for the largest missing amount.
@@ -108,7 +108,8 @@ pub fn requests(containers: &[Container], classes: &[(Text, Text)]) -> (Vec<Requ
             lasting.push((container.number, name(container, amount), amount.count));
             mappings.push(mapping(container, name(container, amount)));
         }
-        // The further request for init containers: the first container with the largest missing amount gives its name.
+        // The further request for init containers: its name comes from the first container with the largest missing
+        // amount.
         let mut extra: Option<(Text, i64)> = None;
         let mut early: Vec<(&Container, Option<Text>)> = Vec::new();
         for container in containers.iter().filter(|container| container.is_init) {
@@ -214,7 +215,8 @@ mod tests {
                 ]
             )
         );
-        // The first init container lacks two devices, the last three: the further request is for three.
+        // The first init container lacks two devices and the last one three, so the further request is for three
+        // devices.
         let (requests, mappings) = shown(spec(5, 5));
         assert_eq!(requests[1], "container-2-request-1: 3 of c");
         assert_eq!(requests.len(), 3);

@@ -30,7 +30,7 @@ impl Labels {
         self.0.iter().map(|(key, value)| (key, value))
     }
 
-    /// Whether `other` contains every one of these pairs.
+    /// Whether `other` has all labels of this set, with equal values.
     pub fn is_subset_of(&self, other: &Labels) -> bool {
         self.0.iter().all(|(key, value)| other.get(key) == Some(value))
     }

@@ -1,4 +1,4 @@
-//! The fields of objects that the scheduler reads: small typed views, decoded once per event.
+//! The fields of objects that the scheduler reads, as small typed structs, which are decoded once per event.
 //!
 //! Decoding never fails. The API server has validated the object; a field that is missing, or not of the expected type,
 //! counts as absent.
@@ -27,7 +27,7 @@ use std::sync::{Arc, LazyLock};
 use holdfast_world::Resource;
 pub use holdfast_world::{Key, Text};
 
-/// The kinds on which decisions are based.
+/// The kinds of objects on which the scheduler's decisions are based.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     Pod,
@@ -52,12 +52,12 @@ pub enum Kind {
     Workload,
 }
 
-/// The group, version and name under which a kind is listed and watched.
+/// How a kind is listed and watched: its group, version, plural and name.
 #[derive(Debug, Clone, Copy)]
 pub struct KindInfo {
     pub kind: Kind,
     pub group: &'static str,
-    /// The version in which objects are read.
+    /// The API version in which the scheduler reads objects of the kind.
     pub version: &'static str,
     pub plural: &'static str,
     pub name: &'static str,
@@ -104,7 +104,7 @@ impl KindInfo {
         Resource::new(self.group, self.version, self.plural, self.name, self.namespaced)
     }
 
-    /// Whether this is the API version in which the kind is read: `v1`, or with a group `apps/v1`.
+    /// Whether the kind is read in this API version. `api_version` is `v1`, or with a group `apps/v1`.
     pub fn has_api_version(&self, api_version: &str) -> bool {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         group == self.group && version == self.version
@@ -112,13 +112,13 @@ impl KindInfo {
 }
 
 impl Kind {
-    /// The kind of this name; `None` if the scheduler does not read it.
+    /// The kind of this name; `None` if the scheduler reads no kind of this name.
     pub fn named(name: &str) -> Option<Kind> {
         KINDS.iter().find(|kind| kind.name == name).map(|kind| kind.kind)
     }
 
-    /// The fields of an object that decoding reads. Pods are the most numerous objects, and most of a pod does not
-    /// concern the scheduler.
+    /// The paths of the fields that decoding reads from an object. For pods most fields are left out: pods are the most
+    /// numerous objects, and most of a pod does not concern the scheduler.
     pub fn glance(self) -> &'static Glance {
         static POD: LazyLock<Glance> = LazyLock::new(|| Glance::only_at(pod::FIELDS));
         match self {
@@ -128,16 +128,16 @@ impl Kind {
     }
 }
 
-/// A glance at all fields but the managed fields.
+/// A glance that reads all fields except the managed fields.
 pub static WHOLE: LazyLock<Glance> = LazyLock::new(Glance::default);
 
-/// The strings of all objects, so that equal strings are stored once. Strings that nothing else uses are dropped
-/// whenever the pool has doubled.
+/// The strings of all objects. Equal strings are stored once. Each time the number of strings has doubled, the strings
+/// that no object uses any more are dropped.
 #[derive(Debug, Default)]
 pub struct StringPool {
     strings: HashSet<Text>,
     sweep_at: usize,
-    /// Whether the limits of pods are read: few plug-ins use them.
+    /// Whether the limits of pods are decoded, which only few plug-ins use.
     pub reads_limits: bool,
     templates: stored_pod::DecodedTemplates,
 }
@@ -156,7 +156,7 @@ impl StringPool {
         text
     }
 
-    /// A field's string; empty if it is absent.
+    /// The shared string of a field; empty if the field is absent.
     pub fn field(&mut self, value: &Value) -> Text {
         self.text(text(value))
     }
@@ -170,27 +170,27 @@ impl StringPool {
     }
 }
 
-/// A field's string; empty if it is absent.
+/// The string of a field; empty if the field is absent.
 pub(crate) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or("")
 }
 
-/// The items of a list; none if it is absent.
+/// The items of a list; none if the list is absent.
 pub(crate) fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().map(Vec::as_slice).unwrap_or_default().iter()
 }
 
-/// The entries of a map; none if it is absent.
+/// The entries of a map; none if the map is absent.
 pub(crate) fn entries(value: &Value) -> impl Iterator<Item = (&CompactString, &Value)> {
     value.as_object().into_iter().flatten()
 }
 
-/// The whole units of a quantity; 0 if it is absent or invalid.
+/// The value of a quantity in whole units, such as bytes; 0 if the quantity is absent or invalid.
 pub(crate) fn bytes(value: &Value) -> i128 {
     quantity::whole(text(value)).unwrap_or(0)
 }
 
-/// A timestamp in nanoseconds since 1970.
+/// A timestamp as nanoseconds since 1970; `None` if the text is no timestamp.
 pub(crate) fn nanoseconds(time: &str) -> Option<i128> {
     let time: jiff::Timestamp = time.parse().ok()?;
     Some(time.as_nanosecond())

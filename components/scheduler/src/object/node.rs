@@ -1,4 +1,4 @@
-//! Nodes.
+//! The fields of nodes that the scheduler reads.
 
 use super::labels::Labels;
 use super::resources::Resources;
@@ -14,11 +14,11 @@ pub struct Node {
     pub taints: Vec<Taint>,
     pub unschedulable: bool,
     pub allocatable: Resources,
-    /// Every name of every image on the node, once, with the image's size.
+    /// All names of all images on the node, each name once, with the image's size in bytes.
     pub images: Vec<(Text, i64)>,
     /// The type of each condition, and its status.
     pub conditions: Vec<(Text, Text)>,
-    /// Owners whose pods should avoid the node, from the annotation `preferAvoidPods`: kind and uid.
+    /// The owners whose pods should avoid the node, from the annotation `preferAvoidPods`: the kind and uid of each.
     pub avoided: Vec<(Text, Text)>,
 }
 

@@ -11,7 +11,7 @@ use super::{KINDS, Key, Kind, StringPool, Text, items, nanoseconds, text};
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// The fields of a pod that are read.
+/// The paths of the fields of a pod that the scheduler reads.
 #[rustfmt::skip]
 pub(super) const FIELDS: &[&str] = &[
     "metadata.uid", "metadata.resourceVersion", "metadata.generation", "metadata.deletionTimestamp", "metadata.labels",
@@ -41,35 +41,38 @@ pub struct Template {
     pub namespace: Text,
     pub scheduler_name: Text,
     pub labels: Labels,
-    /// The requests, as filters count them.
+    /// The requests by which filters compare the pod with a node.
     pub requests: Resources,
-    /// The requests of a pod without a node, as the scores by allocation count them.
+    /// The requests by which scores count the pod while it has no node. Containers without requests have default
+    /// requests.
     pub non_zero_requests: Resources,
-    /// The requests of a pod on a node, as the scores by allocation count them.
+    /// The requests by which scores count the pod once it is on a node. Containers without requests have default
+    /// requests.
     pub bound_non_zero_requests: Resources,
-    /// The limits, if they are read.
+    /// The sum of the limits; empty unless the snapshot reads limits.
     pub limits: Resources,
     pub node_selector: Labels,
     pub node_affinity: Option<NodeSelector>,
     pub preferred_nodes: Vec<PreferredNodeTerm>,
-    /// The errors in the preferred node terms.
+    /// The errors in the preferred node affinity terms.
     pub preference_errors: Vec<String>,
     pub pod_affinity: PodAffinity,
     pub tolerations: Vec<Toleration>,
     pub spread: Vec<SpreadConstraint>,
-    // Invariant: sorted.
+    // The ports are sorted.
     pub ports: Vec<Port>,
-    /// Images of init containers, containers and volumes, with repetitions.
+    /// The images of init containers, containers and volumes; an image that is used twice is listed twice.
     pub images: Vec<Text>,
-    /// The number of containers and init containers.
+    /// The number of containers and init containers together.
     pub containers: i64,
     pub volumes: Vec<Volume>,
     pub claims: Vec<PodClaim>,
-    /// Containers that request extended resources that devices may satisfy.
+    /// The containers that request extended resources that devices may satisfy.
     pub extended: Vec<Container>,
     pub controller: Option<Controller>,
     pub gang: Option<Gang>,
-    /// The pod's name, if the names of its claims derive from it. Such a template belongs to one pod alone.
+    /// The pod's name, if the names of its volume claims or ResourceClaims derive from it. Such a template belongs to
+    /// one pod alone.
     pub own_name: Option<Text>,
 }
 
@@ -94,36 +97,37 @@ pub struct Gang {
 pub struct Pod {
     pub key: Key,
     pub uid: Text,
-    /// The resource version, if it is a number.
+    /// The resource version as a number; `None` if it is no number.
     pub version: Option<u64>,
     pub generation: i64,
     pub template: Arc<Template>,
-    /// The number of the shared template: equal for equal templates, as long as the snapshot contains a pod with the
-    /// template.
+    /// The number of the shared template. Pods with equal templates have equal numbers as long as the snapshot contains
+    /// a pod with the template.
     pub template_id: u64,
     pub node_name: Option<Text>,
     pub nominated: Option<Text>,
     pub priority: i64,
-    /// Whether the preemption policy is `Never`.
+    /// Whether the pod's preemption policy is `Never`, so no pod is evicted for it.
     pub never_preempts: bool,
     pub gates: Vec<Text>,
     pub deleting: bool,
     /// Whether the phase is `Succeeded` or `Failed`: then the pod uses no resources any more.
     pub finished: bool,
-    /// The start time in nanoseconds since 1970.
+    /// The time at which the pod started, in nanoseconds since 1970.
     pub started: Option<i128>,
-    /// Whether the pod is being deleted because the scheduler preempted it.
+    /// Whether the pod has the condition that the scheduler sets when it preempts a pod.
     pub preempted: bool,
     /// The requests that count on the pod's node, if they differ from the requests of its template because the pod is
-    /// being resized: first the requests that filters count, then the requests that scores count.
+    /// being resized: first the requests that filters use, then the requests that scores use.
     pub resized: Option<Box<(Resources, Resources)>>,
-    /// The names of the ResourceClaims that were generated for the pod, by the names in its spec.
+    /// For each claim of the spec whose ResourceClaim was generated for the pod, the name in the spec and the name of
+    /// the ResourceClaim; `None` if no object was needed.
     pub generated_claims: Vec<(Text, Option<Text>)>,
     /// The pod's condition `PodScheduled`: whether it is true, the reason and the message.
     pub scheduled: Option<(bool, Text, Text)>,
 }
 
-/// A host port. An empty address means every address.
+/// A host port of a container. An empty address means all addresses of the node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Port {
     pub port: i64,
@@ -135,28 +139,29 @@ pub struct Port {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Volume {
     Claim(Text),
-    /// A claim that is made for the pod, named after the pod and this volume.
+    /// A volume with a claim that is made for the pod. The claim's name consists of the pod's name and this volume's
+    /// name.
     Ephemeral(Text),
-    /// A disk. Volumes that conflict with each other name the same disk.
+    /// A disk of a cloud or a storage system. Two volumes may conflict if they name one disk.
     Disk(Disk),
 }
 
-/// A ResourceClaim in a pod's spec.
+/// A ResourceClaim that a pod's spec names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PodClaim {
     pub name: Text,
-    /// The name of the claim; `None` if the claim is made from a template.
+    /// The name of the ResourceClaim; `None` if it is made from a template.
     pub claim: Option<Text>,
 }
 
 impl Pod {
-    /// The pod, with a template that is not shared yet.
+    /// Decodes a pod. The pod's template is its own until the snapshot shares it.
     pub fn decode(pool: &mut StringPool, key: Key, pod: &Value) -> Pod {
         let (spec, status) = (&pod["spec"], &pod["status"]);
         let template = Arc::new(Template::decode(pool, &key, pod));
         let condition = |kind: &str| items(&status["conditions"]).find(|one| text(&one["type"]) == kind);
         Pod {
-            // A uid is unique, so it is not looked up among the shared strings.
+            // A uid belongs to one pod, so it is not added to the shared strings.
             uid: text(&pod["metadata"]["uid"]).into(),
             version: text(&pod["metadata"]["resourceVersion"]).parse().ok(),
             generation: pod["metadata"]["generation"].as_i64().unwrap_or(0),
@@ -182,12 +187,12 @@ impl Pod {
         }
     }
 
-    /// The requests that count on the pod's node, as filters count them.
+    /// The pod's requests on its node, including a resize, as filters use them.
     pub fn effective_requests(&self) -> &Resources {
         self.resized.as_ref().map_or(&self.template.requests, |resized| &resized.0)
     }
 
-    /// The requests that count on the pod's node, as the scores by allocation count them.
+    /// The pod's requests on its node, including a resize, as scores use them.
     pub fn effective_non_zero_requests(&self) -> &Resources {
         self.resized.as_ref().map_or(&self.template.bound_non_zero_requests, |resized| &resized.1)
     }
@@ -196,12 +201,12 @@ impl Pod {
         &self.key.namespace
     }
 
-    /// The name of the volume claim that is created for one of the pod's ephemeral volumes.
+    /// The name of the volume claim that is made for one of the pod's generic ephemeral volumes.
     pub fn ephemeral_claim(&self, volume: &str) -> Text {
         format!("{}-{volume}", self.key.name).into()
     }
 
-    /// The volume claims of the pod, and whether each claim was made for the pod.
+    /// The keys of the pod's volume claims, and whether each claim is made for the pod.
     pub fn volume_claims(&self) -> impl Iterator<Item = (Key, bool)> + '_ {
         let key = |name: Text| Key { namespace: self.key.namespace.clone(), name };
         self.template.volumes.iter().filter_map(move |volume| match volume {
@@ -268,7 +273,8 @@ impl Template {
         }
     }
 
-    /// The number of terms that are checked for each node, or for each pod on a node.
+    /// How many terms of the pod must be checked, for each node or for each pod on a node. The number is an estimate of
+    /// the work of scheduling the pod.
     pub fn term_count(&self) -> usize {
         let node = |term: &NodeTerm| 1 + term.labels.len() + term.fields.len();
         let required = self.node_affinity.iter().flat_map(|selector| &selector.0).map(node);
@@ -306,7 +312,7 @@ impl Controller {
         Controller { api_version: field("apiVersion"), kind: field("kind"), name: field("name"), uid: field("uid") }
     }
 
-    /// The controller's kind, if the scheduler reads its selector.
+    /// The kind of the controller, if it is a kind whose selectors the scheduler reads.
     pub fn kind(&self) -> Option<Kind> {
         KINDS.iter().find(|one| one.name == &*self.kind && one.has_api_version(&self.api_version)).map(|one| one.kind)
     }
@@ -369,7 +375,7 @@ mod tests {
     use crate::object::Kind;
     use holdfast_value::json;
 
-    /// A pod in which every field that is read has an effect.
+    /// A pod in which each field that the scheduler reads has a value that changes the decoded pod.
     fn pod_with_all_fields() -> Value {
         let container = |name: &str, port: u16| {
             json!({"name": name, "image": "i", "ports": [{"containerPort": 80, "hostPort": port, "hostIP": "10.0.0.1"}],
@@ -435,7 +441,7 @@ mod tests {
         assert_eq!(seen["spec"]["containers"][0]["env"], Value::Null);
     }
 
-    /// Each pod differs from the first pod in another field. All pods but the first may take their template from the
+    /// Each pod differs from the first pod in one field. All pods after the first may take their template from the
     /// cache, which an earlier pod has filled.
     #[test]
     fn a_pod_read_with_a_cached_template_equals_the_decoded_pod() {
@@ -511,7 +517,7 @@ mod tests {
         }
     }
 
-    /// Replaces the value at a path by a value of another type.
+    /// Replaces the value at a path by a value of another type, which decoding treats as absent.
     fn spoil(value: &mut Value, path: &str) {
         let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
         match (value, rest) {
@@ -522,7 +528,7 @@ mod tests {
         }
     }
 
-    /// Every path of the glance is needed: without its value the pod decodes differently.
+    /// Each path that the glance reads is needed: without its value the pod decodes differently.
     #[test]
     fn every_field_of_the_glance_is_used() {
         for path in FIELDS {

@@ -5,18 +5,19 @@ use super::{StringPool, entries, items, text};
 use holdfast_value::Value;
 use std::collections::{BTreeMap, HashMap};
 
-/// The default requests that scoring counts for a container without requests: a tenth of a processor, 200 MiB.
+/// The CPU request in thousandths of a processor that scores count for a container without a request.
 const DEFAULT_CPU: i64 = 100;
+/// The memory request in bytes that scores count for a container without a request.
 const DEFAULT_MEMORY: i64 = 200 * 1024 * 1024;
 
-/// Which requests are summed.
+/// Which requests of a pod a sum includes.
 #[derive(Clone, Copy, Default)]
 struct SumRules {
-    /// Whether containers without requests count with the default requests.
+    /// Whether containers without requests count with default requests.
     default_requests: bool,
     /// Whether pod-level requests replace the sum over the containers.
     pod_level: bool,
-    /// Whether the allocated resources in the status count, too, during a resize.
+    /// Whether the resources that the status shows as allocated count, too, during a resize.
     allocated: bool,
     /// Whether limits are summed instead of requests.
     limits: bool,
@@ -28,28 +29,28 @@ impl SumRules {
     }
 }
 
-/// The requests of a pod, as filters count them.
+/// The requests of a pod by which filters compare the pod with a node.
 pub fn pod_requests(pool: &mut StringPool, pod: &Value) -> Resources {
     sum(pool, pod, SumRules { pod_level: true, ..SumRules::default() })
 }
 
-/// The requests of a pod without a node, as the scores by allocation count them.
+/// The requests of a pod without a node, as scores use them: with default requests, and without pod-level requests.
 pub fn non_zero_requests(pool: &mut StringPool, pod: &Value) -> Resources {
     sum(pool, pod, SumRules { default_requests: true, ..SumRules::default() })
 }
 
-/// The requests of a pod on its node by its spec alone, as the scores by allocation count them.
+/// The requests of a pod on its node by its spec alone, as scores use them: with default requests and pod-level
+/// requests.
 pub fn bound_non_zero_requests(pool: &mut StringPool, pod: &Value) -> Resources {
     sum(pool, pod, SumRules { default_requests: true, pod_level: true, ..SumRules::default() })
 }
 
-/// The sum of the limits of the containers that have limits.
+/// The sum of the limits of the containers; a container without limits adds nothing.
 pub fn limits(pool: &mut StringPool, pod: &Value) -> Resources {
     sum(pool, pod, SumRules { pod_level: true, limits: true, ..SumRules::default() })
 }
 
-/// The requests that count on the pod's node, including resizes: first the requests that filters count, then the
-/// requests that scores count.
+/// The requests of a pod on its node, including a resize: first as filters use them, then as scores use them.
 pub fn effective_requests(pool: &mut StringPool, pod: &Value) -> (Resources, Resources) {
     let rules = SumRules { pod_level: true, allocated: true, ..SumRules::default() };
     (sum(pool, pod, rules), sum(pool, pod, SumRules { default_requests: true, ..rules }))
@@ -59,8 +60,8 @@ fn sum(pool: &mut StringPool, pod: &Value, rules: SumRules) -> Resources {
     let (spec, status) = (&pod["spec"], &pod["status"]);
     let infeasible = items(&status["conditions"])
         .any(|one| text(&one["type"]) == "PodResizePending" && text(&one["reason"]) == "Infeasible");
-    // If the pod sets pod-level requests, no container gets the default request for a resource that any container, or
-    // the overhead, names.
+    // If the pod has pod-level requests, a container without a request for CPU or memory gets the default request only
+    // if neither the pod, nor any container, nor the overhead names that resource.
     let has_pod_level = rules.pod_level && has_pod_level_requests(spec);
     let [default_cpu, default_memory] =
         [CPU, MEMORY].map(|name| rules.default_requests && !(has_pod_level && is_requested(spec, name)));
@@ -94,8 +95,7 @@ fn sum(pool: &mut StringPool, pod: &Value, rules: SumRules) -> Resources {
             sidecars.add(&of(container, &init));
             starting.raise_to(&sidecars);
         } else {
-            // An init container that ends before the containers run cannot be resized, so its allocated resources are
-            // not read.
+            // An init container that ends before the containers run cannot be resized, so its spec alone counts.
             let mut together = sidecars.clone();
             together.add(&of(container, &ContainerStatuses::new()));
             starting.raise_to(&together);
@@ -107,7 +107,7 @@ fn sum(pool: &mut StringPool, pod: &Value, rules: SumRules) -> Resources {
         running.replace_pod_level(pool, pod_level_amounts(pod, rules, infeasible));
     }
     let overhead = Resources::decode(pool, &spec["overhead"]);
-    // The overhead is added only to limits that exist, because it is no limit by itself.
+    // A pod's overhead is no limit by itself, so it is added only to limits that exist.
     if rules.limits {
         running.add_to_non_zero(&overhead)
     } else {
@@ -116,7 +116,8 @@ fn sum(pool: &mut StringPool, pod: &Value, rules: SumRules) -> Resources {
     running
 }
 
-/// The pod-level requests, or the allocated amounts of the status where these are larger or the resize is infeasible.
+/// The pod-level amounts: from the spec, or from the status if the amounts allocated there are larger or the resize is
+/// infeasible.
 fn pod_level_amounts(pod: &Value, rules: SumRules, infeasible: bool) -> BTreeMap<&str, i64> {
     let mut lists = vec![&pod["spec"]["resources"][rules.field()]];
     let actual = &pod["status"]["resources"];
@@ -132,8 +133,8 @@ fn pod_level_amounts(pod: &Value, rules: SumRules, infeasible: bool) -> BTreeMap
     amounts
 }
 
-/// Whether the status of a pod, or of any of its containers, shows other amounts than the requests of the spec. Most
-/// statuses show the same amounts.
+/// Whether the status of a pod, or of any of its containers, shows other amounts than the requests in the spec. For
+/// most pods the amounts are equal.
 pub fn is_resized(pod: &Value) -> bool {
     let (requests, status) = (&pod["spec"]["resources"]["requests"], &pod["status"]);
     let (actual, allocated) = (&status["resources"], &status["allocatedResources"]);
@@ -153,8 +154,8 @@ pub fn is_resized(pod: &Value) -> bool {
     })
 }
 
-/// The statuses that show resources, by the names of their containers. A map, because a pod may have thousands of
-/// containers.
+/// The container statuses that show resources, by the container's name. A map is used because a pod may have thousands
+/// of containers.
 type ContainerStatuses<'a> = HashMap<&'a str, &'a Value>;
 
 fn statuses_by_container(statuses: &Value) -> ContainerStatuses<'_> {
@@ -162,7 +163,7 @@ fn statuses_by_container(statuses: &Value) -> ContainerStatuses<'_> {
     with_resources.map(|status| (text(&status["name"]), status)).collect()
 }
 
-/// The resources that a container has by its status, if the status shows any.
+/// The resources that a container has according to its status; `None` if the status shows none.
 fn allocated_resources(pool: &mut StringPool, container: &Value, statuses: &ContainerStatuses) -> Option<Resources> {
     let status = statuses.get(text(&container["name"]))?;
     let mut allocated = Resources::decode(pool, &status["resources"]["requests"]);
@@ -174,7 +175,7 @@ fn has_pod_level_requests(spec: &Value) -> bool {
     entries(&spec["resources"]["requests"]).any(|(name, _)| is_pod_level(name))
 }
 
-/// Whether a pod, any of its containers or its overhead names a resource.
+/// Whether a container, the pod itself or its overhead requests a resource of this name.
 fn is_requested(spec: &Value, name: &str) -> bool {
     let containers = items(&spec["containers"]).chain(items(&spec["initContainers"]));
     let mut lists = containers.chain([spec]).map(|one| &one["resources"]["requests"]).chain([&spec["overhead"]]);
@@ -233,7 +234,7 @@ mod tests {
             (requests("2"), json!({"resources": requests("1"), "allocatedResources": {"cpu": "4"}}), 4000),
             (requests("5"), json!({"resources": requests("3"), "allocatedResources": {"cpu": "4"}}), 5000),
             (requests("5"), json!({"resources": requests("3"), "conditions": infeasible}), 3000),
-            // `allocatedResources` without `resources` is not read.
+            // Without `resources`, the status's `allocatedResources` is not read, so the requests of the spec count.
             (requests("2"), json!({"allocatedResources": {"cpu": "4"}}), 2000),
             (json!({}), json!({"resources": requests("3")}), 1000),
         ] {

@@ -4,15 +4,15 @@ use super::{StringPool, Text, entries, text};
 use holdfast_core::schema::quantity;
 use holdfast_value::Value;
 
-/// Requested, used or available amounts. Arithmetic saturates: an amount beyond 64 bits counts as the largest that
-/// fits.
+/// Requested, used or available amounts. Additions saturate: a sum that does not fit into 64 bits becomes the largest
+/// number that fits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Resources {
     pub milli_cpu: i64,
     pub memory: i64,
     pub ephemeral_storage: i64,
     pub pods: i64,
-    // Invariant: sorted by name, each name once.
+    // The resources are sorted by name, and each name occurs once.
     pub scalars: Vec<(Text, i64)>,
 }
 
@@ -63,7 +63,7 @@ impl Resources {
         self.merge(other, i64::saturating_add);
     }
 
-    /// Adds the amounts of `other`, but only to amounts of this set that are not 0.
+    /// Adds the amounts of `other`, except for resources whose amount in this set is 0.
     pub fn add_to_non_zero(&mut self, other: &Resources) {
         self.merge(other, |own, more| if own == 0 { 0 } else { own.saturating_add(more) });
     }
@@ -72,13 +72,14 @@ impl Resources {
         self.merge(other, i64::saturating_sub);
     }
 
-    /// Whether any amount is saturated, so that subtracting from it would be wrong.
+    /// Whether any amount is the largest possible, so that a sum may have been cut and subtracting from it would be
+    /// wrong.
     pub fn is_saturated(&self) -> bool {
         let all = [self.milli_cpu, self.memory, self.ephemeral_storage, self.pods];
         all.into_iter().chain(self.scalars.iter().map(|(_, amount)| *amount)).any(|amount| amount == i64::MAX)
     }
 
-    /// Raises each amount to the amount in `other`, if the latter is larger.
+    /// Raises each amount to the amount in `other` if that is larger.
     pub fn raise_to(&mut self, other: &Resources) {
         self.merge(other, i64::max);
     }
@@ -94,19 +95,19 @@ impl Resources {
         }
     }
 
-    /// Replaces the amounts of these resources. Resources that cannot be set at pod level are skipped.
+    /// Sets the amounts of these resources. Resources that a pod cannot set at pod level are skipped.
     pub fn replace_pod_level<'a>(&mut self, pool: &mut StringPool, others: impl IntoIterator<Item = (&'a str, i64)>) {
         for (name, amount) in others.into_iter().filter(|(name, _)| is_pod_level(name)) {
             self.set(pool, name, amount);
         }
     }
 
-    /// CPU, memory and ephemeral storage, and the scalar resources in this set.
+    /// The names of CPU, memory and ephemeral storage, and of the scalar resources in this set.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         [CPU, MEMORY, EPHEMERAL_STORAGE].into_iter().chain(self.scalars.iter().map(|(name, _)| &**name))
     }
 
-    /// Whether any resource is less here than in `than`.
+    /// Whether this set has less of any resource than `than` has.
     pub fn is_less_in_any(&self, than: &Resources) -> bool {
         than.names().any(|name| self.get(name) < than.get(name))
     }
@@ -120,7 +121,7 @@ impl Resources {
     }
 }
 
-/// The amount of a quantity; processors in thousandths.
+/// The integer for a quantity: CPU in thousandths of a processor, any other resource in whole units.
 pub fn amount_of(name: &str, amount: &Value) -> i64 {
     let number;
     let amount = match amount {
@@ -136,13 +137,13 @@ pub fn amount_of(name: &str, amount: &Value) -> i64 {
     i64::try_from(up).unwrap_or(if up < 0 { i64::MIN } else { i64::MAX })
 }
 
-/// Whether the resource may be set at pod level: processors, memory and huge pages.
+/// Whether a pod may set requests for the resource at pod level: CPU, memory and huge pages.
 pub fn is_pod_level(name: &str) -> bool {
     matches!(name, CPU | MEMORY) || name.starts_with("hugepages-")
 }
 
-/// Whether `scalars` counts resources of this name: extended resources, resources in `kubernetes.io`, huge pages and
-/// attachable volumes.
+/// Whether resources of this name are counted in `scalars`: extended resources, resources in `kubernetes.io`, huge
+/// pages and attachable volumes.
 pub fn is_scalar(name: &str) -> bool {
     is_extended(name)
         || name.starts_with("hugepages-")

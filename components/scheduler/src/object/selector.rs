@@ -1,4 +1,4 @@
-//! Label selectors.
+//! Label selectors, as the scheduler reads them.
 
 use super::labels::Labels;
 use super::{StringPool, Text, items};
@@ -8,7 +8,7 @@ use holdfast_value::{Value, json};
 /// A label selector: all of its requirements must hold.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Selector {
-    /// The requirements. `None` selects nothing, an empty list selects everything.
+    /// The requirements, all of which must hold. `None` selects no object, an empty list selects every object.
     requirements: Option<Vec<Requirement>>,
 }
 
@@ -27,7 +27,7 @@ pub enum Operator {
     DoesNotExist,
     Gt,
     Lt,
-    /// An unknown operator: the requirement never holds.
+    /// The operator is unknown, so the requirement never holds.
     Unknown,
 }
 
@@ -57,7 +57,7 @@ impl Selector {
         Selector { requirements: Some(Vec::new()) }
     }
 
-    /// A `LabelSelector`. An absent selector selects nothing, an empty selector selects everything.
+    /// Decodes a `LabelSelector`. An absent selector selects no object, an empty selector selects every object.
     pub fn decode(pool: &mut StringPool, value: &Value) -> Self {
         if !value.is_object() {
             return Selector::nothing();
@@ -71,13 +71,13 @@ impl Selector {
         Selector { requirements: Some(equalities(labels)) }
     }
 
-    /// The selector that matches the labels that both selectors match.
+    /// The selector with the requirements of both selectors.
     pub fn and(self, other: &Selector) -> Self {
         let both = self.requirements.zip(other.requirements.clone());
         Selector { requirements: both.map(|(one, other)| one.into_iter().chain(other).collect()) }
     }
 
-    /// The selector with this requirement added, unless it already has the requirement.
+    /// The selector with this requirement added, unless the selector already has it.
     pub fn with(mut self, requirement: Requirement) -> Self {
         if let Some(own) = &mut self.requirements
             && !own.contains(&requirement)
@@ -87,7 +87,7 @@ impl Selector {
         self
     }
 
-    /// Whether the selector has no requirement and so selects everything.
+    /// Whether the selector has no requirement, so it selects every object.
     pub fn is_everything(&self) -> bool {
         self.requirements.as_ref().is_some_and(Vec::is_empty)
     }
@@ -125,7 +125,7 @@ impl Requirement {
         requirement
     }
 
-    /// Whether a label with this value satisfies the requirement; `None` means that the label is absent.
+    /// Whether a label with this value satisfies the requirement; `None` stands for an absent label.
     pub fn matches(&self, value: Option<&Text>) -> bool {
         match self.operator {
             Operator::In => value.is_some_and(|value| self.values.contains(value)),
@@ -138,8 +138,8 @@ impl Requirement {
         }
     }
 
-    /// The errors in the values, each with its path: `Gt` and `Lt` need integers, and all values must be valid label
-    /// values.
+    /// The errors in the requirement's values, each with its path: `Gt` and `Lt` need integers, and all values must be
+    /// valid label values.
     pub fn faults(&self) -> impl Iterator<Item = (String, String)> + '_ {
         let error = |path: String, value: &Text, why: &str| (path, format!("Invalid value: \"{value}\": {why}"));
         let compares = matches!(self.operator, Operator::Gt | Operator::Lt);

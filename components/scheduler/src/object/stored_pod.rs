@@ -1,4 +1,4 @@
-//! Decodes pods from their stored JSON. Pods of one controller have the same scheduling fields: the text of these
+//! Decodes pods from their stored JSON. Pods of one controller mostly have equal scheduling fields. The text of these
 //! fields is the key of a cache of decoded templates, so that equal text is decoded once.
 
 use super::pod::{Pod, Template};
@@ -10,15 +10,16 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Decoded templates by their text. The cache is small, because the pods of one moment mostly have few templates. One
-/// controller's pods may have several texts, because pods get labels of their node's zone.
+/// Decoded templates by the text of their fields. The cache is small, because the pods that are read at about the same
+/// time mostly have few templates. Pods of one controller may have several texts, because pods get labels of their
+/// node's zone.
 #[derive(Debug, Default)]
 pub(super) struct DecodedTemplates(HashMap<String, Arc<Template>>);
 
 impl DecodedTemplates {
     const MAX: usize = 256;
-    /// The maximum length of cached texts. Longer texts are not cached, so that large pods cannot fill the memory. Most
-    /// texts have less than a kilobyte.
+    /// How many bytes of text one cached template may have. Longer texts are not cached, so that large pods cannot fill
+    /// the memory; most texts have less than a kilobyte.
     const BYTES_MAX: usize = 16 << 10;
 
     fn insert(&mut self, stored: String, template: Arc<Template>) {
@@ -33,7 +34,7 @@ impl DecodedTemplates {
 }
 
 impl Pod {
-    /// The pod of a stored text, with a template that is shared with pods of equal text.
+    /// The pod of a stored JSON text. Its template is shared with earlier pods whose scheduling fields have equal text.
     pub fn read(pool: &mut StringPool, key: Key, json: &[u8]) -> Pod {
         let whole = |pool: &mut StringPool, key| Pod::decode(pool, key, &Kind::Pod.glance().look(json).document);
         let Some(stored) = stored::read::<StoredPod>(json).ok().filter(StoredPod::is_plain) else {
@@ -52,7 +53,7 @@ impl Pod {
     }
 }
 
-/// The fields of a pod that are read.
+/// The fields of a pod that this module reads, as parts of the stored text.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct StoredPod<'a> {
@@ -147,7 +148,7 @@ struct Resources<'a> {
     claims: Option<Raw<'a>>,
 }
 
-/// The fields of a volume that restrict the nodes of its pod.
+/// The fields of a volume that tell whether the volume restricts the nodes of its pod.
 #[derive(Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Volume {
@@ -222,8 +223,8 @@ struct ContainerStatus<'a> {
 }
 
 impl<'a> StoredPod<'a> {
-    /// Whether no volume restricts the nodes, and the statuses show the requested resources, at pod level and for the
-    /// containers. Other pods are decoded in full.
+    /// Whether the pod can take its template from the cache: no volume restricts its nodes, and the statuses show no
+    /// other resources than the spec. Other pods are decoded in full.
     fn is_plain(&self) -> bool {
         let StoredPod { spec, status, .. } = self;
         let lists =
@@ -243,13 +244,13 @@ impl<'a> StoredPod<'a> {
         is_requested(&shown.requests) && is_requested(&status.allocated_resources)
     }
 
-    /// The text of all fields from which the template is decoded.
+    /// The text of all fields from which the template is decoded: the key of the cache.
     fn template_text(&self, key: &Key, reads_limits: bool) -> String {
         let StoredPod { metadata, spec, .. } = self;
         let mut text = String::with_capacity(1 << 10);
         let mut put = |part: &Option<Raw>| {
             text.push_str(part.as_ref().map_or("", |part| part.0));
-            // A line break occurs in no stored JSON, so it separates the parts.
+            // Stored JSON contains no line break, so a line break can separate the parts.
             text.push('\n');
         };
         let parts = [
@@ -311,8 +312,8 @@ impl<'a> StoredPod<'a> {
     }
 }
 
-/// Whether the resources in the containers' statuses, where there are any, have the same text as the containers'
-/// requests.
+/// Whether the resources that containers' statuses show have the same text as the containers' requests. Statuses
+/// without resources are skipped.
 fn container_resources_match(containers: &[Container], statuses: &[ContainerStatus]) -> bool {
     fn text<'a>(part: &Option<Raw<'a>>) -> Option<&'a str> {
         part.as_ref().map(|part| part.0)

@@ -4,12 +4,12 @@ use super::terms::Taint;
 use super::{StringPool, Text};
 use holdfast_value::Value;
 
-/// A driver, a pool and a device; `None` matches any.
+/// The driver, the pool and the device that a rule selects; `None` means any.
 pub type DeviceSelector = (Option<Text>, Option<Text>, Option<Text>);
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaintRule {
-    /// The selected devices; `None` if the rule selects no device.
+    /// The devices that the rule taints; `None` if it taints no device.
     pub selector: Option<DeviceSelector>,
     pub taint: Taint,
 }

@@ -5,11 +5,12 @@ use super::selector::{Operator, Requirement, Selector};
 use super::{StringPool, Text, items, text};
 use holdfast_value::{Value, json};
 
-/// Terms over nodes; one of them must match.
+/// The terms of a node selector. A node matches if at least one term matches.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeSelector(pub Vec<NodeTerm>);
 
-/// Requirements of a node's labels and of its name; all must hold. A term without requirements matches no node.
+/// The requirements of one term, on a node's labels and on the node's name. A node matches if all requirements hold. A
+/// term without requirements matches no node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeTerm {
     pub labels: Vec<Requirement>,
@@ -72,8 +73,8 @@ impl NodeTerm {
 }
 
 impl Requirement {
-    /// Whether the requirement is on the one supported node field in the form that the API allows: `metadata.name`, one
-    /// value, `In` or `NotIn`.
+    /// Whether the requirement is on the node's name in the form that the API allows: the field `metadata.name`, the
+    /// operator `In` or `NotIn`, and one value.
     fn is_on_node_name(&self) -> bool {
         &*self.key == "metadata.name"
             && self.values.len() == 1
@@ -88,12 +89,12 @@ impl PreferredNodeTerm {
             .collect()
     }
 
-    /// Whether the term can change a score.
+    /// Whether the term can change a score: its weight is not 0, and it has requirements.
     pub fn affects_score(&self) -> bool {
         self.weight != 0 && !self.term.is_empty()
     }
 
-    /// The errors in the terms, each with its path.
+    /// The errors in those terms that can change a score, each with its path.
     pub fn faults(all: &[PreferredNodeTerm]) -> Vec<String> {
         let counting = all.iter().enumerate().filter(|(_, one)| one.affects_score());
         let requirements = counting.flat_map(|(at, one)| {
@@ -107,17 +108,17 @@ impl PreferredNodeTerm {
     }
 }
 
-/// How many errors are reported for a pod.
+/// How many errors in terms are reported for one pod at most.
 const ERRORS_MAX: usize = 32;
 
-/// A term over other pods: pods in some namespaces with some labels, in the same topology domain of a key.
+/// An affinity term about other pods: pods in some namespaces with some labels, on nodes of the same topology domain.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PodTerm {
     pub selector: Selector,
     pub namespaces: Vec<Text>,
     pub namespace_selector: Selector,
     pub topology_key: Text,
-    /// The weight; 0 in required terms.
+    /// The weight of a preferred term, from 1 to 100; 0 in a required term.
     pub weight: i64,
 }
 
@@ -130,12 +131,12 @@ pub struct PodAffinity {
     pub scope: NamespaceScope,
 }
 
-/// The namespaces whose pods the terms may select.
+/// The namespaces whose pods the terms of one pod may select.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NamespaceScope {
-    // Invariant: sorted, without repetitions.
+    // The namespaces that terms name, sorted, each once.
     namespaces: Vec<Text>,
-    /// Whether a term selects namespaces by their labels: it may select any namespace.
+    /// Whether a term selects namespaces by their labels. Then the terms may select pods of any namespace.
     by_labels: bool,
 }
 
@@ -155,7 +156,8 @@ impl NamespaceScope {
         self.by_labels || self.namespaces.binary_search(namespace).is_ok()
     }
 
-    /// The keys under which the snapshot indexes the pod: each namespace that its terms name, or `None` for any.
+    /// The keys under which the snapshot's index contains the pod: each namespace that its terms name, or only `None`
+    /// if the terms may select any namespace.
     pub fn index_keys(&self) -> Vec<Option<Text>> {
         if self.by_labels { vec![None] } else { self.namespaces.iter().cloned().map(Some).collect() }
     }
@@ -231,7 +233,7 @@ impl Taint {
         items(value).map(|taint| Taint::decode(pool, taint)).collect()
     }
 
-    /// Whether the taint keeps pods away that do not tolerate the taint.
+    /// Whether the taint keeps away pods that do not tolerate it, and is not only a preference.
     pub fn repels(&self) -> bool {
         matches!(&*self.effect, "NoSchedule" | "NoExecute")
     }
@@ -242,9 +244,9 @@ pub struct Toleration {
     pub key: Text,
     pub value: Text,
     pub effect: Text,
-    /// Whether the operator is `Exists`: any value matches.
+    /// Whether the operator is `Exists`, with which any value of the taint is tolerated.
     pub exists: bool,
-    /// Whether the operator is known.
+    /// Whether the operator is known; a toleration with an unknown operator tolerates no taint.
     pub known: bool,
 }
 
@@ -274,7 +276,7 @@ pub fn tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
     tolerations.iter().any(|one| one.tolerates(taint))
 }
 
-/// The first of `taints` that repels pods with these tolerations.
+/// The first taint that keeps a pod with these tolerations away; `None` if there is none.
 pub fn untolerated<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<&'a Taint> {
     taints.iter().find(|taint| taint.repels() && !tolerated(taint, tolerations))
 }
@@ -284,7 +286,7 @@ pub fn untolerated<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Optio
 pub struct SpreadConstraint {
     pub max_skew: i64,
     pub topology_key: Text,
-    /// Whether the constraint is `DoNotSchedule`, and not `ScheduleAnyway`.
+    /// Whether the constraint must hold (`DoNotSchedule`); otherwise it is a preference (`ScheduleAnyway`).
     pub hard: bool,
     pub selector: Selector,
     pub min_domains: i64,
@@ -303,8 +305,8 @@ impl SpreadConstraint {
         let mut selector = Selector::decode(pool, &one["labelSelector"]);
         for key in pool.list(&one["matchLabelKeys"]) {
             if let Some(value) = own_labels.get(&key) {
-                // The API server merges `matchLabelKeys` into the selector too: a requirement that is there already is
-                // not added twice.
+                // The API server merges `matchLabelKeys` into the selector, too. So a requirement that the selector has
+                // already is not added again.
                 selector = selector.with(Requirement { key, operator: Operator::In, values: vec![value.clone()] });
             }
         }

@@ -1,4 +1,4 @@
-//! Storage: volumes, claims, classes and the limits of CSI drivers on nodes.
+//! Storage: PersistentVolumes, their claims and classes, and how many volumes CSI drivers can attach to nodes.
 
 use super::labels::Labels;
 use super::selector::Selector;
@@ -15,13 +15,13 @@ pub struct Volume {
     pub class: Text,
     pub capacity: i128,
     pub modes: Vec<Text>,
-    /// `Filesystem` or `Block`.
+    /// The volume mode: `Filesystem` or `Block`.
     pub volume_mode: Text,
     pub labels: Labels,
-    /// The claim that the volume is bound to or reserved for: its key and uid.
+    /// The claim to which the volume is bound, or for which it is reserved: the claim's key and uid.
     pub claim: Option<(Key, Text)>,
     pub node_affinity: Option<NodeSelector>,
-    /// The CSI driver and its handle.
+    /// The name of the CSI driver, and the driver's handle for the volume.
     pub csi: Option<(Text, Text)>,
     pub disk: Option<Disk>,
     pub available: bool,
@@ -69,18 +69,18 @@ pub struct Claim {
     pub version: Text,
     pub class: Option<Text>,
     pub volume: Option<Text>,
-    /// Whether the claim's binding is complete.
+    /// Whether the claim has the annotation that its binding is complete.
     pub bound: bool,
     pub lost: bool,
     pub deleting: bool,
     pub modes: Vec<Text>,
     pub volume_mode: Text,
     pub request: i128,
-    /// The labels that a volume must have; everything if the claim has no selector.
+    /// The labels that the claim requires of a volume; without a selector every volume matches.
     pub selector: Selector,
-    /// The node that was chosen for a pod that uses the claim.
+    /// The node that was chosen for a pod that uses the claim; the volume is provisioned for that node.
     pub selected_node: Option<Text>,
-    /// The uid of the controller that owns the claim.
+    /// The uid of the object that controls the claim, for example of the pod of an ephemeral volume.
     pub owner: Option<Text>,
     pub attributes_class: Option<Text>,
 }
@@ -125,7 +125,7 @@ impl Claim {
         }
     }
 
-    /// The name of the claim's class; empty if it has none.
+    /// The name of the claim's StorageClass; empty if the claim has none.
     pub fn class_name(&self) -> &str {
         self.class.as_deref().unwrap_or("")
     }
@@ -139,7 +139,8 @@ fn volume_mode(pool: &mut StringPool, spec: &Value) -> Text {
 pub struct Class {
     pub provisioner: Text,
     pub waits_for_consumer: bool,
-    /// Terms over labels of nodes; if there are any, one of them must match.
+    /// The terms of `allowedTopologies`: each term is a list of node labels with their allowed values. If there are
+    /// terms, a node must match one of them.
     pub topologies: Vec<Vec<(Text, Vec<Text>)>>,
 }
 
@@ -164,12 +165,12 @@ impl Class {
     }
 }
 
-/// A CSINode: the data that CSI drivers report about a node.
+/// A CSINode: what CSI drivers report about one node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CsiNode {
-    /// How many volumes of each driver can be attached to the node.
+    /// For each CSI driver, how many of its volumes can be attached to the node.
     pub limits: Vec<(Text, i64)>,
-    /// In-tree plug-ins whose volumes a CSI driver serves on this node.
+    /// The in-tree volume plug-ins whose volumes a CSI driver serves on this node.
     pub migrated: Vec<Text>,
 }
 
@@ -186,7 +187,7 @@ impl CsiNode {
     }
 }
 
-/// A driver's free capacity for volumes of a class, for some nodes.
+/// A CSIStorageCapacity: how much free storage a driver has for volumes of a class, on some nodes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Capacity {
     pub class: Text,
@@ -206,7 +207,7 @@ impl Capacity {
     }
 }
 
-/// A volume that is attached to a node, or being attached.
+/// A VolumeAttachment: a volume that is attached to a node, or about to be attached.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attachment {
     pub driver: Text,
@@ -224,12 +225,12 @@ impl Attachment {
     }
 }
 
-/// Whether the driver's capacity is checked before volumes are provisioned.
+/// Whether a CSIDriver says that the driver's free capacity must be checked before volumes are provisioned.
 pub fn tracks_capacity(object: &Value) -> bool {
     object["spec"]["storageCapacity"] == true
 }
 
-/// A disk of a cloud or a storage system, which a pod or a PersistentVolume names.
+/// A disk of a cloud or a storage system. Pods and PersistentVolumes name such disks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Disk {
     pub source: DiskSource,
@@ -250,7 +251,7 @@ pub enum DiskSource {
 }
 
 impl Disk {
-    /// The disk of a pod's volume, or of a PersistentVolume.
+    /// Decodes the disk that a pod's volume or a PersistentVolume names; `None` if it names none.
     pub fn decode(pool: &mut StringPool, volume: &Value) -> Option<Self> {
         type Make = fn(&mut StringPool, &Value) -> DiskSource;
         let sources: [(&str, Make); 9] = [

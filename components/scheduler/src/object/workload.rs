@@ -1,5 +1,5 @@
-//! Objects around pods: Services and controllers that select them, budgets that protect them, Workloads that group
-//! them.
+//! Objects that concern pods: Services and controllers that select them, disruption budgets that protect them, and
+//! Workloads that group them.
 
 use super::labels::Labels;
 use super::selector::Selector;
@@ -9,7 +9,7 @@ use holdfast_value::Value;
 /// An object that selects pods: a Service, or a controller that owns them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodSelector {
-    /// The selector of a Service or a ReplicationController: a map of labels; `None` selects nothing.
+    /// The selector of a Service or a ReplicationController, which is a map of labels; `None` if it selects no pod.
     pub labels: Option<Labels>,
     /// The label selector of a ReplicaSet or a StatefulSet.
     pub selector: Selector,
@@ -29,12 +29,12 @@ impl PodSelector {
     }
 }
 
-/// A PodDisruptionBudget.
+/// The fields of a PodDisruptionBudget that the scheduler reads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DisruptionBudget {
     pub selector: Selector,
     pub allowed: i64,
-    /// Pods whose eviction was already counted.
+    /// The names of the pods whose eviction the budget's status has already counted.
     pub disrupted: Vec<Text>,
 }
 
@@ -48,10 +48,11 @@ impl DisruptionBudget {
     }
 }
 
-/// A Workload: how many pods of each of its groups must be placed at once.
+/// The fields of a Workload that the scheduler reads: how many pods of each group must get nodes together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Workload {
-    /// The name of each group, and its minimum number of pods; `None` if its pods are placed one by one.
+    /// The name of each group, and how many of its pods must get nodes together; `None` if its pods are placed one by
+    /// one.
     pub groups: Vec<(Text, Option<usize>)>,
 }
 
@@ -65,8 +66,8 @@ impl Workload {
         Workload { groups: groups.collect() }
     }
 
-    /// The minimum number of pods of a group, `Some(None)` if its pods are placed one by one. Returns `None` if the
-    /// group does not exist.
+    /// How many pods of a group must get nodes together; `Some(None)` if the group's pods are placed one by one.
+    /// Returns `None` if the group does not exist.
     pub fn min_count(&self, group: &str) -> Option<Option<usize>> {
         self.groups.iter().find(|(name, _)| &**name == group).map(|(_, min_count)| *min_count)
     }

@@ -1,4 +1,4 @@
-//! Counts the calls of plug-ins.
+//! Counts the calls of plug-ins, for metrics.
 
 use crate::plan::Plan;
 use crate::plugin::ExtensionPoint;
@@ -6,24 +6,24 @@ use crate::profile::Profile;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-/// How many times each plug-in was called at a point, by the number of the profile.
+/// How many times each plug-in was called: by the profile's number, the point and the plug-in's name.
 pub(super) type Evaluations = BTreeMap<(usize, ExtensionPoint, &'static str), u64>;
 
-/// The counts for the pods of one template.
+/// The counts of calls for the pods of one template.
 #[derive(Default)]
 pub(super) struct EvaluationTally {
-    /// How many pods were planned.
+    /// How many pods of the template were planned.
     pub plans: u64,
-    /// Plug-ins that are called once for each planned pod, with the point.
+    /// The plug-ins that are called once for each planned pod, each with the point at which it is called.
     each: Vec<(ExtensionPoint, &'static str)>,
-    /// Each filter, with how many times it checked a node.
+    /// Each filter, and how many times it checked a node.
     filters: Vec<(&'static str, Cell<u64>)>,
-    /// The counts from before the plug-ins changed.
+    /// The counts of the plug-ins that were used before [`EvaluationTally::replace_plugins`].
     before: Vec<((ExtensionPoint, &'static str), u64)>,
 }
 
 impl EvaluationTally {
-    /// A tally of these filters and scores that starts at 0.
+    /// A tally for a profile with these filters and scores, with all counts at 0.
     pub fn new(profile: &Profile, filters: &[&'static str], scores: &[&'static str]) -> EvaluationTally {
         let mut each: Vec<_> = profile
             .at(ExtensionPoint::PreFilter)
@@ -41,7 +41,7 @@ impl EvaluationTally {
         }
     }
 
-    /// Changes to other plug-ins and keeps the counts so far.
+    /// Counts the plug-ins of `tally` from now on, and keeps the counts so far.
     pub fn replace_plugins(&mut self, tally: EvaluationTally) {
         let mut evaluations = Evaluations::new();
         self.flush_into(0, &mut evaluations);
@@ -49,14 +49,14 @@ impl EvaluationTally {
         self.before = evaluations.into_iter().map(|((_, point, name), count)| ((point, name), count)).collect();
     }
 
-    /// Counts a filter's check of one node, or of a group of nodes with equal marks.
+    /// Counts that a filter checked one node, or a group of nodes with equal marks.
     pub fn count_check(&self, filter: usize) {
         if let Some((_, count)) = self.filters.get(filter) {
             count.set(count.get().saturating_add(1));
         }
     }
 
-    /// Moves the counts into `evaluations`, and starts again at 0.
+    /// Moves all counts into `evaluations` and sets them to 0.
     pub fn flush_into(&mut self, profile: usize, evaluations: &mut Evaluations) {
         for ((point, name), count) in self.before.drain(..) {
             *evaluations.entry((profile, point, name)).or_default() += count;
@@ -74,7 +74,7 @@ impl EvaluationTally {
     }
 }
 
-/// Counts the calls of a plan that was made without the cache.
+/// Counts the calls of plug-ins for a plan that was made without the cache.
 pub(super) fn count_uncached(number: usize, profile: &Profile, plan: &Plan, evaluations: &mut Evaluations) {
     let mut count = |point: ExtensionPoint, name: &'static str, by: usize| {
         if by > 0 {

@@ -1,8 +1,8 @@
-//! Feasible nodes in groups: plug-ins that look at more than one node do not distinguish the nodes of a group.
+//! Feasible nodes in groups. The plug-ins that look at more than one node have equal answers for all nodes of a group.
 //!
 //! A group is identified by its *marks*, the numbers by which these plug-ins distinguish nodes. Within a group the
-//! nodes are sorted by the scores that depend on the node alone, so the best node of a group is its first node. The
-//! best of all nodes is then the first node of some group. Marks depend on a node's topology domains and on counts,
+//! nodes are sorted by the scores that depend on the node alone, so the best node of a group is its first node. So the
+//! best of all nodes is the first node of one of the groups. Marks depend on a node's topology domains and on counts,
 //! such as the number of matching pods in a domain. So the number of groups grows with the number of different domains
 //! and counts, and not with the number of nodes.
 
@@ -14,10 +14,10 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(super) struct NodeGroups {
     groups: Vec<NodeGroup>,
-    /// The numbers of groups without nodes.
+    /// The numbers of groups that have no nodes, for reuse.
     free: Vec<usize>,
     by_marks: HashMap<Arc<[i64]>, usize>,
-    /// The group of each node, and the node's own score.
+    /// For each feasible node, the number of its group, and the sum of the scores that depend on the node alone.
     members: Vec<Option<(usize, i64)>>,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct NodeGroup {
 }
 
 impl NodeGroup {
-    /// The highest score of a node, and the first node that has it.
+    /// The highest score of a node in the group, and the first node that has this score.
     pub fn best(&self) -> Option<(i64, NodeId)> {
         self.nodes.first().map(|(Reverse(score), node)| (*score, *node))
     }
@@ -47,7 +47,7 @@ impl NodeGroups {
         self.member(node).is_some()
     }
 
-    /// The score and the marks of a node that is in a group.
+    /// The score and the marks of a node; `None` if the node is in no group.
     pub fn score_and_marks(&self, node: NodeId) -> Option<(i64, Arc<[i64]>)> {
         self.member(node).map(|(group, score)| (score, self.groups[group].marks.clone()))
     }
@@ -87,7 +87,7 @@ impl NodeGroups {
         }
     }
 
-    /// The number of the group with these marks, which is created if it does not exist.
+    /// The number of the group with these marks. If there is no such group, it is created.
     fn group_with_marks(&mut self, marks: &[i64]) -> usize {
         if let Some(number) = self.by_marks.get(marks) {
             return *number;

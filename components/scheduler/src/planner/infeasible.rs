@@ -1,5 +1,5 @@
 //! Caches, for the pods of a template, why each node is infeasible and how good a candidate for preemption it is. Both
-//! facts are computed once, and again for nodes that changed.
+//! are computed once for each node, and again when the node changes.
 
 use crate::filters::Filters;
 use crate::plan::{PostFilterResult, Unschedulable};
@@ -16,17 +16,18 @@ type RejectionId = u32;
 
 #[derive(Default)]
 pub(super) struct InfeasibleNodes {
-    /// The known state of each node.
+    /// For each node, what is known about why it is infeasible.
     nodes: Vec<NodeState>,
-    /// Nodes that changed since they were checked.
+    /// Nodes that have changed since they were last checked.
     stale_nodes: Vec<NodeId>,
     rejections: Vec<CountedRejection>,
     numbers: HashMap<Rejection, RejectionId>,
-    /// The number of nodes that preemption might make feasible.
+    /// The number of nodes that might become feasible if pods were evicted.
     preemptible: usize,
-    /// The number of nodes, among the nodes that `preemptible` counts, on which preemption was tried without success.
+    /// How many of the nodes that `preemptible` counts would not become feasible even without all pods of lower
+    /// priority.
     useless: usize,
-    /// Whether a trial of preemption failed with an error.
+    /// Whether looking for victims on a node has failed with an error.
     failed: bool,
 }
 
@@ -34,13 +35,13 @@ pub(super) struct InfeasibleNodes {
 enum NodeState {
     #[default]
     Unknown,
-    /// No node has this number.
+    /// The snapshot has no node with this number.
     NoNode,
-    /// Why the node is infeasible.
+    /// The rejection of the node.
     Rejected(RejectionId),
-    /// Why the node is infeasible, and why it would still be infeasible without all pods of lower priority.
+    /// The rejection of the node, and its rejection without all pods of lower priority.
     PreemptionUseless(RejectionId, RejectionId),
-    /// Why the node is infeasible, and the rank of the node as a candidate for preemption.
+    /// The rejection of the node, and its rank as a candidate for preemption.
     Candidate(RejectionId, CandidateRank),
 }
 
@@ -48,24 +49,25 @@ enum NodeState {
 /// pods of its template.
 pub(super) struct NominatedPod {
     pub node: NodeId,
-    /// Why the node is not feasible yet.
+    /// Why this node is not feasible yet.
     pub rejection: Rejection,
-    /// Why the pod may not preempt more pods.
+    /// Why no more pods may be evicted for this pod.
     pub why: &'static str,
 }
 
 struct CountedRejection {
     rejection: Rejection,
-    /// How many nodes have this rejection.
+    /// The number of nodes with this rejection.
     nodes: usize,
-    /// The number of nodes on which preemption was tried without success because of this rejection.
+    /// How many of these nodes would not become feasible even without all pods of lower priority, for the reason of
+    /// this rejection.
     useless: usize,
 }
 
 impl InfeasibleNodes {
-    /// Forgets everything about a node that changed.
+    /// Drops everything that is known about a node, because the node changed.
     pub fn node_changed(&mut self, node: NodeId) {
-        // A node beyond the end of the list is already unknown.
+        // About a node beyond the end of the list nothing is known anyway.
         let Some(state) = self.nodes.get_mut(node).map(std::mem::take) else { return };
         self.uncount_useless(state);
         if let Some(number) = state.rejection() {
@@ -77,12 +79,12 @@ impl InfeasibleNodes {
         }
     }
 
-    /// Forgets the victims on all nodes: they depend on disruption budgets.
+    /// Drops the ranks of all candidates, because the victims on a node depend on disruption budgets.
     pub fn budgets_changed(&mut self) {
         (0..self.nodes.len()).for_each(|node| self.pods_changed(node));
     }
 
-    /// Forgets the victims on a node.
+    /// Drops the rank of a node as a candidate, because a change of its pods may change the victims.
     pub fn pods_changed(&mut self, node: NodeId) {
         let Some(state) = self.nodes.get(node).copied() else { return };
         self.uncount_useless(state);
@@ -91,13 +93,13 @@ impl InfeasibleNodes {
         }
     }
 
-    /// How many nodes the cache has entries for.
+    /// The length of the list of node states, which shows how much memory the cache takes.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Why no node is feasible, and what can be done about it, if the local filters reject every node. Returns `None`
-    /// if only the uncached plan can determine this.
+    /// Why no node is feasible, and which pods to evict, if filters that look at single nodes reject every node.
+    /// Returns `None` if only the plan without the cache can determine this.
     pub fn explain(
         &mut self,
         cycle: SchedulingCycle<'_>,
@@ -140,8 +142,8 @@ impl InfeasibleNodes {
         Some(self.unschedulable(cycle, &result, replaced_rejection))
     }
 
-    /// The message and the rejectors for all nodes. With `replaced_rejection`, one node counts with the second
-    /// rejection of the pair instead of the first.
+    /// The message and the rejectors for all nodes. `replaced_rejection` is a pair of rejections: one node that has the
+    /// first rejection counts with the second rejection instead.
     fn unschedulable(
         &self,
         cycle: SchedulingCycle<'_>,
@@ -163,12 +165,13 @@ impl InfeasibleNodes {
         result.unschedulable(text, rejectors)
     }
 
-    /// Checks the nodes whose rejection is unknown. Returns `None` if a node is feasible after all, or its check
-    /// failed.
+    /// Checks the nodes that have changed. Returns `None` if one of them is feasible, or its check failed with an
+    /// error.
     fn check_stale_nodes(&mut self, cycle: SchedulingCycle<'_>, filters: &mut Filters) -> Option<()> {
         let bound = cycle.snapshot.node_bound();
         if self.rejections.len() > 2 * bound + 64 {
-            // Most rejections then belong to earlier states of nodes.
+            // When there are so many rejections, most of them belong to earlier states of nodes, so the cache starts
+            // again.
             *self = InfeasibleNodes::default();
         }
         self.stale_nodes.extend(self.nodes.len()..bound);
@@ -206,7 +209,7 @@ impl InfeasibleNodes {
             let message = message(nodes, tried.chain([(&absent, nodes.saturating_sub(self.useless))]), "");
             return Preemption { message, nomination: Nomination::Clear, ..Preemption::default() };
         };
-        // The victims are computed again for the one chosen node: the cache stores only the ranks of candidates.
+        // The cache has only the ranks of candidates, so the victims on the one chosen node are computed again.
         let node = cycle.snapshot.node(best);
         let candidate = node.and_then(|node| dry_run(cycle, node, filters).ok());
         let victims = candidate.map(|candidate| default_preemption::victims(cycle, &candidate));
@@ -214,8 +217,8 @@ impl InfeasibleNodes {
         Preemption { nomination, victims, ..Preemption::default() }
     }
 
-    /// The best candidate, as soon as enough candidates are found. The search starts at a node that differs from pod to
-    /// pod.
+    /// The best candidate among the candidates found so far; the search ends when enough candidates are found.
+    /// Different pods begin the search at different nodes.
     fn best_candidate(
         &mut self,
         cycle: SchedulingCycle<'_>,

@@ -1,10 +1,10 @@
-//! Makes the decisions of [`crate::plan::plan`] with a cache, which serves one pod after another.
+//! Makes the same decisions as [`crate::plan::plan`], but keeps results in a cache from one pod to the next.
 //!
 //! Pods of one template get equal answers, so the feasible nodes and their scores are computed once, and updated by
 //! later changes. The answers of local plug-ins, which look at a node and the pod alone, are cached for each node, so
 //! an event on one node costs the work of one node. Plug-ins that count pods over many nodes keep counts by topology
-//! domain; these are adjusted when a node is added, removed or relabelled, and evaluated once for each group of nodes
-//! with equal marks.
+//! domain; the counts are adjusted when a node is added, removed or relabelled. Such a plug-in is asked once for each
+//! group of nodes with equal marks.
 
 mod evaluations;
 mod groups;
@@ -45,22 +45,22 @@ impl CacheKey {
     }
 }
 
-/// The content of the cache: the rejected nodes with their rejections, and each scoring plug-in's scores of the
-/// requested nodes.
+/// The results in the cache of a template: the rejected nodes with their rejections, and, plug-in by plug-in, the
+/// scores of the requested nodes.
 pub type CachedResults = (Vec<(NodeId, Rejection)>, Vec<Vec<i64>>);
 
 #[derive(Default)]
 pub struct Planner {
     caches: HashMap<CacheKey, TemplateCache>,
     plans_made: u64,
-    /// How many times all nodes were checked for a template.
+    /// How many times all nodes were checked for the pods of a template.
     full_evaluations: u64,
-    /// How many groups of nodes were compared.
+    /// How many groups of nodes were compared to find the best node.
     groups_compared: u64,
     evaluations: Evaluations,
 }
 
-/// The maximum size of the cache. One entry is the cached state of one node for one template.
+/// How many entries the caches of all templates may have together. One entry is the state of one node for one template.
 const CACHE_ENTRIES_MAX: usize = 8 << 20;
 
 impl Planner {
@@ -69,7 +69,7 @@ impl Planner {
     }
 
     /// Chooses a node for a pod, or returns why no node is feasible and which pods to evict. `profile` is the profile
-    /// with its number; a number must mean the same profile in every call.
+    /// with its number; in every call, a number must stand for the same profile.
     pub fn plan(&mut self, snapshot: &Snapshot, profile: (usize, &Profile), pod: &Pod) -> Plan {
         let (number, profile) = profile;
         let names_nodes = pod.template.node_affinity.as_ref().is_some_and(|terms| named_nodes(terms).is_some());
@@ -108,8 +108,9 @@ impl Planner {
         })
     }
 
-    /// Like [`Planner::plan`], for a pod that is nominated to a node, which is tried first. In the cache of the pod's
-    /// template the pod's own nomination counts against the node, so that node is checked without the cache.
+    /// Like [`Planner::plan`], for a pod that is nominated to a node: that node is tried first. In the cache of the
+    /// pod's template the pod itself counts as a pod that is nominated to the node, so the node is checked without the
+    /// cache.
     fn plan_nominated(&mut self, snapshot: &Snapshot, (number, profile): (usize, &Profile), pod: &Pod) -> Plan {
         let template_pod = Pod { uid: "".into(), nominated: None, ..pod.clone() };
         let (cycle, template_cycle) =
@@ -129,7 +130,7 @@ impl Planner {
         cached.unwrap_or_else(|| self.plan_uncached(snapshot, (number, profile), pod))
     }
 
-    /// Calls `use_cache` with the up-to-date cache for the [`CacheKey`] of this pod.
+    /// Brings the cache for the [`CacheKey`] of this pod up to date, and calls `use_cache` with it.
     fn with_cache<T>(
         &mut self,
         cycle: SchedulingCycle<'_>,
@@ -155,8 +156,8 @@ impl Planner {
         plan
     }
 
-    /// How many times each plug-in was called at a point, by the number of the profile. Filters are called once for
-    /// each changed node, or once for a group of nodes; all other plug-ins once for each pod.
+    /// How many times each plug-in was called: by the profile's number, the point and the plug-in's name. A filter is
+    /// called once for each changed node, or once for a group of nodes; any other plug-in once for each pod.
     pub fn evaluations(&mut self) -> &BTreeMap<(usize, ExtensionPoint, &'static str), u64> {
         for (key, cache) in &mut self.caches {
             cache.tally.flush_into(key.profile, &mut self.evaluations);
@@ -186,19 +187,20 @@ impl Planner {
             && self.caches.values().map(TemplateCache::weight).sum::<usize>() > most
     }
 
-    /// How many times all nodes and their pods were checked for a template: once for each template, and again after
-    /// each change that cannot be applied step by step.
+    /// How many times all nodes and their pods were checked for a template: once when the template is first planned,
+    /// and again after each change that cannot be applied to the cache step by step.
     pub fn full_evaluations(&self) -> u64 {
         self.full_evaluations
     }
 
-    /// How many groups of nodes were compared. For each pod the number grows with the number of topology domains and of
-    /// different counts that matter to the pod's template, but not with the number of nodes.
+    /// How many groups of nodes were compared. For each planned pod the number grows by the groups that exist for its
+    /// template: there are more groups if there are more topology domains and more different counts, but not if there
+    /// are more nodes.
     pub fn groups_compared(&self) -> u64 {
         self.groups_compared
     }
 
-    /// Drops the caches that were not used for the longest time.
+    /// Drops the least recently used caches, if there are too many.
     fn evict_caches(&mut self, snapshot: &Snapshot) {
         let most = (CACHE_ENTRIES_MAX / snapshot.node_bound().max(1)).clamp(8, 256);
         while self.caches.len() > most || self.weight_exceeds(most) {
@@ -211,11 +213,11 @@ impl Planner {
     }
 }
 
-/// The largest [`TemplateCache::weight`] of a cache.
+/// The largest value that [`TemplateCache::weight`] returns.
 const CACHE_WEIGHT_MAX: usize = 5;
 
-/// The plan to bind to a node; `None` if a plug-in cannot reserve the volumes or devices that the pod needs on the
-/// node.
+/// The plan to bind the pod to a node; `None` if a plug-in cannot reserve the volumes or devices that the pod needs
+/// there.
 fn bind_plan(cycle: SchedulingCycle<'_>, cache: &TemplateCache, node: NodeId) -> Option<Plan> {
     let node = cycle.snapshot.node(node)?;
     let mut reservation = Reservation::default();
@@ -230,7 +232,7 @@ fn unschedulable_plan(why: Unschedulable) -> Plan {
     Plan { outcome: PlanOutcome::Unschedulable(why), explanation: Explanation::default() }
 }
 
-/// Whether the cached answers of a profile for this template depend on this object.
+/// Whether the cached answers of a profile's plug-ins for pods of this template depend on this object.
 fn depends_on(profile: &Profile, cycle: SchedulingCycle<'_>, kind: Kind, key: &Key) -> bool {
     let reads = |plugin: &dyn Plugin| plugin.depends_on(cycle, kind, key);
     profile.points.values().flatten().any(|enabled| reads(&*enabled.plugin))

@@ -16,34 +16,36 @@ use crate::status::Rejection;
 use std::cmp::Reverse;
 
 pub(super) struct TemplateCache {
-    /// The number of the plan that last used the cache.
+    /// The number of the plan that used this cache last.
     pub last_used: u64,
-    /// How many times the cache was rebuilt since this field was last read.
+    /// How many times the filters and scores were rebuilt since the planner last read and reset this count.
     pub rebuilds: u64,
-    /// How many groups of nodes were compared since this field was last read.
+    /// How many groups of nodes were compared since the planner last read and reset this count.
     pub groups_compared: u64,
-    /// The number of the first change that is not applied yet.
+    /// The number of the first change of the snapshot that is not applied to this cache yet.
     next_change: u64,
     pub filters: Filters,
     pub tally: EvaluationTally,
     scores: Vec<CachedScore>,
-    /// The nodes that pass all local filters, each with the sum of the local scores that need no scaling.
+    /// The nodes that pass all local filters, each with the sum of those local scores that are not scaled by the
+    /// highest score.
     groups: NodeGroups,
-    /// The number of marks that each node has from plug-ins that look at more than one node.
+    /// How many marks each node has, from the plug-ins that look at more than one node.
     mark_count: usize,
+    /// Nodes that must be checked and scored again.
     dirty: Vec<NodeId>,
     is_dirty: Vec<bool>,
-    /// A buffer for the marks of one node.
+    /// A buffer in which the marks of one node are collected.
     marks: Vec<i64>,
-    /// Whether a plug-in rejected the pods in `pre_filter`, or named the only nodes that may be feasible. Then there
-    /// are no groups.
+    /// Whether the cache has no groups, because a plug-in rejected the pods in `pre_filter`, or named the only nodes
+    /// that may be feasible.
     rejected: bool,
-    /// Why no node was feasible, and the number of the next change at that time.
+    /// Why no node was feasible for the last pod, and the number that the next change of the snapshot had then.
     failure: Option<(u64, Unschedulable)>,
     infeasible: InfeasibleNodes,
 }
 
-/// A score, with its constant properties.
+/// A plug-in's score, with those of its properties that never change.
 struct CachedScore {
     score: Box<dyn Score>,
     weight: i64,
@@ -57,9 +59,9 @@ impl CachedScore {
         CachedScore { score, weight, normalization, local }
     }
 
-    /// Whether a node's raw score is one of the node's marks. This is so if the score is normalized: the final score
-    /// then depends on the highest raw score among the feasible nodes, so it cannot be added to the node's sum in
-    /// advance.
+    /// Whether a node's raw score is one of the node's marks. A local score that is normalized is such a mark: the
+    /// final score of a node then depends on the highest raw score among the feasible nodes, so it cannot be added to
+    /// the node's sum in advance.
     fn is_scaled(&self) -> bool {
         self.local && self.normalization != Normalization::None
     }
@@ -92,14 +94,15 @@ impl TemplateCache {
         cache
     }
 
-    /// Why no node was feasible for the last pod of this template, if the snapshot is unchanged.
+    /// Why no node was feasible for the last pod of this template; `None` if the snapshot has changed since, or a node
+    /// was feasible.
     pub fn cached_failure(&self, cycle: SchedulingCycle<'_>) -> Option<Unschedulable> {
         let (at, failure) = self.failure.as_ref()?;
         (*at == cycle.snapshot.changes().next()).then(|| failure.clone())
     }
 
-    /// Why no node is feasible, from the rejections of single nodes; `None` if only the uncached plan can determine
-    /// this.
+    /// Why no node is feasible, from the rejections of the single nodes; `None` if only the plan without the cache can
+    /// determine this.
     pub fn explain(
         &mut self,
         cycle: SchedulingCycle<'_>,
@@ -113,10 +116,11 @@ impl TemplateCache {
         self.infeasible.explain(cycle, profile, Filters { list: local.collect(), check_all: false }, nominated)
     }
 
-    /// Checks the node that a pod is nominated to. The template's cache has no answer: it counts this pod's own
-    /// nomination against the node.
+    /// Checks the node to which a pod is nominated. The cached answer for this node cannot be used, because it counts
+    /// the pod itself as nominated to the node.
     pub fn check(&mut self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
-        // A filter that lets all nodes pass in the present snapshot also lets them pass with the nominated pods.
+        // A filter that passes all nodes in the present snapshot also passes them with the nominated pods added, so it
+        // is skipped.
         let mut active: Vec<_> = self.filters.list.iter_mut().filter(|filter| !filter.is_idle()).collect();
         if let Some(full_node) = with_nominated_pods(cycle, node) {
             let nominated = &full_node.pods[node.pods.len()..];
@@ -130,18 +134,20 @@ impl TemplateCache {
         active.iter().try_for_each(|filter| filter.check(cycle, node))
     }
 
-    /// Remembers why no node is feasible, unless the plan changes something (victims, deallocation).
+    /// Keeps the reason why no node is feasible, unless the plan evicts pods or releases devices, which changes the
+    /// answer for the next pod.
     pub fn cache_failure(&mut self, cycle: SchedulingCycle<'_>, failure: &Unschedulable) {
         let nothing_to_do = failure.victims.is_none() && failure.deallocate.is_none();
         self.failure = nothing_to_do.then(|| (cycle.snapshot.changes().next(), failure.clone()));
     }
 
-    /// How much memory the cache takes, in multiples of the smallest cache.
+    /// How much memory the cache takes, as a multiple of the memory of a cache without infeasible nodes.
     pub fn weight(&self) -> usize {
         1 + 4 * usize::from(self.infeasible.len() > 0)
     }
 
-    /// Whether the cache has groups of nodes: no plug-in rejected the pods in `pre_filter`.
+    /// Whether the cache has groups of nodes. There are none if a plug-in rejected the pods in `pre_filter`, or named
+    /// the only nodes that may be feasible.
     pub fn has_groups(&self) -> bool {
         !self.rejected
     }
@@ -150,7 +156,7 @@ impl TemplateCache {
         self.groups.contains(node)
     }
 
-    /// The cached rejections and scores of nodes, for tests.
+    /// The cached rejections of nodes, and the cached scores of the nodes in `scored`, for tests.
     pub fn cached_results(&self, cycle: SchedulingCycle<'_>, scored: &[NodeId]) -> Option<CachedResults> {
         if self.rejected {
             return None;
@@ -219,7 +225,7 @@ impl TemplateCache {
         self.tally.replace_plugins(EvaluationTally::new(profile, &filters, &scoring));
     }
 
-    /// Rebuilds the filters and scores that count pods over many nodes.
+    /// Makes the filters and scores again that count pods over many nodes.
     fn rebuild_counts(&mut self, cycle: SchedulingCycle<'_>, profile: &Profile) {
         self.rebuilds += 1;
         let plugins = |point: ExtensionPoint| profile.at(point).iter();
@@ -243,12 +249,12 @@ impl TemplateCache {
         }
     }
 
-    /// Whether all filters that are not idle look at single nodes only.
+    /// Whether every filter looks at single nodes only, or passes all nodes.
     fn is_local(&self) -> bool {
         self.filters.list.iter().all(|filter| filter.is_local() || filter.is_idle())
     }
 
-    /// Applies the changes since the last call.
+    /// Applies the changes of the snapshot since the last call.
     pub fn catch_up(&mut self, cycle: SchedulingCycle<'_>, profile: &Profile) {
         let changes = cycle.snapshot.changes();
         let Some(since) = changes.since(self.next_change) else { return self.rebuild(cycle, profile) };
@@ -294,8 +300,8 @@ impl TemplateCache {
         self.dirty.clear();
     }
 
-    /// Moves the counts of nodes whose labels or taints changed to their new topology domains. Returns `false` if the
-    /// counts must be rebuilt.
+    /// For each node whose labels or taints changed, moves the counts of its pods to the node's new topology domains.
+    /// Returns `false` if the counts must be rebuilt.
     fn update_topologies(&mut self, cycle: SchedulingCycle<'_>, mut changed_topology: Vec<NodeId>) -> bool {
         changed_topology.sort_unstable();
         changed_topology.dedup();
@@ -342,8 +348,8 @@ impl TemplateCache {
         self.marks = marks;
     }
 
-    /// Appends the marks of a node for plug-ins that look at more than one node: the number of marks that its nominated
-    /// pods give, these marks, then the marks of each plug-in.
+    /// Appends the marks of a node, by which plug-ins that look at more than one node distinguish it: first the number
+    /// of marks for its nominated pods and these marks, then the marks for the node from each plug-in.
     fn mark(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo, marks: &mut Vec<i64>) {
         let (start, mut nominated) = (marks.len(), nominated_pods_ahead(cycle, node).peekable());
         marks.push(NONE_NOMINATED);
@@ -368,7 +374,8 @@ impl TemplateCache {
         filters.chain(scores).sum()
     }
 
-    /// Recomputes the marks of all nodes if the number of marks changed, or the counts behind the marks were rebuilt.
+    /// Computes the marks of all nodes again if the number of marks changed, or the counts from which the marks are
+    /// made were rebuilt.
     fn remark_nodes(&mut self, cycle: SchedulingCycle<'_>, counts_rebuilt: bool) {
         let count = self.current_mark_count();
         let before = std::mem::replace(&mut self.mark_count, count);
@@ -395,8 +402,8 @@ impl TemplateCache {
         passes(node) && with_nominated_pods(cycle, node).is_none_or(|full_node| passes(&full_node))
     }
 
-    /// The node with the highest score among the first nodes of all groups; among equal scores the node with the
-    /// smallest number. Returns `None` if no node is feasible.
+    /// The node with the highest score among the first nodes of all groups; if several nodes have the highest score,
+    /// the node with the smallest number. Returns `None` if no node is feasible.
     pub fn best(&mut self, cycle: SchedulingCycle<'_>) -> Option<NodeId> {
         if self.rejected {
             return None;
@@ -427,7 +434,7 @@ impl TemplateCache {
         best.map(|(_, node)| node)
     }
 
-    /// Adds the scores that are equal for all nodes of a group.
+    /// Adds to `totals` the scores that are equal for all nodes of a group.
     fn add_by_group(&self, cycle: SchedulingCycle<'_>, nodes: &[EqualNodes], raw: &[&[i64]], totals: &mut [i64]) {
         let mut add = |scores: &mut dyn Iterator<Item = i64>, weight: i64| {
             for (total, score) in totals.iter_mut().zip(scores) {
@@ -446,10 +453,10 @@ impl TemplateCache {
     }
 }
 
-/// The mark of a node whose nominated pods give no marks.
+/// The first mark of a node whose nominated pods give no marks: their number is 0.
 const NONE_NOMINATED: i64 = 0;
 
-/// Whether a node passes a filter with the pods that are nominated to it.
+/// Whether a node passes a filter if the pods that are nominated to it are counted as on the node.
 fn passes_with_nominated(cycle: SchedulingCycle<'_>, filter: &mut dyn Filter, node: NodeId) -> bool {
     let Some(info) = cycle.snapshot.node(node) else { return false };
     let nominated: Vec<_> = nominated_pods_ahead(cycle, info).collect();

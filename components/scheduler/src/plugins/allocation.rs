@@ -1,4 +1,4 @@
-//! Scores by how much of a node's resources would be allocated.
+//! Scores nodes by how much of their resources would be allocated with the pod on them.
 
 use super::devices::device_counter::DeviceCounter;
 use crate::object::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources, is_scalar};
@@ -6,29 +6,30 @@ use crate::object::{Kind, Text};
 use crate::plugin::{MAX_SCORE, SchedulingCycle};
 use crate::snapshot::node_info::NodeInfo;
 
-/// A scored resource and its weight.
+/// A resource by which nodes are scored, with its weight.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceWeight {
     pub name: Text,
     pub weight: i64,
 }
 
-/// Processors and memory, with equal weights.
+/// The default resources: CPU and memory, with equal weights.
 pub fn default_resources() -> Vec<ResourceWeight> {
     [CPU, MEMORY].map(|name| ResourceWeight { name: name.into(), weight: 1 }).into()
 }
 
-/// A scored resource, for one pod.
+/// A resource by which nodes are scored for one pod.
 #[derive(Debug)]
 pub struct ScoredResource {
     pub name: Text,
     weight: i64,
-    /// The devices that satisfy the resource on nodes that do not have it themselves.
+    /// If the resource is an extended resource that devices satisfy: counts these devices, for nodes that do not have
+    /// the resource itself.
     devices: Option<DeviceCounter>,
 }
 
 impl ScoredResource {
-    /// The listed resources, for pods with these requests.
+    /// Prepares the resources for scoring a pod that has these requests.
     pub fn for_pod(
         cycle: SchedulingCycle<'_>,
         resources: &[ResourceWeight],
@@ -43,8 +44,8 @@ impl ScoredResource {
         resources.iter().map(counted).collect()
     }
 
-    /// The node's allocatable amount, and the amount requested with the pod on it. Returns `None` if the resource does
-    /// not count on this node.
+    /// The amount that the node can allocate, and the amount that is allocated with the pod on the node. Returns `None`
+    /// if the resource does not count on this node.
     pub fn amounts(
         &self,
         cycle: SchedulingCycle<'_>,
@@ -53,7 +54,7 @@ impl ScoredResource {
         pod: i64,
     ) -> Option<(i64, i64)> {
         let name = &*self.name;
-        // Other amounts of a node, such as the number of pods, do not count.
+        // Other amounts that a node lists, such as its number of pods, do not count.
         let counts = if is_scalar(name) { pod != 0 } else { matches!(name, CPU | MEMORY | EPHEMERAL_STORAGE) };
         if !counts {
             return None;
@@ -67,13 +68,14 @@ impl ScoredResource {
     }
 }
 
-/// Whether the score of a pod depends on objects of this kind: device objects matter if devices satisfy a resource that
-/// the pod requests.
+/// Whether the score of a pod depends on objects of this kind: objects about devices matter if devices satisfy a
+/// resource that the pod requests.
 pub fn depends_on(cycle: SchedulingCycle<'_>, resources: &[ResourceWeight], kind: Kind) -> bool {
     let template = &cycle.pod.template;
     let mut named = template.extended_resources().filter(|own| resources.iter().any(|one| one.name == **own));
     match kind {
-        // The changed class may have satisfied the resource before the change.
+        // A class that no longer names the resource may have satisfied it before the change, so only the pod's
+        // resources are tested.
         Kind::DeviceClass => named.next().is_some(),
         Kind::ResourceClaim | Kind::ResourceSlice => named.any(|own| cycle.snapshot.devices().class_for(own).is_some()),
         _ => false,
@@ -84,7 +86,8 @@ pub fn depends_on(cycle: SchedulingCycle<'_>, resources: &[ResourceWeight], kind
 pub enum Strategy {
     LeastAllocated,
     MostAllocated,
-    /// Points of a line: the utilization in percent, and the score at this utilization, up to 100.
+    /// The points of a line, in ascending order: a utilization in percent, and the score at that utilization, from 0 to
+    /// 100.
     RequestedToCapacityRatio(Vec<(i64, i64)>),
 }
 
@@ -134,7 +137,8 @@ fn percent(part: i64, whole: i64) -> i64 {
     i64::try_from(percent).unwrap_or(i64::MAX)
 }
 
-/// The score at a utilization: interpolated between two points, constant beyond the ends.
+/// The score at the utilization `at`: interpolated between two points, and constant before the first and after the last
+/// point.
 fn interpolate(shape: &[(i64, i64)], at: i64) -> i64 {
     let after = shape.iter().position(|(x, _)| at <= *x);
     match after {
@@ -161,7 +165,8 @@ mod tests {
         assert_eq!([0, 20, 35, 50, 65, 80, 100].map(|at| interpolate(&shape, at)), [30, 30, 65, 100, 50, 0, 0]);
     }
 
-    /// [`ScoredResource::amounts`] on the only node, for a pod that requests these resources.
+    /// The result of [`ScoredResource::amounts`] for each resource on the only node, for a pod that requests these
+    /// amounts.
     fn shares(snapshot: &Snapshot, resources: &[(&str, i64)]) -> Vec<Option<(i64, i64)>> {
         let node = snapshot.nodes().next().unwrap();
         let requests: Value = resources.iter().map(|(name, requested)| (*name, json!(requested.to_string()))).collect();

@@ -1,4 +1,5 @@
-//! NodeResourcesBalancedAllocation: prefers nodes where the pod makes the utilizations of resources more equal.
+//! NodeResourcesBalancedAllocation: prefers nodes on which the pod makes the utilizations of the node's resources more
+//! equal.
 
 use super::allocation::{self, ResourceWeight, ScoredResource, default_resources};
 use crate::object::resources::Resources;
@@ -49,7 +50,8 @@ impl Score for BalanceScore {
 }
 
 impl BalanceScore {
-    /// How equal the utilizations are, with or without the pod: 100 if they are equal.
+    /// How equal the utilizations of the node's resources are, with the pod or without it: 100 if they are equal, and
+    /// less the more they differ.
     fn balance(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo, pod: &Resources, with: bool) -> i64 {
         let mut shares = [0.0; 8];
         let mut more = Vec::new();

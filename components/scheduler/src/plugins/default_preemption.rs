@@ -11,10 +11,12 @@ use std::sync::Arc;
 
 pub const NAME: &str = "DefaultPreemption";
 
-/// The minimum number of nodes that are tried: a percentage of all nodes, and an absolute number.
+/// Chooses victims. The search for candidates ends when enough of them are found: the larger of the two numbers below.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefaultPreemption {
+    /// A number of candidates, as a percentage of the cluster's nodes.
     pub min_candidate_nodes_percentage: i64,
+    /// A number of candidates.
     pub min_candidate_nodes_absolute: i64,
 }
 
@@ -24,45 +26,46 @@ impl Default for DefaultPreemption {
     }
 }
 
-/// A search that found no feasible node, as preemption reads it.
+/// A search that found no feasible node, with everything that preemption reads of it.
 pub struct FailedSearch<'a> {
     pub cycle: SchedulingCycle<'a>,
     pub filters: &'a Filters,
     pub diagnosis: &'a Diagnosis,
-    /// The only candidates that extenders left; `None` if the extenders were not called yet.
+    /// The candidates that extenders left: no other candidate may be chosen. `None` if the extenders were not called
+    /// yet.
     pub candidates: Option<&'a [Candidate]>,
 }
 
-/// The result of looking for victims.
+/// What a search for victims has found.
 #[derive(Debug, Clone, Default)]
 pub struct Preemption {
     pub candidates: Vec<Candidate>,
-    /// Nodes where preemption does not help, with the reason.
+    /// The nodes that would not become feasible even without pods of lower priority, and why.
     pub rejected: Vec<(Text, Rejection)>,
     pub nomination: Nomination,
     pub message: String,
-    /// Whether the message reports an error.
+    /// Whether the search failed with an error, which the message reports.
     pub failed: bool,
     pub victims: Option<Victims>,
 }
 
-/// A node that would be feasible without the victims.
+/// A node that would become feasible if the victims were evicted.
 #[derive(Debug, Clone)]
 pub struct Candidate {
     pub node: Text,
-    /// The pods to evict, in descending order of importance.
+    /// The pods to evict, the most important pod first.
     pub victims: Vec<Arc<Pod>>,
-    /// How many of the victims violate a disruption budget.
+    /// How many of the victims are protected by a disruption budget that allows no more evictions.
     pub violations: usize,
 }
 
-/// The victims to be evicted, and the other actions that make room for a pod.
+/// The victims on the node that was chosen, and what else must be done so that the pod gets the node.
 #[derive(Debug, Clone)]
 pub struct Victims {
     pub node: Text,
-    /// Pods to be evicted; pods that are being deleted already are left out.
+    /// The pods to evict, without the victims that are being deleted already.
     pub pods: Vec<Arc<Pod>>,
-    /// Pods of lower priority that were nominated to this node: their nominations are removed.
+    /// Pods of lower priority that are nominated to this node: their nominations must be removed.
     pub clear_nominations: Vec<Key>,
 }
 
@@ -105,7 +108,8 @@ impl DefaultPreemption {
 
     fn try_nodes(&self, search: &FailedSearch<'_>, nodes: &[&NodeInfo], found: &mut Preemption) {
         let candidates_wanted = self.candidates_wanted(nodes.len());
-        // One copy is used for all nodes: each trial undoes its changes.
+        // One copy of the filters serves for all nodes, because the trial on each node undoes its changes to the
+        // filters.
         let mut filters = search.filters.clone_box();
         let start = first_candidate_node(search.cycle);
         let (before, from) = nodes.split_at(nodes.partition_point(|node| node.id < start));
@@ -121,7 +125,7 @@ impl DefaultPreemption {
         }
     }
 
-    /// How many candidates are enough to choose among.
+    /// How many candidates are enough, in a cluster with `nodes` nodes.
     pub(crate) fn candidates_wanted(&self, nodes: usize) -> usize {
         let count = |number: i64| usize::try_from(number).unwrap_or(0);
         let part = nodes.saturating_mul(count(self.min_candidate_nodes_percentage)) / 100;
@@ -129,8 +133,8 @@ impl DefaultPreemption {
     }
 }
 
-/// The node that a pod's search begins with. It differs from pod to pod, so that not all pods preempt on the same
-/// nodes.
+/// The node with which the search for victims begins. The node differs from pod to pod, so that not all pods evict
+/// victims from the same nodes.
 pub(crate) fn first_candidate_node(cycle: SchedulingCycle<'_>) -> NodeId {
     let hash = cycle.pod.uid.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
     hash % cycle.snapshot.node_bound().max(1)
@@ -138,7 +142,7 @@ pub(crate) fn first_candidate_node(cycle: SchedulingCycle<'_>) -> NodeId {
 
 const NEVER: &str = "not eligible due to preemptionPolicy=Never.";
 
-/// The errors on nodes, each text once.
+/// The messages of the errors on nodes, each message once; `None` if there was no error.
 fn errors(rejected: &[(Text, Rejection)]) -> Option<String> {
     let errors = rejected.iter().filter(|(_, rejection)| rejection.code == Code::Error);
     let mut texts: Vec<String> = errors.map(|(_, rejection)| rejection.message()).collect();
@@ -150,7 +154,7 @@ fn errors(rejected: &[(Text, Rejection)]) -> Option<String> {
     }
 }
 
-/// Why a pod may not preempt.
+/// Why no pod may be evicted for this pod; `None` if pods may be evicted.
 fn ineligible(search: &FailedSearch<'_>) -> Option<&'static str> {
     let nominated = search.cycle.pod.nominated.as_ref();
     ineligible_reason(search.cycle, nominated.map(|node| search.diagnosis.code(node)))
@@ -171,7 +175,7 @@ pub(crate) fn ineligible_reason(cycle: SchedulingCycle<'_>, rejection: Option<Co
     node.pods.iter().any(is_terminating).then_some("not eligible due to a terminating pod on the nominated node.")
 }
 
-/// A node without some of its pods.
+/// A trial on one node: pods are removed from a copy of the node, and the filters check the copy.
 struct DryRun<'a> {
     cycle: SchedulingCycle<'a>,
     node: NodeInfo,
@@ -193,7 +197,7 @@ impl DryRun<'_> {
         self.filters.check(self.cycle, &self.node)
     }
 
-    /// Puts a pod back if the node stays feasible with it; returns whether the pod was put back.
+    /// Adds a removed pod to the node again if the node stays feasible with it. Returns whether the pod was added.
     fn reprieve(&mut self, pod: &Arc<Pod>) -> bool {
         self.add(pod);
         let stays = self.check().is_ok();
@@ -241,8 +245,8 @@ pub(crate) fn dry_run(
     Ok(Candidate { node: node.node.name.clone(), victims, violations })
 }
 
-/// Sorts pods by importance, highest first: by priority, then by running time. A pod that never started counts as
-/// started now.
+/// A rank by which the most important pod comes first: the pod of higher priority, and among equal priorities the pod
+/// that started earlier. A pod that has not started counts as the last to start.
 fn importance(pod: &Arc<Pod>) -> (Reverse<i64>, i128) {
     (Reverse(pod.priority), pod.started.unwrap_or(i128::MAX))
 }
@@ -272,16 +276,18 @@ fn split_by_budget(cycle: SchedulingCycle<'_>, pods: &[Arc<Pod>]) -> (Vec<Arc<Po
     })
 }
 
-/// The rank of a candidate: the smallest is the best. The first number counts victims that violate a disruption budget.
+/// The rank of a candidate; the candidate with the smallest rank is chosen. The first number is how many victims are
+/// protected by a disruption budget.
 pub(crate) type CandidateRank = (usize, i64, i64, usize, Reverse<i128>);
 
 impl Candidate {
     pub(crate) fn rank(&self) -> CandidateRank {
         let victims = &self.victims;
         let highest = victims.first().map_or(i64::MIN, |pod| pod.priority);
-        // Priorities are shifted to be positive, so that more victims of negative priority do not give a smaller sum.
+        // Priorities are shifted so that none is negative. Otherwise further victims of negative priority would make
+        // the sum smaller.
         let sum = victims.iter().map(|pod| pod.priority + (1 << 31)).sum();
-        // Extenders may name victims in any order.
+        // Extenders may list victims in any order, so the highest priority is searched for.
         let most = victims.iter().map(|pod| pod.priority).max();
         let of_highest = victims.iter().filter(|pod| Some(pod.priority) == most);
         let earliest = of_highest.map(|pod| pod.started.unwrap_or(i128::MAX)).min().unwrap_or(i128::MAX);
@@ -298,7 +304,7 @@ impl Preemption {
         Preemption { message: message.into(), ..Preemption::default() }
     }
 
-    /// The candidates with the same rank as the best candidate.
+    /// The nodes of all candidates whose rank equals the rank of the best candidate.
     pub fn best(&self) -> Vec<&Text> {
         let Some(best) = best(&self.candidates) else { return Vec::new() };
         self.candidates.iter().filter(|one| one.rank() == best.rank()).map(|one| &one.node).collect()

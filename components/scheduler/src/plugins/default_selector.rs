@@ -1,4 +1,5 @@
-//! The default selector for spreading: pods that the same Services and the same owner select belong together.
+//! The default selector for spreading: pods belong together if they are selected by the same Services and by the same
+//! owner.
 
 use crate::object::labels::Labels;
 use crate::object::pod::{Controller, Template};
@@ -6,8 +7,8 @@ use crate::object::selector::Selector;
 use crate::object::{Key, Kind, Text};
 use crate::snapshot::PodSelectors;
 
-/// The selector of the pods that belong together with a template's pods. It selects everything if no Service or owner
-/// selects the template's pods.
+/// The selector of the pods that belong together with a template's pods. The selector selects every pod if no Service
+/// or owner selects the template's pods.
 pub fn default_selector(selectors: &PodSelectors, template: &Template) -> Selector {
     let mut labels: Vec<(Text, Text)> = Vec::new();
     let mut add = |more: &Labels| labels.extend(more.iter().map(|(key, value)| (key.clone(), value.clone())));
@@ -31,7 +32,7 @@ pub fn default_selector(selectors: &PodSelectors, template: &Template) -> Select
     }
 }
 
-/// Whether the selector for a template's pods may change with this object.
+/// Whether a change of this object may change the selector for pods of a template.
 pub fn depends_on(template: &Template, kind: Kind, key: &Key) -> bool {
     let is_owner = |own: &Controller| own.kind() == Some(kind) && own.name == key.name;
     key.namespace == template.namespace && (kind == Kind::Service || template.controller.as_ref().is_some_and(is_owner))

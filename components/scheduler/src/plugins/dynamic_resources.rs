@@ -1,5 +1,5 @@
-//! DynamicResources: a node is feasible if the devices of the pod's ResourceClaims are on it, or can be allocated on
-//! it.
+//! DynamicResources: a node is feasible if the devices of the pod's ResourceClaims can be used on it, or devices on it
+//! can be allocated to the claims.
 
 use super::devices::allocate::{AllocationError, AllocatorError, no_class};
 use super::devices::extended_resources::{self, NodeAllocators};
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 pub const NAME: &str = "DynamicResources";
 
-/// The message for a pod without claims when no node is feasible.
+/// If no node is feasible, the reason that this plug-in gives at `postFilter` for a pod without claims.
 pub(crate) const NO_NEW_CLAIMS: &str = "no new claims to deallocate";
 
 const NOT_ON_NODE: &str = "resourceclaim not available on the node";
@@ -25,7 +25,7 @@ const BUDGET_SPENT: &str = "too much was searched for devices of this namespace 
 
 #[derive(Debug)]
 pub struct DynamicResources {
-    /// How many seconds a pod waits for its devices to become ready.
+    /// How many seconds a pod waits for its devices to become ready, before its binding fails.
     pub binding_timeout_seconds: i64,
     /// How long the search for devices on one node may take; 0 means no limit.
     pub filter_timeout: Duration,
@@ -61,7 +61,7 @@ impl Plugin for DynamicResources {
     fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
         let prioritized =
             |claim: &Arc<Claim>| claim.allocation.is_none() && claim.requests.iter().any(|request| request.prioritized);
-        // Scoring repeats the search for devices only if a claim has prioritized alternatives.
+        // For the score the search for devices is repeated, but only if a claim has prioritized alternatives.
         let is_needed = claims(cycle).is_ok_and(|claims| claims.iter().any(prioritized));
         let devices = if is_needed { DeviceFilter::new(cycle, self.filter_timeout).ok().flatten() } else { None };
         Some(Box::new(FirstAvailableScore(devices)))
@@ -70,7 +70,8 @@ impl Plugin for DynamicResources {
     fn depends_on(&self, cycle: SchedulingCycle<'_>, kind: Kind, _: &Key) -> bool {
         match kind {
             Kind::ResourceClaim | Kind::ResourceSlice | Kind::DeviceTaintRule => uses_devices(cycle),
-            // The changed class may have satisfied the pod's extended resource before the change.
+            // A class that no longer names the pod's extended resource may have satisfied it before the change, so the
+            // change always counts.
             Kind::DeviceClass => !cycle.pod.template.claims.is_empty() || !cycle.pod.template.extended.is_empty(),
             _ => false,
         }
@@ -99,15 +100,15 @@ impl Plugin for DynamicResources {
             {
                 true
             }
-            // Before the change, the rule may have made devices unusable for the pod.
+            // The rule may have made devices unusable for the pod before it was changed or deleted.
             ObjectChange::Other { before: true, .. } => event.kind == Kind::DeviceTaintRule,
             _ => false,
         })
     }
 }
 
-/// Whether a pod has ResourceClaims, or requests extended resources that devices satisfy. A claim that needed no
-/// object, by the pod's status, does not count.
+/// Whether a pod has ResourceClaims, or requests extended resources that devices satisfy. An entry of the spec for
+/// which no claim object was needed, according to the pod's status, does not count.
 pub fn uses_devices(cycle: SchedulingCycle<'_>) -> bool {
     let template = &cycle.pod.template;
     // A pod with more claims than allowed is rejected, and its claims are not looked up.
@@ -116,15 +117,16 @@ pub fn uses_devices(cycle: SchedulingCycle<'_>) -> bool {
         || template.extended_resources().any(|one| cycle.snapshot.devices().class_for(one).is_some())
 }
 
-/// All claims that a pod uses: the claims that it names, and the claim that was made for its extended resources.
+/// The keys of all claims that a pod uses: the claims that its spec names, and the claim that was made for its extended
+/// resources.
 pub fn used_claims<'a>(cycle: SchedulingCycle<'a>) -> impl Iterator<Item = Key> + 'a {
     named_claims(cycle)
         .filter_map(|(_, key)| key)
         .chain(cycle.snapshot.devices().extended_claim(&cycle.pod.uid).cloned())
 }
 
-/// The claims of a pod's spec, each with its key; `None` if the claim is not made yet. A claim that needed no object,
-/// by the pod's status, is skipped.
+/// The claims of a pod's spec, each with its key; `None` if the claim is still to be made. An entry for which no claim
+/// object was needed, according to the pod's status, is skipped.
 fn named_claims<'a>(cycle: SchedulingCycle<'a>) -> impl Iterator<Item = (&'a PodClaim, Option<Key>)> {
     let key = move |name| Key { namespace: cycle.pod.key.namespace.clone(), name };
     cycle.pod.template.claims.iter().filter_map(move |own| match &own.claim {
@@ -136,7 +138,7 @@ fn named_claims<'a>(cycle: SchedulingCycle<'a>) -> impl Iterator<Item = (&'a Pod
     })
 }
 
-/// The claims of a pod, or the error of one of them.
+/// The claims that a pod uses, or the message about a claim that is missing or cannot be used.
 fn claims(cycle: SchedulingCycle<'_>) -> Result<Vec<Arc<Claim>>, String> {
     let mut claims = Vec::new();
     for (own, key) in named_claims(cycle) {
@@ -164,7 +166,8 @@ fn rejection_of(why: AllocatorError) -> Rejection {
     }
 }
 
-/// Whether nodes were rejected because the search budget is spent. The budget refills with time, without an event.
+/// Whether nodes were rejected because the namespace's budget for searches is used up. The pod must be tried again
+/// although no event announces that the budget has refilled.
 pub fn is_over_budget(diagnosis: &Diagnosis) -> bool {
     let is_over_budget = |rejection: &Rejection| {
         rejection.plugin == NAME && rejection.reasons.iter().any(|reason| reason == BUDGET_SPENT)
@@ -176,9 +179,9 @@ pub fn is_over_budget(diagnosis: &Diagnosis) -> bool {
 struct DeviceFilter {
     allocated: Vec<Arc<Claim>>,
     unallocated: Vec<Arc<Claim>>,
-    /// One allocator for each set of extended resources that a node lacks.
+    /// The allocators for the claims without devices, one for each set of extended resources that a node may lack.
     allocators: Arc<NodeAllocators>,
-    /// Whether a claim was made for the pod's extended resources in an earlier attempt.
+    /// Whether an earlier attempt has made a claim for the pod's extended resources.
     is_stale: bool,
 }
 
@@ -220,7 +223,8 @@ impl DeviceFilter {
         Ok(Some(DeviceFilter { allocated, unallocated, allocators, is_stale }))
     }
 
-    /// Allocations on this node for the claims that have none; the allocation for extended resources is last.
+    /// Searches for devices on a node. Returns an allocation for each claim without devices; the allocation for
+    /// extended resources comes last.
     fn find(
         &self,
         cycle: SchedulingCycle<'_>,
@@ -243,7 +247,7 @@ impl DeviceFilter {
     }
 
     fn is_usable_on(claim: &Claim, node: &NodeInfo) -> bool {
-        // Devices that failed to become ready count as being on no node.
+        // Devices that failed to become ready count as devices that can be used on no node.
         if matches!(claim.readiness(), Readiness::Failed(_)) {
             return false;
         }
@@ -286,7 +290,7 @@ impl Filter for DeviceFilter {
     }
 }
 
-/// Prefers nodes where earlier alternatives of claims can be satisfied.
+/// Prefers nodes on which requests get their earlier alternatives.
 struct FirstAvailableScore(Option<DeviceFilter>);
 
 impl Score for FirstAvailableScore {
@@ -302,8 +306,8 @@ impl Score for FirstAvailableScore {
     }
 }
 
-/// A claim of the pod whose devices may be released, because they are on nodes that are infeasible for the pod, and no
-/// other pod uses them; `None` if there is none.
+/// A claim of the pod whose devices may be released: the pod cannot run where the devices are, and no other pod uses
+/// the claim. `None` if there is no such claim.
 pub fn claim_to_deallocate(cycle: SchedulingCycle<'_>, diagnosis: &Diagnosis) -> Option<Key> {
     let is_not_on_node = |rejection: &Rejection| {
         rejection.plugin == NAME && rejection.reasons.iter().any(|reason| reason == NOT_ON_NODE)

@@ -1,4 +1,4 @@
-//! GangScheduling: the pods of a group of a Workload are scheduled all together, or not at all.
+//! GangScheduling: the pods of one group of a Workload get nodes all together, or none of them gets a node.
 
 use crate::object::pod::{Gang, Pod};
 use crate::object::{Key, Kind};
@@ -8,19 +8,19 @@ use crate::status::Rejection;
 
 pub const NAME: &str = "GangScheduling";
 
-/// How many seconds the first pods of a gang wait for the gang's other pods.
+/// How many seconds the pods of a gang that have nodes wait for the other pods of the gang.
 pub const PERMIT_TIMEOUT_SECONDS: u64 = 300;
 
 #[derive(Debug)]
 pub struct GangScheduling;
 
-/// Why the minimum number of pods of a gang is unknown.
+/// Why it is unknown how many pods a gang needs.
 enum MissingGang {
     Workload,
     Group,
 }
 
-/// The minimum number of pods of a gang; `None` if the pods of the group are scheduled one by one.
+/// How many pods of a gang must get nodes together; `None` if the pods of the group are scheduled one by one.
 fn min_count(gangs: &Gangs, gang: &Gang) -> Result<Option<usize>, MissingGang> {
     let key = Key { namespace: gang.namespace.clone(), name: gang.workload.clone() };
     let workload = gangs.workload(&key).ok_or(MissingGang::Workload)?;
@@ -31,8 +31,8 @@ fn no_group(gang: &Gang) -> String {
     format!("pod group \"{}\" doesn't exist for a workload \"{}\"", gang.group, gang.workload)
 }
 
-/// Whether a pod with a chosen node must wait until enough other pods of its gang have nodes. Fails if the gang cannot
-/// be looked up.
+/// Whether a pod with a chosen node must wait until enough other pods of its gang have nodes. Fails if the gang's
+/// Workload or group does not exist.
 pub fn must_wait(snapshot: &Snapshot, pod: &Pod) -> Result<bool, String> {
     let Some(gang) = &pod.template.gang else { return Ok(false) };
     match min_count(snapshot.gangs(), gang) {

@@ -7,9 +7,10 @@ use crate::snapshot::node_info::NodeInfo;
 pub const NAME: &str = "ImageLocality";
 
 const MIB: i64 = 1024 * 1024;
-/// Smaller sums of the images' sizes score 0.
+/// If the images that a node has add up to fewer bytes, the node scores 0.
 const LEAST: i64 = 23 * MIB;
-/// A sum of this size for each container of the pod scores the maximum, and so do larger sums.
+/// If the images that a node has add up to this many bytes or more for each container of the pod, the node gets the
+/// highest score.
 const MOST: i64 = 1000 * MIB;
 
 #[derive(Debug)]
@@ -26,7 +27,7 @@ impl Plugin for ImageLocality {
     }
 }
 
-/// The name under which nodes list an image: with the tag `latest` if it has none.
+/// The name under which nodes list an image. An image without a tag is listed with the tag `latest`.
 fn with_tag(image: &Text) -> Text {
     let last = image.rsplit('/').next().unwrap_or(image);
     if last.contains(':') { image.clone() } else { format!("{image}:latest").into() }
@@ -35,11 +36,13 @@ fn with_tag(image: &Text) -> Text {
 struct ImageScore(Vec<Text>);
 
 impl ImageScore {
-    /// How much each image of the pod counts on a node that has it; `None` if no node has any of the pod's images.
+    /// For each image of the pod, the number of bytes that it counts on a node that has it; `None` if no node has any
+    /// of the pod's images.
     fn image_scores(&self, cycle: SchedulingCycle<'_>) -> Option<Vec<i64>> {
         let nodes = cycle.snapshot.node_count() as f64;
         let image_score = |image: &Text| {
-            // An image that few nodes have counts less, so that pods do not pile up on these nodes.
+            // The size is multiplied by the fraction of nodes that have the image, so that not all pods go to the few
+            // nodes that have a rare image.
             let (size, nodes_with) = cycle.snapshot.image(image)?;
             Some((size as f64 * (nodes_with as f64 / nodes)) as i64)
         };
@@ -50,7 +53,7 @@ impl ImageScore {
             .then(|| image_scores.into_iter().map(Option::unwrap_or_default).collect())
     }
 
-    /// A node's score from the scores of the images that it has.
+    /// A node's score, from the bytes that its images count.
     fn score_of(&self, cycle: SchedulingCycle<'_>, image_scores: &[i64], node: &NodeInfo) -> i64 {
         let there = self.0.iter().zip(image_scores).filter(|(image, _)| has(node, image));
         let sum = there.map(|(_, image_score)| *image_score).fold(0, i64::saturating_add);
@@ -74,8 +77,8 @@ impl Score for ImageScore {
         nodes.iter().map(|group| cycle.snapshot.node(group.node).map_or(0, score)).collect()
     }
 
-    /// An image's score changes whenever a node pulls the image, and whenever a node is added or removed, so the score
-    /// depends on more than one node.
+    /// The bytes that an image counts change whenever a node pulls the image, and whenever a node is added or removed.
+    /// So the score depends on more than one node.
     fn is_local(&self) -> bool {
         false
     }
@@ -84,7 +87,7 @@ impl Score for ImageScore {
         self.0.len().div_ceil(IMAGES_PER_MARK)
     }
 
-    /// Nodes that have the same images of this pod have equal marks.
+    /// The marks are equal for nodes that have the same images of the pod.
     fn mark(&self, node: &NodeInfo, marks: &mut Vec<i64>) {
         for images in self.0.chunks(IMAGES_PER_MARK) {
             marks.push(images.iter().fold(0, |mark, image| mark << 1 | i64::from(has(node, image))));
@@ -92,5 +95,5 @@ impl Score for ImageScore {
     }
 }
 
-/// How many images one mark covers, one bit each.
+/// How many images one mark covers; each image is one bit.
 const IMAGES_PER_MARK: usize = 62;

@@ -1,4 +1,4 @@
-//! InterPodAffinity: pods that must or should be near other pods, or away from them.
+//! InterPodAffinity: some pods must or should run near other pods, or away from other pods.
 
 use super::topology_domains::TopologyDomains;
 use crate::object::labels::Labels;
@@ -19,11 +19,11 @@ pub const NAME: &str = "InterPodAffinity";
 
 #[derive(Debug)]
 pub struct InterPodAffinity {
-    /// The weight of a bound pod's required affinity term that selects the pod to be scheduled
-    /// (`hardPodAffinityWeight`).
+    /// `hardPodAffinityWeight`: if a bound pod has a required affinity term that selects the pod to be scheduled, nodes
+    /// near the bound pod get this weight.
     pub hard_weight: i64,
-    /// Whether the preferred terms of other pods are ignored for pods without preferred terms of their own
-    /// (`ignorePreferredTermsOfExistingPods`).
+    /// `ignorePreferredTermsOfExistingPods`: whether a pod without preferred terms of its own is scored without regard
+    /// to the preferred terms of other pods.
     pub own_preferences_only: bool,
 }
 
@@ -68,8 +68,8 @@ impl Plugin for InterPodAffinity {
             ObjectChange::Pod(before, after) => {
                 let assigned = |pod: &&Arc<Pod>| pod.node_name.is_some();
                 let (before, after) = (before.as_ref().filter(assigned), after.as_ref().filter(assigned));
-                // The terms are tested one by one and not merged: a waiting pod with thousands of terms costs time only
-                // for pods in the namespaces that the terms may select.
+                // The terms are tested one by one and not merged: a waiting pod may have thousands of terms, and then
+                // only pods in the namespaces that these terms may select take time.
                 let in_scope = |pod: &Pod| own.scope.includes(&pod.key.namespace);
                 let selects = |term: &PodTerm, pod: &Pod| term_selects(cycle.snapshot, term, pod);
                 let near = |pod: &Arc<Pod>| {
@@ -82,8 +82,8 @@ impl Plugin for InterPodAffinity {
                         && theirs.required_anti.iter().any(|term| selects(term, cycle.pod))
                 };
                 let arrives = after.is_some_and(near) && !before.is_some_and(near);
-                // If the last matching pod is deleted, the pod can still be scheduled if it matches its own terms: it
-                // is then the first of its group.
+                // If the last pod that matches the terms is deleted, the waiting pod may become schedulable if it
+                // matches its own terms, because it is then the first pod of its group.
                 let is_first = || own.required.iter().all(|term| selects(term, cycle.pod));
                 let is_first = before.is_some_and(near) && after.is_none() && is_first();
                 let leaves =
@@ -94,7 +94,8 @@ impl Plugin for InterPodAffinity {
                 let keys = own.required.iter().chain(&own.required_anti).map(|term| &term.topology_key);
                 let has_key = |term: &PodTerm| after.labels.get(&term.topology_key).is_some();
                 match before {
-                    // A new node without the topology key has no domain, so a pod on it is near no other pod.
+                    // A new node without the topology key is in no topology domain, so a pod on it is near no other
+                    // pod.
                     None => {
                         own.required.is_empty() || !own.required_anti.is_empty() || own.required.iter().any(has_key)
                     }
@@ -121,7 +122,7 @@ fn term_selects(snapshot: &Snapshot, term: &PodTerm, pod: &Pod) -> bool {
     (term.namespaces.contains(pod.namespace()) || selected()) && term.selector.matches(&pod.template.labels)
 }
 
-/// The part of the pod to be scheduled that other pods' terms are matched against.
+/// The properties of the pod to be scheduled with which the terms of other pods are compared.
 #[derive(Debug, Clone)]
 struct IncomingPod {
     template: Arc<Template>,
@@ -148,7 +149,7 @@ impl IncomingPod {
         term.matches(&self.template.namespace, &self.namespace_labels, &self.template.labels)
     }
 
-    /// The pod's own terms that select another pod.
+    /// Those of the own terms of the pod to be scheduled that select another pod.
     fn own_terms_selecting<'a>(
         &self,
         snapshot: &'a Snapshot,
@@ -159,17 +160,17 @@ impl IncomingPod {
         terms.iter().filter(move |term| in_scope && term_selects(snapshot, term, pod))
     }
 
-    /// Another pod's terms that select the pod to be scheduled.
+    /// Those terms of another pod that select the pod to be scheduled.
     fn terms_selecting_it<'a>(&'a self, terms: &'a [PodTerm], pod: &Pod) -> impl Iterator<Item = &'a PodTerm> {
         let in_scope = pod.template.pod_affinity.scope.includes(&self.template.namespace);
         terms.iter().filter(move |term| in_scope && self.is_selected_by(term))
     }
 }
 
-/// How much a pod counts, by topology key.
+/// How much one pod counts in its topology domain, for each topology key.
 type KeyWeights = Vec<(Text, i64)>;
 
-/// The sum over several pods, by topology key.
+/// How much several pods count together, for each topology key.
 type Totals = BTreeMap<Text, i64>;
 
 fn add_to(totals: &mut Totals, sums: &KeyWeights) {
@@ -179,8 +180,8 @@ fn add_to(totals: &mut Totals, sums: &KeyWeights) {
     }
 }
 
-/// A value that is computed once for each template and not for each pod, because there are far more pods than
-/// templates, and a template may have many terms.
+/// A value for each template of pods. The value is computed once for each template and not for each pod, because there
+/// are far more pods than templates, and a template may have many terms.
 #[derive(Debug)]
 struct TemplateResults<T>(Arc<Mutex<TemplateResultsState<T>>>);
 
@@ -190,24 +191,26 @@ struct TemplateResultsState<T> {
     missing_keys: MissingKeys,
 }
 
-/// Topology keys that terms name and that no node has. If a node gets one of these keys, everything is recomputed.
+/// The topology keys that terms name and no node has. If a node gets a label with one of these keys, everything must be
+/// computed again.
 #[derive(Debug, Default)]
 struct MissingKeys {
     keys: HashSet<Text>,
-    /// Whether there are missing keys that are not in `keys`, because `keys` was full.
+    /// Whether some missing keys are not in `keys` because `keys` was full.
     more: bool,
 }
 
-/// The maximum number of cached templates, and of kept topology keys that no node has.
+/// For how many templates results are cached.
 const TEMPLATES_MAX: usize = 4096;
+/// How many missing topology keys are kept.
 const MISSING_KEYS_MAX: usize = 4096;
 
 impl MissingKeys {
-    /// Sums the weights of each topology key.
+    /// For each topology key, the sum of the weights with that key. Keys that no node has are kept as missing instead.
     fn sums<'a>(&mut self, snapshot: &Snapshot, weights: impl Iterator<Item = (&'a Text, i64)>) -> KeyWeights {
         let mut sums: BTreeMap<&Text, i64> = BTreeMap::new();
         for (key, weight) in weights {
-            // Terms may name any number of keys that no node has; these need no counter.
+            // Terms may name any number of keys that no node has. Such a key gets no counter.
             if !snapshot.is_label_of_nodes(key) {
                 self.add(key);
                 continue;
@@ -254,7 +257,7 @@ impl<T> TemplateResults<T> {
         results
     }
 
-    /// Whether a node has a topology key that was left out because no node had it.
+    /// Whether a node has a topology key that was kept as missing because no node had it.
     fn has_missing_key(&self, node: &NodeInfo) -> bool {
         self.state().missing_keys.matches_node(node)
     }
@@ -266,7 +269,7 @@ impl<T> Clone for TemplateResults<T> {
     }
 }
 
-/// A count for each topology domain of one key.
+/// For one topology key, a count for each topology domain.
 #[derive(Debug, Clone)]
 struct DomainCounter {
     domains: Arc<TopologyDomains>,
@@ -277,14 +280,14 @@ struct DomainCounter {
 #[derive(Debug, Clone, Default)]
 struct DomainCounters {
     by_key: Vec<DomainCounter>,
-    /// The index of the counter for each topology key.
+    /// By topology key, the index of the key's counter in `by_key`.
     numbers: HashMap<Text, usize>,
-    /// How many topology domains have a count other than 0.
+    /// How many topology domains of all keys have a count that is not 0.
     domains_counted: usize,
 }
 
 impl DomainCounters {
-    /// Adds to the count of the node's domain of a key; returns whether the node is in such a domain.
+    /// Adds `by` to the count of the node's topology domain of a key. Returns whether the node has such a domain.
     fn count(&mut self, snapshot: &Snapshot, key: &Text, node: NodeId, by: i64) -> bool {
         let at = self.number(snapshot, key);
         let domain = self.by_key[at].domains.domain_of(node);
@@ -303,7 +306,8 @@ impl DomainCounters {
         }
     }
 
-    /// Returns whether the node is in any domain, even if 0 was added.
+    /// Adds the counts of one pod on a node. Returns whether the node is in any of the topology domains, even if only 0
+    /// was added.
     fn count_all(&mut self, snapshot: &Snapshot, sums: &KeyWeights, node: NodeId, by: i64) -> bool {
         let mut any = false;
         for (key, sum) in sums {
@@ -312,7 +316,8 @@ impl DomainCounters {
         any
     }
 
-    /// Moves a node, with the counts of its pods for each key, to the domains that its labels name now.
+    /// Moves a node to the topology domains that its labels name now. `sums` is how much the node's pods count, for
+    /// each key.
     fn update_topology(&mut self, snapshot: &Snapshot, node: NodeId, sums: &Totals, touched: &mut Vec<NodeId>) {
         for at in 0..self.by_key.len() {
             let sum = sums.get(self.by_key[at].domains.key()).copied().unwrap_or(0);
@@ -328,7 +333,7 @@ impl DomainCounters {
         }
     }
 
-    /// The index of the counter for a topology key.
+    /// The index of the counter for a topology key; if there is no such counter, it is created.
     fn number(&mut self, snapshot: &Snapshot, key: &Text) -> usize {
         if let Some(number) = self.numbers.get(key) {
             return *number;
@@ -348,13 +353,13 @@ impl DomainCounters {
         self.domains_counted == 0
     }
 
-    /// Appends marks: for each key whether anything is counted in the node's domain.
+    /// Appends a mark for each key: whether the count of the node's topology domain is above 0.
     fn mark(&self, node: NodeId, marks: &mut Vec<i64>) {
         let mark = |one: &DomainCounter| one.domains.mark(node, |domain| i64::from(one.counts[domain] > 0));
         marks.extend(self.by_key.iter().map(mark));
     }
 
-    /// Appends marks for the sum of the counts in all of the node's domains.
+    /// Appends marks from which the sum of the counts in all of the node's topology domains follows.
     fn mark_sum(&self, node: NodeId, marks: &mut Vec<i64>) {
         let mut single_sum = 0i64;
         for one in &self.by_key {
@@ -376,7 +381,7 @@ impl DomainCounters {
     }
 }
 
-/// The mark of a node that shares its domain with no other node.
+/// The mark of a node that is the only node of its topology domain.
 const SINGLE_NODE: i64 = 0;
 
 impl DomainCounter {
@@ -385,20 +390,20 @@ impl DomainCounter {
     }
 }
 
-/// The required terms, as a filter.
+/// The filter by required affinity and anti-affinity terms.
 #[derive(Clone)]
 struct RequiredTerms {
     incoming: Arc<IncomingPod>,
     pod_counts: TemplateResults<PodCounts>,
-    /// Pods that match all required affinity terms of the pod.
+    /// The counts of pods that match all required affinity terms of the pod to be scheduled.
     near: DomainCounters,
-    /// Pods that match the pod's required anti-affinity terms.
+    /// The counts of pods that match a required anti-affinity term of the pod to be scheduled.
     far: DomainCounters,
-    /// Pods whose required anti-affinity terms match the pod.
+    /// The counts of pods with a required anti-affinity term that selects the pod to be scheduled.
     repelling: DomainCounters,
 }
 
-/// The counts of one pod, by topology key.
+/// How much one pod adds to each kind of count of [`RequiredTerms`], by topology key.
 #[derive(Debug)]
 struct PodCounts {
     near: KeyWeights,
@@ -443,7 +448,7 @@ impl RequiredTerms {
         })
     }
 
-    /// The total counts of several pods: near, far and repelling.
+    /// How much several pods together add to the counts `near`, `far` and `repelling`.
     fn totals<'a>(&self, snapshot: &Snapshot, pods: impl Iterator<Item = &'a Arc<Pod>>) -> [Totals; 3] {
         let mut totals = [(); 3].map(|()| Totals::new());
         for pod in pods {
@@ -470,7 +475,8 @@ impl RequiredTerms {
     }
 }
 
-/// Calls `visit` with all pods on nodes, or only with the pods whose affinity terms may select the pod.
+/// Calls `visit` with all pods on nodes if `all` is true, otherwise only with the pods whose affinity terms may select
+/// the pod to be scheduled.
 fn for_each_pod(cycle: SchedulingCycle<'_>, all: bool, mut visit: impl FnMut(&Pod, NodeId)) {
     match all {
         true => cycle.snapshot.nodes().for_each(|node| node.pods.iter().for_each(|pod| visit(pod, node.id))),
@@ -485,7 +491,7 @@ enum ViolatedRule {
 }
 
 impl RequiredTerms {
-    /// The first rule that a node violates.
+    /// The first rule that a node violates; `None` if it violates none.
     fn violated_rule(&self, cycle: SchedulingCycle<'_>, node: NodeId) -> Option<ViolatedRule> {
         if !self.incoming.affinity().required.is_empty() && !self.satisfies_affinity(cycle, node) {
             Some(ViolatedRule::Near)
@@ -558,8 +564,8 @@ impl Filter for RequiredTerms {
         let pod_counts = self.totals(cycle.snapshot, pods.iter().copied());
         for (which, (counters, totals)) in (0..).zip(self.counters().into_iter().zip(&pod_counts)) {
             for (key, total) in totals {
-                // No pod was counted for this key yet. Once a pod is counted, the number of marks changes, and the
-                // marks of all nodes are recomputed.
+                // If no pod was counted for this key yet, the mark is unique. Once a pod is counted for the key, the
+                // number of marks changes, and the marks of all nodes are computed again.
                 let number = counters.numbers.get(key).map_or_else(|| unique_mark(node.id), |number| *number as i64);
                 marks.extend([which, number, *total]);
             }
@@ -571,15 +577,15 @@ impl Filter for RequiredTerms {
     }
 }
 
-/// The preferred terms, as a score: weights by topology domain.
+/// The score by preferred terms: the sum of the weights in the node's topology domains.
 struct PreferredTerms {
     incoming: IncomingPod,
     hard_weight: i64,
-    /// The weights of one counted pod, by topology key; `None` if no term of the pod to be scheduled selects the
-    /// counted pod, and no term of the counted pod selects the pod to be scheduled.
+    /// How much a counted pod weighs, by topology key; `None` if no term of the pod to be scheduled selects the counted
+    /// pod, and no term of the counted pod selects the pod to be scheduled.
     pod_weights: TemplateResults<Option<KeyWeights>>,
     weights: DomainCounters,
-    /// Whether anything was ever counted.
+    /// Whether any weight was ever added to `weights`.
     has_counts: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Plug-ins that only old configurations may name.
+//! Plug-ins that only configurations of earlier versions and Policies can name.
 
 use super::allocation::{self, ResourceWeight, ScoredResource, Strategy};
 use super::default_selector::{self, default_selector};
@@ -14,7 +14,7 @@ pub const SELECTOR_SPREAD: &str = "SelectorSpread";
 pub const NODE_PREFER_AVOID_PODS: &str = "NodePreferAvoidPods";
 pub const NODE_LABEL: &str = "NodeLabel";
 
-/// Spreads the pods of one Service or owner over nodes, and with more weight over zones.
+/// SelectorSpread: spreads the pods of one Service or owner over nodes, and with more weight over zones.
 #[derive(Debug)]
 pub struct SelectorSpread;
 
@@ -36,7 +36,7 @@ impl Plugin for SelectorSpread {
 
 struct SelectorSpreadScore(Selector);
 
-/// Region and zone of a node, by the present or former labels.
+/// The region and the zone of a node, by the present labels, or else by the labels of earlier versions.
 fn zone(labels: &Labels) -> Option<(Option<&Text>, Option<&Text>)> {
     let of = |today: &str, old: &str| labels.get(today).or_else(|| labels.get(old));
     let region = of("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region");
@@ -78,7 +78,8 @@ impl Score for SelectorSpreadScore {
     }
 }
 
-/// An annotation of a node may list controllers whose pods should avoid it.
+/// NodePreferAvoidPods: prefers nodes whose annotation does not list the pod's controller among the controllers whose
+/// pods should avoid the node.
 #[derive(Debug)]
 pub struct NodePreferAvoidPods;
 
@@ -104,7 +105,7 @@ impl Score for AvoidPodsScore {
     }
 }
 
-/// Labels that nodes must have, must not have, or should have or not have.
+/// NodeLabel: labels that a node must have or must not have, and labels that a node should have or should not have.
 #[derive(Debug, Default, Clone)]
 pub struct NodeLabel {
     pub present: Vec<Text>,
@@ -156,8 +157,8 @@ impl Score for NodeLabel {
 
 pub const RESOURCE_LIMITS: &str = "NodeResourceLimits";
 
-/// Gives one point to nodes whose allocatable CPU covers the pod's CPU limit, or whose allocatable memory covers the
-/// pod's memory limit.
+/// ResourceLimits: gives one point to a node whose allocatable CPU covers the pod's CPU limit, or whose allocatable
+/// memory covers the pod's memory limit.
 #[derive(Debug)]
 pub struct ResourceLimits;
 
@@ -185,7 +186,8 @@ pub const LEAST_ALLOCATED: &str = "NodeResourcesLeastAllocated";
 pub const MOST_ALLOCATED: &str = "NodeResourcesMostAllocated";
 pub const REQUESTED_TO_CAPACITY_RATIO: &str = "RequestedToCapacityRatio";
 
-/// A score by allocation that old configurations enable under its own name. Today it is a strategy of NodeResourcesFit.
+/// One of the scores by allocation under the name that earlier configurations use for it. In version v1 it is a
+/// strategy of NodeResourcesFit.
 #[derive(Debug)]
 pub struct AllocationPlugin {
     pub name: &'static str,

@@ -1,4 +1,5 @@
-//! Plug-ins without code. They are the names of parts of the scheduler itself: sorting the queue, binding, preempting.
+//! Plug-ins that have no code of their own. Their names stand for what the scheduler itself does: sorting the queue,
+//! binding, preempting.
 
 use crate::plugin::{Plugin, QueueingHint, SchedulingCycle};
 use crate::snapshot::ClusterEvent;

@@ -1,4 +1,4 @@
-//! The plug-ins of Kubernetes, each in its own file, and the table of all plug-ins.
+//! The plug-ins of Kubernetes' scheduler, each in its own file, and the table of all plug-ins.
 
 pub mod allocation;
 pub mod balanced_allocation;
@@ -31,13 +31,14 @@ use allocation::Strategy;
 use marker::PlaceholderPlugin;
 use std::sync::Arc;
 
-/// A plug-in that can be enabled.
+/// One plug-in that a configuration can enable.
 pub struct PluginEntry {
     pub name: &'static str,
-    /// The points that the plug-in implements.
+    /// The points at which the plug-in can be enabled.
     pub points: &'static [ExtensionPoint],
-    /// The default weight of the plug-in's score.
+    /// The weight of the plug-in's score if a configuration does not list the plug-in.
     pub weight: i64,
+    /// Whether the plug-in is enabled without any configuration.
     pub by_default: bool,
     /// Makes the plug-in with its default arguments.
     pub build: fn() -> Arc<dyn Plugin>,
@@ -62,7 +63,8 @@ const fn on_demand(
     PluginEntry { name, points, weight: 1, by_default: false, build }
 }
 
-/// All plug-ins in their default order. The order of filters decides which reason a node's rejection shows.
+/// All plug-ins in their default order. The order of filters decides which reason is reported if several filters would
+/// reject a node.
 pub static PLUGINS: &[PluginEntry] = &[
     row(scheduling_gates::NAME, &[PreEnqueue], 0, || Arc::new(scheduling_gates::SchedulingGates)),
     row(marker::PRIORITY_SORT, &[QueueSort], 0, || Arc::new(PlaceholderPlugin(marker::PRIORITY_SORT))),

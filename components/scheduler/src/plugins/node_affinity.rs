@@ -1,4 +1,4 @@
-//! NodeAffinity: required and preferred labels and names of nodes, from the pod and from the configuration.
+//! NodeAffinity: labels and names that a node must have or should have, by the pod's spec and by the configuration.
 
 use crate::object::Text;
 use crate::object::node::Node;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 pub const NAME: &str = "NodeAffinity";
 
-/// Affinity that the configuration adds to all pods.
+/// The plug-in, with the affinity that the configuration adds to every pod.
 #[derive(Debug, Default)]
 pub struct NodeAffinity {
     pub required: Option<Arc<NodeSelector>>,
@@ -70,7 +70,7 @@ impl NodeAffinity {
     }
 }
 
-/// The nodes that the terms name, if every term names some.
+/// The names of the nodes to which the terms restrict the pod; `None` if a term does not restrict the names of nodes.
 pub fn named_nodes(selector: &NodeSelector) -> Option<BTreeSet<Text>> {
     fn named(term: &NodeTerm) -> Option<BTreeSet<Text>> {
         let about_the_name =
@@ -104,7 +104,7 @@ impl Filter for RequiredAffinity {
     }
 }
 
-/// The sum of the weights of the terms that match.
+/// Scores a node by the sum of the weights of the preferred terms that match it.
 struct PreferredAffinity(Vec<PreferredNodeTerm>);
 
 impl Score for PreferredAffinity {

@@ -1,4 +1,4 @@
-//! NodePorts: only one pod of a node can use a host port.
+//! NodePorts: on one node, only one pod can use a host port.
 
 use crate::object::pod::{Pod, Port};
 use crate::plugin::{FilterFn, Plugin, PreFilterResult, QueueingHint, SchedulingCycle};
@@ -10,7 +10,7 @@ pub const NAME: &str = "NodePorts";
 #[derive(Debug)]
 pub struct NodePorts;
 
-/// Whether a pod uses one of these ports, which are sorted.
+/// Whether a pod uses one of these host ports, which are sorted.
 fn conflict(own: &[Port], pod: &Pod) -> bool {
     pod.template.ports.iter().any(|used| {
         let from = own.partition_point(|port| port.port < used.port);

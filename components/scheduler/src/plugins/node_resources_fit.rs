@@ -1,4 +1,5 @@
-//! NodeResourcesFit: a node must have the resources that a pod requests; scores by how much would be allocated.
+//! NodeResourcesFit: a node must have the resources that a pod requests free; also scores nodes by how much of their
+//! resources would be allocated.
 
 use super::allocation::{self, ResourceWeight, ScoredResource, Strategy, default_resources};
 use crate::object::pod::{Pod, Template};
@@ -14,7 +15,7 @@ pub const NAME: &str = "NodeResourcesFit";
 
 #[derive(Debug)]
 pub struct NodeResourcesFit {
-    /// Extended resources, and groups of them, that extenders check instead of this plug-in.
+    /// Extended resources, and prefixes of their names, that this plug-in does not check because extenders do.
     pub ignored: Arc<IgnoredResources>,
     pub strategy: Strategy,
     pub resources: Vec<ResourceWeight>,
@@ -98,7 +99,7 @@ impl Plugin for NodeResourcesFit {
     }
 }
 
-/// Whether a pod's requests shrank; with `of`, only resources that this template requests count.
+/// Whether a pod's requests have shrunk. If the template `of` is given, only resources that it requests are compared.
 fn requests_shrank(before: &Pod, after: &Pod, of: Option<&Template>) -> bool {
     let (before, after) = (before.effective_requests(), after.effective_requests());
     before.names().any(|name| after.get(name) < before.get(name) && of.is_none_or(|of| of.requests.get(name) > 0))
@@ -109,7 +110,8 @@ fn allocatable_grew(template: &Template, before: &Resources, after: &Resources) 
         || template.requests.names().any(|name| template.requests.get(name) > 0 && after.get(name) > before.get(name))
 }
 
-/// The reasons why a node lacks resources for the pod, and whether it would lack any resource even without other pods.
+/// Which resources a node lacks for the pod, as reasons, and whether it would lack any of them even without other pods
+/// on it.
 fn insufficient_resources(
     ignored: &IgnoredResources,
     cycle: SchedulingCycle<'_>,
@@ -141,7 +143,7 @@ fn insufficient_resources(
         |_| "Insufficient ephemeral-storage".into(),
     );
     for (name, amount) in &requested.scalars {
-        // DynamicResources checks resources that the node does not have and that devices satisfy.
+        // If the node does not have the resource itself and devices satisfy it, the plug-in DynamicResources checks it.
         let is_devices = || allocatable.get(name) == 0 && cycle.snapshot.devices().class_for(name).is_some();
         if !ignored.includes(name) && !is_devices() {
             compare(name, *amount, allocatable.get(name), used.get(name), |name| format!("Insufficient {name}").into());

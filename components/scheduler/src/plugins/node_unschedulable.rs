@@ -1,4 +1,4 @@
-//! NodeUnschedulable: rejects nodes marked `unschedulable`, unless the pod tolerates the taint that Kubernetes gives
+//! NodeUnschedulable: rejects nodes with `spec.unschedulable`, unless the pod tolerates the taint that Kubernetes gives
 //! such nodes.
 
 use crate::object::pod::Pod;

@@ -1,4 +1,5 @@
-//! NodeVolumeLimits: a CSI driver attaches a limited number of volumes to a node.
+//! NodeVolumeLimits: a node must be able to attach the pod's volumes; each CSI driver attaches only a limited number of
+//! volumes to a node.
 
 use crate::object::pod::{Pod, Volume};
 use crate::object::volume::CsiNode;
@@ -27,7 +28,7 @@ const MIGRATED: [(&str, Option<&str>); 7] = [
     ("kubernetes.io/azure-file", None),
 ];
 
-/// A driver and a volume.
+/// The name of a CSI driver and its handle for a volume.
 type AttachedVolume = (Text, Text);
 
 impl Plugin for NodeVolumeLimits {
@@ -105,8 +106,8 @@ fn check(cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
     }
     let mut attached: BTreeSet<AttachedVolume> = node.pods.iter().flat_map(|pod| volumes(cluster, pod)).collect();
     wanted.retain(|volume| !attached.contains(volume));
-    // An attached volume counts even if no pod on the node uses it. It then counts twice if the pod to be scheduled
-    // uses it.
+    // A volume that is attached to the node counts even if no pod on the node uses it. If only the pod to be scheduled
+    // uses such a volume, the volume counts twice.
     attached.extend(attachments(cluster, &node.node.name));
     let mut counts: BTreeMap<&Text, i64> = BTreeMap::new();
     for (driver, _) in &wanted {
@@ -122,7 +123,8 @@ fn check(cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// The volumes of a pod that CSI drivers attach, each once. In-tree volumes count on every node that has any driver.
+/// The volumes of a pod that CSI drivers attach, each once. Volumes of in-tree plug-ins count for the driver that
+/// replaces the plug-in, on every node that has any CSI driver.
 fn volumes(cluster: &Volumes, pod: &Pod) -> BTreeSet<AttachedVolume> {
     let claims = pod.volume_claims().filter_map(|(claim, _)| volume_of_claim(cluster, &claim));
     let inline = pod.template.volumes.iter().filter_map(|volume| match volume {
@@ -141,7 +143,7 @@ fn volume_of_claim(cluster: &Volumes, key: &Key) -> Option<AttachedVolume> {
             (None, None) => None,
         };
     }
-    // A volume that is yet to be provisioned counts for its provisioner.
+    // A volume that must still be provisioned counts for the driver that provisions it.
     let provisioner = &cluster.class(claim.class_name())?.provisioner;
     let placeholder: Text = format!("unbound:{key}").into();
     match MIGRATED.iter().find(|(plugin, _)| **plugin == **provisioner) {
@@ -157,7 +159,8 @@ fn volume_of_disk(disk: &Disk) -> Option<AttachedVolume> {
 }
 
 impl DiskSource {
-    /// The in-tree plug-in of such disks, and the CSI driver's handle of the disk.
+    /// The in-tree plug-in for this kind of disk, and the handle by which the CSI driver that replaces the plug-in
+    /// knows the disk.
     fn plugin(&self) -> Option<(&'static str, Text)> {
         let (plugin, handle) = match self {
             DiskSource::GcePersistentDisk(name) => (0, name),
@@ -169,13 +172,13 @@ impl DiskSource {
             DiskSource::AzureFile(share) => (6, share),
             DiskSource::Iscsi(_) | DiskSource::Rbd { .. } => return None,
         };
-        // The zone in `aws://zone/volume` is no part of the name.
+        // In the handle `aws://zone/volume`, the CSI driver's handle is only the part after the last slash.
         let bare = handle.strip_prefix("aws://").and_then(|rest| rest.rsplit('/').next()).filter(|_| plugin == 1);
         Some((MIGRATED[plugin].0, bare.map_or_else(|| handle.clone(), Into::into)))
     }
 }
 
-/// The volumes that are attached to a node, or being attached, whether a pod uses them or not.
+/// The volumes that are attached to a node, or about to be attached, whether a pod on the node uses them or not.
 fn attachments<'a>(cluster: &'a Volumes, node: &'a Text) -> impl Iterator<Item = AttachedVolume> + 'a {
     cluster.attachments().filter(move |one| one.node == *node).filter_map(|one| {
         let volume = cluster.volume(one.volume.as_ref()?)?;

@@ -22,13 +22,14 @@ pub const ZONE: &str = "topology.kubernetes.io/zone";
 
 #[derive(Debug)]
 pub struct PodTopologySpread {
-    /// Constraints for pods without any of their own; their selectors come from the pod's Services and owner.
+    /// Constraints for pods that have none of their own. The selectors of these constraints come from the pod's
+    /// Services and owner.
     pub defaults: Vec<SpreadConstraint>,
-    /// Whether `defaults` are the system defaults. These also apply to nodes that lack some of the labels.
+    /// Whether `defaults` are the system defaults, which also score nodes that lack some of the constraints' labels.
     pub system: bool,
 }
 
-/// The system defaults: two preferred constraints, which spread pods over hosts and over zones.
+/// The system defaults: two constraints that are preferences, for spreading pods over hosts and over zones.
 pub fn system_defaults() -> Vec<SpreadConstraint> {
     let soft = |key: &str, max_skew| default_constraint(key.into(), max_skew, false);
     vec![soft(HOSTNAME, 3), soft(ZONE, 5)]
@@ -119,8 +120,8 @@ impl Plugin for PodTopologySpread {
 }
 
 impl PodTopologySpread {
-    /// The pod's own required (`hard`) or preferred constraints; the default constraints if the pod has none of its
-    /// own.
+    /// The pod's own constraints that must hold (`hard`) or that are preferences; if the pod has no constraints of its
+    /// own, the default constraints.
     fn constraints(&self, cycle: SchedulingCycle<'_>, hard: bool) -> Vec<SpreadConstraint> {
         let template = &cycle.pod.template;
         if !template.spread.is_empty() {
@@ -138,14 +139,14 @@ impl PodTopologySpread {
     }
 }
 
-/// Whether a constraint counts the pods on a node.
+/// Whether the pods on a node count for a constraint, by the node's labels and taints.
 fn counts_pods_on(one: &SpreadConstraint, template: &Template, node: &NodeInfo) -> bool {
     let node = &node.node;
     (!one.honor_affinity || template.allows(&node.name, &node.labels))
         && (!one.honor_taints || untolerated(&node.taints, &template.tolerations).is_none())
 }
 
-/// Whether a constraint counts a pod.
+/// Whether a pod counts for a constraint, wherever it is.
 fn counts_pod(one: &SpreadConstraint, template: &Template, pod: &Pod) -> bool {
     !pod.deleting
         && *pod.namespace() == template.namespace
@@ -153,28 +154,28 @@ fn counts_pod(one: &SpreadConstraint, template: &Template, pod: &Pod) -> bool {
         && one.selector.matches(&pod.template.labels)
 }
 
-/// One constraint with its counts.
+/// A constraint, and how many pods it counts in each topology domain.
 #[derive(Clone)]
 struct ConstraintCounts {
     spread: Arc<SpreadConstraint>,
     domains: Arc<TopologyDomains>,
-    /// The labels that a node must all have to be counted.
+    /// The pods on a node count only if the node has all of these labels.
     keys: Arc<[Text]>,
-    /// Which nodes are counted, by number.
+    /// For each node, by its number, whether the pods on it count.
     nodes: Arc<Vec<bool>>,
     tallies: Vec<DomainTally>,
-    /// 1 if the constraint selects the pod to be scheduled, otherwise 0.
+    /// 1 if the constraint's selector selects the pod to be scheduled itself, otherwise 0.
     self_match: i64,
 }
 
-/// The counts of one topology domain.
+/// How many nodes of a topology domain count, and how many pods on them.
 #[derive(Debug, Clone, Copy, Default)]
 struct DomainTally {
     nodes: usize,
     pods: i64,
 }
 
-/// The change of a domain's count when a node is added to it or removed from it.
+/// How the counts of a topology domain change when a node is added to it or removed from it.
 struct DomainShift {
     domain: usize,
     pods: i64,
@@ -223,7 +224,7 @@ impl ConstraintCounts {
             && counts_pods_on(&self.spread, &cycle.pod.template, node)
     }
 
-    /// The domain that a pod on a node counts in.
+    /// The topology domain in which a pod on a node counts; `None` if the pod does not count.
     fn domain_for(&self, template: &Template, pod: &Pod, node: NodeId) -> Option<usize> {
         (self.counts_node(node) && counts_pod(&self.spread, template, pod))
             .then(|| self.domains.domain_of(node))
@@ -234,7 +235,8 @@ impl ConstraintCounts {
         self.nodes.get(node).copied().unwrap_or(false)
     }
 
-    /// Moves a node to the domain that its labels name now; returns the changes of the old and of the new domain.
+    /// Moves a node to the topology domain that its labels name now. Returns how the counts of the old domain and of
+    /// the new domain change.
     fn update_topology(
         &mut self,
         cycle: SchedulingCycle<'_>,
@@ -242,8 +244,8 @@ impl ConstraintCounts {
         touched: &mut Vec<NodeId>,
     ) -> [Option<DomainShift>; 2] {
         let node = cycle.snapshot.node(id);
-        // `add_pod` and `remove_pod` were called for all changes of pods, so the counted pods are the node's present
-        // pods.
+        // For all changes of the node's pods, `add_pod` and `remove_pod` were called before. So the pods that count on
+        // the node are its present pods.
         let pods = node.map_or(0, |node| count_pods(&self.spread, &cycle.pod.template, node));
         let shift = |one: &Self, is_added: bool| {
             let domain = one.domains.domain_of(id).filter(|_| one.counts_node(id))?;
@@ -277,21 +279,24 @@ fn count_pods(spread: &SpreadConstraint, template: &Template, node: &NodeInfo) -
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// The topology keys of constraints.
+/// The topology keys of all constraints.
 fn keys(constraints: &[SpreadConstraint]) -> Arc<[Text]> {
     constraints.iter().map(|one| one.topology_key.clone()).collect()
 }
 
-/// The required constraints, as a filter: no domain may exceed the domain with the fewest pods by more than the skew.
+/// The filter by the constraints that must hold: with the pod, no topology domain may have more than `maxSkew` pods
+/// more than the domain with the fewest pods.
 #[derive(Clone)]
 struct SpreadFilter {
     counts: Vec<ConstraintCounts>,
     levels: Vec<PodLevels>,
-    /// For each constraint the smallest count of a domain; 0 if there are fewer domains than `minDomains`.
+    /// For each constraint, the number of pods in the topology domain with the fewest pods; 0 if there are fewer
+    /// domains than `minDomains`.
     fewest: Vec<i64>,
 }
 
-/// For each number of pods, how many domains have this number. A domain counts only if one of its nodes is counted.
+/// For each number of pods, how many topology domains have this number of pods. Only domains with a node that counts
+/// are included.
 #[derive(Debug, Clone, Default)]
 struct PodLevels {
     by_pods: BTreeMap<i64, usize>,
@@ -433,10 +438,11 @@ impl Filter for SpreadFilter {
     }
 }
 
-/// The preferred constraints, as a score: the fewer pods in the node's domains, the better.
+/// The score by the constraints that are preferences: a node is better if fewer pods are in its topology domains.
 struct SpreadScore {
     counts: Vec<ConstraintCounts>,
-    /// The labels that a node must all have to be scored; empty with the system defaults, which score all nodes.
+    /// Only nodes with all of these labels are scored. The list is empty with the system defaults, which score all
+    /// nodes.
     keys: Arc<[Text]>,
 }
 
@@ -446,7 +452,8 @@ impl SpreadScore {
         let counts = constraints.into_iter().map(|one| {
             let own: Arc<[Text]> = Arc::new([one.topology_key.clone()]);
             if &*one.topology_key == HOSTNAME {
-                // Each host's own pods are counted, whether the host would be counted or not.
+                // For the topology key of hosts, the pods of each host are counted even if its affinity or taints would
+                // exclude the host.
                 let everywhere = SpreadConstraint { honor_affinity: false, honor_taints: false, ..one };
                 let hosts = TopologyDomains::one_per_node(cycle.snapshot, &everywhere.topology_key);
                 ConstraintCounts::in_domains(cycle, everywhere, &own, hosts)
@@ -464,7 +471,7 @@ impl SpreadScore {
         !cycle.snapshot.node(node).is_some_and(has_all)
     }
 
-    /// The weight of a pod in a domain under a constraint: it grows with the number of domains.
+    /// How much one pod in a topology domain weighs under a constraint; the weight grows with the number of domains.
     fn weight(&self, one: &ConstraintCounts, nodes: &[(EqualNodes, bool)]) -> f64 {
         let (mut single, mut shared, mut nowhere) = (0, HashSet::new(), false);
         let is_host = &*one.spread.topology_key == HOSTNAME;

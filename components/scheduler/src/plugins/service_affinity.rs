@@ -1,5 +1,5 @@
-//! ServiceAffinity, which only old configurations may name: pods of a Service must be on nodes with the same values of
-//! some labels, or should be on nodes with different values of other labels.
+//! ServiceAffinity, which only old configurations may name: the pods of a Service must be on nodes that have equal
+//! values for some labels, or should be on nodes that have different values for other labels.
 
 use crate::object::labels::Labels;
 use crate::object::pod::{Pod, Template};
@@ -15,9 +15,9 @@ pub const NAME: &str = "ServiceAffinity";
 
 #[derive(Debug, Default)]
 pub struct ServiceAffinity {
-    /// Labels of nodes whose values must be the same for all pods of a Service.
+    /// Labels that must have equal values on the nodes of all pods of a Service.
     pub same: Arc<[Text]>,
-    /// Labels of nodes over whose values the pods of a Service are spread.
+    /// Labels over whose values on nodes the pods of a Service are spread.
     pub different: Arc<[Text]>,
 }
 
@@ -59,43 +59,43 @@ impl Plugin for ServiceAffinity {
             ObjectChange::Node(Some(before), Some(after)) => {
                 self.same.iter().any(|label| before.labels.get(label) != after.labels.get(label))
             }
-            // A new node may be feasible. If a node was deleted, the pods on it no longer restrict this pod to nodes
-            // with the same labels.
+            // A new node may be feasible. If a node was deleted, the pods on it no longer restrict the waiting pod to
+            // nodes with equal labels.
             ObjectChange::Node(..) => true,
-            // A new Service only adds restrictions.
+            // A new Service only adds restrictions, so only a change or deletion of a Service may help.
             ObjectChange::Other { before, .. } => *before && self.depends_on(cycle, event.kind, &event.key),
             _ => false,
         })
     }
 }
 
-/// The selector of the first Service that selects the pod. Kubernetes takes any such Service; this scheduler takes the
-/// first by name.
+/// The selector of the first Service, by name, that selects the pod. Kubernetes takes any Service that selects the pod.
 fn service_of(cycle: SchedulingCycle<'_>) -> Option<&Labels> {
     let Template { namespace, labels, .. } = &*cycle.pod.template;
     let mut selectors = cycle.snapshot.selectors().services(namespace).filter_map(|service| service.labels.as_ref());
-    // An empty selector reaches Kubernetes' scheduler as an absent selector, and selects nothing.
+    // To Kubernetes' scheduler an empty selector looks like an absent selector, which selects no pod.
     selectors.find(|selector| !selector.is_empty() && selector.is_subset_of(labels))
 }
 
-/// Whether a pod is on a node and has all labels of a template's pods.
+/// Whether a pod is a peer of a template's pods: it is on a node and has all labels of these pods.
 fn is_peer(template: &Template, pod: &Pod) -> bool {
     pod.node_name.is_some()
         && *pod.namespace() == template.namespace
         && template.labels.is_subset_of(&pod.template.labels)
 }
 
-/// A node must have the label values that the pod's node selector names. For the other labels it must have the values
-/// of the node of a peer: another pod with the pod's labels.
+/// A node must have the label values that the pod's node selector names. For those of `labels` that the node selector
+/// does not name, the node must have the values of the node of a peer, which is another pod with the pod's labels.
 #[derive(Clone)]
 struct SameValueFilter {
     labels: Arc<[Text]>,
-    /// Whether the pod's node selector names any of the labels.
+    /// Whether the pod's node selector names any of `labels`.
     names_some: bool,
-    /// Whether the nodes of peers matter: the pod has a Service, and its node selector does not name all labels.
+    /// Whether the nodes of peers matter: a Service selects the pod, and its node selector does not name all of
+    /// `labels`.
     follows_peers: bool,
-    /// The peers and their nodes. Kubernetes reads the labels of any peer's node; this scheduler reads the labels of
-    /// the node of the first peer by name.
+    /// The peers of the pod, and their nodes. Kubernetes reads the labels of the node of any peer; this scheduler reads
+    /// the labels of the node of the first peer by name.
     peers: BTreeMap<Key, NodeId>,
 }
 
@@ -132,7 +132,7 @@ impl Filter for SameValueFilter {
         self.peers.is_empty() && !self.names_some
     }
 
-    /// A nominated pod is not on its node yet, so it is no peer.
+    /// A pod that is only nominated to a node is not on the node yet, so it is no peer.
     fn add_pod(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId) {
         if self.follows_peers && is_peer(&cycle.pod.template, pod) {
             self.peers.insert(pod.key.clone(), node);
@@ -152,8 +152,8 @@ impl Filter for SameValueFilter {
     }
 }
 
-/// The fewer pods of the pod's Service are on nodes with the same value of a label, the better. All labels count
-/// equally.
+/// A node is better if fewer pods of the pod's Service are on nodes with the same value of a label. All labels in
+/// `labels` count equally.
 struct DifferentValueScore {
     labels: Arc<[Text]>,
     selector: Option<Labels>,

@@ -1,4 +1,4 @@
-//! TaintToleration: taints repel pods that do not tolerate them, or make pods prefer other nodes.
+//! TaintToleration: a node's taints keep pods away that do not tolerate them, or make other nodes better for such pods.
 
 use crate::object::terms::{Taint, tolerated, untolerated};
 use crate::plugin::{FilterFn, Normalization, Plugin, PreFilterResult, QueueingHint, SchedulingCycle, Score};
@@ -43,12 +43,12 @@ impl Plugin for TaintToleration {
     }
 }
 
-/// The number of `PreferNoSchedule` taints that the pod does not tolerate.
+/// Scores a node by how many of its `PreferNoSchedule` taints the pod does not tolerate.
 struct UntoleratedTaints;
 
 impl Score for UntoleratedTaints {
     fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
-        // Only tolerations whose effect matches count.
+        // A toleration with another effect does not tolerate such a taint.
         let counts =
             |taint: &&Taint| &*taint.effect == "PreferNoSchedule" && !tolerated(taint, &cycle.pod.template.tolerations);
         i64::try_from(node.node.taints.iter().filter(counts).count()).unwrap_or(i64::MAX)

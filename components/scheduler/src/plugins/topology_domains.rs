@@ -1,22 +1,23 @@
-//! Topology domains: a domain is the nodes with one value of a label. Plug-ins count pods by domain.
+//! Topology domains: all nodes with one value of a label are a domain. Plug-ins count pods by domain.
 
 use crate::object::Text;
 use crate::snapshot::Snapshot;
 use crate::snapshot::node_info::NodeId;
 use crate::snapshot::node_labels::NONE;
 
-/// The topology domains of one label key, numbered.
+/// The topology domains of one label key. Each domain has a number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TopologyDomains {
     key: Text,
-    /// Whether each node with the label is a domain of its own.
+    /// Whether each node with the label is a domain of its own, whatever the label's value is.
     by_node: bool,
-    /// The domain of each node, by the node's number; [`NONE`] for a node without the label.
+    /// By the node's number, the number of the node's domain; [`NONE`] for a node without the label.
     of_node: Vec<u32>,
     domains: Vec<Domain>,
 }
 
-/// The nodes of a domain: their count, and the sum of their numbers, which is the node's number if there is only one.
+/// How many nodes a domain has, and the sum of their numbers. If the domain has one node, the sum is the number of that
+/// node.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Domain {
     nodes: usize,
@@ -34,7 +35,7 @@ impl TopologyDomains {
         TopologyDomains::from_numbers(snapshot, key, false)
     }
 
-    /// Each node with the label as a domain of its own, whatever the value.
+    /// Domains in which each node with the label is a domain of its own, whatever the label's value is.
     pub fn one_per_node(snapshot: &Snapshot, key: &Text) -> Self {
         TopologyDomains::from_numbers(snapshot, key, true)
     }
@@ -50,18 +51,18 @@ impl TopologyDomains {
         domains
     }
 
-    /// The label key.
+    /// The key of the label whose values are the domains.
     pub fn key(&self) -> &Text {
         &self.key
     }
 
-    /// The number of a node's domain.
+    /// The number of the domain of a node; `None` if the node lacks the label.
     pub fn domain_of(&self, node: NodeId) -> Option<usize> {
         let domain = *self.of_node.get(node)?;
         (domain != NONE).then_some(domain as usize)
     }
 
-    /// One more than the largest number of a domain.
+    /// One more than the largest number that a domain has.
     pub fn bound(&self) -> usize {
         self.domains.len()
     }
@@ -71,7 +72,8 @@ impl TopologyDomains {
         self.domains[domain].nodes <= 1
     }
 
-    /// A number that two nodes share only if they are in one domain, or alone in domains with equal counts.
+    /// A number that is equal for two nodes only if they are in one domain, or if each of them is alone in its domain
+    /// and the counts of the two domains are equal.
     pub fn mark(&self, node: NodeId, count: impl Fn(usize) -> i64) -> i64 {
         match self.domain_of(node) {
             None => i64::MIN,
@@ -80,8 +82,8 @@ impl TopologyDomains {
         }
     }
 
-    /// Moves a node to the domain that its label names now. A node that is no longer alone in its domain, or now is
-    /// alone, gets another mark: it is added to `touched`.
+    /// Moves a node to the domain that its label names now. If another node is no longer alone in its domain, or is
+    /// alone from now on, its mark changes, so that node is added to `touched`.
     pub fn move_node(&mut self, snapshot: &Snapshot, node: NodeId, touched: &mut Vec<NodeId>) {
         let domain = self.number(node, snapshot.label_number(&self.key, node));
         if node >= self.of_node.len() {
@@ -100,7 +102,7 @@ impl TopologyDomains {
         self.add(node, domain);
     }
 
-    /// The domain of a node whose label value has this number.
+    /// The number of the domain of a node whose label value has the number `of_label`.
     fn number(&self, node: NodeId, of_label: u32) -> u32 {
         match u32::try_from(node) {
             Ok(node) if self.by_node && of_label != NONE => node,

@@ -1,5 +1,5 @@
-//! VolumeBinding: a node is feasible if the pod's volumes can be used on it, or if volumes can be found or provisioned
-//! there.
+//! VolumeBinding: a node is feasible if the pod's bound volumes can be used on it, and if for the pod's other claims
+//! volumes can be found or provisioned that can be used on it.
 
 use crate::object::volume::{Claim, Volume};
 use crate::object::{Key, Kind, Text};
@@ -16,7 +16,7 @@ const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 #[derive(Debug)]
 pub struct VolumeBinding {
-    /// How many seconds binding may take.
+    /// How many seconds a pod waits for its volumes to be bound, before its binding fails.
     pub bind_timeout_seconds: i64,
 }
 
@@ -81,7 +81,7 @@ impl Plugin for VolumeBinding {
     }
 }
 
-/// Whether a volume is, or may become, the volume of one of the pod's claims.
+/// Whether a volume is bound to one of the pod's claims, or may be bound to one of them.
 pub(super) fn may_be_volume_of(cycle: SchedulingCycle<'_>, volume: &Volume) -> bool {
     cycle.pod.volume_claims().any(|(key, _)| {
         let claim = cycle.snapshot.volumes().claim(&key);
@@ -95,17 +95,17 @@ pub(super) fn may_be_volume_of(cycle: SchedulingCycle<'_>, volume: &Volume) -> b
     })
 }
 
-/// Whether one of the pod's claims is of this class.
+/// Whether one of the pod's claims has this StorageClass.
 pub(super) fn uses_class(cycle: SchedulingCycle<'_>, class: &str) -> bool {
     let claims = cycle.pod.volume_claims().filter_map(|(key, _)| cycle.snapshot.volumes().claim(&key));
     claims.into_iter().any(|claim| claim.class_name() == class)
 }
 
-/// The claims of a pod in groups, which are determined before nodes are checked.
+/// The claims of a pod, in groups that do not depend on a node.
 #[derive(Clone)]
 struct PodClaims {
     bound: Arc<[Arc<Claim>]>,
-    /// Claims that get a volume only once a node is chosen.
+    /// Claims that are bound to a volume only after a node is chosen for the pod.
     waiting: Arc<[Arc<Claim>]>,
 }
 
@@ -155,7 +155,7 @@ fn waits_for_consumer(volumes: &Volumes, claim: &Claim) -> bool {
     volumes.class(claim.class_name()).is_some_and(|class| class.waits_for_consumer)
 }
 
-/// How the claims of a pod can be satisfied on a node.
+/// How the claims of a pod can get volumes on a node, or why they cannot.
 #[derive(Default)]
 struct VolumeAssignment {
     reservation: Reservation,
@@ -218,18 +218,19 @@ impl PodClaims {
     }
 }
 
-/// A volume's node affinity is matched against a node's labels only, as in Kubernetes: a term over the node's name
-/// never matches.
+/// Whether a volume's node affinity allows a node. As in Kubernetes only the node's labels count: a term over the
+/// node's name never matches.
 fn is_usable_on(volume: &Volume, node: &NodeInfo) -> bool {
     volume.node_affinity.as_ref().is_none_or(|affinity| affinity.matches(&Text::default(), &node.node.labels))
 }
 
-/// Whether the volume can be used on the node of this name; `true` if there is no such node.
+/// Whether the volume can be used on the node of this name; `true` if no node has the name.
 pub fn is_usable_on_node(snapshot: &Snapshot, volume: &Volume, node: &str) -> bool {
     snapshot.node_named(node).is_none_or(|node| is_usable_on(volume, node))
 }
 
-/// The smallest volume that satisfies a claim on a node, or the volume that is reserved for the claim.
+/// The volume for a claim on a node: the volume that is reserved for the claim, or else the smallest volume that
+/// matches the claim and can be used on the node.
 fn matching_volume<'a>(
     volumes: &'a Volumes,
     claim: &Claim,

@@ -1,4 +1,5 @@
-//! VolumeRestrictions: disks that only one pod of a node may use, and claims that only one pod may use at all.
+//! VolumeRestrictions: some disks may be used by only one pod of a node, and some claims by only one pod of the
+//! cluster.
 
 use crate::object::pod::{Pod, Volume};
 use crate::object::volume::{Disk, DiskSource};
@@ -102,9 +103,9 @@ impl Disk {
 #[derive(Clone)]
 struct VolumeConflicts {
     restricted: bool,
-    /// Claims that no other pod may use.
+    /// The pod's claims that no other pod may use (`ReadWriteOncePod`).
     exclusive: Vec<Key>,
-    /// The number of uses of these claims by other pods: one for each pod and claim.
+    /// How many times other pods use these claims: one for each pod and each claim that it uses.
     users: usize,
 }
 

@@ -1,4 +1,4 @@
-//! VolumeZone: a volume with a zone or region label can be used only on nodes of that zone or region.
+//! VolumeZone: a volume with a label for a zone or region can be used only on nodes of that zone or region.
 
 use super::volume_binding;
 use crate::object::pod::Pod;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 pub const NAME: &str = "VolumeZone";
 
-/// Labels of zones and regions, each with its present name.
+/// The labels of volumes that name a zone or region, each with the label of nodes that means the same today.
 const LABELS: [(&str, &str); 4] = [
     ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
     ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
@@ -60,7 +60,7 @@ impl Plugin for VolumeZone {
     }
 }
 
-/// A label, and the allowed values: a node must have one of them.
+/// A label of nodes, and the values of which a node must have one.
 type Zone = (&'static str, Vec<Text>);
 
 fn zones(volumes: &Volumes, pod: &Pod) -> Result<Vec<Zone>, String> {
@@ -83,7 +83,7 @@ fn zones(volumes: &Volumes, pod: &Pod) -> Result<Vec<Zone>, String> {
         for (label, _) in LABELS {
             let Some(value) = volume.labels.get(label) else { continue };
             let values: Vec<Text> = value.split("__").map(|zone| zone.trim().into()).collect();
-            // A list with an empty item is ignored.
+            // A label value whose list of zones has an empty item is ignored.
             if values.iter().all(|zone| !zone.is_empty()) {
                 zones.push((label, values));
             }

@@ -1,12 +1,14 @@
-//! Pods in back-off: they were tried a short while ago and could not be scheduled.
+//! Pods in back-off: pods that were tried a short while ago and could not be scheduled, so they wait before the next
+//! attempt.
 
 use super::{QueueRank, SECOND, Time};
 use std::collections::BTreeSet;
 
-/// With `pops_early`, back-offs end at whole seconds, and pods whose back-offs end in the same second leave in the
-/// order of the queue.
+/// Keeps the pods in back-off. With `pops_early`, back-offs end at whole seconds, and pods whose back-offs end in the
+/// same second leave in the order of the queue.
 #[derive(Debug)]
 pub(super) struct Backoff {
+    /// The wait after the first failure, in nanoseconds; it doubles with each further failure.
     initial: Time,
     max: Time,
     pops_early: bool,
@@ -19,8 +21,8 @@ impl Backoff {
         Backoff { initial, max, pops_early, unschedulable: BTreeSet::new(), errors: BTreeSet::new() }
     }
 
-    /// The end of a back-off that began at `since` after `failures` failures in a row: the first moment at which it is
-    /// over.
+    /// The end of the back-off of a pod that failed at `since`, after `failures` failures in a row: the first moment at
+    /// which the pod may be tried again.
     fn end(&self, since: Time, failures: u32) -> Time {
         let Some(doublings) = failures.checked_sub(1) else { return Time::MIN };
         let longer = self.initial.saturating_mul(1 << doublings.min(64));
@@ -57,8 +59,8 @@ impl Backoff {
         over
     }
 
-    /// The first pod that a plug-in rejected. Such pods may be tried early while no pod is active; pods whose attempt
-    /// failed by an error may not.
+    /// The first pod in back-off that a plug-in rejected. While no pod is active, such a pod may be tried before its
+    /// back-off is over; a pod whose attempt failed with an error may not.
     pub fn first_unschedulable(&self) -> Option<QueueRank> {
         self.unschedulable.first().filter(|_| self.pops_early).map(|(_, rank)| rank.clone())
     }

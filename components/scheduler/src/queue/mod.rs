@@ -1,7 +1,8 @@
-//! Determines the next pod. Each call passes the time in nanoseconds since 1970; no function waits.
+//! Determines which pod is tried next. The caller passes the time to each function, in nanoseconds since 1970; no
+//! function waits.
 //!
-//! A pod is in one of these parts: *active* (to be tried), *back-off* (tried a short while ago), *unschedulable*
-//! (until an event may help), *gated* (must not be tried yet), *in flight* (being tried, or being bound).
+//! A pod is in one of these parts: *active* (to be tried), *back-off* (tried a short while ago), *unschedulable* (until
+//! an event may help), *gated* (must not be tried yet), *in flight* (being tried, or being bound).
 
 mod backoff;
 #[cfg(test)]
@@ -22,12 +23,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use unschedulable::{UnschedulableGroup, UnschedulablePods};
 
-/// Nanoseconds since 1970.
+/// A time in nanoseconds since 1970, or a duration in nanoseconds.
 pub type Time = i128;
 
 pub const SECOND: Time = 1_000_000_000;
 
-/// The state that the queue reads while it handles an event.
+/// What the queue reads while it handles an event: the snapshot and the configuration.
 #[derive(Clone, Copy)]
 pub struct QueueContext<'a> {
     pub snapshot: &'a Snapshot,
@@ -45,20 +46,21 @@ impl<'a> QueueContext<'a> {
         plugins.filter_map(|enabled| enabled.plugin.pre_enqueue(cycle)).map(|refusal| refusal.plugin).next()
     }
 
-    /// The event's name, if any pod may wait for it. Only the old plug-in ServiceAffinity waits for events of Services.
+    /// The event's name in metrics; `None` if no waiting pod reacts to such events. Only the old plug-in
+    /// ServiceAffinity makes pods wait for events of Services.
     pub fn event_label(&self, event: &ClusterEvent) -> Option<&'static str> {
         let waits = |profile: &Profile| profile.has(ExtensionPoint::Filter, service_affinity::NAME);
         event.label().filter(|_| event.kind != Kind::Service || self.configuration.profiles.iter().any(waits))
     }
 
-    /// Whether an event may help pods that one of these plug-ins rejected, other than the event's own pod.
+    /// Whether an event may help pods that one of these plug-ins rejected, other than the pod that the event is about.
     fn concerns_any(&self, scheduler: &Text, plugins: &[&'static str], event: &ClusterEvent) -> bool {
         let Some(profile) = self.configuration.profile(scheduler) else { return false };
         plugins.iter().any(|name| profile.plugin(name).is_none_or(|plugin| plugin.concerns_other_pods(event)))
     }
 
-    /// Whether the event may help the pod according to one of these plug-ins. Each call's duration goes into
-    /// `hint_calls`.
+    /// Whether the event may help the pod, according to a hint of one of these plug-ins. Each call of a hint is added
+    /// to `hint_calls`.
     fn any_hint_queues(
         &self,
         pod: &Pod,
@@ -81,7 +83,7 @@ impl<'a> QueueContext<'a> {
     }
 }
 
-/// A plug-in's hint for an event, and how long the call took.
+/// A call of a plug-in's queueing hint for an event: the answer, and how long the call took.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HintCall {
     pub plugin: &'static str,
@@ -90,7 +92,7 @@ pub struct HintCall {
     pub took: Duration,
 }
 
-/// The maximum number of hints that are stored until [`Queue::take_hint_calls`] returns them.
+/// How many calls of hints are stored at most until [`Queue::take_hint_calls`] returns them.
 const HINT_CALLS_MAX: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -109,14 +111,15 @@ struct QueuedPodInfo {
     /// When the pod was added, or returned to the queue after a failed attempt. Waiting does not change this time, so a
     /// pod that waits longer is tried before pods that were added later.
     timestamp: Time,
-    /// The number in the order of arrival, for pods that were added at the same time.
+    /// The number of pods that arrived before this pod, which decides between pods that were added at the same time.
     arrival: u64,
-    /// While the pod is active: the number of active pods of its namespace when the pod was added, divided by
-    /// [`TURN_PODS`]. Pods of equal priority are tried in the order of this number.
+    /// While the pod is active: how many active pods its namespace had when the pod was added, divided by
+    /// [`TURN_PODS`]. Among pods of equal priority, those with the smallest turn are tried first.
     turn: usize,
-    /// The work of scheduling this pod, as a number of ordinary pods. While the pod is active, it counts as this many
-    /// pods.
+    /// The work of scheduling this pod, as a number of ordinary pods.
     weight: usize,
+    /// The weight with which the pod was added to the count of its namespace's active pods. `weight` may change while
+    /// the pod waits.
     counted_weight: usize,
     pub attempts: u32,
     first_active: Option<Time>,
@@ -125,24 +128,25 @@ struct QueuedPodInfo {
     rejectors: Arc<[&'static str]>,
     template: u64,
     scheduler_name: Text,
-    /// The number of the first event that must be checked if the pod's attempt fails; `u64::MAX` if no event must be
-    /// checked.
+    /// If the pod's attempt fails, the events from this number on are checked, because one of them may help the pod;
+    /// `u64::MAX` if no event must be checked.
     first_event: u64,
-    /// Whether the pod is tried because it has waited for too long.
+    /// Whether the pod is tried because it has waited for too long, and not because of an event.
     flushed: bool,
 }
 
-/// Sorts pods in the order in which they are popped: by priority, then by turn, then by time.
+/// The rank by which pods are popped: priority, turn, time, arrival and key. The pod with the smallest rank comes
+/// first.
 type QueueRank = (Reverse<i64>, usize, Time, u64, Key);
 
 /// After this many pods of one namespace, pods of other namespaces with the same priority are tried, even if they were
-/// added later. So no namespace can monopolize the scheduler by creating pods. A pod with many terms is more work and
-/// counts as several pods.
+/// added later. So no namespace can keep the scheduler busy by creating very many pods. A pod with many terms takes
+/// more work and counts as several pods.
 const TURN_PODS: usize = 64;
-/// A pod counts as one more pod for every this many terms in the pod's template.
+/// For each this many terms in its template, a pod counts as one more pod.
 const WEIGHT_TERMS: usize = 16;
 
-/// The work of finding a node for this pod, in units of one ordinary pod.
+/// The work of finding a node for this pod, as a number of ordinary pods.
 fn weight(pod: &Pod) -> usize {
     1 + pod.template.term_count() / WEIGHT_TERMS
 }
@@ -152,13 +156,14 @@ impl QueuedPodInfo {
         (Reverse(self.priority), self.turn, self.timestamp, self.arrival, key.clone())
     }
 
-    /// How many attempts in a row failed, as the back-off counts them.
+    /// How many failures in a row determine the pod's back-off: attempts that failed with an error, or else attempts
+    /// that found no node.
     fn failures(&self) -> u32 {
         if self.consecutive_errors > 0 { self.consecutive_errors } else { self.unschedulable_count }
     }
 }
 
-/// Why a popped pod returns to the queue.
+/// Why a pod that was popped returns to the queue.
 #[derive(Debug, Clone)]
 pub enum AttemptFailure {
     /// These plug-ins rejected the pod.
@@ -172,20 +177,20 @@ pub struct Queue {
     backoff: Backoff,
     entries: HashMap<Key, QueuedPodInfo>,
     active: BTreeSet<QueueRank>,
-    /// How many active pods each namespace has. A pod with a weight above 1 counts as that many pods.
+    /// For each namespace, how many pods are active, where a pod with a weight above 1 counts as that many pods.
     active_by_namespace: HashMap<Text, usize>,
     unschedulable: UnschedulablePods,
-    /// Events since the oldest pod in flight was popped, each with its number.
+    /// The events since the oldest of the pods in flight was popped, each with its number.
     in_flight_events: VecDeque<(u64, Arc<ClusterEvent>)>,
-    /// How many events are kept in `in_flight_events`, by name.
+    /// How many events `in_flight_events` contains, by the event's name.
     in_flight_event_counts: BTreeMap<&'static str, usize>,
     next_event: u64,
     in_flight: BTreeSet<(u64, Key)>,
     next_number: u64,
     last_flush: Time,
-    /// A pod that waits longer than this for an event is tried again without one.
+    /// A pod that has waited for an event for longer than this is tried again without an event.
     unschedulable_max: Time,
-    /// How many pods entered each part of the queue, by the name of the event that moved them.
+    /// How many pods have entered each part of the queue, by the part and the name of the event that moved the pods.
     incoming_pods: BTreeMap<(&'static str, &'static str), u64>,
     hint_calls: Vec<HintCall>,
 }
@@ -200,13 +205,13 @@ pub struct PendingPods {
     pub in_flight: usize,
 }
 
-/// The queue's data about a popped pod.
+/// What the queue knows about a pod that was popped.
 #[derive(Debug, Clone, Copy)]
 pub struct AttemptInfo {
     pub attempts: u32,
-    /// When the pod could first be tried.
+    /// The time at which the pod became active for the first time.
     pub first_active: Time,
-    /// Whether the pod is tried because it waited too long without an event that might help.
+    /// Whether the pod is tried because it has waited for too long without an event that might help it.
     pub flushed: bool,
 }
 
@@ -238,12 +243,13 @@ impl Queue {
         }
     }
 
-    /// The hints of plug-ins since the last call.
+    /// The calls of queueing hints since this function was last called.
     pub fn take_hint_calls(&mut self) -> Vec<HintCall> {
         std::mem::take(&mut self.hint_calls)
     }
 
-    /// Applies an event: pods are added, changed and removed, and waiting pods are woken if the event may help them.
+    /// Applies an event: adds, changes or removes the pod that the event is about, and makes waiting pods active if the
+    /// event may help them.
     pub fn handle_event(&mut self, context: QueueContext<'_>, event: ClusterEvent, now: Time) {
         if let ObjectChange::Pod(before, after) = &event.change {
             self.update_own_pod(context, &event, before.as_ref(), after.as_ref(), now);
@@ -251,12 +257,12 @@ impl Queue {
         self.move_for_event(context, event, now);
     }
 
-    /// Wakes the waiting pods that an event may help, and keeps the event for pods in flight.
+    /// Makes the waiting pods active that an event may help, and keeps the event for the pods in flight.
     pub fn move_for_event(&mut self, context: QueueContext<'_>, event: ClusterEvent, now: Time) {
         let Some(label) = context.event_label(&event) else { return };
         self.wake_waiting(context, &event, label, now);
-        // The set is sorted by the first missed event, so if no event is kept for the first pod in flight
-        // (`stop_keeping_events`), none is kept for any pod.
+        // `in_flight` is sorted by the number of the first event that a pod has missed. If that number is `u64::MAX`
+        // for the first pod (see `stop_keeping_events`), events are kept for no pod in flight.
         let is_kept = self.in_flight.first().is_some_and(|(from, _)| *from != u64::MAX);
         if is_kept {
             *self.in_flight_event_counts.entry(label).or_default() += 1;
@@ -265,7 +271,8 @@ impl Queue {
         self.next_event += 1;
     }
 
-    /// How many pods entered each part of the queue, by the name of the event that moved them.
+    /// How many pods have entered each part of the queue: the part, the name of the event that moved the pods, and the
+    /// number of pods.
     pub fn incoming_pods(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
         self.incoming_pods.iter().map(|((queue, event), count)| (*queue, *event, *count))
     }
@@ -290,7 +297,8 @@ impl Queue {
         after: Option<&Arc<Pod>>,
         now: Time,
     ) {
-        // An assumed pod stays in the queue until its own events show its node: its binding may still fail.
+        // A pod that is assumed to be on a node stays in the queue until its own events show the node, because its
+        // binding may still fail.
         let assumed = |pod: &Pod| context.snapshot.is_assumed(&pod.key);
         let unplaced = |pod: &Pod| pod.node_name.is_none() || assumed(pod);
         let ours = |pod: &&Arc<Pod>| unplaced(pod) && context.profile(pod).is_some();
@@ -356,15 +364,15 @@ impl Queue {
         self.count_incoming(&pod.key, "UnschedulablePodAdd");
     }
 
-    /// Wakes the waiting pods that an event may help. For pods of one template that the same plug-ins rejected, the
-    /// hints are computed once.
+    /// Makes the waiting pods active that an event may help. The hints are computed once for all pods of one template
+    /// that the same plug-ins rejected.
     fn wake_waiting(&mut self, context: QueueContext<'_>, event: &ClusterEvent, label: &'static str, now: Time) {
         let mut woken = Vec::new();
-        // The event's own pod was handled in `update_own_pod`. An object of another kind may have the same key as a
-        // pod.
+        // The pod that the event is about was handled in `update_own_pod`. If the event is about an object of another
+        // kind, a pod may have the same key as the object by chance.
         let is_other = |key: &&Key| event.kind != Kind::Pod || **key != event.key;
-        // The pod that a claim for extended resources was made for represents its group, because only that pod's hint
-        // can be `Queue`.
+        // If the event is about a claim for extended resources, the pod for which the claim was made represents its
+        // group, because only for that pod can the hint be `Queue`.
         let owner = match &event.change {
             ObjectChange::DeviceClaim(Some(claim), _) if claim.is_extended => claim.owner.as_ref(),
             _ => None,
@@ -506,14 +514,14 @@ impl Queue {
         Some((key, info))
     }
 
-    /// Removes a popped pod that is bound, or no longer belongs to the scheduler.
+    /// Removes a pod that was popped and is now bound, or for which this scheduler is no longer responsible.
     pub fn done(&mut self, key: &Key) {
         if self.entries.get(key).is_some_and(|entry| entry.part == QueuePart::InFlight) {
             self.remove(key);
         }
     }
 
-    /// Records that a pod that was popped earlier is tried now, on the present state, so earlier events need not be
+    /// Records that a popped pod is tried now, with the present state of the cluster, so earlier events need not be
     /// kept for it. Returns `false` if the pod is no longer in flight.
     pub fn restart_in_flight(&mut self, key: &Key) -> bool {
         let next_event = self.next_event;
@@ -532,7 +540,7 @@ impl Queue {
         self.put(key, QueuePart::InFlight, timestamp);
     }
 
-    /// Keeps no more events for a popped pod that takes long to be bound. If its binding fails, it is tried again
+    /// Stops keeping events for a popped pod whose binding takes long. If the binding fails, the pod is tried again
     /// without waiting for an event.
     pub fn stop_keeping_events(&mut self, key: &Key) {
         if self.entries.get(key).is_none_or(|entry| entry.part != QueuePart::InFlight) {
@@ -556,8 +564,8 @@ impl Queue {
         };
         let mut hint_calls = std::mem::take(&mut self.hint_calls);
         let mut is_worth_retrying = || {
-            // The newest event is checked first. After a pod was in flight for long, mostly one of its many events
-            // helps, and this order finds it soonest.
+            // The newest event is checked first. If a pod was in flight for long, one of its many events mostly helps,
+            // and in this order it is mostly found soon.
             let first = self.in_flight_events.front().map_or(from, |(number, _)| *number);
             let known =
                 usize::try_from(from.saturating_sub(first)).unwrap_or(usize::MAX).min(self.in_flight_events.len());
@@ -628,14 +636,14 @@ impl Queue {
         }
     }
 
-    /// When [`Queue::flush`] next has something to do.
+    /// The time at which [`Queue::flush`] next has something to do; `None` if no pod waits.
     pub fn next_flush(&self) -> Option<Time> {
         let waits = self.unschedulable.len() > 0;
         let flush = waits.then_some(self.last_flush + FLUSH_EVERY);
         self.backoff.next_end().into_iter().chain(flush).min()
     }
 
-    /// Whether any pod can be tried at once.
+    /// Whether a pod is active, so that it can be tried at once.
     pub fn has_active(&self) -> bool {
         !self.active.is_empty()
     }
@@ -651,7 +659,7 @@ impl Queue {
         }
     }
 
-    /// Each pod, its part of the queue and its attempts, for people.
+    /// For each pod of the queue a line with its part of the queue and its number of attempts, for debugging.
     pub fn dump(&self) -> impl Iterator<Item = String> + '_ {
         let mut entries: Vec<_> = self.entries.iter().collect();
         entries.sort_by_key(|(key, entry)| (entry.part, entry.rank(key)));
@@ -661,12 +669,12 @@ impl Queue {
         })
     }
 
-    /// How many waiting pods each plug-in rejected, by scheduler name.
+    /// For each plug-in and scheduler name, how many waiting pods the plug-in rejected.
     pub fn unschedulable_pods(&self) -> impl Iterator<Item = (&'static str, &Text, usize)> {
         self.unschedulable.pods_by_rejector()
     }
 
-    /// How many events are kept for pods in flight, by name.
+    /// How many events are kept for the pods in flight, by the event's name.
     pub fn in_flight_event_counts(&self) -> impl Iterator<Item = (&'static str, usize)> + '_ {
         self.in_flight_event_counts.iter().map(|(event, count)| (*event, *count))
     }

@@ -5,7 +5,7 @@ use crate::plugins::{
 };
 use holdfast_value::{Value, json};
 
-/// The default for how long a pod waits for an event.
+/// The default time after which a pod that waits for an event is tried again without an event.
 const UNSCHEDULABLE_MAX: Time = 300 * SECOND;
 
 struct Scene {
@@ -99,7 +99,8 @@ fn expensive_pods_count_as_several() {
         scene.pod_in("crowd", &format!("large-{number}"), json!({"tolerations": tolerations}), 1);
     }
     scene.pod("mine", json!({}), 2);
-    // A pod whose work has decreased while it waited is removed with the weight with which it was counted.
+    // The pod's weight has decreased while it was active. When the pod leaves, its namespace's count must decrease by
+    // the weight with which the pod was counted.
     scene.pod_in("crowd", "large-2", json!({"tolerations": []}), 3);
     let order: Vec<_> = std::iter::from_fn(|| scene.pop(4)).collect();
     assert_eq!(order, ["large-0", "mine", "large-1", "large-2"]);
@@ -125,7 +126,7 @@ fn a_pod_that_waited_longer_is_tried_before_newer_pods() {
         let order: Vec<_> = std::iter::from_fn(|| scene.pop(later + SECOND)).collect();
         assert_eq!(order, ["old", "new1", "new2"], "{by_flush}");
     }
-    // A gated pod is also in the queue.
+    // A pod with a scheduling gate is in the queue, too, in the part for gated pods.
     let mut scene = Scene::new();
     scene.pod("gated", json!({"schedulingGates": [{"name": "g"}]}), 0);
     scene.pod("new", json!({}), 1);
@@ -156,7 +157,7 @@ fn a_pod_that_became_gated_is_not_tried_again() {
         scene.pod("p", spec(), 0);
         assert_eq!(scene.pop(0).as_deref(), Some("p"));
         scene.tell(Kind::ResourceClaim, &claim, None, 0);
-        // The added node is an event that may help the pod.
+        // The node is added while the pod is in flight. That event may help the pod, so it is tried again.
         scene.node("1", json!([]), 0);
         scene.requeue_failed("p", failure, 0);
         assert_eq!((scene.queue.pending_pods().gated, scene.pop(60 * SECOND)), (1, None), "{failure:?}");
@@ -261,14 +262,15 @@ fn incoming_pods_are_counted_by_event() {
         json!({"schedulingGates": gates, "containers": asks("2")["containers"]})
     };
     scene.pod("p", gated(&["a", "b"]), 0);
-    // One of two gates is removed: the pod stays gated.
+    // Of the pod's two gates one is removed: the pod stays gated until the other gate is removed, too.
     scene.pod("p", gated(&["b"]), 1);
     scene.pod("p", gated(&[]), 2);
     scene.pop(3);
     scene.requeue_failed("p", &[taint_toleration::NAME], 4);
     let mut tolerant = asks("2");
     tolerant["tolerations"] = json!([{"operator": "Exists"}]);
-    // The pod's own update moves it to back-off, from which it is popped early.
+    // The pod's own update moves the pod to back-off. No pod is active, so the pod is popped before its back-off is
+    // over.
     scene.pod("p", tolerant, 5);
     assert_eq!(scene.pop(6).as_deref(), Some("p"));
     let counted: Vec<_> = scene.queue.incoming_pods().collect();
@@ -542,7 +544,8 @@ fn the_claim_made_for_a_pod_wakes_it_among_equal_pods() {
     );
 }
 
-/// A StatefulSet makes any number of pods, no two of them alike.
+/// The pods of a StatefulSet all differ in their template, so a hint may have to be computed for each of any number of
+/// pods.
 #[test]
 fn hints_are_not_computed_for_events_that_cannot_concern_other_pods() {
     let mut scene = Scene::new();
@@ -554,11 +557,11 @@ fn hints_are_not_computed_for_events_that_cannot_concern_other_pods() {
         scene.requeue_failed(&name, &[plugin], 0);
     }
     scene.queue.take_hint_calls();
-    // One more waiting pod is added and removed.
+    // The event of a waiting pod cannot help other pods.
     scene.pod("other", json!({}), SECOND);
     scene.tell(Kind::Pod, &Key::new("default", "other"), None, SECOND);
     assert_eq!(scene.queue.take_hint_calls().len(), 0);
-    // A bound pod that is deleted gives back resources, but changes no node labels.
+    // If a bound pod is deleted, its node has more free resources, but the node's labels have not changed.
     scene.pod("placed", json!({"nodeName": "n"}), SECOND);
     scene.queue.take_hint_calls();
     scene.tell(Kind::Pod, &Key::new("default", "placed"), None, SECOND);

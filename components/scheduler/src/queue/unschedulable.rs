@@ -1,4 +1,4 @@
-//! Pods that wait for an event, in groups of one template that the same plug-ins rejected.
+//! Pods that wait for an event, in groups: the pods of a group have one template, and the same plug-ins rejected them.
 
 use crate::object::{Key, Text};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -9,11 +9,11 @@ pub(super) struct UnschedulableGroup {
     pub template: u64,
     pub rejectors: Arc<[&'static str]>,
     pub scheduler_name: Text,
-    /// Whether the pods of the group must not be tried yet.
+    /// Whether the pods of the group are gated, so they must not be tried yet.
     pub gated: bool,
 }
 
-/// The scheduler's name, and the plug-ins that rejected the pods.
+/// The scheduler's name in the pods' specs, and the plug-ins that rejected the pods.
 type GroupKey = (Text, Arc<[&'static str]>);
 
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(super) struct UnschedulablePods {
     groups: BTreeMap<GroupKey, BTreeMap<UnschedulableGroup, BTreeSet<Key>>>,
     group_of: HashMap<Key, UnschedulableGroup>,
     gated: usize,
-    /// How many of a scheduler's pods each plug-in rejected; an entry that falls to 0 stays.
+    /// For each plug-in and scheduler name, how many waiting pods the plug-in rejected. An entry that falls to 0 stays.
     by_rejector: BTreeMap<(&'static str, Text), usize>,
 }
 
@@ -67,7 +67,7 @@ impl UnschedulablePods {
         concerned.flat_map(|(_, groups)| groups)
     }
 
-    /// How many pods each plug-in rejected, by scheduler name.
+    /// For each plug-in and scheduler name, how many waiting pods the plug-in rejected.
     pub fn pods_by_rejector(&self) -> impl Iterator<Item = (&'static str, &Text, usize)> {
         self.by_rejector.iter().map(|((plugin, scheduler), count)| (*plugin, scheduler, *count))
     }

@@ -1,8 +1,8 @@
 //! The binding cycle of a pod: from the choice of a node to the binding.
 //!
 //! Most pods are bound at once. A pod of a gang waits with a reserved node until enough other pods of its gang have
-//! nodes. A pod with volumes or devices needs writes to their claims first; before these, the pod's status is written,
-//! to nominate the pod to its node.
+//! nodes. A pod with volumes or devices needs writes to their claims first; before these writes, the pod's status is
+//! written, so that it shows the node as nominated.
 
 use super::event_recorder::PodEvent;
 use super::pre_bind::{self, PreBindProgress, PreBindStep};
@@ -27,40 +27,42 @@ pub(super) struct BindingCycle {
     pub node: Text,
     pub reservation: Reservation,
     pub stage: BindingStage,
-    /// The remaining steps of PreBind before the wait for volumes and devices. The writes of one step are sent at the
-    /// same time.
+    /// The steps of PreBind that still must be done before the wait for volumes and devices. The writes of one step are
+    /// sent at the same time.
     pre_bind_steps: VecDeque<PreBindStep>,
-    /// The time at which the present wait fails.
+    /// If the pod's present wait has not ended by this time, the binding cycle fails.
     deadline: Option<Time>,
-    /// Claims whose annotation has named the chosen node.
+    /// The volume claims for whose provisioning the chosen node was written into their annotation.
     pub annotated_claims: BTreeSet<Key>,
-    /// The objects of other components that the pod waits for.
+    /// The objects that other components change and for whose change the pod waits.
     awaited_objects: Vec<(Kind, Key)>,
-    /// Whether the pod's own events confirm the binding.
+    /// Whether the pod's own events have confirmed that the pod is bound.
     confirmed: bool,
-    /// The extender that binds the pod.
+    /// The index of the extender that binds the pod; `None` if the scheduler binds the pod itself.
     binding_extender: Option<usize>,
-    /// When the present extension point began.
+    /// The time at which the extension point began that the pod is at.
     point_began: Time,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum BindingStage {
-    /// The pod waits with a reserved node for other pods of its gang, since `began` and for at most `timeout`.
+    /// The pod has a reserved node and waits for other pods of its gang. The wait began at `began` and lasts for
+    /// `timeout` at most.
     WaitingOnPermit {
         began: Time,
         timeout: Time,
     },
-    /// The pod waits until the write of its status, with the nomination, is done.
+    /// The pod waits until the write of its nomination into its status has ended.
     WritingNomination,
-    /// These writes of PreBind are pending.
+    /// The pod waits for the outcome of these PreBind requests.
     PreBinding(BTreeSet<u64>),
     /// The pod waits for its volumes and devices to become ready.
     WaitingForVolumesAndDevices,
-    /// The pod is bound as soon as no write of its status is pending.
+    /// The pod can be bound as soon as no write of its status is pending.
     Ready,
+    /// The binding was requested, with the request of this number.
     Binding(u64),
-    /// The pod is bound, and its own event has not arrived yet.
+    /// The binding request has succeeded, and the pod's own event does not show the node yet.
     Bound,
 }
 
@@ -75,17 +77,17 @@ impl BindingCycle {
     }
 }
 
-/// The next step of PreBind.
+/// What the next step of PreBind is.
 enum NextPreBindStep {
     Write(Vec<Action>),
     Wait,
     None,
 }
 
-/// The longest time between the creation of a claim and the claim's event.
+/// How long the binding cycle waits for the event of a claim after it has requested the claim's creation.
 const CLAIM_CREATION_TIMEOUT: Time = 120 * SECOND;
 
-/// Why a binding cycle failed.
+/// Why a binding cycle has failed, and which plug-ins rejected the pod.
 pub(super) struct BindingFailure {
     message: String,
     rejectors: Vec<&'static str>,
@@ -106,18 +108,19 @@ impl BindingFailure {
     }
 }
 
-/// One in this many passed extension points is reported to metrics.
+/// Of the extension points that pods pass in their binding cycles, one in this many is reported to metrics.
 const POINTS_PER_SAMPLE: u64 = 10;
 
-/// The pods in their binding cycle: a node was chosen for each pod, and the pod's own events do not show the node yet.
+/// The pods that are in their binding cycle: a node was chosen for each of them, and the pod's own events do not show
+/// the node yet.
 #[derive(Default)]
 pub(super) struct BindingCycles {
     by_pod: HashMap<Key, BindingCycle>,
-    /// Pods that wait for another object to change, by that object.
+    /// For each object, the pods that wait until the object changes.
     awaited_by: HashMap<(Kind, Key), BTreeSet<Key>>,
-    /// Each pod's deadline for its present wait.
+    /// The deadlines of the waits that pods are in, earliest first.
     deadlines: BTreeSet<(Time, Key)>,
-    /// How many extension points were passed.
+    /// How many extension points pods have passed in their binding cycles.
     points_passed: u64,
 }
 
@@ -143,7 +146,7 @@ impl BindingCycles {
         self.by_pod.remove(pod)
     }
 
-    /// Continues the pod's binding cycle when one of these objects changes.
+    /// Makes the pod's binding cycle continue when one of these objects changes.
     fn await_objects(&mut self, pod: &Key, objects: Vec<(Kind, Key)>) {
         for object in &objects {
             self.awaited_by.entry(object.clone()).or_default().insert(pod.clone());
@@ -153,7 +156,7 @@ impl BindingCycles {
         }
     }
 
-    /// The pods that wait for an object to change.
+    /// The pods that wait until this object changes.
     fn waiting_for(&self, kind: Kind, object: &Key) -> BTreeSet<Key> {
         self.awaited_by.get(&(kind, object.clone())).cloned().unwrap_or_default()
     }
@@ -171,7 +174,7 @@ impl BindingCycles {
         }
     }
 
-    /// Ends the pod's waits for objects and for its deadline.
+    /// Ends all waits of the pod: for objects, and for its deadline.
     fn clear_waits(&mut self, pod: &Key) {
         self.clear_deadline(pod);
         let Some(binding) = self.by_pod.get_mut(pod) else { return };
@@ -189,19 +192,19 @@ impl BindingCycles {
         self.deadlines.first().map(|(at, _)| *at)
     }
 
-    /// Removes and returns the next pod whose deadline has passed.
+    /// If the earliest deadline has passed, removes it and returns its pod.
     fn pop_expired(&mut self, now: Time) -> Option<Key> {
         self.next_deadline().filter(|at| *at <= now)?;
         self.deadlines.pop_first().map(|(_, pod)| pod)
     }
 
-    /// Counts a passed extension point; returns whether it is reported to metrics.
+    /// Counts that a pod has passed an extension point. Returns whether it is reported to metrics.
     fn is_point_sampled(&mut self) -> bool {
         self.points_passed += 1;
         self.points_passed.is_multiple_of(POINTS_PER_SAMPLE)
     }
 
-    /// Whether no pod is in its binding cycle, and no pod is indexed by an object or a deadline.
+    /// Whether no pod is in its binding cycle, and nothing is left in the indexes by object and by deadline.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.by_pod.is_empty() && self.has_no_waits()
@@ -214,12 +217,12 @@ impl BindingCycles {
 }
 
 impl Scheduler {
-    /// How many pods are being bound.
+    /// For how many pods the binding was requested and its outcome is not known yet.
     pub fn binding_count(&self) -> usize {
         self.binding_cycles.iter().filter(|binding| matches!(binding.stage, BindingStage::Binding(_))).count()
     }
 
-    /// Reports how long the pod was at the extension point that it leaves now.
+    /// Reports to metrics how long the pod was at the extension point that it leaves now.
     fn observe_point(&mut self, key: &Key, point: &'static str, plugin: &'static str, success: bool, now: Time) {
         let Some(binding) = self.binding_cycles.get_mut(key) else { return };
         let (began, profile) = (std::mem::replace(&mut binding.point_began, now), binding.attempt.profile);
@@ -229,7 +232,7 @@ impl Scheduler {
         }
     }
 
-    /// Starts the binding cycle of a pod, and assumes it on the node.
+    /// Starts the binding cycle of a pod, and assumes that the pod is on the chosen node.
     pub(super) fn begin_binding_cycle(&mut self, attempt: Attempt, node: Text, reservation: Reservation, now: Time) {
         let pod = attempt.pod.clone();
         let pre_bind_steps = self.pre_bind_steps(&pod, &node, &reservation, now);
@@ -333,7 +336,7 @@ impl Scheduler {
         if matches!(binding.pre_bind_steps.front(), Some(PreBindStep::WriteAllocations))
             && !self.new_claim_exists(&reservation)
         {
-            // The claim's uid is known only from its event; writes into the claim need it.
+            // Writes into the claim need the claim's uid, which is known only from the claim's event.
             if binding.deadline.is_none() {
                 self.binding_cycles.set_deadline(key, now + CLAIM_CREATION_TIMEOUT);
             }
@@ -349,7 +352,7 @@ impl Scheduler {
         }
     }
 
-    /// Makes a pod wait for its volumes and devices.
+    /// Makes a pod wait until its volumes and devices are ready.
     fn await_volumes_and_devices(&mut self, key: &Key, now: Time) {
         self.binding_cycles.clear_waits(key);
         let Some(binding) = self.binding_cycles.get(key) else { return };
@@ -393,7 +396,7 @@ impl Scheduler {
         }
     }
 
-    /// Continues the binding cycles that wait for a change of an object.
+    /// Continues the binding cycles of the pods that wait until this object changes.
     pub(super) fn awaited_object_changed(&mut self, kind: Kind, object: &Key, now: Time) {
         for key in self.binding_cycles.waiting_for(kind, object) {
             if kind == Kind::PersistentVolumeClaim
@@ -437,7 +440,8 @@ impl Scheduler {
 
     fn binding_failed(&mut self, key: &Key, why: &str, now: Time) {
         match self.binding_cycles.get(key).and_then(|binding| binding.binding_extender) {
-            // If an ignorable extender fails to bind, the next binder is tried.
+            // If an extender whose failure is ignored (`ignorable`) fails to bind, the next extender binds the pod, or
+            // the scheduler itself.
             Some(extender) if self.configuration.extenders[extender].ignorable => self.send_binding(key, now),
             Some(_) => self.fail_binding_cycle(key, BindingFailure::error(why.to_owned()), now),
             None => {
@@ -453,8 +457,8 @@ impl Scheduler {
 
     pub(super) fn handle_binding_cycle_outcome(&mut self, key: &Key, number: u64, refusal: Option<Refusal>, now: Time) {
         let Some(binding) = self.binding_cycles.get_mut(key) else { return };
-        // A binding cycle creates its claim before the step `WriteAllocations`. While `WriteAllocations` is still the
-        // next step, the outcome belongs to the claim's creation.
+        // The claim is created before the step `WriteAllocations`. While that step is still to be done, the request
+        // whose outcome this is was the creation of the claim.
         let creates_claim = binding.reservation.new_claim.is_some()
             && matches!(binding.pre_bind_steps.front(), Some(PreBindStep::WriteAllocations));
         if creates_claim && matches!(&binding.stage, BindingStage::PreBinding(open) if open.contains(&number)) {
@@ -533,7 +537,8 @@ impl Scheduler {
             true => self.queue.done(key),
             false => self.requeue(key, failure(why.rejectors), now),
         }
-        // Waiting pods are woken as if the pod had been on the node and was deleted.
+        // The node's resources are free again. Waiting pods get the event that they would get if the pod had been on
+        // the node and were deleted.
         if let Some(mut gone) = assumed.map(|pod| Pod::clone(&pod)) {
             gone.node_name = Some(node);
             let event =
@@ -543,12 +548,13 @@ impl Scheduler {
         }
     }
 
-    /// Ends the binding cycle of a pod that a pod of higher priority preempts before the binding was requested.
+    /// Ends the binding cycle of a pod whose binding was not requested yet, because a pod of higher priority preempts
+    /// it.
     pub(super) fn preempt_binding_cycle(&mut self, key: &Key, why: &str, now: Time) {
         self.fail_binding_cycle(key, BindingFailure::rejected(crate::plugins::default_preemption::NAME, why), now);
     }
 
-    /// Ends the waits whose deadlines have passed.
+    /// Ends the binding cycles whose deadline has passed.
     pub(super) fn expire_deadlines(&mut self, now: Time) {
         while let Some(key) = self.binding_cycles.pop_expired(now) {
             match self.binding_cycles.get(&key).map(|binding| binding.stage.clone()) {
@@ -571,7 +577,8 @@ impl Scheduler {
         }
     }
 
-    /// The message if the pod waited for its devices too long; `None` if it waits for something else.
+    /// The message if the pod's devices did not become ready before its deadline; `None` if the pod waits for something
+    /// else.
     fn device_timeout(&self, key: &Key, now: Time) -> Option<String> {
         let binding = self.binding_cycles.get(key)?;
         let plugin = self.profile(binding.attempt.profile).plugin(dynamic_resources::NAME);
@@ -584,7 +591,8 @@ impl Scheduler {
         late.map(|claim| format!("claim {} binding timeout", claim.key.name))
     }
 
-    /// Releases devices that did not become ready, so that the next attempt can find other devices.
+    /// Releases the pod's devices that did not become ready, so that the next attempt can find other devices, and ends
+    /// the binding cycle.
     fn fail_devices(&mut self, key: &Key, why: &str, now: Time) {
         if let Some(pod) = self.binding_cycles.get(key).map(|binding| binding.attempt.pod.clone()) {
             self.release_unready_devices(&pod);
@@ -592,8 +600,8 @@ impl Scheduler {
         self.fail_binding_cycle(key, device_failure(why), now);
     }
 
-    /// Handles a change of the pod itself: its binding cycle ends when the pod is deleted or its own events show a
-    /// node.
+    /// Handles a change of a pod that is in its binding cycle. The cycle ends if the pod is deleted or its own events
+    /// show a node.
     pub(super) fn update_binding_cycle(&mut self, key: &Key, now: Time) {
         let Some(binding) = self.binding_cycles.get_mut(key) else { return };
         let same = self.snapshot.pod(binding.key()).is_some_and(|pod| pod.uid == binding.attempt.pod.uid);
@@ -601,7 +609,8 @@ impl Scheduler {
             return;
         }
         if same && matches!(binding.stage, BindingStage::Binding(_)) {
-            // The outcome of the binding request decides whether this scheduler bound the pod.
+            // The pod's own event shows the node before the outcome of the binding request is known. The outcome
+            // decides whether this scheduler has bound the pod.
             binding.confirmed = true;
             return;
         }

@@ -1,4 +1,4 @@
-//! The scheduler's nodes and queue as text, for debugging.
+//! Writes the scheduler's nodes and queue as text, for debugging.
 
 use super::Scheduler;
 use crate::object::pod::Pod;
@@ -7,7 +7,8 @@ use crate::snapshot::node_info::NodeInfo;
 use std::sync::Arc;
 
 impl Scheduler {
-    /// Each node with its allocatable and used resources, and the pods on it or nominated to it.
+    /// For each node a line with its allocatable and used resources, and with the pods that are on it or nominated to
+    /// it.
     pub fn dump_nodes(&self) -> impl Iterator<Item = String> + '_ {
         self.snapshot.nodes().map(|node| self.dump_node(node))
     }
@@ -27,7 +28,7 @@ impl Scheduler {
         )
     }
 
-    /// Each pod of the queue, its part of the queue and its attempts.
+    /// For each pod of the queue a line with its part of the queue and its number of attempts.
     pub fn dump_queue(&self) -> impl Iterator<Item = String> + '_ {
         self.queue.dump()
     }

@@ -1,8 +1,8 @@
-//! Events for people. An Event that repeats within some minutes becomes a count.
+//! Writes Events, which are for people. If an Event repeats within `SERIES_WINDOW`, its count is raised instead of a
+//! new Event being written.
 //!
 //! Requests for pods come before Events: while pods are tried, bound or evicted, Events wait, but only for some seconds
-//! and only up to a limit of memory. Otherwise the API server would spend time on Events
-//! while pods wait.
+//! and only up to a limit of memory. Otherwise the API server would spend time on Events while pods wait.
 
 use super::Scheduler;
 use super::requests::{EVENTS, Purpose};
@@ -15,36 +15,38 @@ use jiff::Timestamp;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-/// The longest note that the API accepts, and the end of a note that was cut.
+/// How many bytes the note of an Event may have; the API accepts no more.
 const NOTE_BYTES_MAX: usize = 1024;
+/// The end of a note that was cut because it was too long.
 const TRUNCATED: &str = " ...";
-/// An Event that repeats within this time counts as the same.
+/// If an Event repeats within this time, the repetition is counted in the Event that was written first.
 const SERIES_WINDOW: Time = 360 * SECOND;
-/// How many Events are recorded for counting repetitions.
+/// How many Events are kept to find their repetitions.
 const RECORDED_MAX: usize = 4096;
-/// The longest time that an Event may wait for requests of pods, and the most memory that waiting Events may take.
+/// How long an Event waits at most while requests for pods are pending.
 const DELAY_MAX: Time = 5 * SECOND;
+/// How many bytes waiting Events may take; beyond that, the oldest Events are written at once.
 pub(super) const WAITING_BYTES_MAX: usize = 32 << 20;
-/// The maximum number of pending writes of Events, so that requests for pods do not queue behind many Events. The first
-/// number is the limit while the scheduler is lightly loaded, the second the limit for Events that have waited too
-/// long.
+/// While the scheduler is lightly loaded, at most this many writes of Events are pending, so that requests for pods do
+/// not queue behind Events.
 const UNANSWERED_MAX: usize = 64;
+/// If Events have waited for too long, at most this many writes of Events are pending.
 const LATE_UNANSWERED_MAX: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct EventRecorder {
     /// The name of the machine that the scheduler runs on.
     pub host: String,
-    /// Recent Events, by pod, reason and note.
+    /// The recent Events by pod, reason and note.
     recorded: HashMap<(Text, &'static str, String), RecordedEvent>,
-    /// The same Events, by the time of the last repetition.
+    /// The keys of `recorded` by the time of the Event's last repetition, for dropping the oldest Events.
     by_time: BTreeMap<(Time, u64), (Text, &'static str, String)>,
     number: u64,
-    /// Events to be written and when they were made, oldest first.
+    /// The Events that wait to be written, the oldest first, each with the time at which it was made.
     pub waiting: VecDeque<(Time, PodEvent)>,
-    /// How much memory the waiting Events take.
+    /// How many bytes of memory the waiting Events take.
     pub waiting_bytes: usize,
-    /// How many Events are being written.
+    /// How many requests that write Events are pending.
     pub unanswered: usize,
 }
 
@@ -68,7 +70,8 @@ pub(super) struct PodEvent {
 }
 
 impl PodEvent {
-    /// The memory that a waiting Event takes. The pod counts, because the Event may hold the only copy of it.
+    /// How many bytes of memory a waiting Event takes. The pod counts, too, because the Event may hold the only copy of
+    /// the pod.
     fn bytes(&self) -> usize {
         size_of::<(Time, Self)>() + size_of::<Pod>() + self.note.len()
     }
@@ -91,7 +94,7 @@ impl Scheduler {
         self.events.waiting.push_back((now, event));
     }
 
-    /// Sends the Events that are due.
+    /// Sends the Events that are due, as far as limits allow.
     pub(super) fn send_due_events(&mut self, is_lightly_loaded: bool, now: Time) {
         while let Some(action) = self.events.next_write(is_lightly_loaded, now) {
             self.events.unanswered += 1;
@@ -99,14 +102,14 @@ impl Scheduler {
         }
     }
 
-    /// When the oldest Event has waited too long.
+    /// The time at which the oldest waiting Event must be written.
     pub(super) fn next_event_due(&self) -> Option<Time> {
         self.events.waiting.front().map(|(at, _)| at.saturating_add(DELAY_MAX))
     }
 }
 
 impl EventRecorder {
-    /// The request that writes the oldest waiting Event, if it is due.
+    /// The request that writes the oldest waiting Event; `None` if the Event can wait longer.
     fn next_write(&mut self, is_lightly_loaded: bool, now: Time) -> Option<Action> {
         let (at, _) = self.waiting.front()?;
         let is_late = *at <= now.saturating_sub(DELAY_MAX);
@@ -116,7 +119,7 @@ impl EventRecorder {
         let (at, event) = self.waiting.pop_front_if(|_| is_due)?;
         self.waiting_bytes -= event.bytes();
         Some(match event.reason {
-            // A pod is bound once, so this Event never repeats and is not recorded.
+            // Each pod is bound only once, so its Event `Scheduled` never repeats and is not kept for counting.
             "Scheduled" => {
                 self.number += 1;
                 self.create_action(&event_key(&event.pod.key, at, self.number), &event, at)
@@ -179,7 +182,7 @@ impl EventRecorder {
     }
 }
 
-/// A name that no other Event of the pod has.
+/// A name for an Event of a pod that no other Event of the pod has.
 fn event_key(pod: &Key, now: Time, number: u64) -> Key {
     let moment = now.wrapping_add(number.into()) & i128::from(u64::MAX);
     Key { namespace: pod.namespace.clone(), name: format!("{}.{moment:016x}", pod.name).into() }

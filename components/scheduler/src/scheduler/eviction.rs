@@ -1,8 +1,8 @@
 //! Preemption: evicts the victims of a pod.
 //!
 //! All victims but one are evicted at the same time, and the last victim after them. So when the last victim's deletion
-//! wakes the preemptor, all deletions have been requested. Until then the preemptor stays in flight; afterwards the
-//! queue checks the events that arrived meanwhile.
+//! makes the preemptor active again, all deletions have been requested. Until then the preemptor stays in flight;
+//! afterwards the queue checks the events that arrived meanwhile.
 //!
 //! Several pods may preempt the same victims, one after the other, before the events of the victims' deletion arrive.
 //! Each victim is still evicted only once.
@@ -28,9 +28,9 @@ struct Eviction {
     preemptor: Arc<Pod>,
     profile: usize,
     node: Text,
-    /// The UIDs of the victims whose eviction is not answered yet.
+    /// The UIDs of the victims whose eviction has no outcome yet.
     open: HashSet<Text>,
-    /// The victim that is evicted after all others.
+    /// The victim that is evicted after all other victims.
     last: Option<Arc<Pod>>,
     rejectors: Vec<&'static str>,
     failed: bool,
@@ -41,30 +41,30 @@ struct Eviction {
 struct EvictedVictim {
     pod: Arc<Pod>,
     step: VictimStep,
-    /// The preemptors of this victim; the first of them caused the eviction.
+    /// The pods for which this victim is evicted; the eviction was requested for the first of them.
     preemptors: Vec<Key>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum VictimStep {
-    /// The victim's condition `DisruptionTarget` is being written.
+    /// The write of the victim's condition `DisruptionTarget` is pending.
     WritingCondition,
-    /// The victim is being deleted.
+    /// The victim's deletion was requested and has no outcome yet.
     Deleting,
-    /// The victim's deletion was accepted; its own events do not show that yet.
+    /// The API server has accepted the victim's deletion, and the victim's own events do not show it yet.
     Deleted,
 }
 
-/// The evictions that are not done yet.
+/// The evictions that have not ended yet.
 #[derive(Debug, Default)]
 pub(super) struct Evictions {
     by_preemptor: HashMap<Key, Eviction>,
-    /// Victims by UID, until their own events show that they are gone or being deleted.
+    /// The victims by UID, until a victim's own events show that it is gone or being deleted.
     victims: HashMap<Text, EvictedVictim>,
 }
 
 impl Evictions {
-    /// Removes the eviction of a changed pod, if the pod's own events show that it is gone or being deleted.
+    /// Forgets the eviction of a victim whose own events show that it is gone or being deleted.
     pub fn forget_gone_victim(&mut self, snapshot: &Snapshot, before: &Pod) {
         let Some(evicted) = self.victims.get(&before.uid).filter(|evicted| evicted.step == VictimStep::Deleted) else {
             return;
@@ -167,7 +167,8 @@ impl Scheduler {
         }
         let preemptors = std::mem::take(&mut evicted.preemptors);
         let is_evicted = refusal.is_none();
-        // Not found or conflict: the victim is gone, or another pod has its name. It counts as evicted.
+        // Not found means that the victim is gone, and a conflict that another pod has its name. In both cases the
+        // victim counts as evicted.
         let is_gone = refusal.is_none_or(|refusal| refusal.is_not_found() || refusal.is_conflict());
         match is_gone && self.snapshot.pod(&pod.key).is_some_and(|one| one.uid == *uid && !one.deleting) {
             true => evicted.step = VictimStep::Deleted,

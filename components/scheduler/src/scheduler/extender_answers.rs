@@ -9,17 +9,19 @@ use crate::status::{Code, EXTENDER, Rejection};
 use holdfast_value::Value;
 use std::collections::BTreeSet;
 
-/// Extenders score nodes from 0 to 10, plug-ins from 0 to 100.
+/// Extenders give scores from 0 to 10, and plug-ins give scores from 0 to 100, so an extender's score is multiplied by
+/// this factor.
 const SCALE: i64 = 10;
+/// The highest score that an extender can give.
 const SCORE_MAX: i64 = 10;
 
-/// A field by its name in any case, as Go's decoder finds it.
+/// The value of a field whose name may have any case, as Go's JSON decoder finds it.
 fn field<'a>(object: &'a Value, name: &str) -> &'a Value {
     let found = object.as_object().and_then(|fields| fields.iter().find(|(own, _)| own.eq_ignore_ascii_case(name)));
     found.map_or(&Value::Null, |(_, value)| value)
 }
 
-/// The error that an extender reports.
+/// The error that an extender's answer contains; `None` if the answer contains no error.
 pub(super) fn error(body: &Value) -> Option<&str> {
     field(body, "error").as_str().filter(|error| !error.is_empty())
 }
@@ -36,7 +38,7 @@ fn fields<'a>(body: &'a Value, what: &str) -> Result<&'a Value, String> {
     Err(format!("json: cannot unmarshal {kind} into Go value of type v1.{what}"))
 }
 
-/// The nodes that the extender left feasible, in their order.
+/// Reads the answer to a filter request: the nodes that the extender left feasible, in their order.
 pub(super) fn filter_result(
     extender: &Extender,
     nodes: &[Text],
@@ -55,7 +57,7 @@ pub(super) fn filter_result(
     };
     reject("failedNodes", Code::Unschedulable);
     reject("failedAndUnresolvableNodes", Code::UnschedulableAndUnresolvable);
-    // Only an extender that caches nodes (`nodeCacheCapable`) may answer with names alone.
+    // Only an extender with `nodeCacheCapable`, which is sent only the names of nodes, may answer with names.
     let names = match field(body, "nodeNames") {
         Value::Array(names) if extender.node_cache_capable => names.iter().collect::<Vec<_>>(),
         _ => {
@@ -84,8 +86,8 @@ pub(super) fn score_result(extender: &Extender, body: &Value, extender_results: 
     }
 }
 
-/// The candidates in an extender's answer, each with the victims that the extender names. An extender may name any
-/// nodes, and any pods on these nodes.
+/// The candidates in an extender's answer, each with the victims that the extender names. The extender may add nodes
+/// and victims that the request did not contain.
 pub(super) fn preempt_result(extender: &Extender, snapshot: &Snapshot, body: &Value) -> Result<Vec<Candidate>, String> {
     let body = fields(body, "ExtenderPreemptionResult")?;
     let mut result = Vec::new();
@@ -148,7 +150,7 @@ mod tests {
         assert_eq!(filtered(&by_name, json!({"nodeNames": ["a", "x"]})), Err(unknown.into()));
         assert_eq!(filtered(&whole, json!({"nodes": {"items": [{"metadata": {"name": "x"}}]}})), Err(unknown.into()));
         assert_eq!(filtered(&whole, json!({"nodes": {"items": [{"metadata": {"name": "b"}}]}})), Ok("b".into()));
-        // An extender that is sent whole nodes must answer with whole nodes.
+        // An extender without `nodeCacheCapable` is sent whole nodes and must answer with whole nodes.
         assert_eq!(filtered(&whole, json!({"nodeNames": ["a"]})), Ok(String::new()));
         let array = "json: cannot unmarshal array into Go value of type v1.ExtenderFilterResult";
         assert_eq!(filtered(&by_name, json!([1])), Err(array.into()));

@@ -1,11 +1,15 @@
-//! Calls extenders, which are servers that filter and score nodes and change victims, for one pod.
+//! Calls extenders for one pod. Extenders are servers that filter and score nodes and change the victims of preemption.
 //!
-//! The calls have stages. The filters are called one after the other, each with the nodes that the earlier filters left
-//! feasible. Then all scores are requested at once; or, if no node is feasible, preemption is requested from one
-//! extender after the other. After each stage the pod is planned again with the answers. A nominated node is filtered
-//! alone first; if it is rejected, the filters are called again with all nodes. Extenders are called for one pod at a
-//! time. Other pods that need extenders wait in a queue; all other pods are scheduled meanwhile, so a slow extender
-//! delays only pods for which it is called.
+//! The calls have stages. In the filter stage the extenders are called one after the other, each with the nodes that
+//! the extenders before it left feasible. Then scores are requested from all extenders at the same time; or, if no node
+//! is feasible, preemption is requested from one extender after the other. After each stage the pod is planned again
+//! with the answers.
+//!
+//! If the pod is nominated to a node, the filter stage begins with that node alone; if the node is rejected, the filter
+//! stage is repeated with all nodes.
+//!
+//! Extenders are called for one pod at a time. Other pods that need extenders wait in a queue. All other pods are
+//! scheduled meanwhile, so a slow extender delays only pods for which extenders are called.
 
 use super::extender_answers::{filter_result, preempt_result, score_result};
 use super::requests::{Purpose, RequestContent, RequestOutcome};
@@ -25,23 +29,23 @@ use std::sync::Arc;
 struct ExtenderCalls {
     attempt: Attempt,
     results: ExtenderResults,
-    /// Extenders that are still to be called in this stage.
+    /// The indexes of the extenders that still must be called in this stage.
     next: VecDeque<usize>,
-    /// The numbers of the pending requests, and the extender of each.
+    /// The numbers of the pending requests, each with the index of its extender.
     open: BTreeMap<u64, usize>,
     stage: ExtenderStage,
-    /// The rejections of the nominated node when it was filtered alone.
+    /// The nominated node and its rejection, from the filter stage with the nominated node alone.
     nominated_rejections: BTreeMap<Text, Rejection>,
 }
 
-/// The pod that extenders are called for, and the pods that wait until extenders are called for them.
+/// The pod for which extenders are being called, and the pods that wait for their extender calls.
 #[derive(Default)]
 pub(super) struct ExtenderState {
     calls: Option<ExtenderCalls>,
-    /// Waiting pods, by rank. Extenders are called for one pod after the other, because the node of one pod decides
-    /// what room is left for the next pod.
+    /// Waiting pods by their rank. Extenders are called for one pod after the other, because the node of one pod
+    /// decides how much room is left for the next pod.
     queue: BTreeMap<(Reverse<i64>, u64), ExtenderQueueEntry>,
-    /// Whole pods and nodes, if requests to extenders contain them.
+    /// The pods and nodes as whole documents, if requests to extenders contain whole pods and nodes.
     documents: HashMap<(Kind, Key), Arc<Value>>,
 }
 
@@ -73,7 +77,7 @@ impl ExtenderState {
 }
 
 enum ExtenderStage {
-    /// The nodes that are still feasible, and whether this stage filters the nominated node alone.
+    /// The nodes that are still feasible; `nominated_only` is whether this stage filters only the nominated node.
     Filter {
         nodes: Vec<Text>,
         nominated_only: bool,
@@ -91,7 +95,7 @@ impl Scheduler {
         all.filter(|(_, one)| !verb(one).is_empty() && one.is_interested_in(pod)).map(|(number, _)| number).collect()
     }
 
-    /// Whether any extender must be called for the pod before a node is chosen.
+    /// Whether an extender must be called for the pod before a node can be chosen for it.
     pub(super) fn needs_extenders(&self, pod: &Pod) -> bool {
         let mut all = self.configuration.extenders.iter();
         let is_called = |one: &Extender| {
@@ -100,8 +104,8 @@ impl Scheduler {
         all.any(|one| is_called(one) && one.is_interested_in(pod))
     }
 
-    /// The first extender that binds the pod. If an extender failed to bind the pod, `after` is that extender, and only
-    /// later extenders count.
+    /// The index of the first extender that binds the pod. If an extender has failed to bind the pod, its index is
+    /// passed as `after`, and only extenders after it count.
     pub(super) fn binding_extender(&self, pod: &Pod, after: Option<usize>) -> Option<usize> {
         self.extenders_for(pod, |one| &one.bind_verb).into_iter().find(|number| Some(*number) > after)
     }
@@ -145,13 +149,13 @@ impl Scheduler {
         self.continue_extender_calls(now);
     }
 
-    /// Filters all nodes after the nominated node was rejected.
+    /// Repeats the filter stage with all nodes, after the nominated node was rejected.
     fn filter_all_nodes(&mut self, calls: ExtenderCalls, now: Time) {
         let extender_results = ExtenderResults { nomination_failed: true, ..ExtenderResults::default() };
         self.start_filter_stage(calls.attempt, extender_results, calls.results.rejected, now);
     }
 
-    /// Makes a pod wait until the extender calls of the pods before it are done.
+    /// Makes a pod wait until the extender calls for the pods before it have ended.
     pub(super) fn queue_for_extenders(&mut self, attempt: Attempt) {
         let rank = (Reverse(attempt.pod.priority), self.requests.next_number());
         // No events are kept for the waiting pod: when its calls begin, it is planned on the state of that time.
@@ -164,7 +168,7 @@ impl Scheduler {
         plan_with_extenders(&self.snapshot, self.profile(attempt.profile), &attempt.pod, extender_results)
     }
 
-    /// Calls the next extender, or begins the next stage.
+    /// Calls the next extender of this stage; if there is none, begins the next stage.
     fn continue_extender_calls(&mut self, now: Time) {
         let Some(mut calls) = self.extenders.calls.take() else { return };
         if !calls.open.is_empty() {
@@ -207,7 +211,7 @@ impl Scheduler {
         calls.open.insert(number, extender);
     }
 
-    /// Ends the filter stage: requests scores, or preemption if no node is left.
+    /// Ends the filter stage. Requests scores if nodes are left, and otherwise preemption.
     fn finish_filter_stage(&mut self, mut calls: ExtenderCalls, now: Time) {
         let ExtenderStage::Filter { nodes, nominated_only } = &calls.stage else { return };
         let left = nodes.clone();
@@ -247,7 +251,7 @@ impl Scheduler {
         }
     }
 
-    /// Ends the preemption stage.
+    /// Ends the preemption stage: plans the pod again with the candidates that are left.
     fn finish_preemption_stage(&mut self, mut calls: ExtenderCalls, now: Time) {
         let ExtenderStage::Preempt { candidates, .. } = calls.stage else { return };
         calls.results.candidates = Some(candidates);
@@ -269,7 +273,7 @@ impl Scheduler {
             RequestOutcome::Refused(rejection) => Err(rejection.message),
         };
         match result {
-            // A failure of an extender that only scores, or is ignorable, is ignored.
+            // The failure is ignored if the extender is `ignorable`, or if it was asked for scores.
             Err(why) if !extender.ignorable && !matches!(calls.stage, ExtenderStage::Score) => {
                 self.extender_calls_failed(calls, why, now);
             }

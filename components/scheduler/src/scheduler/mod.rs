@@ -1,7 +1,7 @@
 //! A running scheduler, without clock, thread or socket.
 //!
 //! The caller passes changes of objects ([`Scheduler::apply_object`]), outcomes of requests
-//! ([`Scheduler::handle_outcome`]) and the time. Each [`Scheduler::schedule_one`] plans one pod, and
+//! ([`Scheduler::handle_outcome`]) and the time. Each call of [`Scheduler::schedule_one`] plans one pod, and
 //! [`Scheduler::take_requests`] returns the requests to send to other servers. The caller may send requests in any
 //! order and at any time, or never: a scheduler that restarts then reaches the same result.
 //!
@@ -45,7 +45,7 @@ pub use requests::{OutgoingRequest, RequestContent, RequestOutcome};
 use status_writer::StatusWriter;
 use std::sync::Arc;
 
-/// While more requests for pods than this are pending, statuses and Events wait.
+/// While more requests for pods than this number are pending, writes of statuses and Events wait.
 const FEW_REQUESTS: usize = 32;
 
 pub struct Scheduler {
@@ -63,29 +63,31 @@ pub struct Scheduler {
     samples: Vec<MetricSample>,
 }
 
-/// An observation for metrics. Times are in nanoseconds; the reader computes durations.
+/// An observation that the caller adds to its metrics. Times are in nanoseconds since 1970; the caller computes
+/// durations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MetricSample {
-    /// An attempt ended: `scheduled`, `unschedulable` or `error`.
+    /// An attempt ended. `result` is `scheduled`, `unschedulable` or `error`.
     Attempt { profile: Text, result: &'static str, began: Time, ended: Time },
-    /// A pod was bound. `first_active` is when the pod could first be tried, and `flushed` is whether it was tried
-    /// because it had waited too long without an event.
+    /// A pod was bound. `first_active` is the time at which the pod became active for the first time, and `flushed` is
+    /// whether it was tried because it had waited too long without an event.
     Bound { attempts: u32, first_active: Time, flushed: bool, at: Time },
-    /// A point of a binding cycle was passed, successfully or not. One in ten passed points is reported.
+    /// A pod has passed a point of its binding cycle, with or without success. Only one in ten passed points is
+    /// reported.
     ExtensionPoint { profile: Text, point: &'static str, plugin: &'static str, success: bool, began: Time, ended: Time },
-    /// Preemption looked for victims for a pod.
+    /// Preemption has looked for victims for a pod.
     PreemptionAttempted,
-    /// Preemption chose victims.
+    /// Preemption has chosen this many victims.
     Preemption { victims: usize },
-    /// The eviction of a preemptor's victims ended.
+    /// The eviction of the victims for one pod has ended.
     Evicted { success: bool, began: Time, ended: Time },
-    /// A plug-in's hint for an event was computed.
+    /// A queueing hint of a plug-in was called.
     HintCall(HintCall),
-    /// Volumes could not be bound for a pod with a chosen node.
+    /// The volumes of a pod could not be bound after a node was chosen for the pod.
     VolumeBindingFailed,
-    /// The creation of a claim for a pod's extended resources ended.
+    /// The request to create a claim for a pod's extended resources has ended.
     ClaimCreated { success: bool },
-    /// A pod no longer waits for other pods of its gang.
+    /// A pod has ended its wait for other pods of its gang.
     PermitWait { result: &'static str, began: Time, ended: Time },
 }
 
@@ -123,7 +125,7 @@ impl Scheduler {
         }
     }
 
-    /// Sets the machine's name, for Events.
+    /// Sets the name of the machine, which Events contain.
     pub fn set_host(&mut self, host: &str) {
         self.events.host = host.to_owned();
     }
@@ -150,7 +152,7 @@ impl Scheduler {
         json: Option<&[u8]>,
         now: Time,
     ) -> Option<&'static str> {
-        // Extenders may be sent whole pods and nodes.
+        // Requests to extenders may contain whole pods and nodes, so these are decoded in full.
         let is_for_extenders = !self.configuration.extenders.is_empty();
         if kind == Kind::Pod && !is_for_extenders {
             let event = self.snapshot.apply_stored_pod(key, json)?;
@@ -181,7 +183,7 @@ impl Scheduler {
         label
     }
 
-    /// Handles waits that are over, and tries the next pod. Returns `false` if no pod is to be tried now.
+    /// Ends the waits whose time is over, and tries the next pod. Returns `false` if no pod can be tried now.
     pub fn schedule_one(&mut self, now: Time) -> bool {
         let context = QueueContext { snapshot: &self.snapshot, configuration: &self.configuration };
         self.queue.flush(context, now);
@@ -206,14 +208,15 @@ impl Scheduler {
         self.requests.take_unsent()
     }
 
-    /// The metric samples since the last call.
+    /// The observations for metrics since this function was last called.
     pub fn take_samples(&mut self) -> Vec<MetricSample> {
         let hinted = self.queue.take_hint_calls().into_iter().map(MetricSample::HintCall);
         self.samples.extend(hinted);
         std::mem::take(&mut self.samples)
     }
 
-    /// When [`Scheduler::schedule_one`] or [`Scheduler::take_requests`] next has something to do without an event.
+    /// The time at which [`Scheduler::schedule_one`] or [`Scheduler::take_requests`] next has something to do, if no
+    /// event arrives before.
     pub fn next_wakeup(&self) -> Option<Time> {
         let deadline = self.binding_cycles.next_deadline();
         let reports = self.statuses.due().into_iter().chain(self.next_event_due());
@@ -228,17 +231,19 @@ impl Scheduler {
         self.queue.pending_pods()
     }
 
-    /// How many pods entered each part of the queue, by the name of the event that moved them.
+    /// How many pods have entered each part of the queue: the part, the name of the event that moved the pods, and the
+    /// number of pods.
     pub fn incoming_pods(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
         self.queue.incoming_pods()
     }
 
-    /// How many waiting pods each plug-in rejected, by scheduler name.
+    /// For each plug-in and scheduler name, how many waiting pods the plug-in rejected.
     pub fn unschedulable_pods(&self) -> impl Iterator<Item = (&'static str, &Text, usize)> {
         self.queue.unschedulable_pods()
     }
 
-    /// How many times each plug-in was called at a point, by scheduler name.
+    /// How many times each plug-in was called: the scheduler name of the profile, the point, the plug-in's name, and
+    /// the number of calls.
     pub fn evaluations(&mut self) -> impl Iterator<Item = (&Text, &'static str, &'static str, u64)> {
         let profiles = &self.configuration.profiles;
         let point = |point: ExtensionPoint| POINTS.iter().find(|row| row.0 == point).map_or("", |row| row.2);
@@ -248,7 +253,7 @@ impl Scheduler {
         })
     }
 
-    /// How many events are kept for pods that are being tried or bound, by name.
+    /// How many events are kept for pods that are being tried or bound, by the event's name.
     pub fn in_flight_event_counts(&self) -> impl Iterator<Item = (&'static str, usize)> + '_ {
         self.queue.in_flight_event_counts()
     }
@@ -257,7 +262,7 @@ impl Scheduler {
         &self.configuration
     }
 
-    /// How many requests are pending.
+    /// How many requests have no outcome yet.
     pub fn pending_requests(&self) -> usize {
         self.requests.pending()
     }
@@ -351,7 +356,7 @@ fn failure(rejectors: Vec<&'static str>) -> AttemptFailure {
     if rejectors.is_empty() { AttemptFailure::Error } else { AttemptFailure::Rejected(rejectors) }
 }
 
-/// The nomination to be written into the pod's status; `None` if the status keeps its nomination.
+/// The nomination to write into the pod's status: `Some(None)` removes it, and `None` leaves it as it is.
 fn nomination_change(nomination: Nomination) -> Option<Option<Text>> {
     match nomination {
         Nomination::Keep => None,

@@ -10,7 +10,8 @@ use crate::queue::{QueueContext, SECOND, Time};
 use holdfast_core::object::duration;
 use std::collections::HashMap;
 
-/// The end of the reservations of each gang's pods. All pods of a gang have the deadline of the gang's first pod.
+/// For each gang, the time at which the reservations of its pods end. All pods of a gang have the deadline of the
+/// gang's first pod.
 #[derive(Debug, Default)]
 pub(super) struct PermitDeadlines {
     until: HashMap<Gang, Time>,
@@ -18,7 +19,7 @@ pub(super) struct PermitDeadlines {
 }
 
 impl PermitDeadlines {
-    /// How long a gang may still wait. Once the deadline has passed, the next pod starts a new wait.
+    /// How long the pods of a gang may still wait. If the deadline has passed, a new wait begins with this call.
     fn remaining(&mut self, gang: &Gang, now: Time) -> Time {
         if self.until.len() >= self.sweep_at {
             self.until.retain(|_, until| *until > now);
@@ -35,7 +36,7 @@ impl PermitDeadlines {
 
 impl Scheduler {
     /// How long a pod with a chosen node must wait for other pods of its gang; `Ok(None)` if it need not wait. Fails if
-    /// the gang cannot be looked up.
+    /// the gang's Workload or group does not exist.
     pub(super) fn permit_timeout(&mut self, pod: &Pod, profile: usize, now: Time) -> Result<Option<Time>, String> {
         if !self.profile(profile).has(ExtensionPoint::Permit, NAME) {
             return Ok(None);
@@ -54,7 +55,8 @@ impl Scheduler {
         }
     }
 
-    /// Continues the binding cycles of pods of the same gang, because they may have waited for this pod alone.
+    /// Continues the binding cycles of the waiting pods of this pod's gang, because this pod may have been the last
+    /// that the gang needed.
     pub(super) fn allow_waiting_gang(&mut self, pod: &Pod, now: Time) {
         if pod.template.gang.is_none() {
             return;

@@ -18,7 +18,7 @@ use holdfast_world::{Action, Verb};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// The progress of the volumes and devices that a pod waits for.
+/// Whether the volumes and devices for which a pod waits are ready.
 pub(super) enum PreBindProgress {
     Waiting,
     Done,
@@ -28,7 +28,7 @@ pub(super) enum PreBindProgress {
 
 /// A step of PreBind.
 pub(super) enum PreBindStep {
-    /// Independent writes, sent at the same time.
+    /// Writes that do not depend on each other, and are sent at the same time.
     Write(Vec<Action>),
     /// Writes the allocations into the claims, once all claims exist.
     WriteAllocations,
@@ -105,7 +105,7 @@ impl Scheduler {
         allocation.encode(claim, class, now)
     }
 
-    /// Removes a pod whose binding failed from its claims' `reservedFor`.
+    /// Removes a pod whose binding failed from the field `reservedFor` of its ResourceClaims.
     pub(super) fn unreserve(&mut self, pod: &Pod, reservation: &Reservation) {
         for (key, _) in &reservation.devices {
             let Some(claim) = self.snapshot.devices().claim(key) else { continue };
@@ -140,7 +140,7 @@ impl Scheduler {
         self.requests.send_action(action, Purpose::Ignored);
     }
 
-    /// The progress of the volumes and devices of a pod in its binding cycle.
+    /// Whether the volumes and devices of a pod that is in its binding cycle are ready.
     pub(super) fn pre_bind_progress(&self, key: &Key) -> PreBindProgress {
         let Some(binding) = self.binding_cycles.get(key) else { return PreBindProgress::Done };
         let volumes = match binding.reservation.volumes.is_empty() {
@@ -156,7 +156,7 @@ impl Scheduler {
         }
     }
 
-    /// The claims of a pod whose devices have binding conditions.
+    /// Those claims of a pod whose allocated devices have binding conditions.
     pub(super) fn claims_with_binding_conditions(&self, pod: &Pod) -> Vec<Arc<Claim>> {
         let cycle = SchedulingCycle { snapshot: &self.snapshot, pod };
         let claims = dynamic_resources::used_claims(cycle);
@@ -180,7 +180,7 @@ impl Scheduler {
         progress
     }
 
-    /// Releases devices that did not become ready, unless another pod waits for them, too.
+    /// Releases the devices of a pod that did not become ready, except for devices for which another pod waits, too.
     pub(super) fn release_unready_devices(&mut self, pod: &Pod) {
         for claim in self.claims_with_binding_conditions(pod) {
             let is_own = claim.reserved_for.iter().all(|user| *user == pod.uid);
@@ -204,7 +204,7 @@ impl Scheduler {
             };
             if claim.bound {
                 match claim.volume.as_ref().and_then(|name| self.snapshot.volumes().volume(name)) {
-                    // The claim's event arrived before the volume's event.
+                    // The event that binds the claim has arrived before the event of its volume.
                     None => all = false,
                     Some(volume) if !volume_binding::is_usable_on_node(&self.snapshot, volume, node) => {
                         let volume = &volume.name;
@@ -227,7 +227,8 @@ impl Scheduler {
     }
 }
 
-/// Binds a volume to a claim, or requests that a volume is provisioned for the node.
+/// The write that binds a volume to a claim, or, without a volume, that requests a volume to be provisioned for the
+/// node.
 fn volume_write(snapshot: &Snapshot, claim: &Key, volume: Option<&Text>, node: &Text) -> Option<Action> {
     let claim = snapshot.volumes().claim(claim)?;
     let Some(name) = volume else {
@@ -255,7 +256,7 @@ fn volume_write(snapshot: &Snapshot, claim: &Key, volume: Option<&Text>, node: &
     Some(Action::new(&VOLUMES, Key::cluster(name), Verb::MergePatch(patch)))
 }
 
-/// Creates the claim for a pod's extended resources.
+/// The request that creates the claim for a pod's extended resources.
 fn new_claim_write(pod: &Pod, new_claim: &NewClaim) -> Action {
     let requests = new_claim.claim.requests.iter().flat_map(|request| &request.alternatives).map(|sub_request| {
         let exactly =
@@ -285,7 +286,7 @@ fn finalizer_write(snapshot: &Snapshot, key: &Key) -> Option<Action> {
     Some(Action::new(&DEVICE_CLAIMS, key.clone(), Verb::StrategicPatch(patch)))
 }
 
-/// The plug-in whose PreBind writes these volumes and devices, if there are any.
+/// The name of the plug-in that writes these volumes and devices at the point PreBind; `None` if there are none.
 pub(super) fn plugin_of(reservation: &Reservation) -> Option<&'static str> {
     match (reservation.volumes.is_empty(), reservation.devices.is_empty()) {
         (true, true) => None,

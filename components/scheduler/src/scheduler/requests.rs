@@ -1,4 +1,4 @@
-//! Requests of the scheduler to the API server and to extenders, and the purpose of each.
+//! Requests that the scheduler makes to the API server and to extenders, and the purpose of each request.
 
 use super::{Scheduler, extender_answers};
 use crate::object::{Key, Text};
@@ -8,7 +8,7 @@ use holdfast_world::{Action, Refusal, Resource, Verb};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// A request. The caller reports its outcome with the same number.
+/// A request to be sent. The caller reports the request's outcome with its number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutgoingRequest {
     pub number: u64,
@@ -20,14 +20,15 @@ pub struct OutgoingRequest {
 pub enum RequestContent {
     /// A request to the API server.
     Api(Action),
-    /// A request to one of the configured extenders. The body is posted to the path of the verb.
+    /// A request to the extender with this index in the configuration. The body is posted to the path of the verb.
     Extender { extender: usize, verb: String, body: Value },
 }
 
 /// The outcome of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RequestOutcome {
-    /// The request succeeded, with the body of an extender's answer; for a request to the API server the body is null.
+    /// The request succeeded. The value is the body of an extender's answer; for a request to the API server the value
+    /// is null.
     Succeeded(Value),
     /// The API server refused the request.
     Refused(Refusal),
@@ -39,7 +40,7 @@ impl RequestOutcome {
     fn refusal(self) -> Option<Refusal> {
         let failed = |message: String| Refusal { reason: "InternalError".into(), message, causes: Vec::new() };
         match self {
-            // An extender reports a failed binding in the body.
+            // An extender reports in the body of its answer that it has failed to bind.
             RequestOutcome::Succeeded(body) => extender_answers::error(&body).map(|message| failed(message.to_owned())),
             RequestOutcome::Refused(refusal) => Some(refusal),
             RequestOutcome::Failed(message) => Some(failed(message)),
@@ -47,7 +48,7 @@ impl RequestOutcome {
     }
 }
 
-/// The purpose of a request.
+/// Why a request was made, which tells what its outcome means.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// A step of a pod's binding cycle.
@@ -58,9 +59,9 @@ pub(super) enum Purpose {
     Eviction(Text),
     /// A call of an extender.
     ExtenderCalls,
-    /// Writing an Event; the outcome is ignored.
+    /// The request writes an Event; the outcome is ignored.
     Event,
-    /// The outcome is ignored.
+    /// Any other request whose outcome is ignored.
     Ignored,
 }
 
@@ -74,7 +75,7 @@ pub(super) static DEVICE_CLAIMS: LazyLock<Resource> =
 pub(super) static EVENTS: LazyLock<Resource> =
     LazyLock::new(|| Resource::new("events.k8s.io", "v1", "events", "Event", true));
 
-/// Binds a pod to a node.
+/// The request that binds a pod to a node.
 pub(super) fn binding_action(key: &Key, uid: &Text, node: &Text) -> Action {
     let binding = json!({
         "apiVersion": "v1",
@@ -85,7 +86,8 @@ pub(super) fn binding_action(key: &Key, uid: &Text, node: &Text) -> Action {
     Action::new(&PODS, key.clone(), Verb::Create(binding)).subresource("binding")
 }
 
-/// Changes a part of a pod's status. The uid makes the API server refuse the patch if another pod has the name by now.
+/// The request that changes a part of a pod's status. The uid makes the API server refuse the patch if another pod has
+/// the name by now.
 pub(super) fn status_patch(key: &Key, uid: &Text, status: Value) -> Action {
     let patch = json!({"metadata": {"uid": &**uid}, "status": status});
     Action::new(&PODS, key.clone(), Verb::StrategicPatch(patch)).subresource("status")
@@ -100,7 +102,7 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// A number that no earlier request had. Numbers ascend.
+    /// A number that is larger than the numbers of all earlier requests.
     pub fn next_number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number

@@ -17,27 +17,26 @@ use holdfast_value::{Value, json};
 use jiff::Timestamp;
 use std::collections::{HashMap, VecDeque};
 
-/// The longest time that the status of a pod with victims may wait. The pod is tried again after a second at the
-/// earliest.
+/// How long the status of a pod with victims waits at most. The pod is tried again after a second at the earliest.
 const DELAY_MAX: Time = 2 * SECOND;
 
-/// Pending and waiting writes of statuses.
+/// The writes of statuses that are pending, and the statuses that wait to be written.
 #[derive(Debug, Default)]
 pub(super) struct StatusWriter {
     pending: HashMap<Key, PendingStatus>,
-    /// Pods whose status waits, and since when, oldest first. Some of the pods may already be bound, or their statuses
-    /// written.
+    /// The pods whose status waits, oldest first, and since when. Some of these pods may be bound by now, or their
+    /// statuses written.
     delayed: VecDeque<(Time, Key)>,
 }
 
 #[derive(Debug)]
 struct PendingStatus {
     uid: Text,
-    /// The number of the pending request; `None` while the status waits.
+    /// The number of the pending request that writes the status; `None` while no write is pending.
     request: Option<u64>,
-    /// The nomination that the status will show.
+    /// The nomination that the status will show after the write; `None` if the write does not change it.
     nomination: Option<Option<Text>>,
-    /// The status to be written next.
+    /// The change of the status that is written next; `None` if nothing waits.
     next: Option<Value>,
 }
 
@@ -52,14 +51,14 @@ impl StatusWriter {
         self.pending.get(key).is_none_or(|pending| pending.request.is_none())
     }
 
-    /// Drops the waiting status of a pod that is being bound, is bound or was deleted.
+    /// Drops the waiting status of a pod that is bound, is being bound or was deleted.
     pub fn forget(&mut self, key: &Key) {
         if self.is_idle(key) {
             self.pending.remove(key);
         }
     }
 
-    /// When the status that has waited longest must be written.
+    /// The time at which the status that has waited longest must be written.
     pub fn due(&self) -> Option<Time> {
         self.delayed.front().map(|(since, _)| since.saturating_add(DELAY_MAX))
     }
@@ -71,7 +70,7 @@ impl StatusWriter {
 }
 
 impl Scheduler {
-    /// Writes a pod's status, unless it has this content already.
+    /// Writes a pod's status, unless the pod has this status already.
     pub(super) fn write_status(
         &mut self,
         pod: &Pod,
@@ -83,7 +82,7 @@ impl Scheduler {
         self.send_status(&pod.key);
     }
 
-    /// As `write_status`, for a pod with victims: the write may wait.
+    /// Like `write_status`, for a pod with victims: the write may be delayed.
     pub(super) fn delay_status(
         &mut self,
         pod: &Pod,
@@ -127,7 +126,7 @@ impl Scheduler {
         }
     }
 
-    /// Merges a change of a status into the status that already waits.
+    /// Merges a change of a pod's status into the change that already waits.
     fn merge_status(&mut self, key: &Key, uid: &Text, status: Value, nomination: Option<Option<Text>>) {
         if let Some(pending) = self.statuses.pending.get_mut(key).filter(|pending| pending.uid == *uid) {
             pending.nomination = nomination.or(pending.nomination.take());
@@ -170,7 +169,7 @@ impl Scheduler {
     }
 }
 
-/// Whether the pod's condition has this content already.
+/// Whether the pod's condition `PodScheduled` already is false with this reason and message.
 fn has_condition(pod: &Pod, reason: &str, message: &str) -> bool {
     let condition = pod.scheduled.as_ref();
     condition.is_some_and(|(scheduled, r, m)| !scheduled && **r == *reason && **m == *message)
@@ -186,7 +185,7 @@ fn unschedulable_condition(pod: &Pod, reason: &str, message: &str, now: Time) ->
     if pod.generation > 0 {
         condition["observedGeneration"] = pod.generation.into();
     }
-    // The API's `lastTransitionTime` changes only between true and false.
+    // `lastTransitionTime` changes only when the condition changes between true and false.
     if pod.scheduled.as_ref().is_none_or(|(scheduled, ..)| *scheduled) {
         condition["lastTransitionTime"] = timestamp(now).into();
     }

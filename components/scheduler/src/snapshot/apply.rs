@@ -12,8 +12,8 @@ use holdfast_value::Value;
 use std::sync::Arc;
 
 impl Snapshot {
-    /// Applies the new state of an object; `object` is `None` if it was deleted. Returns the object before and after
-    /// the change; `None` if the object is absent before and after.
+    /// Applies the new state of an object; `object` is `None` if it was deleted. Returns the event with the object
+    /// before and after the change; `None` if the object did not exist before and does not exist now.
     pub fn apply(&mut self, kind: Kind, key: &Key, object: Option<&Value>) -> Option<ClusterEvent> {
         let change = match kind {
             Kind::Pod => {
@@ -26,7 +26,7 @@ impl Snapshot {
         change.event(kind, key)
     }
 
-    /// Like [`Snapshot::apply`], for a pod as it is stored.
+    /// Like [`Snapshot::apply`], for a pod in the JSON text in which it is stored.
     pub fn apply_stored_pod(&mut self, key: &Key, json: Option<&[u8]>) -> Option<ClusterEvent> {
         let pod = json.map(|json| Pod::read(&mut self.pool, key.clone(), json));
         self.apply_pod(key, pod).event(Kind::Pod, key)
@@ -92,8 +92,8 @@ impl Snapshot {
         let is_confirmed = after.is_some() && was_assumed && !self.is_assumed(key);
         let mut before = self.put_pod(key, after.map(Arc::new));
         if is_confirmed && let Some(placed) = &mut before {
-            // When this pod was assumed, no event was made, so this event must wake the pods that wait for the pod.
-            // Therefore the event shows the pod without a node before the change.
+            // When this pod was assumed to be on its node, no event was made. So this event must make the pods active
+            // that wait for this pod: in the event, the pod has no node before the change.
             Arc::make_mut(placed).node_name = None;
         }
         ObjectChange::Pod(before, self.pods.get(key).cloned())
@@ -102,7 +102,7 @@ impl Snapshot {
     /// Replaces the pod of this key, and returns the previous pod.
     pub(super) fn put_pod(&mut self, key: &Key, after: Option<Arc<Pod>>) -> Option<Arc<Pod>> {
         let before = self.pods.remove(key);
-        // Most changes of a bound pod affect nothing that the scheduler reads.
+        // Most changes of a bound pod affect no field that counts on the node, so the node's sums stay as they are.
         if let (Some(before), Some(after)) = (&before, &after)
             && before.counts_like(after)
         {
@@ -120,7 +120,7 @@ impl Snapshot {
         before
     }
 
-    /// Replaces a pod on its node by a new version that uses the same resources.
+    /// Replaces a pod on its node by its new version, which uses the same amounts of resources.
     fn swap_pod(&mut self, before: &Pod, pod: Arc<Pod>) {
         let Some(id) = pod.node_name.as_ref().and_then(|name| self.nodes.id_of(name)) else { return };
         if before.started != pod.started {
@@ -170,7 +170,7 @@ impl Snapshot {
         }
     }
 
-    /// Updates the indexes for a pod that is no longer on its node.
+    /// Updates the indexes after a pod was removed from its node.
     fn unplace_pod(&mut self, id: NodeId, pod: Arc<Pod>) {
         self.volumes.remove_user(&pod);
         self.affinity.remove(&pod);
@@ -230,7 +230,7 @@ impl Snapshot {
 }
 
 impl Pod {
-    /// Whether the two pods are equal in everything that counts on their node.
+    /// Whether two versions of a pod are equal in everything that counts on their node.
     fn counts_like(&self, other: &Pod) -> bool {
         self.node_name.is_some()
             && self.node_name == other.node_name

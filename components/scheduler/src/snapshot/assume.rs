@@ -1,4 +1,5 @@
-//! Assumed pods: pods whose binding their own events do not show yet, with the volumes and devices reserved for them.
+//! Assumed pods: pods for which a node was chosen and whose own events do not show the binding yet, with the volumes
+//! and devices that are reserved for them.
 
 use super::Snapshot;
 use super::changes::SnapshotChange;
@@ -17,15 +18,15 @@ pub(super) struct AssumedPod {
     devices: Vec<Key>,
 }
 
-/// The volumes and devices that were chosen for a pod together with its node.
+/// The volumes and devices that a pod gets together with its node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reservation {
-    /// Each volume claim that is not bound yet, and the volume that it gets; `None` means that a volume is to be
-    /// provisioned for the claim.
+    /// Each volume claim of the pod that is not bound yet, and the volume that it gets; `None` means that a volume must
+    /// be provisioned for the claim.
     pub volumes: Vec<(Key, Option<Text>)>,
-    /// Each ResourceClaim without an allocation, and the devices that it gets.
+    /// Each ResourceClaim of the pod that has no allocation yet, and the devices that it gets.
     pub devices: Vec<(Key, Allocation)>,
-    /// The claim among `devices` that must still be created, if there is one.
+    /// The claim in `devices` that does not exist in the cluster yet, if there is such a claim.
     pub new_claim: Option<Arc<NewClaim>>,
 }
 
@@ -51,7 +52,7 @@ impl Snapshot {
         self.log_reservation_changes(&reservation.volumes, devices);
     }
 
-    /// Ends the assumption of a pod whose binding failed.
+    /// Ends the assumption that a pod is on a node, because its binding failed.
     pub fn forget(&mut self, key: &Key) {
         let Some(assumed) = self.assumed.remove(key) else { return };
         if let Some(pod) = self.pods.get(key) {
@@ -62,7 +63,7 @@ impl Snapshot {
         self.release(&assumed);
     }
 
-    /// Frees the volumes and devices that were reserved for an assumed pod.
+    /// Frees the volumes and devices that are reserved for an assumed pod.
     fn release(&mut self, assumed: &AssumedPod) {
         for (claim, volume) in &assumed.volumes {
             self.volumes.forget(claim, volume.as_ref());
@@ -86,7 +87,7 @@ impl Snapshot {
         self.assumed.contains_key(key)
     }
 
-    /// Records the nomination of a pod, or its end, before the pod's status shows it.
+    /// Records that a pod's nomination begins, changes or ends, before the pod's status shows it.
     pub fn nominate(&mut self, key: &Key, node: Option<Text>) {
         let Some(pod) = self.pods.get(key).filter(|pod| pod.nominated != node) else { return };
         let mut nominated = Pod::clone(pod);
@@ -95,7 +96,7 @@ impl Snapshot {
     }
 
     /// Handles a change of an assumed pod. A change that does not show the pod's node yet keeps the assumption; a
-    /// change that shows it ends the assumption as fulfilled.
+    /// change that shows the node ends the assumption, because it has come true.
     pub(super) fn keep_assumption(&mut self, pod: &mut Pod) {
         let Some(assumed) = self.assumed.get(&pod.key) else { return };
         if pod.uid != assumed.uid || pod.node_name.as_ref().is_some_and(|node| *node != assumed.node) {
@@ -107,7 +108,8 @@ impl Snapshot {
         }
     }
 
-    /// Frees the volumes and devices that were reserved for an assumed pod that was deleted, or bound to another node.
+    /// Frees the volumes and devices that are reserved for an assumed pod, because the pod was deleted or is bound to
+    /// another node.
     pub(super) fn drop_assumption(&mut self, key: &Key) {
         if let Some(assumed) = self.assumed.remove(key) {
             self.release(&assumed);

@@ -1,4 +1,4 @@
-//! The list of changes, in order, for caches of results that follow from a snapshot.
+//! A list of the snapshot's changes in their order, from which caches learn what they must compute again.
 
 use super::node_info::NodeId;
 use crate::object::pod::Pod;
@@ -12,10 +12,10 @@ pub enum SnapshotChange {
     PodAdded(NodeId, Arc<Pod>),
     /// A pod was removed from a node.
     PodRemoved(NodeId, Arc<Pod>),
-    /// The node object changed in other fields than its labels and taints; or a pod's nomination to the node began or
+    /// The node's object changed in fields other than its labels and taints, or a pod's nomination to the node began or
     /// ended.
     NodeUpdated(NodeId),
-    /// A pod on this node changed only in a field that affects nothing but the order of victims.
+    /// A pod on this node changed only in a field that decides in which order pods become victims.
     PodStarted(NodeId),
     /// A node was added or removed, or its labels or taints changed, so its pods count in other topology domains.
     TopologyChanged(NodeId),
@@ -23,7 +23,8 @@ pub enum SnapshotChange {
     Object(Kind, Key),
 }
 
-/// The newest changes. A reader that has missed more changes than are kept must rebuild its cache.
+/// The newest changes of a snapshot. A reader that has missed more changes than are kept must compute its results again
+/// from the whole snapshot.
 #[derive(Debug, Default)]
 pub struct ChangeLog {
     next: u64,
@@ -41,12 +42,12 @@ impl ChangeLog {
         self.next += 1;
     }
 
-    /// The number of the next change.
+    /// The number that the next change will get.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// The changes beginning with number `at`; `None` if some of them are no longer kept.
+    /// The changes from the number `at` on; `None` if some of these changes are no longer kept.
     pub fn since(&self, at: u64) -> Option<impl Iterator<Item = &SnapshotChange>> {
         let missed = usize::try_from(self.next.checked_sub(at)?).ok()?;
         (missed <= self.changes.len()).then(|| self.changes.range(self.changes.len() - missed..))

@@ -1,4 +1,4 @@
-//! Cluster events: changes of objects that may make waiting pods schedulable, and their names in metrics.
+//! Cluster events: changes of objects that may make waiting pods schedulable, and the names of these events in metrics.
 
 use super::table::BeforeAfter;
 use crate::object::node::Node;
@@ -6,7 +6,7 @@ use crate::object::pod::Pod;
 use crate::object::{Key, Kind, device_claim, volume};
 use std::sync::Arc;
 
-/// An object's change. It may make waiting pods schedulable.
+/// The change of one object, which may make waiting pods schedulable.
 #[derive(Debug, Clone)]
 pub struct ClusterEvent {
     pub kind: Kind,
@@ -14,7 +14,7 @@ pub struct ClusterEvent {
     pub change: ObjectChange,
 }
 
-/// The object before and after; for most kinds only whether it existed before and exists now.
+/// The object before and after its change; for most kinds only whether it existed before and exists now.
 #[derive(Debug, Clone)]
 pub enum ObjectChange {
     Pod(Option<Arc<Pod>>, Option<Arc<Pod>>),
@@ -29,12 +29,12 @@ pub enum ObjectChange {
 }
 
 impl ObjectChange {
-    /// The change of an object whose content does not matter to events, only its existence.
+    /// The change of an object of which queueing hints need only its existence.
     pub(super) fn other<T>((before, after): BeforeAfter<T>) -> ObjectChange {
         ObjectChange::Other { before: before.is_some(), after: after.is_some() }
     }
 
-    /// The event of this change; `None` if the object is absent before and after.
+    /// The event for this change of an object; `None` if the object did not exist before and does not exist now.
     pub(super) fn event(self, kind: Kind, key: &Key) -> Option<ClusterEvent> {
         (self.presence() != (false, false)).then(|| ClusterEvent { kind, key: key.clone(), change: self })
     }
@@ -58,12 +58,12 @@ impl ObjectChange {
     }
 }
 
-/// The metric names of a kind's events: for an added, a changed and a deleted object.
+/// The names in metrics of the events of one kind: for an object that was added, changed or deleted.
 type EventLabels = [&'static str; 3];
 
 impl ClusterEvent {
-    /// Whether the event is about an object that is no pod, or about a pod that is or was on a node or nominated to
-    /// one.
+    /// Whether the event is about an object other than a pod, or about a pod that is or was on a node or nominated to a
+    /// node.
     pub fn concerns_nodes(&self) -> bool {
         let is_on_node = |pod: &Arc<Pod>| pod.node_name.is_some() || pod.nominated.is_some();
         match &self.change {
@@ -123,7 +123,7 @@ fn labels(kind: Kind) -> Option<EventLabels> {
             "resource.k8s.io/ResourceSliceUpdate",
             "resource.k8s.io/ResourceSliceDelete",
         ],
-        // A rule taints devices of slices, so it counts as a change of slices.
+        // A DeviceTaintRule taints the devices of slices, so in metrics its change counts as a change of a slice.
         Kind::DeviceTaintRule => ["resource.k8s.io/ResourceSliceUpdate"; 3],
         Kind::DeviceClass =>
             ["resource.k8s.io/DeviceClassAdd", "resource.k8s.io/DeviceClassUpdate", "resource.k8s.io/DeviceClassDelete"],
@@ -133,7 +133,8 @@ fn labels(kind: Kind) -> Option<EventLabels> {
     })
 }
 
-/// The name of the first change of a node that matters to pods.
+/// The name in metrics of a node's change; `None` if nothing changed that matters to pods. If several properties
+/// changed, the first in the list gives the name.
 fn node_label(before: &Node, after: &Node) -> Option<&'static str> {
     let changes = [
         (before.unschedulable && !after.unschedulable, "NodeUpdateNodeTaint"),

@@ -1,4 +1,4 @@
-//! Workloads, and the pods of the gangs that they define.
+//! Workloads, and the pods of the gangs that Workloads define.
 
 use super::table::{BeforeAfter, Table, TableUpdate};
 use crate::object::Key;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub struct Gangs {
     workloads: Table<Workload>,
-    /// The members of each gang, waiting and placed.
+    /// For each gang, the keys of its pods, with and without a node.
     members: BTreeMap<Gang, BTreeSet<Key>>,
 }
 
@@ -19,7 +19,7 @@ impl Gangs {
         self.workloads.get(key)
     }
 
-    /// The keys of a gang's members, waiting and placed.
+    /// The keys of a gang's pods, with and without a node.
     pub(super) fn members(&self, gang: &Gang) -> impl Iterator<Item = &Key> {
         self.members.get(gang).into_iter().flatten()
     }

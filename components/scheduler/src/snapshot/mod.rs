@@ -1,6 +1,6 @@
 //! The state on which decisions are based: nodes with their pods, and all other objects that plug-ins read, with the
 //! indexes that they need. [`Snapshot::apply`] updates the state by one object at a time, from the log in the same
-//! process or from lists and watches.
+//! process, or from lists and watches over HTTP.
 //!
 //! Each part of the snapshot has its own file, and only the code in this file changes the part's tables and indexes. A
 //! plug-in reads only the parts that it needs, for example [`Volumes`] or [`Devices`].
@@ -50,13 +50,13 @@ pub struct Snapshot {
     pods: HashMap<Key, Arc<Pod>>,
     affinity: AffinityIndex,
     nominations: Nominations,
-    /// Pods for which a node was chosen and whose own events do not show the node yet.
+    /// The pods that count as bound: a node was chosen for them, and their own events do not show the node yet.
     assumed: HashMap<Key, AssumedPod>,
     gangs: Gangs,
     selectors: PodSelectors,
     volumes: Volumes,
     devices: Devices,
-    /// The clock of searches that have a time limit.
+    /// The clock by which searches with a time limit measure their time.
     pub clock: Clock,
     changes: ChangeLog,
 }
@@ -71,12 +71,12 @@ impl Snapshot {
         self.pool.reads_limits = true;
     }
 
-    /// Sets whether devices may satisfy extended resources: the feature gate DRAExtendedResource.
+    /// Turns the feature gate DRAExtendedResource on or off: whether devices may satisfy extended resources.
     pub fn set_extended_resources(&mut self, is_on: bool) {
         self.devices.satisfy_extended_resources = is_on;
     }
 
-    /// The nodes. Their order stays the same as long as they exist.
+    /// All nodes. As long as two nodes exist, their order stays the same.
     pub fn nodes(&self) -> impl Iterator<Item = &NodeInfo> {
         self.nodes.iter()
     }
@@ -93,22 +93,22 @@ impl Snapshot {
         self.nodes.count()
     }
 
-    /// One more than the largest number of a node.
+    /// One more than the largest number that a node has.
     pub fn node_bound(&self) -> usize {
         self.nodes.bound()
     }
 
-    /// The size of an image that some node has, and the number of nodes that have it.
+    /// The size in bytes of an image, and the number of nodes that have it; `None` if no node has the image.
     pub fn image(&self, name: &str) -> Option<(i64, i64)> {
         self.nodes.image(name)
     }
 
-    /// Whether any node has a label of this key: a key that no node has defines no topology domain.
+    /// Whether any node has a label with this key. A key that no node has defines no topology domain.
     pub fn is_label_of_nodes(&self, key: &Text) -> bool {
         self.node_labels.has_key(key)
     }
 
-    /// The number of each node's value for a label, by the node's number.
+    /// For each node, by the node's number, the number of its value for a label.
     pub fn label_numbers(&self, key: &Text) -> Vec<u32> {
         self.node_labels.numbers(&self.nodes, key)
     }
@@ -136,12 +136,12 @@ impl Snapshot {
     }
 
     /// The bound pods whose affinity terms may select pods of this namespace. Pods whose terms select only other
-    /// namespaces cost nothing here.
+    /// namespaces are not visited.
     pub fn pods_with_affinity(&self, namespace: &Text) -> impl Iterator<Item = (NodeId, &Arc<Pod>)> {
         self.affinity.selecting(namespace).filter_map(|(key, node)| Some((node, self.pods.get(key)?)))
     }
 
-    /// The members of a gang, waiting and placed.
+    /// The pods of a gang, with and without a node.
     pub fn gang(&self, gang: &Gang) -> impl Iterator<Item = &Arc<Pod>> {
         self.gangs.members(gang).filter_map(|key| self.pods.get(key))
     }

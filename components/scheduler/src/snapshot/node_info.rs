@@ -6,7 +6,7 @@ use crate::object::pod::Pod;
 use crate::object::resources::Resources;
 use std::sync::Arc;
 
-/// The number of a node in a snapshot. The number of a removed node is used again for a new node.
+/// The number of a node in a snapshot. If a node is removed, its number is used again for a new node.
 pub type NodeId = usize;
 
 /// A node, its pods, and the sums of their resources.
@@ -14,11 +14,11 @@ pub type NodeId = usize;
 pub struct NodeInfo {
     pub id: NodeId,
     pub node: Arc<Node>,
-    /// The pods, in the order in which they were added.
+    /// The pods on the node, in the order in which they were added.
     pub pods: Vec<Arc<Pod>>,
-    /// The sum of the pods' requests, as filters count them.
+    /// The sum of the pods' requests, as filters use them.
     pub requested: Resources,
-    /// The sum of the pods' requests, as the scores by allocation count them.
+    /// The sum of the pods' requests, as scores use them.
     pub non_zero_requested: Resources,
 }
 
@@ -51,8 +51,8 @@ impl NodeInfo {
         Some(pod)
     }
 
-    /// Recomputes the sums. Requests that do not fit into 64 bits saturate the sum; subtracting such a pod from a
-    /// saturated sum would lose the requests of the other pods.
+    /// Computes the sums of requests from all pods again. If a sum does not fit into 64 bits, it is the largest number
+    /// that fits; subtracting a removed pod's requests from such a sum would lose requests of the other pods.
     fn recompute_sums(&mut self) {
         (self.requested, self.non_zero_requested) = Default::default();
         for pod in &self.pods {

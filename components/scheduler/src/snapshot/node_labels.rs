@@ -1,5 +1,5 @@
-//! The label keys of nodes, and numbers for the values of a label, shared by all plug-ins that count pods by topology
-//! domain.
+//! The label keys of nodes, and numbers for the values of a label. All plug-ins that count pods by topology domain
+//! share these numbers.
 
 use super::node_info::NodeId;
 use super::nodes::Nodes;
@@ -9,25 +9,26 @@ use crate::object::node::Node;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Means that the node does not have the label.
+/// The number for a node that does not have the label.
 pub const NONE: u32 = u32::MAX;
 
 #[derive(Debug, Default)]
 pub(super) struct NodeLabels {
-    /// For each label key, the number of nodes that have it.
+    /// For each label key, how many nodes have a label with this key.
     counts: HashMap<Text, usize>,
-    /// Numbers for the values of the label keys by which some plug-in counts pods.
+    /// For each label key by which some plug-in counts pods, the numbers of the label's values.
     numbers: Mutex<HashMap<Text, LabelNumbers>>,
 }
 
 /// The values that nodes have for one label, numbered. When the last node loses a value, the value's number is used
-/// again for another value. A node whose number changes meaning is always listed in the snapshot's changes.
+/// again for another value. In that case the nodes that lost or got the value are in the snapshot's list of changes.
 #[derive(Debug, Default)]
 struct LabelNumbers {
     of_node: Vec<u32>,
     by_value: HashMap<Text, u32>,
-    /// How many nodes have each value.
+    /// For each number, how many nodes have the value with this number.
     nodes: Vec<u32>,
+    /// Numbers that are in use for no value at present.
     free: Vec<u32>,
 }
 
@@ -40,7 +41,7 @@ impl LabelNumbers {
         numbers
     }
 
-    /// Applies a change of a node's value for the label.
+    /// Records that a node's value for the label has changed.
     fn replace(&mut self, node: NodeId, before: Option<&Text>, after: Option<&Text>) {
         if before == after {
             return;
@@ -82,7 +83,7 @@ impl NodeLabels {
         self.counts.contains_key(key)
     }
 
-    /// The number of each node's value for a label, by the node's number.
+    /// For each node, by the node's number, the number of its value for a label.
     pub fn numbers(&self, nodes: &Nodes, key: &Text) -> Vec<u32> {
         self.with_numbers(nodes, key, |numbers| numbers.of_node.clone()).unwrap_or_default()
     }
@@ -92,8 +93,8 @@ impl NodeLabels {
         self.with_numbers(nodes, key, |numbers| numbers.of_node.get(node).copied()).flatten().unwrap_or(NONE)
     }
 
-    /// Calls `read` with the numbers for a label, which the first call assigns. Returns `None` if no node has the
-    /// label.
+    /// Calls `read` with the numbers of a label's values. The first call for a label assigns the numbers. Returns
+    /// `None` if no node has the label.
     fn with_numbers<T>(&self, nodes: &Nodes, key: &Text, read: impl FnOnce(&LabelNumbers) -> T) -> Option<T> {
         if !self.has_key(key) {
             return None;

@@ -1,4 +1,5 @@
-//! The nodes by number and by name, the images on them, and the pods of nodes that are not known yet.
+//! The nodes by number and by name, the images on them, and the pods that are bound to nodes which the snapshot does
+//! not have.
 
 use super::node_info::{NodeId, NodeInfo};
 use crate::object::node::Node;
@@ -12,14 +13,14 @@ pub struct Nodes {
     by_id: Vec<Option<NodeInfo>>,
     free: Vec<NodeId>,
     by_name: HashMap<Text, NodeId>,
-    /// Pods bound to unknown nodes, by the node's name.
+    /// The pods that are bound to nodes which the snapshot does not have, by the node's name.
     pods_on_unknown: HashMap<Text, Vec<Arc<Pod>>>,
-    /// The size of each image, and the number of nodes that have it.
+    /// The size in bytes of each image, and the number of nodes that have it.
     images: HashMap<Text, (i64, i64)>,
 }
 
 impl Nodes {
-    /// The nodes. Their order stays the same as long as they exist.
+    /// All nodes. As long as two nodes exist, their order stays the same.
     pub fn iter(&self) -> impl Iterator<Item = &NodeInfo> {
         self.by_id.iter().flatten()
     }
@@ -40,12 +41,12 @@ impl Nodes {
         self.by_name.len()
     }
 
-    /// One more than the largest number of a node.
+    /// One more than the largest number that a node has.
     pub fn bound(&self) -> usize {
         self.by_id.len()
     }
 
-    /// The size of an image that some node has, and the number of nodes that have it.
+    /// The size in bytes of an image, and the number of nodes that have it; `None` if no node has the image.
     pub fn image(&self, name: &str) -> Option<(i64, i64)> {
         self.images.get(name).copied()
     }
@@ -54,7 +55,7 @@ impl Nodes {
         self.by_id.get_mut(id)?.as_mut()
     }
 
-    /// Adds a node without pods.
+    /// Adds a node, without pods. Returns its number.
     pub(super) fn add(&mut self, node: &Arc<Node>) -> NodeId {
         let id = self.free.pop().unwrap_or_else(|| {
             self.by_id.push(None);
@@ -66,7 +67,7 @@ impl Nodes {
         id
     }
 
-    /// Replaces a node's object, and returns the previous object.
+    /// Replaces the object of a node, and returns the previous object.
     pub(super) fn replace(&mut self, id: NodeId, after: &Arc<Node>) -> Option<Arc<Node>> {
         let before = std::mem::replace(&mut self.get_mut(id)?.node, after.clone());
         if before.images != after.images {
@@ -86,7 +87,7 @@ impl Nodes {
 
     fn count_images(&mut self, node: &Node, by: i64) {
         for (name, size) in &node.images {
-            // If nodes report different sizes of an image, the first size counts.
+            // If nodes report different sizes for an image, the size that was reported first counts.
             let (_, nodes) = self.images.entry(name.clone()).or_insert((*size, 0));
             *nodes += by;
             if *nodes <= 0 {
@@ -115,7 +116,7 @@ impl Nodes {
         }
     }
 
-    /// The pods that were bound to this node before the node was known.
+    /// Removes and returns the pods that were bound to this node before the snapshot had the node.
     pub(super) fn take_pods_on_unknown(&mut self, node: &Text) -> Vec<Arc<Pod>> {
         self.pods_on_unknown.remove(node).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! The index of nominated pods.
+//! An index of the pods that are nominated to nodes.
 
 use crate::object::pod::Pod;
 use crate::object::{Key, Text};
@@ -6,27 +6,27 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Pods, higher priority first.
+/// Pods by priority, the highest priority first.
 type ByPriority = BTreeMap<(Reverse<i64>, Key), Arc<Pod>>;
 
-/// Waiting pods, by the node that they are nominated to.
+/// The waiting pods that are nominated to a node, by the node's name.
 #[derive(Debug, Default)]
 pub struct Nominations(BTreeMap<Text, ByPriority>);
 
 impl Nominations {
-    /// Waiting pods nominated to this node with at least this priority, higher priority first.
+    /// The waiting pods that are nominated to this node and have at least this priority, the highest priority first.
     pub fn to(&self, node: &str, priority: i64) -> impl Iterator<Item = &Arc<Pod>> {
         let pods = self.0.get(node).into_iter().flatten();
         pods.map(|(_, pod)| pod).take_while(move |pod| pod.priority >= priority)
     }
 
-    /// Waiting pods nominated to this node with a lower priority, lowest first.
+    /// The waiting pods that are nominated to this node and have a lower priority than this, the lowest priority first.
     pub fn below(&self, node: &str, priority: i64) -> impl Iterator<Item = &Arc<Pod>> {
         let pods = self.0.get(node).into_iter().flatten().rev();
         pods.map(|(_, pod)| pod).take_while(move |pod| pod.priority < priority)
     }
 
-    /// The names of nodes that waiting pods are nominated to.
+    /// The names of the nodes to which waiting pods are nominated.
     pub fn nodes(&self) -> impl Iterator<Item = &Text> {
         self.0.keys()
     }

@@ -1,4 +1,5 @@
-//! Objects by which pods are selected: Services, controllers, PodDisruptionBudgets, and the labels of namespaces.
+//! The objects by which pods are selected: Services, controllers and PodDisruptionBudgets; and the labels of
+//! namespaces.
 
 use super::table::{BeforeAfter, Table, TableUpdate, cluster_key, in_namespace};
 use crate::object::labels::Labels;
@@ -12,18 +13,18 @@ use std::sync::Arc;
 pub struct PodSelectors {
     namespaces: Table<Labels>,
     services: Table<PodSelector>,
-    /// ReplicationControllers, ReplicaSets and StatefulSets.
+    /// The ReplicationControllers, ReplicaSets and StatefulSets, by kind.
     controllers: BTreeMap<Kind, Table<PodSelector>>,
     budgets: Table<DisruptionBudget>,
 }
 
 impl PodSelectors {
-    /// The labels of a namespace; empty if the namespace is unknown.
+    /// The labels of a namespace; empty if the snapshot does not have the namespace.
     pub fn namespace_labels(&self, namespace: &Text) -> Arc<Labels> {
         self.namespaces.get(&cluster_key(namespace)).cloned().unwrap_or_default()
     }
 
-    /// The Services of a namespace, by name.
+    /// The Services of a namespace, sorted by name.
     pub fn services(&self, namespace: &Text) -> impl Iterator<Item = &Arc<PodSelector>> {
         in_namespace(&self.services, namespace)
     }

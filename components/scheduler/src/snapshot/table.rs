@@ -5,23 +5,24 @@ use holdfast_value::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Objects by key. The objects of one namespace are neighbours.
+/// A table of objects, sorted by key, so that the objects of one namespace follow each other.
 pub type Table<T> = BTreeMap<Key, Arc<T>>;
 
-/// An object before and after a change; `None` if it is absent.
+/// An object before and after a change; `None` if it does not exist at that time.
 pub(super) type BeforeAfter<T> = (Option<Arc<T>>, Option<Arc<T>>);
 
-/// One object's new state, before it is put into its table.
+/// The new state of one object, which is to be put into its table.
 pub(super) struct TableUpdate<'a> {
     pub pool: &'a mut StringPool,
     pub key: &'a Key,
     pub object: Option<&'a Value>,
-    /// Whether the change affects a field that the scheduler reads: most changes of statuses do not.
+    /// Set when the object is put into its table: whether a field that the scheduler reads has changed. Most changes of
+    /// statuses change no such field.
     pub changed: bool,
 }
 
 impl TableUpdate<'_> {
-    /// Puts the object into its table, or removes it.
+    /// Puts the object into its table, or removes it if it was deleted. Returns the object before and after the change.
     pub fn put<T: PartialEq>(
         &mut self,
         table: &mut Table<T>,
@@ -37,14 +38,14 @@ impl TableUpdate<'_> {
     }
 }
 
-/// The objects of a table in one namespace.
+/// The objects of a namespace in a table.
 pub(super) fn in_namespace<'a, T>(table: &'a Table<T>, namespace: &Text) -> impl Iterator<Item = &'a Arc<T>> {
     let first = Key { namespace: namespace.clone(), name: "".into() };
     let namespace = namespace.clone();
     table.range(first..).take_while(move |(key, _)| key.namespace == namespace).map(|(_, object)| object)
 }
 
-/// The key of a cluster-scoped object.
+/// The key of an object that is not namespaced.
 pub(super) fn cluster_key(name: &Text) -> Key {
     Key { namespace: "".into(), name: name.clone() }
 }

@@ -1,24 +1,25 @@
-//! Equal templates of pods, stored once and numbered.
+//! Stores equal templates of pods once, and gives each of them a number.
 
 use crate::object::pod::{Pod, Template};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// How many templates are looked up by their address. Several controllers create pods at the same time, and the pods
-/// run on nodes of several zones, so more than one template is recent.
+/// How many templates are found by their address in memory, which is faster than comparing them. Several controllers
+/// create pods at the same time, and the pods run on nodes of several zones, so more than one template is recent.
 const LAST_MAX: usize = 16;
 
 #[derive(Debug, Default)]
 pub(super) struct Templates {
     numbers: HashMap<Arc<Template>, u64>,
     next: u64,
-    /// The templates of the last pods, the shared templates equal to them, and the numbers of the shared templates.
+    /// The templates of the pods that were added last. With each comes the shared template that is equal to it, and the
+    /// number of the shared template.
     last: VecDeque<(Arc<Template>, Arc<Template>, u64)>,
     sweep_at: usize,
 }
 
 impl Templates {
-    /// Replaces a pod's template by the shared equal one, and sets its number.
+    /// Replaces a pod's template by the shared template that is equal to it, and sets the pod's template number.
     pub fn share(&mut self, pod: &mut Pod) {
         if let Some((_, shared, id)) = self.last.iter().find(|(last, ..)| Arc::ptr_eq(last, &pod.template)) {
             (pod.template, pod.template_id) = (shared.clone(), *id);

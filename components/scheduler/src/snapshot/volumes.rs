@@ -1,4 +1,5 @@
-//! Volumes and their claims, the classes and drivers that provision them, and the pods that use them.
+//! PersistentVolumes and their claims, the StorageClasses and CSI drivers that provision volumes, and the number of
+//! pods that use each claim.
 
 use super::table::{BeforeAfter, Table, TableUpdate, cluster_key};
 use crate::object::pod::Pod;
@@ -14,11 +15,11 @@ pub struct Volumes {
     claims: Table<Claim>,
     classes: Table<Class>,
     csi_nodes: Table<CsiNode>,
-    /// For each CSI driver, whether its capacity is checked before volumes are provisioned.
+    /// For each CSI driver, whether its free capacity is checked before volumes are provisioned.
     csi_drivers: Table<bool>,
     capacities: Table<Capacity>,
     attachments: Table<Attachment>,
-    /// How many pods on known nodes use each claim.
+    /// For each claim, how many pods on nodes of the snapshot use it.
     claim_users: HashMap<Key, usize>,
 }
 
@@ -27,7 +28,7 @@ impl Volumes {
         self.volumes.get(&cluster_key(name))
     }
 
-    /// All volumes, by name.
+    /// All PersistentVolumes, sorted by name.
     pub fn volumes(&self) -> impl Iterator<Item = &Arc<Volume>> {
         self.volumes.values()
     }
@@ -36,7 +37,7 @@ impl Volumes {
         self.claims.get(key)
     }
 
-    /// How many pods on known nodes use a claim.
+    /// How many pods on nodes of the snapshot use a claim.
     pub fn claim_users(&self, claim: &Key) -> usize {
         self.claim_users.get(claim).copied().unwrap_or(0)
     }
@@ -49,7 +50,7 @@ impl Volumes {
         self.csi_nodes.get(&cluster_key(node))
     }
 
-    /// Whether the capacity of a CSI driver is checked before volumes are provisioned.
+    /// Whether the free capacity of a CSI driver is checked before volumes are provisioned.
     pub fn tracks_capacity(&self, driver: &Text) -> bool {
         self.csi_drivers.get(&cluster_key(driver)).is_some_and(|tracks| **tracks)
     }
@@ -92,7 +93,7 @@ impl Volumes {
         update.put(&mut self.attachments, Attachment::decode)
     }
 
-    /// Counts a pod that was added to a node among the users of its claims.
+    /// Counts a pod, which was added to a node, as a user of each of its claims.
     pub(super) fn add_user(&mut self, pod: &Pod) {
         for (claim, _) in pod.volume_claims() {
             *self.claim_users.entry(claim).or_default() += 1;
@@ -108,8 +109,8 @@ impl Volumes {
         }
     }
 
-    /// Reserves a volume for a claim, or with `None` the provisioning of a volume on the node, before the claim's own
-    /// events show it.
+    /// Reserves a volume for a claim before the claim's own events show the binding. If `volume` is `None`, a volume is
+    /// to be provisioned for the claim on the node.
     pub(super) fn assume(&mut self, claim: &Key, volume: Option<&Text>, node: &Text) {
         let Some(claim) = self.claims.get_mut(claim) else { return };
         let claim = Arc::make_mut(claim);
@@ -123,7 +124,7 @@ impl Volumes {
         }
     }
 
-    /// Ends a reservation of [`Volumes::assume`], unless the cluster has the binding by now.
+    /// Ends what [`Volumes::assume`] has reserved for a claim, unless the cluster shows the binding by now.
     pub(super) fn forget(&mut self, claim: &Key, volume: Option<&Text>) {
         match volume {
             None => {

@@ -1,4 +1,5 @@
-//! A cluster of recorded objects, completed as the API server completes them before a scheduler reads them.
+//! A cluster made of recorded objects. Each object is completed as an API server completes it before a scheduler reads
+//! it.
 
 use holdfast_scheduler::{ClusterEvent, Key, Kind, Snapshot};
 use holdfast_value::{Map, Value, json};
@@ -69,7 +70,7 @@ impl Cluster {
         self.snapshot.apply(kind, key, seen.as_ref()).into_iter().collect()
     }
 
-    /// Fills in the uids of objects that already exist.
+    /// Replaces each text `@uid:kind/namespace/name` in `value` by the uid of this object.
     fn fill(&self, value: &mut Value) {
         match value {
             Value::String(text) => {
@@ -88,7 +89,7 @@ impl Cluster {
         }
     }
 
-    /// Applies defaults and admission plug-ins to a new pod.
+    /// Changes a new pod as the API server's defaults and admission plug-ins do.
     fn admit(&self, pod: &mut Value) {
         let class = |kind: &str, name: &Value| {
             self.objects.get(&(kind.to_owned(), Key::cluster(name.as_str().unwrap_or("")))).cloned().unwrap_or_default()
@@ -147,7 +148,8 @@ fn complete_container(container: &mut Value, host_network: bool) {
     }
 }
 
-/// Pod-level requests: a pod-level limit is also the request, unless a container requests the resource.
+/// Fills in pod-level requests: if a pod sets a pod-level limit but no request, the limit is also the request, unless a
+/// container requests the resource.
 fn complete_whole(spec: &mut Value) {
     let limits: Map = spec["resources"]["limits"].as_object().cloned().unwrap_or_default();
     for (name, amount) in limits {
@@ -159,7 +161,7 @@ fn complete_whole(spec: &mut Value) {
     }
 }
 
-/// The API server puts `matchLabelKeys` and `mismatchLabelKeys` of affinity terms into their selectors.
+/// Puts `matchLabelKeys` and `mismatchLabelKeys` of affinity terms into the terms' selectors, as the API server does.
 fn merge_label_keys(pod: &mut Value, labels: &Value) {
     for side in ["podAffinity", "podAntiAffinity"] {
         if pod["spec"]["affinity"][side].is_null() {
@@ -187,7 +189,7 @@ fn merge_term(term: &mut Value, labels: &Value) {
     }
 }
 
-/// A merge patch.
+/// Applies a JSON merge patch to `target`.
 pub fn merge(target: &mut Value, patch: &Value) {
     let Some(patch) = patch.as_object() else {
         *target = patch.clone();

@@ -1,4 +1,4 @@
-//! Compares recorded decisions with the decisions of this scheduler.
+//! Compares the recorded decisions of Kubernetes' scheduler with the decisions of this scheduler.
 
 use holdfast_scheduler::PlanOutcome;
 use holdfast_scheduler::plan::{Plan, Scores};
@@ -29,10 +29,10 @@ impl Differences {
     }
 }
 
-/// Plug-ins of 1.36 that 1.35 does not have.
+/// Plug-ins that Kubernetes 1.36 has and Kubernetes 1.35 does not have; the comparison skips them.
 const NEWER: [&str; 1] = ["NodeDeclaredFeatures"];
 
-/// Compares one attempt to find a node.
+/// Compares a recorded attempt to find a node for a pod with this scheduler's plan.
 pub fn cycle(wanted: &Value, plan: &Plan, differences: &mut Differences) {
     let got = &plan.explanation;
     differences.equal("feasible", &sorted(&wanted["feasible"]), sorted(&json!(names(&got.feasible))));
@@ -78,7 +78,7 @@ fn preemption(wanted: &Value, plan: &Plan, differences: &mut Differences) {
         return differences.unless("preemption", false, || "none was tried".into());
     };
     let candidates = got.candidates.iter().map(|one| {
-        // The order of pods of equal importance is not fixed.
+        // Victims of equal importance may come in any order, so the names are sorted before they are compared.
         let mut victims: Vec<_> = one.victims.iter().map(|pod| pod.key.to_string()).collect();
         victims.sort();
         (one.node.to_string(), json!({"pdbViolations": one.violations, "victims": victims}))
@@ -105,7 +105,7 @@ fn rejection(rejection: &Rejection) -> Value {
     json!({"plugin": rejection.plugin, "code": rejection.code.name(), "reasons": reasons})
 }
 
-/// The order of reasons is not fixed.
+/// Sorts the reasons of a rejection, because their order is not fixed.
 fn tidy(rejection: &Value) -> Value {
     let mut rejection = rejection.clone();
     if rejection.is_object() {
@@ -125,7 +125,7 @@ fn sorted(list: &Value) -> Value {
     json!(list)
 }
 
-/// Compares the node of a pod that was bound.
+/// Compares the chosen node with the node to which Kubernetes bound the pod.
 pub fn bound(wanted: &Value, plan: &Plan, differences: &mut Differences) {
     let node = plan.node().map(|node| &**node);
     let best = wanted["best"].as_array();
@@ -140,7 +140,8 @@ pub fn bound(wanted: &Value, plan: &Plan, differences: &mut Differences) {
     }
 }
 
-/// Compares the volumes and devices chosen with the node: how many devices each claim has, and which volumes.
+/// Compares the volumes and devices that were chosen with the node: how many devices each claim gets, and which volume
+/// each claim gets.
 pub fn reservation(wanted: &Value, reservation: &Reservation, differences: &mut Differences) {
     for (claim, allocation) in &reservation.devices {
         let devices = wanted["resourceClaims"][claim.to_string()]["devices"].as_array().map_or(0, Vec::len);
@@ -160,7 +161,7 @@ pub fn reservation(wanted: &Value, reservation: &Reservation, differences: &mut 
     }
 }
 
-/// Compares the message for an unschedulable pod, and the victims.
+/// Compares the message about an unschedulable pod, and the victims that were chosen for it.
 pub fn unschedulable(wanted: &Value, plan: &Plan, differences: &mut Differences) {
     let PlanOutcome::Unschedulable(why) = &plan.outcome else { return };
     differences.unless("node", wanted["node"].is_null(), || format!("none, not {}", wanted["node"]));

@@ -60,7 +60,7 @@ struct Player {
     now: Time,
 }
 
-/// The time between two steps, longer than every back-off.
+/// The time between two steps of a scenario, in nanoseconds. This time is longer than every back-off.
 const STEP: Time = 20_000_000_000;
 
 impl Player {
@@ -112,7 +112,8 @@ impl Player {
         differences
     }
 
-    /// Carries out a step. Returns the pod whose decision is compared.
+    /// Carries out one step of a scenario. Returns the pod whose decision is to be compared, if the step schedules a
+    /// pod.
     fn step(&mut self, step: &Value) -> Option<Key> {
         self.now += STEP;
         match step["op"].as_str()? {
@@ -204,7 +205,8 @@ impl Player {
         match &plan.outcome {
             PlanOutcome::Bind { node, reservation } => {
                 compare::bound(wanted, &plan, differences);
-                // The rest of the scenario was recorded with the node that Kubernetes chose.
+                // The steps that follow were recorded with the node that Kubernetes chose, so the pod is bound to that
+                // node.
                 let node = wanted["node"].as_str().unwrap_or(node);
                 let reservation = reservation.clone();
                 compare::reservation(wanted, &reservation, differences);
@@ -238,7 +240,7 @@ impl Player {
         }
     }
 
-    /// Acts as the volume controller: binds each claim to the recorded volume.
+    /// Acts as the volume controller: binds each of the pod's claims to the volume in the recording.
     fn bind_volumes(&mut self, wanted: &Value) {
         for (claim, recorded) in wanted["claims"].as_object().into_iter().flatten() {
             let (namespace, name) = claim.split_once('/').expect("a key");
@@ -254,7 +256,7 @@ impl Player {
         }
     }
 
-    /// Deletes the recorded victims, and plans again.
+    /// Deletes the victims in the recording, and plans the pod again.
     fn preempted(
         &mut self,
         key: &Key,

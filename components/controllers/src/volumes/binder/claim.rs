@@ -1,4 +1,4 @@
-//! The plan for one claim.
+//! Makes the plan for one PersistentVolumeClaim.
 
 use super::{
     BETA_DEFAULT_CLASS, BETA_PROVISIONER, BIND_COMPLETED, BOUND_BY_CONTROLLER, Binder, DEFAULT_CLASS, PROVISIONER,
@@ -30,7 +30,7 @@ impl Binder {
         }
     }
 
-    /// Finds a volume for a claim that names no volume.
+    /// Finds a volume for a claim that names no volume, or has a volume provisioned.
     fn find_volume(&self, world: &World, claim: ClaimView<'_>, plan: &mut Plan) {
         let class = claim.class(claim.meta()).filter(|class| !class.is_empty());
         let is_delayed = is_delayed(world, claim);
@@ -89,7 +89,7 @@ fn bind_named(world: &World, claim: ClaimView<'_>, plan: &mut Plan) {
     pending(claim, plan);
 }
 
-/// Checks a claim whose binding was complete before.
+/// Checks that the volume of a claim whose binding was complete still exists and is still bound to the claim.
 fn check_bound(world: &World, claim: ClaimView<'_>, plan: &mut Plan) {
     const LOST: &str = "ClaimLost";
     if claim.spec.volume_name.is_empty() {
@@ -112,8 +112,8 @@ fn check_bound(world: &World, claim: ClaimView<'_>, plan: &mut Plan) {
     }
 }
 
-/// Plans the next of the four writes that bind a volume and a claim. A write of the claim in the volume, or of the
-/// volume in the claim, ends the plan; a later plan continues.
+/// Plans the next of the four writes that bind a volume and a claim. A write of `claimRef` into the volume, or of the
+/// volume's name into the claim, ends the plan, and a later plan continues.
 fn bind(volume: VolumeView<'_>, claim: ClaimView<'_>, plan: &mut Plan) {
     let meta = claim.meta();
     let named = volume.spec.claim_ref.as_ref();
@@ -152,7 +152,8 @@ fn bound_status(volume: VolumeView<'_>, claim: ClaimView<'_>) -> Option<Action> 
     Subject::from(claim).status(|status| {
         status.insert("phase", "Bound".into());
         status.insert("accessModes", document["spec"]["accessModes"].clone());
-        // Later the claim's capacity may differ from the volume's capacity: a file system is smaller than its device.
+        // The capacity is set only when the claim becomes bound. Later the claim's capacity may differ from the
+        // volume's capacity, because a file system is smaller than its device.
         if is_new {
             status.insert("capacity", document["spec"]["capacity"].clone());
             if let Some(class) = volume.spec.volume_attributes_class_name.as_deref() {
@@ -189,7 +190,7 @@ pub(super) fn is_default(class: &Viewed<'_, StorageClass>) -> bool {
     [DEFAULT_CLASS, BETA_DEFAULT_CLASS].iter().any(|name| class.meta().annotation(name) == Some("true"))
 }
 
-/// The newest default class; among classes of the same age, the first by name.
+/// The newest default StorageClass; among default classes of equal age, the first by name.
 fn default_class(world: &World) -> Option<Viewed<'_, StorageClass>> {
     let defaults = world.all::<StorageClass>().filter(is_default);
     defaults.min_by_key(|class| (std::cmp::Reverse(class.meta().creation_timestamp), class.meta().name.clone()))

@@ -1,4 +1,4 @@
-//! Decides which volume fits a claim.
+//! Decides which PersistentVolume fits a PersistentVolumeClaim.
 
 use super::{FREE, OF_CLAIM};
 use holdfast_core::schema::amount::Amount;
@@ -8,7 +8,7 @@ use holdfast_world::{Viewed, World};
 const STORAGE: &str = "storage";
 const FILESYSTEM: &str = "Filesystem";
 
-/// Whether a volume's `claimRef` is this claim: by name alone, or by uid as well.
+/// Whether a volume's `claimRef` names this claim. If the `claimRef` has a uid, the claim must have that uid, too.
 pub fn is_bound_to(volume: &PersistentVolume, claim: Viewed<'_, PersistentVolumeClaim>) -> bool {
     let meta = claim.meta();
     volume.spec.claim_ref.as_ref().is_some_and(|named| {
@@ -34,7 +34,7 @@ fn same_attributes(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> 
     of_volume.as_deref().unwrap_or_default() == of_claim.as_deref().unwrap_or_default()
 }
 
-/// Why a claim cannot have the volume that it names.
+/// Why a claim cannot be bound to the volume that it names; `None` if it can.
 pub fn mismatch(volume: Viewed<'_, PersistentVolume>, claim: Viewed<'_, PersistentVolumeClaim>) -> Option<String> {
     if volume.meta().is_deleting() {
         return Some(format!("the volume is marked for deletion {:?}", volume.meta().name));
@@ -59,7 +59,8 @@ fn misfit(volume: Viewed<'_, PersistentVolume>, claim: Viewed<'_, PersistentVolu
 }
 
 /// The best volume for a claim: among the volumes with the fewest access modes, a volume that is reserved for the
-/// claim, or else the smallest. With `is_delayed` the scheduler chooses, so only reserved volumes count.
+/// claim, or else the smallest volume. With `is_delayed` the scheduler chooses volumes, so only volumes that are
+/// reserved for the claim count.
 pub fn best<'a>(
     world: &'a World,
     claim: Viewed<'_, PersistentVolumeClaim>,
@@ -85,7 +86,7 @@ fn fits(volume: Viewed<'_, PersistentVolume>, claim: Viewed<'_, PersistentVolume
         && !volume.meta().is_deleting()
 }
 
-/// Whether a volume is available to any claim.
+/// Whether a volume is free for any claim.
 pub fn is_free(volume: &PersistentVolume) -> bool {
     volume.spec.claim_ref.is_none() && volume.status.phase == "Available"
 }

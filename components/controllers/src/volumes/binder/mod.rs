@@ -1,7 +1,8 @@
 //! Binds claims to volumes, and reclaims volumes whose claim was deleted.
 //!
-//! A binding takes four writes, and the process may end after any of them: the claim in the volume, the volume's phase,
-//! the volume in the claim, the claim's phase. A partial binding is completed.
+//! A binding takes four writes: the claim's name into the volume, the volume's phase, the volume's name into the claim,
+//! the claim's phase. The process may end after any of these writes; after a restart this controller completes the
+//! binding.
 
 mod claim;
 mod matching;
@@ -32,24 +33,25 @@ const MIGRATED_TO: &str = "pv.kubernetes.io/migrated-to";
 pub const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 const BETA_DEFAULT_CLASS: &str = "storageclass.beta.kubernetes.io/is-default-class";
 
-/// Claims without a volume, by their class; `*` for claims without a class.
+/// An index of claims without a volume, by their class; a claim without a class has the value `*`.
 const UNBOUND: &str = "unbound";
-/// Claims by the volume that they name.
+/// An index of claims by the volume that they name.
 const NAMING: &str = "naming";
-/// Volumes by the claim in their `claimRef`.
+/// An index of volumes by the claim that their `claimRef` names.
 const OF_CLAIM: &str = "of-claim";
-/// Volumes that any claim may take, by their class.
+/// An index of volumes that any claim may take, by their class; a volume without a class has the value `*`.
 const FREE: &str = "free";
 const NO_CLASS: &str = "*";
 
-/// Each plan is for one volume or one claim. Only the keys of claims have a namespace.
+/// Binds claims and volumes. Each plan is for one volume or one claim; the key of a claim has a namespace, and the key
+/// of a volume has none.
 pub struct Binder {
-    /// How often an unbound claim is planned again, with another Event.
+    /// After this many seconds an unbound claim is planned again, which writes its Event again.
     period_seconds: i64,
     provisioning: bool,
     host_path: bool,
-    /// The free volume that each claim was last planned for, so that each free volume causes a plan for a different
-    /// claim.
+    /// For each claim, the free volume because of which the claim was planned last. So a further free volume causes a
+    /// plan for another claim.
     offered: BTreeMap<Key, Key>,
 }
 
@@ -118,19 +120,21 @@ impl Controller for Binder {
             let sides = [change.before::<PersistentVolumeClaim>(), change.after()];
             let volumes = sides.iter().flatten().map(|claim| &claim.spec.volume_name);
             volumes.filter(|name| !name.is_empty()).for_each(|name| keys.add(Key::cluster(name)));
-            // A claim may be deleted before the claim names the volume that was provisioned for it.
+            // The claim may have been deleted before it named the volume that was provisioned for it, so the volumes
+            // whose `claimRef` names the claim are planned, too.
             let volumes = world.indexed::<PersistentVolume>(OF_CLAIM, &change.key.to_string());
             volumes.for_each(|volume| keys.add(volume.object.key()));
             let decided = change.after::<PersistentVolumeClaim>().is_none_or(|claim| !is_open(world, claim));
             if decided && let Some(offered) = self.offered.remove(&change.key) {
-                // The claim may have got another volume, so this volume is offered to another claim.
+                // The claim no longer needs the free volume because of which it was planned, so that volume is offered
+                // to another claim.
                 world.get::<PersistentVolume>(&offered).into_iter().for_each(|volume| self.offer(world, volume, keys));
             }
         } else if change.is_of::<PersistentVolume>() {
             keys.add(change.key.clone());
             let sides = [change.before::<PersistentVolume>(), change.after()];
             sides.iter().flatten().filter_map(|volume| claim_key(volume)).for_each(|key| keys.add(key));
-            // A claim may name a volume that is created later.
+            // Claims may have named this volume before it was created.
             let naming = world.indexed::<PersistentVolumeClaim>(NAMING, &change.key.name);
             naming.for_each(|claim| keys.add(claim.object.key()));
             change.after::<PersistentVolume>().into_iter().for_each(|volume| self.offer(world, volume, keys));
@@ -160,7 +164,8 @@ impl Controller for Binder {
 }
 
 impl Binder {
-    /// Plans one claim that could use a volume. More claims need not be planned, because only one can get the volume.
+    /// Plans one claim that could be bound to a free volume. Other claims need no plan, because only one claim can get
+    /// the volume.
     fn offer(&mut self, world: &World, volume: Viewed<'_, PersistentVolume>, keys: &mut Keys) {
         if !matching::is_free(&volume) {
             return;
@@ -182,13 +187,13 @@ impl Binder {
     }
 }
 
-/// Whether a claim may be bound to a free volume now.
+/// Whether a claim is unbound and may be bound to a free volume now.
 fn is_open(world: &World, claim: Viewed<'_, PersistentVolumeClaim>) -> bool {
     let is_bound = claim.meta().annotation(BIND_COMPLETED).is_some() || !claim.spec.volume_name.is_empty();
     !is_bound && !claim::is_delayed(world, claim)
 }
 
-/// Whether the annotations of a class make it the default class.
+/// Whether the annotations of a StorageClass make it the default class.
 pub fn is_default_class(annotations: &Value) -> bool {
     [DEFAULT_CLASS, BETA_DEFAULT_CLASS].iter().any(|name| annotations[*name] == "true")
 }
@@ -211,7 +216,7 @@ fn volume_phase(volume: Viewed<'_, PersistentVolume>, phase: &str, message: &str
     })
 }
 
-/// Sets an annotation in a document.
+/// Sets an annotation in an object's document.
 fn annotate(document: &mut Value, name: &str, value: &str) {
     if !document["metadata"]["annotations"].is_object() {
         document["metadata"]["annotations"] = json!({});

@@ -1,4 +1,4 @@
-//! Provisions volumes for claims for which no volume exists.
+//! Provisions volumes for claims for which no matching volume exists.
 
 use super::{BETA_PROVISIONER, BOUND_BY_CONTROLLER, Binder, PROVISIONED_BY, PROVISIONER, annotate, migration};
 use crate::subject::{Subject, part};
@@ -6,15 +6,15 @@ use holdfast_value::{Value, json};
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim, StorageClass};
 use holdfast_world::{Action, Key, Plan, Verb, View, Viewed, World};
 
-/// The provisioner of folders on nodes, the only one built in.
+/// The provisioner that makes folders on nodes, the only provisioner that is built in.
 pub const HOST_PATH: &str = "kubernetes.io/host-path";
 /// The prefix of the names of in-tree provisioners.
 pub(super) const OWN: &str = "kubernetes.io/";
-/// The folder under which folders are provisioned. Folders elsewhere are never deleted.
+/// Volumes are provisioned as folders under this folder, and only such folders are ever deleted.
 pub(super) const FOLDERS: &str = "/tmp/";
-/// The finalizer that keeps a volume until its storage is deleted.
+/// The finalizer of a provisioned volume, which keeps the volume until its storage is deleted.
 pub(super) const FINALIZER: &str = "kubernetes.io/pv-controller";
-/// The corresponding finalizer of external provisioners.
+/// The finalizer with which external provisioners keep a volume until its storage is deleted.
 pub(super) const EXTERNAL_FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 
 type ClaimView<'a> = Viewed<'a, PersistentVolumeClaim>;
@@ -36,7 +36,8 @@ impl Binder {
             let message = format!("no volume plugin matched name: {provisioner}");
             return plan.events.push(subject.warning("ProvisioningFailed", message));
         }
-        // The annotation requests the volume from the external provisioner.
+        // An external provisioner provisions a volume for a claim when the claim has this annotation with the
+        // provisioner's name.
         let named = driver.unwrap_or(provisioner);
         if claim.meta().annotation(PROVISIONER) != Some(named) {
             let mut document = claim.object.document();
@@ -73,7 +74,7 @@ impl Binder {
         plan.then(Action::new(PersistentVolume::resource(), key, Verb::Create(body)).with_event(note));
     }
 
-    /// Why no folder is provisioned for a claim.
+    /// Why no folder can be provisioned for a claim.
     fn no_folder(&self, claim: ClaimView<'_>, class: Viewed<'_, StorageClass>) -> Option<String> {
         let options = &class.view.mount_options;
         if !part(claim.object, &["spec", "dataSource"]).is_null() {
@@ -91,7 +92,7 @@ impl Binder {
     }
 }
 
-/// A volume reserved for the claim: a folder on the node where the claim's pod runs, whichever node that is.
+/// A new volume that is reserved for the claim: a folder on whichever node runs the claim's pod.
 fn folder(name: &str, claim: ClaimView<'_>, class: Viewed<'_, StorageClass>) -> Value {
     let (meta, document) = (claim.meta(), claim.object.document());
     let policy = class.reclaim_policy.as_deref().unwrap_or("Delete");

@@ -277,7 +277,8 @@ fn a_default_class_is_given_to_claims_that_name_none() {
     assert!(trial.list("persistentvolumes").is_empty(), "it is deleted with its claim");
 }
 
-/// A claim may be deleted at any step of its binding, even before the claim names its volume.
+/// If a claim is deleted, the volume that was provisioned for it must be deleted, too: at whichever step of the
+/// binding, even before the claim names its volume.
 #[test]
 fn no_volume_outlives_the_claim_that_it_was_made_for() {
     for steps in 0..12 {

@@ -1,4 +1,4 @@
-//! The plan for one volume.
+//! Makes the plan for one PersistentVolume.
 
 use super::provision::{EXTERNAL_FINALIZER, FINALIZER, FOLDERS, HOST_PATH, OWN};
 use super::{BOUND_BY_CONTROLLER, Binder, PROVISIONED_BY, drop_annotation, matching, migration, volume_phase};
@@ -18,7 +18,7 @@ impl Binder {
         }
         let named = volume.spec.claim_ref.as_ref().filter(|named| !named.uid.is_empty());
         let Some(named) = named else {
-            // The volume is free, or reserved for a claim that does not exist yet.
+            // No claim has the volume: it is free, or reserved by name for a claim that does not exist yet.
             return plan.together(volume_phase(volume, "Available", "").into_iter().collect());
         };
         let claim = claim_key(&volume).and_then(|key| world.get::<PersistentVolumeClaim>(&key));
@@ -27,7 +27,7 @@ impl Binder {
             if matching::modes_differ(&volume, &claim) {
                 report_modes(volume, claim, plan);
             }
-            // The claim's plan completes the binding.
+            // The claim does not name the volume yet: the claim's own plan completes the binding.
         } else if claim.spec.volume_name == volume.meta().name {
             plan.together(volume_phase(volume, "Bound", "").into_iter().collect());
         } else if volume.meta().annotation(PROVISIONED_BY).is_some()
@@ -40,8 +40,8 @@ impl Binder {
     }
 }
 
-/// The document of a provisioned volume with the annotation of the driver that replaces its plug-in, and with the
-/// finalizer that keeps the volume until its storage is deleted; `None` if nothing changes.
+/// The document of a provisioned volume with the annotation that names the driver of a migrated plug-in, and with the
+/// right finalizers; `None` if the volume has both already.
 fn marked(volume: VolumeView<'_>) -> Option<Value> {
     let meta = volume.meta();
     let provisioner = meta.annotation(PROVISIONED_BY)?;
@@ -49,7 +49,7 @@ fn marked(volume: VolumeView<'_>) -> Option<Value> {
     let is_deleted_here = is_here && volume.spec.persistent_volume_reclaim_policy == "Delete";
     let lacks = is_deleted_here && !meta.has_finalizer(FINALIZER) && !meta.is_deleting();
     let is_held = !is_deleted_here && provisioner.starts_with(OWN) && meta.has_finalizer(FINALIZER);
-    // The finalizer of external provisioners.
+    // External provisioners set this finalizer; on a volume that this controller provisions nobody would remove it.
     let is_held_elsewhere = is_here && meta.has_finalizer(EXTERNAL_FINALIZER);
     if !lacks && !is_held && !is_held_elsewhere && !migration::is_mismarked(meta, false) {
         return None;
@@ -73,8 +73,8 @@ fn report_modes(volume: VolumeView<'_>, claim: Viewed<'_, PersistentVolumeClaim>
     plan.events.push(Subject::from(claim).warning("VolumeMismatch", of_claim));
 }
 
-/// Ends the binding of a volume whose claim is bound to another volume. If this controller bound the volume, the volume
-/// becomes free; otherwise it stays reserved for a claim of the same name.
+/// Ends the binding of a volume whose claim is bound to another volume. If this controller wrote the volume's
+/// `claimRef`, the volume becomes free. If a user wrote it, the volume stays reserved for a claim of that name.
 fn unbind(volume: VolumeView<'_>, plan: &mut Plan) {
     let mut document = volume.object.document();
     if volume.meta().annotation(BOUND_BY_CONTROLLER).is_some() {
@@ -86,7 +86,8 @@ fn unbind(volume: VolumeView<'_>, plan: &mut Plan) {
     plan.then(Subject::from(volume).update(document));
 }
 
-/// Releases or reclaims the volume of a deleted claim.
+/// Handles a volume whose claim was deleted: the volume becomes Released, and is then kept or deleted by its reclaim
+/// policy.
 fn release(volume: VolumeView<'_>, plan: &mut Plan) {
     if !matches!(volume.status.phase.as_str(), "Released" | "Failed") {
         return plan.together(volume_phase(volume, "Released", "").into_iter().collect());
@@ -100,13 +101,13 @@ fn release(volume: VolumeView<'_>, plan: &mut Plan) {
     }
 }
 
-/// Deletes a folder's volume: nodes are simulated, so there is no real folder. External provisioners delete their
-/// volumes themselves.
+/// Deletes a volume that is a folder. Only the object is deleted: nodes are simulated, so no real folder exists.
+/// Volumes of external provisioners are left to their provisioners.
 fn delete(volume: VolumeView<'_>, plan: &mut Plan) {
     let meta = volume.meta();
     let provisioner = meta.annotation(PROVISIONED_BY).unwrap_or_default();
     let is_anothers = migration::driver(provisioner).is_some() || !provisioner.starts_with(OWN);
-    // A driver deletes its volumes itself, even if they were not provisioned.
+    // CSI drivers and external provisioners delete their volumes themselves, even if a volume was not provisioned.
     if volume.spec.csi.is_some() || !provisioner.is_empty() && is_anothers {
         return;
     }
@@ -129,7 +130,7 @@ fn delete(volume: VolumeView<'_>, plan: &mut Plan) {
         if let Some(finalizers) = document["metadata"]["finalizers"].as_array_mut() {
             finalizers.retain(|finalizer| finalizer != FINALIZER);
         }
-        // A later plan would add the finalizer again, so this plan also deletes the volume.
+        // A later plan would add the finalizer again, so this plan both removes the finalizer and deletes the volume.
         plan.then(Subject::from(volume).update(document));
     }
     if !meta.is_deleting() {

@@ -1,4 +1,5 @@
-//! Finds devices for claims on a node: a backtracking search, request by request and device by device.
+//! Finds devices for the claims of a pod on a node, by a search that tries device after device for request after
+//! request, and goes back if a choice leaves a later request without devices.
 
 use super::expression::Expression;
 use super::limits::{LimitExceeded, SearchCost, SearchLimits};
@@ -20,59 +21,59 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The cost of an expression that counts as one try.
+/// Evaluating an expression counts as one try for each of this many units of CEL cost.
 const COST_PER_TRY: u64 = 2;
-/// The cost of handing a device to an expression, in tries.
+/// Passing a device's data to an expression counts as this many tries.
 const TRIES_PER_DEVICE: u64 = 4;
-/// The length of a source whose compilation counts as one try.
+/// Compiling an expression counts as one try for each of this many bytes of its source.
 const SOURCE_PER_TRY: usize = 16;
 
 /// The allocator of a pod: everything that can be computed before a node is checked.
 #[derive(Debug)]
 pub struct Allocator {
     claims: Vec<Arc<Claim>>,
-    /// For each claim, request and alternative, the selectors of devices.
+    /// The selectors that a device must satisfy, by the claim's index, the request's index and the alternative's index.
     selectors: Vec<Vec<Vec<Vec<Selector>>>>,
-    /// Taints from DeviceTaintRules.
+    /// The taints of DeviceTaintRules, by the devices that the rules select.
     rules: HashMap<DeviceSelector, Vec<Taint>>,
     limits: SearchLimits,
     searches: Arc<SharedSearchState>,
     state: Mutex<AllocatorState>,
 }
 
-/// A condition on devices.
+/// A CEL expression that a device must satisfy.
 #[derive(Debug, Clone)]
 struct Selector {
     expression: Arc<Expression>,
-    /// Whether the selector comes from the class. Administrators write classes, so the namespace's budget is not
-    /// charged for it.
+    /// Whether the expression comes from the DeviceClass. Administrators write classes, so evaluating it is not charged
+    /// to the budget of the pod's namespace.
     of_class: bool,
 }
 
-/// State that the searches of all nodes share.
+/// What one search leaves for the searches on other nodes for the same pod.
 #[derive(Debug, Default)]
 struct AllocatorState {
-    /// The outcomes of nodes with long searches, with the node's state at that time.
+    /// By the name of the node, the results of long searches, each with the node's object at the time of the search.
     searched: HashMap<Text, (Arc<Node>, AllocationResult)>,
     cost: SearchCost,
 }
 
-/// An allocation for each claim; `None` if there are not enough devices.
+/// The result of a search on a node: an allocation for each claim, or `None` if there are not enough devices.
 type AllocationResult = Result<Option<Vec<Allocation>>, AllocationError>;
 
-/// A search of a node with more tries than this is not repeated for the same pod.
+/// If the search on a node needed more tries than this, its result is kept, and used again for the same pod.
 const CACHED_TRIES: u64 = 64;
 
-/// Why the search of a node failed.
+/// Why the search for devices on a node failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AllocationError {
-    /// The search took too long.
+    /// The search on this node took longer than the timeout, or needed too many tries.
     Timeout,
-    /// Searches for pods of the namespace have used up its budget.
+    /// The searches for pods of this namespace have used up the namespace's budget of tries.
     BudgetSpent,
-    /// No devices were found, and a pool is invalid.
+    /// No devices were found, and one of the node's pools is invalid, so its devices could not be used.
     InvalidPool,
-    /// The claim or its class is invalid, which fails the search on every node.
+    /// The claim or its DeviceClass is invalid, for this reason. The search fails on every node.
     InvalidClaim(String),
 }
 
@@ -85,18 +86,18 @@ impl From<LimitExceeded> for AllocationError {
     }
 }
 
-/// Why devices cannot be searched for on any node.
+/// Why no search for devices is possible, on whichever node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AllocatorError {
-    /// A class is missing, or an expression does not compile.
+    /// A DeviceClass does not exist, or an expression does not compile; the text is the message.
     Invalid(String),
-    /// Searches for pods of the namespace have used up its budget.
+    /// The searches for pods of this namespace have used up the namespace's budget of tries.
     BudgetSpent,
 }
 
 impl Allocator {
-    /// An allocator for claims without devices. Fails if a class is missing or an expression does not compile.
-    /// `timeout` is how long the search of a node may take; 0 means no limit.
+    /// An allocator for claims that have no devices yet. Fails if a DeviceClass does not exist or an expression does
+    /// not compile. `timeout` limits the time of the search on one node; 0 means no limit.
     pub fn new(
         devices: &Devices,
         clock: Clock,
@@ -146,7 +147,7 @@ impl Allocator {
         Ok(Allocator { claims, selectors, rules, limits, searches, state })
     }
 
-    /// An allocation for each claim on a node; `None` if there are not enough devices.
+    /// Searches for devices on a node: returns an allocation for each claim, or `None` if there are not enough devices.
     pub fn allocate(&self, devices: &Devices, node: &Arc<Node>) -> AllocationResult {
         if self.claims.is_empty() {
             return Ok(Some(Vec::new()));
@@ -186,7 +187,8 @@ impl Allocator {
         Ok(Some(chosen.into_iter().map(|picks| allocation(node, &candidates, picks)).collect()))
     }
 
-    /// Whether a device has a taint that is not tolerated, from its driver or from a DeviceTaintRule.
+    /// Whether a device has a taint that the request does not tolerate. The device's driver or a DeviceTaintRule sets
+    /// taints.
     fn is_tainted(&self, candidate: Candidate<'_>, id: &DeviceId, tolerations: &[Toleration]) -> bool {
         let by_rule = || {
             let (driver, pool, device) = id;
@@ -203,7 +205,8 @@ impl Allocator {
         untolerated(&candidate.device.taints, tolerations).is_some() || (!self.rules.is_empty() && by_rule())
     }
 
-    /// The score of the chosen alternatives: eight for a first alternative, one less for each later alternative.
+    /// The score of the alternatives that were chosen for requests: eight for each first alternative, and one less for
+    /// each later alternative.
     pub fn first_available_score(&self, allocations: &[Allocation]) -> i64 {
         let mut sum = 0;
         for (claim, allocation) in self.claims.iter().zip(allocations) {
@@ -218,12 +221,12 @@ impl Allocator {
     }
 }
 
-/// The message if the class of a request is missing.
+/// The message for a request whose DeviceClass does not exist.
 pub fn no_class(request: &Request, sub_request: &SubRequest) -> String {
     format!("request {}: device class {} does not exist", result_name(request, sub_request), sub_request.class)
 }
 
-/// The devices that can be used on a node, in the order of pools and slices.
+/// The devices of these pools that can be used on a node, in the order of pools and slices.
 fn candidates<'a>(node: &Node, pools: &[NodePool<'a>]) -> Vec<Candidate<'a>> {
     let mut candidates = Vec::new();
     for node_pool in pools.iter().filter(|node_pool| node_pool.flaw.is_none()) {
@@ -244,17 +247,17 @@ struct Candidate<'a> {
     pool: &'a Pool,
     slice: &'a Arc<Slice>,
     device: &'a Device,
-    /// The device's index in the slice.
+    /// The index of the device in its slice.
     number: usize,
 }
 
 impl<'a> Candidate<'a> {
-    /// Where the device can be used.
+    /// On which nodes the device can be used.
     fn node_selection(&self) -> &'a NodeSelection {
         self.slice.node_selection_of(self.device)
     }
 
-    /// The address of the pool, which identifies it while the snapshot does not change.
+    /// The address of the pool in memory, which identifies the pool as long as the snapshot does not change.
     fn pool_number(&self) -> usize {
         std::ptr::from_ref(self.pool).addr()
     }
@@ -264,7 +267,7 @@ impl<'a> Candidate<'a> {
     }
 }
 
-/// A device chosen for a request.
+/// A device that the search has chosen for a request, by the indexes of the candidate, the request and the alternative.
 #[derive(Clone)]
 struct Pick {
     candidate: usize,
@@ -276,28 +279,30 @@ struct Pick {
 struct Search<'a> {
     allocator: &'a Allocator,
     candidates: Vec<Candidate<'a>>,
-    /// The devices that are allocated to claims.
+    /// The devices that are allocated to claims in the snapshot.
     in_use: &'a DevicesInUse,
-    /// The devices chosen in this search.
+    /// The devices that this search has chosen so far.
     chosen_devices: DevicesInUse,
-    /// The counters of pools that the devices in use and the chosen devices consume, by [`Candidate::pool_number`].
+    /// How much of the counters of each pool is used by allocated devices and by the devices chosen so far, by
+    /// [`Candidate::pool_number`].
     consumed: HashMap<usize, Consumed>,
+    /// The devices chosen so far for each claim.
     chosen: Vec<Vec<Pick>>,
-    /// The matching devices of each request for all devices.
+    /// For each request for all matching devices, the indexes of these devices.
     all: HashMap<RequestPath, Vec<usize>>,
     state: &'a mut AllocatorState,
 }
 
-/// Why a device cannot be chosen for a request.
+/// Why a device was not chosen for a request.
 enum PickError {
-    /// The device is in use, is tainted, or lacks requested properties.
+    /// The device is in use or tainted, or it lacks a property that the request names.
     Unfit,
-    /// The device violates a constraint together with the devices chosen so far.
+    /// The device and the devices chosen so far together violate a constraint of the claim.
     Constraint,
 }
 
 impl Search<'_> {
-    /// Checks how many devices the claims request. Fails if one claim alone requests too many devices.
+    /// Checks that each claim requests no more devices than one claim may have.
     fn count_devices(&mut self, pools: &[NodePool]) -> Result<(), AllocationError> {
         let allocator = self.allocator;
         for (number, claim) in allocator.claims.iter().enumerate() {
@@ -323,7 +328,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Finds the devices of a request for all matching devices.
+    /// Finds the devices for a request for all matching devices; returns how many there are.
     fn count_all(&mut self, path: RequestPath, pools: &[NodePool]) -> Result<usize, AllocationError> {
         let allocator = self.allocator;
         let sub_request = &allocator.claims[path.claim].requests[path.request].alternatives[path.alternative];
@@ -349,7 +354,7 @@ impl Search<'_> {
         Ok(count)
     }
 
-    /// The error of a request.
+    /// The error that names this request and the reason `why`.
     fn error_of(&self, path: RequestPath, why: &str) -> AllocationError {
         let claim = &self.allocator.claims[path.claim].key;
         AllocationError::InvalidClaim(format!("claim {claim}, request {}: {why}", self.sub_request(path).1.name))
@@ -376,8 +381,8 @@ impl Search<'_> {
         Ok(false)
     }
 
-    /// Chooses `more` devices for a request among the candidates beginning with `from`, and then the devices of the
-    /// later requests.
+    /// Chooses `more` devices for a request among the candidates from index `from` on, and then the devices for all
+    /// later requests. Returns whether that succeeded.
     fn allocate_count(&mut self, path: RequestPath, more: usize, from: usize) -> Result<bool, AllocationError> {
         if more == 0 {
             return self.allocate_request(path.claim, path.request + 1);
@@ -387,7 +392,7 @@ impl Search<'_> {
         }
         for candidate in from..self.candidates.len() {
             self.count_try()?;
-            // Whether the device is free is cheaper to check than the selectors.
+            // Testing whether a device is free takes less time than evaluating the selectors, so it comes first.
             if self.is_used(path, candidate) || !self.matches_selectors(path, candidate)? {
                 continue;
             }
@@ -402,7 +407,8 @@ impl Search<'_> {
         Ok(false)
     }
 
-    /// Chooses every matching device, or none.
+    /// Chooses all devices that match a request for all matching devices, and then the devices for all later requests;
+    /// or fails without choosing any.
     fn allocate_all(&mut self, path: RequestPath) -> Result<bool, AllocationError> {
         let before = self.chosen[path.claim].len();
         let all = self.all.get(&path).cloned().unwrap_or_default();
@@ -450,8 +456,8 @@ impl Search<'_> {
             let holds = match expressions.cached(expression, slice, device) {
                 Some(holds) => holds,
                 None => {
-                    // An expression's cost is known only after its evaluation, so some of the budget must be left
-                    // before it.
+                    // The cost of an expression is known only after its evaluation, so the evaluation only begins while
+                    // some of the budget is left.
                     if !of_class {
                         self.state.cost.check_budget()?;
                     }
@@ -460,7 +466,7 @@ impl Search<'_> {
                         self.state.cost.add_cost(TRIES_PER_DEVICE + cost / COST_PER_TRY);
                     }
                     holds.map_err(|error| {
-                        // The selectors of the class come first.
+                        // In the list, the selectors of the class come before the selectors of the request.
                         let of_class = selectors.iter().take_while(|one| one.of_class).count();
                         let (whose, number) = match index.checked_sub(of_class) {
                             None => (format!("class {}", self.sub_request(path).1.class), index),
@@ -479,19 +485,21 @@ impl Search<'_> {
         Ok(true)
     }
 
-    /// Whether an unshared device is allocated or chosen already. Admin access ignores other users of the device, but
-    /// one claim never gets the same device twice.
+    /// Whether a device that is not shared is already allocated or chosen. A request with admin access ignores other
+    /// users of the device, but no claim gets one device twice.
     fn is_used(&self, path: RequestPath, index: usize) -> bool {
         let candidate = self.candidates[index];
         let among = |claims: &[Vec<Pick>]| claims.iter().flatten().any(|pick| pick.candidate == index);
         match self.sub_request(path).1.admin {
             true => !candidate.device.shared && among(&self.chosen[path.claim..=path.claim]),
-            // A device that was chosen with admin access counts as used, too.
+            // For a request without admin access a device is used, too, if it was chosen with admin access in this
+            // search.
             false => self.is_whole(&candidate.id()) || (!candidate.device.shared && among(&self.chosen)),
         }
     }
 
-    /// The device for the request, if it is free and satisfies the constraints with the devices chosen so far.
+    /// Takes a device for a request, if the device is free and satisfies the claim's constraints together with the
+    /// devices chosen so far.
     fn try_pick(&mut self, path: RequestPath, index: usize) -> Result<Pick, PickError> {
         let candidate = self.candidates[index];
         self.sum_consumed(candidate);
@@ -522,7 +530,7 @@ impl Search<'_> {
         Ok(Pick { candidate: index, request: path.request, alternative: path.alternative, result })
     }
 
-    /// Whether a claim has the whole device: an allocated claim, or a claim of this search.
+    /// Whether the whole device belongs to a claim: in the snapshot, or by a choice of this search.
     fn is_whole(&self, id: &DeviceId) -> bool {
         self.in_use.is_whole(id) || self.chosen_devices.is_whole(id)
     }
@@ -538,7 +546,7 @@ impl Search<'_> {
         self.has_room(candidate, id, consumed) && self.has_counters(candidate)
     }
 
-    /// Whether enough of a shared device's capacities is left for `consumed`.
+    /// Whether so much of a shared device's capacities is free that a claim can consume `consumed`.
     fn has_room(&self, candidate: Candidate<'_>, id: &DeviceId, consumed: &[(Text, i128)]) -> bool {
         let fits = |(name, amount): &(Text, i128)| {
             let named = |one: &&Capacity| one.name == *name;
@@ -549,7 +557,7 @@ impl Search<'_> {
         consumed.iter().all(fits)
     }
 
-    /// Whether the shared counters of the pool have enough left for one more device.
+    /// Whether the counters of the pool have enough left for this device.
     fn has_counters(&self, candidate: Candidate<'_>) -> bool {
         let consumed = self.consumed.get(&candidate.pool_number());
         candidate.device.consumes.iter().all(|(set, wanted)| {
@@ -562,7 +570,7 @@ impl Search<'_> {
         })
     }
 
-    /// Sums the counters of a pool that allocated devices consume, when a device with counters is first looked at.
+    /// When a device with counters is tried for the first time, computes how much of its pool's counters is in use.
     fn sum_consumed(&mut self, candidate: Candidate<'_>) {
         let number = candidate.pool_number();
         if candidate.device.consumes.is_empty() || self.consumed.contains_key(&number) {
@@ -580,7 +588,7 @@ impl Search<'_> {
         self.consumed.insert(number, consumed);
     }
 
-    /// Whether a device satisfies a constraint together with the devices chosen so far.
+    /// Whether a device satisfies a constraint of the claim together with the devices chosen so far.
     fn satisfies_constraint(&self, constraint: &Constraint, claim: usize, candidate: Candidate<'_>) -> bool {
         let Some(own) = attribute_of(candidate, &constraint.attribute) else { return false };
         let requests = &self.allocator.claims[claim].requests;
@@ -618,7 +626,7 @@ impl Search<'_> {
     }
 }
 
-/// How much of the counters of a pool is in use, by set and name.
+/// How much of each counter of a pool is in use, by the counter set and the counter's name.
 type Consumed = HashMap<(Text, Text), i128>;
 
 fn consume(consumed: &mut Consumed, device: &Device, times: i128) {
@@ -630,7 +638,7 @@ fn consume(consumed: &mut Consumed, device: &Device, times: i128) {
     }
 }
 
-/// The indexes of a claim, of its request, and of that request's alternative.
+/// The index of a claim, the index of one of its requests, and the index of one of the request's alternatives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct RequestPath {
     claim: usize,
@@ -656,8 +664,8 @@ fn capacity_of(capacity: &Capacity) -> i128 {
     quantity::whole(&capacity.value).unwrap_or(0)
 }
 
-/// The amounts that a request consumes of a shared device's capacities; an unshared device has none. Returns `None` if
-/// the device lacks a requested amount, or its policy allows no amount that is large enough.
+/// How much of each capacity of a shared device a request consumes; empty for a device that is not shared. Returns
+/// `None` if the device does not have a requested capacity, or its policy allows no amount that is large enough.
 fn consumption(device: &Device, sub_request: &SubRequest) -> Option<Vec<(Text, i128)>> {
     let there = |requested: &Text| device.capacity.values().find(|one| one.name == *requested);
     if !sub_request.capacity.iter().all(|(name, amount)| there(name).is_some_and(|one| *amount <= capacity_of(one))) {
@@ -690,7 +698,8 @@ fn granted_amount(capacity: &Capacity, requested: Option<i128>) -> Option<i128> 
     most.is_none_or(|most| amount <= most).then_some(amount)
 }
 
-/// The allocation to be written into the claim. A device with `bindsToNode` restricts the claim to the node.
+/// The allocation that is written into the claim's status. If a device has `bindsToNode`, the claim can be used only on
+/// this node.
 fn allocation(node: &Node, candidates: &[Candidate<'_>], picks: Vec<Pick>) -> Allocation {
     let binds = picks.iter().any(|pick| pick.result.binding.to_node);
     let nodes = if binds {
@@ -706,7 +715,7 @@ fn only_node(node: &Node) -> NodeSelector {
     NodeSelector(vec![NodeTerm { labels: Vec::new(), fields: vec![name] }])
 }
 
-/// The nodes that all of these node selections include; `None` means every node.
+/// A node selector for the nodes that all of these selections include; `None` means every node.
 fn common_nodes<'a>(node: &Node, selections: impl Iterator<Item = &'a NodeSelection>) -> Option<NodeSelector> {
     let mut common = NodeTerm { labels: Vec::new(), fields: Vec::new() };
     for selection in selections {

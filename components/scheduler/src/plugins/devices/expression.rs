@@ -1,4 +1,4 @@
-//! CEL expressions that select devices, compiled and with their results cached.
+//! CEL expressions that select devices. Compiled expressions and their results are cached.
 
 use crate::object::Text;
 use crate::object::device::{Attribute, Device, Slice};
@@ -9,13 +9,13 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
-/// The cost limit of one evaluation.
+/// The largest CEL cost of one evaluation; an evaluation that would cost more fails.
 const COST: u64 = 1_000_000;
 
-/// The maximum total length of the sources of cached expressions.
+/// How many bytes the sources of all cached expressions may have together.
 const SOURCES_MAX: usize = 1 << 20;
 
-/// The compiled expressions that were used recently.
+/// A cache of the compiled expressions that were used recently.
 #[derive(Debug, Default)]
 pub(super) struct Expressions {
     cache: Mutex<ExpressionCache>,
@@ -24,15 +24,15 @@ pub(super) struct Expressions {
 
 #[derive(Debug, Default)]
 struct ExpressionCache {
-    /// Each expression, with the number of its last use.
+    /// Each expression by its source, with the number of its last use.
     by_source: HashMap<Text, (Arc<Expression>, u64)>,
     use_number: u64,
-    /// The total length of the sources.
+    /// The length of all sources in the cache together, in bytes.
     length: usize,
 }
 
 impl Expressions {
-    /// The expression with this source, and whether it was cached.
+    /// The compiled expression with this source, and whether it was in the cache.
     pub fn get(&self, source: &Text) -> Result<(Arc<Expression>, bool), String> {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         cache.use_number += 1;
@@ -50,15 +50,15 @@ impl Expressions {
         Ok((expression, false))
     }
 
-    /// The cached result of an expression for a device of a slice.
+    /// The result of an expression for a device of a slice, if the result is cached.
     pub fn cached(&self, expression: &Expression, slice: &Arc<Slice>, device: usize) -> Option<bool> {
         let results = expression.results.lock().unwrap_or_else(PoisonError::into_inner);
         let (_, results) = results.by_slice.get(&Arc::as_ptr(slice).addr())?;
         *results.get(device)?
     }
 
-    /// Evaluates an expression for a device of a slice; returns the result and its cost. The result is cached as long
-    /// as the slice does not change.
+    /// Evaluates an expression for a device of a slice; returns the result, and the CEL cost of the evaluation. The
+    /// result is cached as long as the slice does not change.
     pub fn evaluate(&self, expression: &Expression, slice: &Arc<Slice>, device: usize) -> (Result<bool, String>, u64) {
         self.evaluated.fetch_add(1, Ordering::Relaxed);
         let (holds, cost) = expression.holds(&slice.driver, &slice.devices[device]);
@@ -82,7 +82,7 @@ impl Expressions {
 }
 
 impl ExpressionCache {
-    /// Drops the expressions that were not used for the longest time.
+    /// Drops the half of the expressions that was not used for the longest time.
     fn drop_half(&mut self) {
         let mut turns: Vec<u64> = self.by_source.values().map(|(_, used)| *used).collect();
         turns.sort_unstable();
@@ -92,19 +92,21 @@ impl ExpressionCache {
     }
 }
 
-/// An expression that selects devices.
+/// A compiled CEL expression that selects devices.
 #[derive(Debug)]
 pub struct Expression {
     program: Program,
-    /// Strings that may be the domain of an attribute: an index with a domain that a device does not have is no error.
+    /// The string literals in the expression that may be domains of attributes. If a device has no attribute in such a
+    /// domain, the expression sees an empty map for the domain, so that an index with the domain is no error.
     domains: Vec<Text>,
     results: Mutex<ResultCache>,
 }
 
-/// The results of an expression by device.
+/// The cached results of an expression, for each device of each slice.
 #[derive(Debug, Default)]
 struct ResultCache {
-    /// The results by the slice's address. The `Weak` keeps the memory from being used for another slice.
+    /// By the address of a slice in memory, the results for the slice's devices. The `Weak` prevents that the address
+    /// is used for another slice.
     by_slice: HashMap<usize, (Weak<Slice>, Vec<Option<bool>>)>,
     sweep_at: usize,
 }
@@ -129,7 +131,7 @@ impl Expression {
         Ok(Expression { program, domains: indexed_domains(source), results: Mutex::default() })
     }
 
-    /// The expression's result for a device of a driver, and its cost.
+    /// The result of the expression for a device of a driver, and the CEL cost of the evaluation.
     fn holds(&self, driver: &str, device: &Device) -> (Result<bool, String>, u64) {
         let mut budget = Budget::new(COST);
         let holds = self.evaluate(driver, device, &mut budget);
@@ -188,14 +190,14 @@ fn cel_function(source: &str) -> Option<Program> {
     cel::compile(source, &Environment::kubernetes().variable("text", Type::String)).ok()
 }
 
-/// Applies a function of CEL to a string.
+/// Calls a function of CEL with a string.
 fn apply_function<'a>(program: &'a Option<Program>, text: &'a str) -> Result<Value<'a>, String> {
     let program = program.as_ref().ok_or("no such function")?;
     program.eval(&[Value::text(text)], &mut Budget::new(COST)).map_err(|error| error.to_string())
 }
 
-/// The string literals in an expression that are used as an index: `['name']`. An expression can use other domains only
-/// to test whether a device has them, so a domain that the device does not have must stay absent.
+/// The string literals that the source uses as an index: `['name']`. Any other use of a domain can only test whether
+/// the device has the domain, so a domain that the device does not have must then be absent.
 fn indexed_domains(source: &str) -> Vec<Text> {
     let mut found: Vec<Text> = Vec::new();
     let mut rest = source;

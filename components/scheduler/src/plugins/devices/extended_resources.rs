@@ -1,5 +1,5 @@
-//! Extended resources as devices: one claim for all extended resources that a pod requests and a node does not have
-//! itself.
+//! Satisfies extended resources by devices: a pod gets one claim for all extended resources that it requests and its
+//! node does not have itself.
 //!
 //! Nodes differ in the resources that they have themselves, so the claim differs from node to node. It is created when
 //! a node is chosen for the pod; until then it exists only in the scheduler.
@@ -18,16 +18,16 @@ use std::time::Duration;
 
 /// The name of the claim in messages before the claim has a name.
 const UNNAMED: &str = "<extended-resources>";
-/// How many characters of a generated name come from its base.
+/// The length of the longest base of a generated name, in characters.
 const BASE_MAX: usize = 58;
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX: usize = 5;
 
-/// The allocators for a pod: one for each set of its extended resources that a node may lack.
+/// The allocators for one pod. There is one for each set of the pod's extended resources that a node may lack.
 #[derive(Debug)]
 pub struct NodeAllocators {
     claims: Vec<Arc<Claim>>,
-    /// The extended resources with a class, and the class.
+    /// The pod's extended resources that a DeviceClass satisfies, each with the name of the class.
     resources: Vec<(Text, Text)>,
     timeout: Duration,
     by_missing: Mutex<BTreeMap<Vec<bool>, Arc<NodeAllocator>>>,
@@ -39,7 +39,7 @@ pub struct NodeAllocator {
     pub draft: Option<ClaimDraft>,
 }
 
-/// The parts of a claim that must still be created.
+/// A claim for extended resources that does not exist in the cluster yet.
 #[derive(Debug)]
 pub struct ClaimDraft {
     requests: Vec<Request>,
@@ -47,7 +47,8 @@ pub struct ClaimDraft {
 }
 
 impl NodeAllocators {
-    /// `claims` contains the pod's claims without devices. The claim for the pod's extended resources is added.
+    /// `claims` contains the pod's claims that have no devices yet. Each allocator also serves the claim for the
+    /// extended resources that its nodes lack.
     pub fn new(
         cycle: SchedulingCycle<'_>,
         claims: Vec<Arc<Claim>>,
@@ -62,7 +63,7 @@ impl NodeAllocators {
         Ok(allocators)
     }
 
-    /// The allocator for a node.
+    /// The allocator for a node: the one for the extended resources that this node lacks.
     pub fn of(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<Arc<NodeAllocator>, AllocatorError> {
         let missing: Vec<bool> =
             self.resources.iter().map(|(resource, _)| node.node.allocatable.get(resource) == 0).collect();
@@ -108,21 +109,21 @@ impl ClaimDraft {
         }
     }
 
-    /// The claim to be created for a pod.
+    /// The claim that must be created for a pod whose node is chosen.
     pub fn new_claim(&self, cycle: SchedulingCycle<'_>) -> NewClaim {
         let name = format!("{}{}", base_of(&cycle.pod.key.name), suffix(cycle)).into();
         NewClaim { claim: self.claim(cycle, name).into(), mappings: self.mappings.clone() }
     }
 }
 
-/// The beginning of the name of a pod's claim.
+/// The beginning of the name of the claim that is created for a pod.
 pub fn base_of(pod: &str) -> String {
     let mut base = format!("{pod}-extended-resources-");
     base.truncate(BASE_MAX);
     base
 }
 
-/// The end of a name, different for each pod and attempt.
+/// The end of the name of a claim, which differs from pod to pod and from attempt to attempt.
 fn suffix(cycle: SchedulingCycle<'_>) -> String {
     let mut hasher = DefaultHasher::new();
     (&cycle.pod.uid, &cycle.pod.key, cycle.snapshot.changes().next()).hash(&mut hasher);

@@ -2,7 +2,8 @@
 //!
 //! Work is counted in tries: one for a device that is tried for a request, and some for the cost of an expression.
 //! Trying the devices of a node is free until the search first backtracks. Tries after that are charged to the budget
-//! of the pod's namespace, which refills with time. So a namespace with endless searches delays only its own pods.
+//! of the pod's namespace, which refills with time. So if the searches for the pods of a namespace need very many
+//! tries, only the pods of that namespace wait.
 
 use crate::clock::Clock;
 use crate::object::Text;
@@ -12,23 +13,24 @@ use std::time::Duration;
 
 /// The search of a node ends after this many tries, because a search that backtracks may take exponential time.
 const TRIES_MAX: u64 = 100_000;
-/// The clock is read once in this many tries.
+/// After each this many tries the clock is read once.
 const CLOCK_INTERVAL: u64 = 512;
-/// A full budget, in tries.
+/// The number of tries in a full budget of a namespace.
 pub(super) const BUDGET: u64 = 500_000;
-/// How many tries a budget regains in a millisecond.
+/// How many tries a namespace's budget regains in a millisecond.
 const REFILL: u64 = 100;
-/// At this number of entries, full budgets are dropped.
+/// When the map of budgets has this many entries, the entries of full budgets are dropped.
 const SWEEP_AT: usize = 1024;
 
-/// The tries that each namespace has spent, and when that number was last updated.
+/// For each namespace, how many tries of its budget are spent, and when that number was last computed.
 #[derive(Debug, Default)]
 pub(super) struct NamespaceBudgets {
     spent: Mutex<HashMap<Text, (u64, Duration)>>,
 }
 
 impl NamespaceBudgets {
-    /// The rest of a namespace's budget. If the clock stands still, every search begins with a full budget.
+    /// How many tries are left in a namespace's budget. If the clock stands still, each pod's search begins with a full
+    /// budget.
     fn remaining(&self, namespace: &Text, clock: Clock) -> u64 {
         let spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
         let unpaid = spent.get(namespace).map_or(0, |spent| unpaid(*spent, clock.now()));
@@ -54,37 +56,37 @@ fn unpaid((spent, since): (u64, Duration), now: Duration) -> u64 {
     spent.saturating_sub(u64::try_from(refilled).unwrap_or(u64::MAX))
 }
 
-/// The limits of the searches for the devices of one pod.
+/// The limits that apply to the searches for the devices of one pod.
 #[derive(Debug)]
 pub(super) struct SearchLimits {
     clock: Clock,
-    /// How long the search of one node may take; 0 means no limit.
+    /// How long the search on one node may take; 0 means no limit.
     timeout: Duration,
     namespace: Text,
 }
 
-/// Why a search ended.
+/// Which limit ended a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LimitExceeded {
-    /// The search of this node took too long.
+    /// The search on this node took longer than the timeout, or needed more than [`TRIES_MAX`] tries.
     Timeout,
-    /// The namespace's budget is spent.
+    /// The budget of the pod's namespace is used up.
     BudgetSpent,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct SearchCost {
-    /// Tries on this node.
+    /// How many tries the search on this node has made.
     tries: u64,
-    /// Whether the search of this node has backtracked: from then on tries are charged.
+    /// Whether the search on this node has backtracked. From then on tries are charged to the budget.
     has_backtracked: bool,
-    /// Tries on this node that are not charged to the budget yet.
+    /// How many tries on this node must be charged to the budget and are not charged yet.
     unpaid: u64,
-    /// Tries that were charged while the clock stands still.
+    /// How many tries were charged for this pod while the clock stood still.
     charged: u64,
-    /// The rest of the budget at the start of the search of this node.
+    /// How many tries were left in the budget when the search on this node began.
     remaining: u64,
-    /// The number of tries at which the clock is read next.
+    /// The number of tries after which the clock is read next.
     read_clock_at: u64,
     began: Duration,
 }
@@ -102,7 +104,7 @@ impl SearchCost {
         (self.began, self.read_clock_at) = (limits.clock.now(), 0);
     }
 
-    /// Charges the work on a node to the budget; returns the number of tries on the node.
+    /// Charges the tries on a node to the budget; returns how many tries the search on the node made.
     pub fn settle(&mut self, limits: &SearchLimits, budgets: &NamespaceBudgets) -> u64 {
         let unpaid = std::mem::take(&mut self.unpaid);
         budgets.charge(&limits.namespace, limits.clock, unpaid);
@@ -136,7 +138,7 @@ impl SearchCost {
         self.has_backtracked = true;
     }
 
-    /// Whether anything is left of the budget, for work whose cost is known only afterwards.
+    /// Fails if nothing is left of the budget. Called before work whose cost is known only afterwards.
     pub fn check_budget(&self) -> Result<(), LimitExceeded> {
         if self.unpaid < self.remaining { Ok(()) } else { Err(LimitExceeded::BudgetSpent) }
     }
@@ -156,7 +158,7 @@ mod tests {
         SearchLimits::new(clock, timeout, namespace.into())
     }
 
-    /// The number of tries on one node until a limit ends the search.
+    /// How many tries a search on one node can make before a limit ends it, and which limit that is.
     fn tries(cost: &mut SearchCost, limits: &SearchLimits, budgets: &NamespaceBudgets) -> (u64, Option<LimitExceeded>) {
         cost.next_node(limits, budgets);
         cost.backtrack();

@@ -1,4 +1,5 @@
-//! State that searches for devices leave to later searches: cached expressions, and the spent budgets of namespaces.
+//! What searches for devices leave to later searches: compiled expressions with their results, and how much of its
+//! budget each namespace has spent.
 
 use super::expression::Expressions;
 use super::limits::NamespaceBudgets;
@@ -12,13 +13,13 @@ pub struct SharedSearchState {
 }
 
 impl SharedSearchState {
-    /// How many times expressions were evaluated for devices: once for each expression and version of a slice, while
-    /// both are cached.
+    /// How many times an expression was evaluated for a device: once for each expression and each version of a slice,
+    /// while both are cached.
     pub fn evaluated(&self) -> u64 {
         self.expressions.evaluated()
     }
 
-    /// How many times devices were tried for requests.
+    /// How many times a device was tried for a request.
     pub fn tries(&self) -> u64 {
         self.tries.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Devices with binding conditions, and devices that several claims share.
+//! Tests of devices with binding conditions, and of devices that several claims share.
 
 use super::*;
 
@@ -18,7 +18,8 @@ fn uses(name: &str) -> Value {
     spec
 }
 
-/// A scheduler that has allocated a device to a pod, and whose write of the allocation succeeded.
+/// A scheduler that has allocated a device to a pod and has written the allocation into the claim; and the claim's
+/// status with the allocation.
 fn given() -> (Scene, Value) {
     let mut scene = Scene::new();
     scene.node("n", "4");
@@ -97,7 +98,7 @@ fn devices_that_are_not_ready_in_time_are_released() {
     let told = scene.take("FailedScheduling");
     assert_eq!(body(&told)["note"], "running PreBind plugin \"DynamicResources\": claim c binding timeout");
     scene.take(r#"resourceclaims.resource.k8s.io/c/status {"metadata":{"uid":"c-uid"},"status":{"allocation":null"#);
-    // Once the devices are free, the pod is tried with other devices.
+    // The claim's event shows that its devices were released, so the pod is tried again and gets other devices.
     scene.apply_object(
         Kind::ResourceClaim,
         Key::new("default", "c"),
@@ -164,14 +165,15 @@ fn a_request_for_a_capacity_selects_devices_with_it() {
     }
 }
 
-/// A pod spec that requests `count` of an extended resource.
+/// A pod spec whose container requests `count` of an extended resource.
 fn asks_for(resource: &str, count: &str) -> Value {
     json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "1", resource: count}}}]})
 }
 
 const GPU: &str = "example.com/gpu";
 
-/// A scheduler with the gate for extended resources, a class, and two devices on one of two nodes.
+/// A scheduler with the feature gate for extended resources, a DeviceClass, and two nodes, of which one has two
+/// devices.
 fn extended() -> Scene {
     let mut configuration = Configuration::default();
     configuration.apply_feature_gates(|name| name != "GangScheduling");
@@ -215,7 +217,7 @@ fn a_claim_is_created_for_extended_resources_that_devices_satisfy() {
     let requests = json!([{"name": "container-0-request-1", "exactly": exactly}]);
     assert_eq!(body(&request)["spec"]["devices"]["requests"], requests);
     assert!(!scene.shown().iter().any(|request| request.contains("pods/p/")), "nothing is written before it is seen");
-    // Assumed devices are not given to another pod.
+    // The devices are assumed to be allocated to the first pod, so another pod does not get them.
     scene.pod("q", asks_for(GPU, "1"));
     scene.run();
     let event = scene.take("FailedScheduling");
@@ -303,7 +305,7 @@ fn the_claim_of_a_failed_attempt_is_deleted_before_the_next() {
     scene.take(&format!("delete resourceclaims.resource.k8s.io/{}", key.name));
     scene.take(r#""$deleteFromPrimitiveList/finalizers":["resource.kubernetes.io/delete-protection"]"#);
     scene.requests.clear();
-    // While the claim exists, the pod is unschedulable.
+    // The claim of the earlier attempt still exists, so the pod stays unschedulable.
     scene.now += 20 * SECONDS;
     scene.run();
     let told = scene.take("FailedScheduling");
@@ -374,7 +376,7 @@ fn part(pool: &str, parts: u32, devices: Value) -> Value {
         "pool": {"name": pool, "generation": 1, "resourceSliceCount": parts}, "devices": devices}})
 }
 
-/// A pod with these claims, `c0`, `c1` and so on, and a node with these slices.
+/// A scheduler with a node, these slices, and a pod with the claims `c0`, `c1` and so on.
 fn with_claims(parts: &[Value], claims: &[Value], status: &[Value]) -> Scene {
     let mut scene = Scene::new();
     scene.node("n", "4");
@@ -404,7 +406,7 @@ fn exactly(ask: Value) -> Value {
 }
 
 impl Scene {
-    /// The devices allocated to the first claim.
+    /// The names of the devices that were allocated to the first claim.
     fn devices(&mut self) -> Vec<String> {
         self.done("patch pods/p/status");
         let request = self.take("patch resourceclaims.resource.k8s.io/c0/status");
@@ -420,7 +422,7 @@ impl Scene {
 
 const NONE_LEFT: &str = "0/1 nodes are available: 1 cannot allocate all claims.";
 
-/// The message of a filter that fails because of the first claim.
+/// The message if the filter of DynamicResources fails because of the first claim.
 fn fails(why: &str) -> String {
     format!("running \"DynamicResources\" filter plugin: claim default/c0{why}")
 }
@@ -543,8 +545,8 @@ fn incomplete_pools_give_no_devices() {
     with_claims(&[muddled], &[exactly(json!({}))], &[]).is_told("Unschedulable", met);
 }
 
-/// A device of 40Gi may be allocated whole or in partitions, which all consume the same counters. Earlier allocations
-/// and earlier choices have consumed a part of the counters.
+/// A device of 40Gi can be allocated as a whole or in partitions. The device and its partitions consume the same
+/// counters, of which earlier allocations and earlier choices of the search have consumed a part.
 #[test]
 fn partitions_of_a_device_share_its_counters() {
     let takes = |name: &str, amount: &str| json!({"name": name, "consumesCounters": [{"counterSet": "card", "counters": {"memory": {"value": amount}}}]});

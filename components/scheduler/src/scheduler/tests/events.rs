@@ -1,10 +1,10 @@
-//! When Events are written relative to requests for pods.
+//! Tests when Events are written relative to requests for pods.
 
 use super::super::event_recorder::WAITING_BYTES_MAX;
 use super::*;
 
-/// A scheduler that has requested the bindings of these pods; one of the requests is answered, and the other requests
-/// are pending.
+/// A scheduler that has requested the bindings of these pods. One request has an outcome, and all other requests are
+/// pending.
 fn busy(pods: usize) -> Scene {
     let mut scene = Scene::new();
     for number in 0..pods.div_ceil(10) {
@@ -92,7 +92,8 @@ fn waiting_events_are_bounded() {
     }
     let waiting = scene.scheduler.events.waiting.len();
     assert!((10_000..40_000).contains(&waiting), "{waiting}");
-    // The short Events that came first free less memory.
+    // The waiting Events take too much memory, so the oldest Events are written. These Events are short and free little
+    // memory, so several are written.
     assert!((3..12).contains(&events(scene.run())), "{}", events(&scene));
     assert!(scene.scheduler.events.waiting_bytes <= WAITING_BYTES_MAX);
     scene.scheduler.record_failure(&pod, 0, "no", scene.now);

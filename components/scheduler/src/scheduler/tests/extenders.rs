@@ -1,4 +1,4 @@
-//! Extenders.
+//! Tests of extenders.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn extenders_filter_score_and_bind() {
     let asked = scene.answer("extender 0 filter", left);
     let RequestContent::Extender { body: asked, .. } = &asked.content else { panic!() };
     assert_eq!((&asked["Pod"]["metadata"]["name"], &asked["NodeNames"]), (&json!("p"), &json!(["a", "b", "c"])));
-    // The failure of an ignorable extender is ignored.
+    // Extender 1 fails to filter. The failure is ignored, because extender 1 is `ignorable`.
     scene.answer("extender 1 filter", RequestOutcome::Failed("down".into()));
     scene.answer("extender 0 score", RequestOutcome::Succeeded(json!([{"Host": "c", "Score": 10}])));
     let bind = scene.answer("extender 1 bind", RequestOutcome::Succeeded(json!({"Error": "not mine"})));
@@ -53,7 +53,7 @@ fn pods_without_extenders_do_not_wait_for_extenders() {
     scene.done("create pods/free/binding");
     let asked = |scene: &Scene| scene.shown().iter().filter(|request| request.starts_with("extender")).count();
     assert_eq!(asked(&scene), 1, "one after the other");
-    // Extenders are not called for a pod that is deleted while it waits in the queue.
+    // The pod `b` is deleted while it waits for its extender calls, so no extender is called for it.
     scene.apply_object(Kind::Pod, Key::new("default", "b"), Value::Null);
     let request = scene.take("extender 0 filter");
     scene.scheduler.handle_outcome(request.number, RequestOutcome::Succeeded(json!({"nodeNames": ["n"]})), scene.now);
@@ -72,7 +72,7 @@ fn pods_without_extenders_do_not_wait_for_extenders() {
     scene.take("FailedScheduling");
 }
 
-/// A scheduler with one extender that is sent node names.
+/// A scheduler with one extender, which is sent the names of nodes and not whole nodes.
 fn asking(more: Value) -> Scene {
     let mut extender = json!({"urlPrefix": "http://e", "filterVerb": "filter", "nodeCacheCapable": true});
     for (field, value) in more.as_object().unwrap() {
@@ -87,7 +87,7 @@ fn urgent() -> Value {
     spec
 }
 
-/// The answer of an extender that leaves `nodes` feasible and rejects `failed`.
+/// The answer of an extender that leaves the nodes `nodes` feasible and rejects the nodes `failed` with a reason.
 fn leaves(nodes: &[&str], failed: &[&str]) -> RequestOutcome {
     let failed: holdfast_value::Map = failed.iter().map(|node| ((*node).to_owned(), json!("e says no"))).collect();
     RequestOutcome::Succeeded(json!({"nodeNames": nodes, "failedNodes": failed}))
@@ -169,7 +169,7 @@ fn nodes_excluded_by_extenders_may_be_feasible_after_any_event() {
         scene.now += 20 * SECONDS;
         scene.run();
         assert!(scene.shown().iter().all(|request| !request.starts_with("extender")), "it waits for an event");
-        // An event that no plug-in waits for wakes no pod.
+        // An event of a kind for which no rejecting plug-in waits makes no pod active.
         scene.apply_object(Kind::Namespace, Key::cluster("n"), json!({}));
         scene.run();
         assert!(scene.shown().iter().all(|request| !request.starts_with("extender")));

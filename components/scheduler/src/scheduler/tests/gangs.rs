@@ -1,9 +1,9 @@
-//! Gangs: pods that are scheduled all together, or not at all.
+//! Tests of gangs: groups of pods that get nodes all together or not at all.
 
 use super::*;
 
-/// A scheduler with the gang plug-in, and a workload whose group `g` needs at least two pods; its group `single` is no
-/// gang.
+/// A scheduler with the plug-in GangScheduling, and a Workload whose group `g` needs two pods at least; the group
+/// `single` of the Workload is no gang.
 fn gangs() -> Scene {
     let mut scene = Scene::with(json!({"profiles": [{"schedulerName": "default-scheduler",
         "plugins": {"multiPoint": {"enabled": [{"name": "GangScheduling"}]}}}]}));
@@ -96,15 +96,15 @@ fn a_waiting_member_activates_the_others() {
     scene.pod("two", member("g", ""));
     scene.run();
     scene.write_statuses();
-    // The first pod has the only node reserved; the second is unschedulable.
+    // The pod `one` has reserved the only node, so the pod `two` is unschedulable.
     assert_eq!(scene.scheduler.pending_pods().unschedulable, 1);
     scene.pod("three", member("g", ""));
     scene.run();
     assert_eq!(scene.scheduler.pending_pods().unschedulable, 2);
     scene.now += 300 * SECONDS;
     scene.run();
-    // When the first pod gives up the node, another pod gets it and makes both waiting pods active, whatever they wait
-    // for.
+    // After the timeout the pod `one` gives up the node. Another pod of the gang gets the node and makes both waiting
+    // pods active, whichever event they wait for.
     let shown = scene.shown();
     let tried = |request: &&String| {
         request.starts_with("create events.events.k8s.io/one") && request.contains("Insufficient cpu")

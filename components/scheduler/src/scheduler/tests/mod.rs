@@ -11,7 +11,7 @@ use holdfast_world::{Action, Refusal, Verb};
 
 const SECONDS: Time = crate::queue::SECOND;
 
-/// A scheduler whose requests the test answers.
+/// A scheduler, with the requests that it has made and that the test answers.
 struct Scene {
     scheduler: Scheduler,
     requests: Vec<OutgoingRequest>,
@@ -46,14 +46,15 @@ impl Scene {
         self.apply_object(Kind::Pod, Key::new("default", name), pod(name, spec));
     }
 
-    /// Tries pods until none is left, and collects the requests.
+    /// Tries pods until no pod can be tried, and collects the requests that the scheduler makes.
     fn run(&mut self) -> &mut Self {
         while self.scheduler.schedule_one(self.now) {}
         self.requests.extend(self.scheduler.take_requests(self.now));
         self
     }
 
-    /// Removes the first request whose text, `verb resource/name/subresource`, contains `text`.
+    /// Removes and returns the first request whose text contains `text`. The text of a request is `verb
+    /// resource/name/subresource`.
     fn take(&mut self, text: &str) -> OutgoingRequest {
         let shown: Vec<String> = self.requests.iter().map(show).collect();
         let at = shown.iter().position(|shown| shown.contains(text));
@@ -74,7 +75,7 @@ impl Scene {
         self.run();
     }
 
-    /// Answers the first request whose text contains `text`.
+    /// Reports `answer` as the outcome of the first request whose text contains `text`.
     fn answer(&mut self, text: &str, answer: RequestOutcome) -> OutgoingRequest {
         let request = self.take(text);
         self.scheduler.handle_outcome(request.number, answer, self.now);
@@ -86,7 +87,7 @@ impl Scene {
         self.requests.iter().map(show).collect()
     }
 
-    /// Lets all writes of statuses succeed, also the writes that follow.
+    /// Reports success for all writes of statuses, including the writes that the scheduler makes afterwards.
     fn write_statuses(&mut self) {
         while let Some(at) = self.shown().iter().position(|request| request.contains("/status")) {
             let request = self.requests.remove(at);
@@ -95,7 +96,8 @@ impl Scene {
         }
     }
 
-    /// The pod's condition in the pending write: reason and message.
+    /// The reason and message of the condition `PodScheduled` in the pending write of the pod's status; the write then
+    /// succeeds.
     fn refusal_of(&mut self, pod: &str) -> (String, String) {
         let request = self.done(&format!("patch pods/{pod}/status"));
         let condition = &body(&request)["status"]["conditions"][0];
@@ -263,7 +265,7 @@ fn a_refused_binding_frees_the_node_and_the_pod_is_tried_again() {
     scene.pod("a", asks("1"));
     scene.run();
     scene.pod("b", asks("1"));
-    // The pod changes while it is being bound: its binding cycle continues.
+    // The pod is changed by somebody else while its binding is pending. That change does not end its binding cycle.
     let mut changed = pod("a", asks("1"));
     changed["metadata"]["labels"] = json!({"new": "label"});
     scene.apply_object(Kind::Pod, Key::new("default", "a"), changed);
@@ -274,7 +276,8 @@ fn a_refused_binding_frees_the_node_and_the_pod_is_tried_again() {
     scene.scheduler.handle_outcome(told.number, RequestOutcome::Succeeded(Value::Null), scene.now);
     scene.now += 2 * SECONDS;
     scene.run();
-    // Another pod has the node now, which the status of this pod reports.
+    // The pod `b` got the node after the binding of the pod `a` had failed. So `a` is unschedulable, which its status
+    // reports.
     assert!(scene.shown().iter().any(|request| request.starts_with("patch pods/a/status")), "{:#?}", scene.shown());
 }
 
@@ -353,7 +356,8 @@ fn victims_are_evicted_before_the_preemptor_is_tried_again() {
     scene.run();
     let nominated = scene.done("patch pods/urgent/status");
     assert_eq!(body(&nominated)["status"]["nominatedNodeName"], "n");
-    // One victim is evicted first, and the other victim once the first victim is being deleted.
+    // Two pods are victims. One is evicted at first, and the other one only after the deletion of the first was
+    // accepted.
     let victims: Vec<String> =
         scene.shown().into_iter().filter(|request| request.contains("DisruptionTarget")).collect();
     assert_eq!(victims.len(), 1, "{victims:#?}");
@@ -368,8 +372,8 @@ fn victims_are_evicted_before_the_preemptor_is_tried_again() {
         assert_eq!(body(&event)["related"]["name"], "urgent");
         scene.apply_object(Kind::Pod, Key::new("default", &name), Value::Null);
     }
-    // When the first victim was gone the pod was tried again; the other victim, which was being evicted, was not
-    // evicted twice.
+    // The deletion of the first victim made the pod active, and it was tried again. The eviction of the second victim
+    // was in progress then, and was not requested again.
     scene.done("patch pods/urgent/status");
     assert!(scene.shown().iter().all(|request| !request.contains("DisruptionTarget")), "{:#?}", scene.shown());
     scene.now += 2 * SECONDS;
@@ -426,7 +430,8 @@ fn a_victim_of_two_pods_is_deleted_once() {
     scene.pod("most", urgent(30));
     scene.run();
     scene.done("delete pods/victim");
-    // The victim is deleted, and its own events do not show it yet.
+    // The victim's deletion was accepted, and the victim's own events do not show it yet. A further pod with the same
+    // victim must not evict it again.
     scene.pod("utmost", urgent(40));
     scene.run();
     assert_eq!(requests(&scene, "DisruptionTarget") + requests(&scene, "delete"), 0, "{:#?}", scene.shown());

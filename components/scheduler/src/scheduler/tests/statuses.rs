@@ -1,8 +1,9 @@
-//! When the status of a pod with victims is written.
+//! Tests when the status of a pod with victims is written.
 
 use super::*;
 
-/// A scheduler with many pending requests, and a pod that fits only a node with a pod of lower priority.
+/// A scheduler with many pending requests, and the pod `urgent`, which fits only on a node with a pod of lower
+/// priority.
 fn busy() -> Scene {
     let mut scene = Scene::new();
     for number in 0..4 {
@@ -20,7 +21,7 @@ fn busy() -> Scene {
     scene
 }
 
-/// The pod of higher priority, with this status.
+/// Applies the pod `urgent`, which has a higher priority, with this status.
 fn urgent(scene: &mut Scene, status: Value) {
     let mut spec = asks("20");
     spec["priority"] = 10.into();
@@ -29,7 +30,7 @@ fn urgent(scene: &mut Scene, status: Value) {
     scene.apply_object(Kind::Pod, Key::new("default", "urgent"), pod);
 }
 
-/// The writes of the status of the pod of higher priority.
+/// The texts of the requests that write the status of the pod `urgent`.
 fn written(scene: &Scene) -> Vec<String> {
     scene.shown().into_iter().filter(|request| request.starts_with("patch pods/urgent/status")).collect()
 }
@@ -79,7 +80,8 @@ fn a_delayed_status_is_dropped_if_another_client_bound_or_deleted_the_pod() {
 #[test]
 fn an_unwritten_nomination_counts() {
     let mut scene = busy();
-    // An event about the pod, with a status that does not contain the nomination, changes nothing.
+    // The nomination is not written yet, so an event about the pod shows a status without it. The scheduler must keep
+    // the nomination.
     urgent(&mut scene, json!({"phase": "Pending"}));
     assert_eq!(nominated(&scene).as_deref(), Some("full"));
     victim_goes(&mut scene);
@@ -99,7 +101,7 @@ fn a_status_is_delayed_two_seconds_at_most() {
     let request = scene.take("patch pods/urgent/status");
     assert_eq!(body(&request)["status"]["nominatedNodeName"], "full");
     assert_eq!(body(&request)["status"]["conditions"][0]["reason"], "Unschedulable");
-    // From now on the pod must not be bound before the write is answered.
+    // The write of the status is pending now, so the pod must not be bound before the write has an outcome.
     victim_goes(&mut scene);
     scene.now += SECONDS;
     scene.run();

@@ -1,4 +1,4 @@
-//! Inline volumes of pods, and the nodes where they can be used.
+//! Tests of pods' inline volumes, and on which nodes they can be used.
 
 use super::*;
 
@@ -10,7 +10,8 @@ fn brings(volume: Value) -> Value {
     spec
 }
 
-/// A pod with an inline volume, and a node that limits a driver's volumes and already runs a pod with a disk.
+/// A scheduler with one node, which limits how many volumes of a driver it can attach and has a pod with a disk; and a
+/// second pod with this inline volume.
 fn beside_a_disk(driver: &str, limit: u32, volume: Value) -> Scene {
     let mut scene = Scene::new();
     scene.node("n", "4");

@@ -1,4 +1,5 @@
-//! The DeviceClasses of extended resources, and the claims that were made for pods with such resources.
+//! Finds the DeviceClass that satisfies an extended resource, and the claim that was made for a pod with extended
+//! resources.
 
 use crate::object::device::Class;
 use crate::object::device_claim::Claim;
@@ -8,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 #[derive(Debug, Default)]
 pub struct ExtendedResources {
-    /// The classes that name each resource. The first of a set is used: the newest class, and among classes of equal
-    /// age the first by name.
+    /// For each extended resource, the DeviceClasses that name it. The first class of each set is used: the newest, and
+    /// among classes of equal age the first by name.
     classes: BTreeMap<Text, BTreeSet<(Reverse<i128>, Text)>>,
     /// The claim that was made for each pod, by the pod's uid.
     claims: HashMap<Text, Key>,
@@ -43,7 +44,7 @@ impl ExtendedResources {
         }
     }
 
-    /// The first class of a resource.
+    /// The class that satisfies a resource; `None` if no class names it.
     pub fn class_for(&self, resource: &str) -> Option<&Text> {
         self.classes.get(resource)?.first().map(|(_, name)| name)
     }

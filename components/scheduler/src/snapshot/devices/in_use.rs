@@ -4,20 +4,22 @@ use crate::object::Text;
 use crate::object::device_claim::{Allocated, Allocation};
 use std::collections::{BTreeMap, HashMap};
 
-/// A driver, a pool and a device.
+/// The name of a driver, of one of its pools, and of a device in the pool.
 pub type DeviceId = (Text, Text, Text);
 
-/// Devices in use. The snapshot keeps the devices of all claims; a search keeps the devices that it has chosen.
+/// The devices that are in use. The snapshot has one such set for the devices of all claims; each search has another
+/// one for the devices that it has chosen.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(PartialEq))]
 pub struct DevicesInUse {
-    /// Unshared devices, each with the number of claims that have it. The number may exceed 1 if statuses of claims
-    /// contradict each other.
+    /// The devices that are not shared, each with the number of claims that have it. The number exceeds 1 only if the
+    /// statuses of claims contradict each other.
     whole: HashMap<DeviceId, usize>,
+    /// The shared devices, each with the parts that are in use.
     shared: HashMap<DeviceId, Shares>,
 }
 
-/// The parts of a shared device that are in use.
+/// How much of a shared device is in use.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(PartialEq))]
 struct Shares {
@@ -26,9 +28,10 @@ struct Shares {
 }
 
 impl DevicesInUse {
-    /// Applies the change of a claim's devices.
+    /// Applies the change of a claim's allocation.
     pub fn claim_changed(&mut self, before: Option<&Allocation>, after: Option<&Allocation>) {
-        // A device with admin access stays free for other claims.
+        // If a claim has admin access to a device, other claims can still get the device, so it does not count as in
+        // use.
         fn devices(allocation: Option<&Allocation>) -> impl Iterator<Item = &Allocated> {
             allocation.into_iter().flat_map(|one| &one.devices).filter(|device| !device.admin)
         }
@@ -74,17 +77,17 @@ impl DevicesInUse {
         }
     }
 
-    /// Whether a claim has the whole device.
+    /// Whether a claim has this device as a whole.
     pub fn is_whole(&self, id: &DeviceId) -> bool {
         self.whole.contains_key(id)
     }
 
-    /// Whether a claim has a share of the device.
+    /// Whether a claim has a share of this device.
     pub fn is_shared(&self, id: &DeviceId) -> bool {
         self.shared.contains_key(id)
     }
 
-    /// How much of a capacity of a shared device is in use.
+    /// How much of a capacity of a shared device claims have in total.
     pub fn amount(&self, id: &DeviceId, capacity: &Text) -> i128 {
         self.shared.get(id).and_then(|shares| shares.amounts.get(capacity)).copied().unwrap_or(0)
     }

@@ -1,4 +1,5 @@
-//! Devices: the slices in which drivers publish them, their classes, and the claims that have them.
+//! Devices: the ResourceSlices in which drivers publish them, the DeviceClasses, and the claims to which devices are
+//! allocated.
 
 pub(crate) mod extended;
 pub(crate) mod in_use;
@@ -22,7 +23,7 @@ pub struct Devices {
     slices: Table<Slice>,
     classes: Table<Class>,
     taint_rules: Table<TaintRule>,
-    /// Whether devices may satisfy extended resources: the feature gate DRAExtendedResource.
+    /// The feature gate DRAExtendedResource: whether devices may satisfy extended resources.
     pub(super) satisfy_extended_resources: bool,
     extended: ExtendedResources,
     /// The slices by their pools.
@@ -58,17 +59,18 @@ impl Devices {
         &self.in_use
     }
 
-    /// How many times the slices of a pool were scanned.
+    /// How many times a pool was computed from its slices.
     pub fn pool_scans(&self) -> u64 {
         self.pools.scans()
     }
 
-    /// The state that a search for devices leaves to later searches.
+    /// What searches for devices leave to later searches.
     pub fn searches(&self) -> &Arc<SharedSearchState> {
         &self.searches
     }
 
-    /// The DeviceClass of an extended resource; `None` without the feature gate DRAExtendedResource.
+    /// The DeviceClass that satisfies an extended resource; `None` if no class does, or the feature gate
+    /// DRAExtendedResource is off.
     pub fn class_for(&self, resource: &str) -> Option<Text> {
         if !self.satisfy_extended_resources || !may_be_devices(resource) {
             return None;
@@ -113,7 +115,7 @@ impl Devices {
     }
 
     /// Reserves devices for claims, and adds the claim that must still be created, before the claims' own events show
-    /// it.
+    /// the allocations.
     pub(super) fn assume(&mut self, new_claim: Option<&NewClaim>, devices: &[(Key, Allocation)]) {
         if let Some(new) = new_claim.filter(|new| !self.claims.contains_key(&new.claim.key)) {
             self.replace_claim(&new.claim.key, Some(new.claim.clone()));
@@ -123,18 +125,18 @@ impl Devices {
         }
     }
 
-    /// Ends the reservation of [`Devices::assume`] for a claim, unless the claim's status has the allocation by now.
+    /// Ends what [`Devices::assume`] has reserved for a claim, unless the claim's status shows the allocation by now.
     pub(super) fn forget(&mut self, claim: &Key) {
         let is = |which: fn(&Claim) -> bool| self.claims.get(claim).is_some_and(|claim| which(claim));
         if is(|claim| claim.uid.is_empty()) {
-            // The claim was never created.
+            // The claim was only assumed, and does not exist in the cluster.
             self.replace_claim(claim, None);
         } else if is(|claim| claim.allocation_assumed) {
             self.assume_allocation(claim, None);
         }
     }
 
-    /// Sets the assumed allocation of a claim, or removes it.
+    /// Sets the allocation that a claim is assumed to have, or removes it.
     fn assume_allocation(&mut self, key: &Key, allocation: Option<&Allocation>) {
         let Some(claim) = self.claims.get(key) else { return };
         let mut claim = Claim::clone(claim);
@@ -159,7 +161,7 @@ impl Devices {
 
 /// Keeps the assumed allocation of a claim until the claim's own status has an allocation.
 fn keep_assumed_allocation(before: Option<&Claim>, after: &mut Arc<Claim>) {
-    // A claim that is not created yet has no uid.
+    // A claim that was only assumed has no uid yet.
     let same = |before: &Claim| before.uid == after.uid || before.uid.is_empty();
     let Some(before) = before.filter(|before| before.allocation_assumed && same(before)) else { return };
     if after.allocation.is_none() {

@@ -1,7 +1,7 @@
 //! The device pools that drivers publish: which of their slices exist, for which nodes, and their flaws.
 //!
-//! A snapshot keeps the pools. When a slice changes, only its own pool is gathered again, as soon as a node needs that
-//! pool. A search on a node reads only the pools for that node.
+//! A snapshot keeps the pools. When a slice changes, only its own pool is computed again from its slices, as soon as a
+//! search on a node needs that pool. A search on a node reads only the pools for that node.
 
 use crate::object::device::{Counters, Device, NodeSelection, Slice};
 use crate::object::node::Node;
@@ -10,28 +10,28 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// A driver and its name for the pool.
+/// The name of a driver, and the driver's name for one of its pools.
 type PoolName = (Text, Text);
 
 #[derive(Debug, Default)]
 pub struct Pools {
     published: HashMap<PoolName, PublishedPool>,
-    /// For each node, the pools with slices for that node alone; under `None`, the pools with other slices. Each pool
-    /// comes with the number of these slices.
+    /// For each node, the pools that have slices for this node alone; under `None`, the pools that have other slices.
+    /// Each pool comes with the number of such slices.
     by_node: HashMap<Option<Text>, BTreeMap<PoolName, usize>>,
     scans: AtomicU64,
 }
 
-/// The slices of one pool.
+/// The slices of one pool, and the pool that is computed from them.
 #[derive(Debug, Default)]
 struct PublishedPool {
     slices: BTreeMap<Key, Arc<Slice>>,
-    /// The pool made from the slices, once a node needed it.
+    /// The pool as computed from `slices`; empty until a search on a node needs the pool.
     pool: OnceLock<Pool>,
 }
 
 impl Pools {
-    /// Applies the change of a slice.
+    /// Applies the change of one slice.
     pub fn slice_changed(&mut self, key: &Key, before: Option<&Arc<Slice>>, after: Option<&Arc<Slice>>) {
         if let Some(before) = before {
             let name = name_of(before);
@@ -53,7 +53,8 @@ impl Pools {
         }
     }
 
-    /// The pools with slices for a node, by name; pools whose devices have binding conditions come last.
+    /// The pools that have devices for a node, sorted by name. Pools with devices that have binding conditions come
+    /// last.
     pub fn on_node(&self, node: &Node) -> Vec<NodePool<'_>> {
         let places = [Some(node.name.clone()), None];
         let names = places.iter().filter_map(|place| self.by_node.get(place)).flat_map(BTreeMap::keys);
@@ -80,7 +81,8 @@ impl Pools {
         })
     }
 
-    /// How many times the slices of a pool were scanned: once for each version of a pool that a node needed.
+    /// How many times a pool was computed from its slices: once for each version of a pool that a search on a node
+    /// needed.
     pub fn scans(&self) -> u64 {
         self.scans.load(Ordering::Relaxed)
     }
@@ -88,7 +90,7 @@ impl Pools {
 
 #[cfg(test)]
 impl PartialEq for Pools {
-    /// The gathered pools are computed from the slices, so only the slices are compared.
+    /// A computed pool follows from its slices, so only the slices are compared.
     fn eq(&self, other: &Pools) -> bool {
         let slices = |pools: &Pools| -> HashMap<_, _> {
             pools.published.iter().map(|(name, published)| (name.clone(), published.slices.clone())).collect()
@@ -101,7 +103,7 @@ fn name_of(slice: &Slice) -> PoolName {
     (slice.driver.clone(), slice.pool.clone())
 }
 
-/// The only node of a slice's devices; `None` if the slice is not for one node alone.
+/// The name of the only node on which the slice's devices can be used; `None` if the slice is not for one node alone.
 fn node_of(slice: &Slice) -> Option<Text> {
     match &slice.node_selection {
         NodeSelection::Node(name) => Some(name.clone()),
@@ -126,31 +128,32 @@ fn count(
     }
 }
 
-/// A driver's pool in its newest generation.
+/// One pool of a driver: the slices of its newest generation.
 #[derive(Debug)]
 pub struct Pool {
     pub driver: Text,
     pub name: Text,
     pub slices: Vec<Arc<Slice>>,
-    /// The indexes of the slices for each node, and of the slices that are not for one node alone.
+    /// For each node, the positions in `slices` of the slices that are for this node alone.
     by_node: HashMap<Text, Vec<usize>>,
+    /// The positions in `slices` of all other slices.
     for_other_nodes: Vec<usize>,
-    /// The shared counters that devices consume, by set.
+    /// The counters that the pool's devices share, by the name of the counter set.
     pub counters: HashMap<Text, Counters>,
-    /// Whether two devices have the same name. Equal names of devices on different nodes are no conflict.
+    /// Whether two devices of the pool have the same name. That is a flaw only if both devices can be used on one node.
     has_name_twice: bool,
-    /// Whether devices consume counters that the pool does not have.
+    /// Whether a device consumes a counter that the pool does not have, or two counter sets have the same name.
     has_invalid_counters: bool,
 }
 
 impl Pool {
     fn new(driver: &Text, name: &Text, slices: Vec<Arc<Slice>>) -> Self {
         let devices = || slices.iter().flat_map(|slice| &slice.devices);
-        // Within one slice names are unique.
+        // Within one slice the names of devices differ, so names are compared only if several slices have devices.
         let several = slices.iter().filter(|slice| !slice.devices.is_empty()).nth(1).is_some();
         let sets = || slices.iter().flat_map(|slice| &slice.counters);
-        // A driver decides how many slices, sets and devices there are, so the counters are looked up in a map, and not
-        // searched for each device.
+        // A driver may publish any number of slices, counter sets and devices. So the counters are looked up in a map,
+        // and not searched for each device.
         let counters: HashMap<Text, Counters> = sets().cloned().collect();
         let known = |device: &Device| {
             let has = |(set, consumed): &(Text, Counters)| {
@@ -171,7 +174,7 @@ impl Pool {
         Pool { driver, name, slices, by_node, for_other_nodes, counters, has_name_twice, has_invalid_counters }
     }
 
-    /// The part of the pool that is for a node; `None` if the pool has no part for the node.
+    /// The slices of the pool that concern a node; `None` if the pool has none.
     fn on_node(&self, node: &Node) -> Option<NodePool<'_>> {
         let own = self.by_node.get(&node.name).map(Vec::as_slice).unwrap_or_default();
         let reaches = |slice: &Slice| match slice.node_selection {
@@ -180,8 +183,8 @@ impl Pool {
             }
             _ => slice.node_selection.includes(&node.name, &node.labels),
         };
-        // Counters belong to the whole pool, so slices with counters count even if their nodes do not include this
-        // node.
+        // Counters belong to the whole pool, so slices with counters are needed even if their devices cannot be used on
+        // this node.
         let counts = |number: &usize| !self.slices[*number].counters.is_empty() || reaches(&self.slices[*number]);
         let mut numbers: Vec<usize> = own.iter().chain(&self.for_other_nodes).copied().filter(counts).collect();
         numbers.sort_unstable();
@@ -196,11 +199,12 @@ fn has_twice<'a>(mut names: impl Iterator<Item = &'a Text>) -> bool {
     names.any(|name| !seen.insert(name))
 }
 
-/// The part of a pool that is for a node.
+/// The slices of a pool that concern one node.
 pub struct NodePool<'a> {
     pub pool: &'a Pool,
-    /// The indexes of the pool's slices for the node.
+    /// The positions of these slices in [`Pool::slices`].
     numbers: Vec<usize>,
+    /// Why no device of the pool can be allocated on the node; `None` if devices can be allocated.
     pub flaw: Option<PoolFlaw>,
 }
 
@@ -210,7 +214,7 @@ impl<'a> NodePool<'a> {
         self.numbers.iter().map(move |number| &slices[*number])
     }
 
-    /// The flaw for which the pool's devices cannot be allocated on the node.
+    /// Determines whether the pool's devices cannot be allocated on the node, and why.
     fn find_flaw(&self) -> Option<PoolFlaw> {
         let wanted = self.slices().next()?.count;
         let is_all = |count: usize| i64::try_from(count) == Ok(wanted);
@@ -224,7 +228,7 @@ impl<'a> NodePool<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PoolFlaw {
-    /// Some of the pool's slices are missing.
+    /// Not all slices of the pool are published yet.
     Incomplete,
     /// Two devices of the pool have the same name, or devices consume counters that the pool does not have.
     Invalid,
@@ -235,7 +239,7 @@ mod tests {
     use super::*;
     use holdfast_value::{Value, json};
 
-    /// The node `n`'s part of the only pool.
+    /// The names of the devices that the only pool has for the node `n`, or the pool's flaw.
     fn devices_on_node(pools: &Pools) -> String {
         let node = json!({"metadata": {"name": "n"}});
         let node = Node::decode(&mut Default::default(), "n".into(), &node);
@@ -262,10 +266,10 @@ mod tests {
             (vec![slice("n", 1, 1, &["a"]), slice("n", 2, 1, &["b"])], "b"),
             (vec![slice("n", 1, 1, &["a"]), slice("m", 2, 1, &["b"])], ""),
             (vec![slice("n", 1, 2, &["a"])], "Incomplete"),
-            // The count matches all slices, or all slices for the node.
+            // The pool is complete if its number of slices matches all slices, or the slices for the node.
             (vec![slice("n", 1, 2, &["a"]), slice("m", 1, 2, &["b"])], "a"),
             (vec![slice("n", 1, 1, &["a"]), slice("m", 1, 1, &["b"])], "a"),
-            // Equal names on different nodes are no conflict.
+            // Two devices may have equal names if they are on different nodes.
             (vec![slice("n", 1, 2, &["a"]), slice("m", 1, 2, &["a"])], "a"),
             (vec![slice("n", 1, 2, &["a"]), slice("n", 1, 2, &["a"])], "Invalid"),
         ] {
