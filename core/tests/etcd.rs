@@ -7,6 +7,8 @@
 #[path = "../../tests/src/facts.rs"]
 mod facts;
 
+#![expect(clippy::disallowed_types, reason = "tests that measure memory run one after another")]
+
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use holdfast_core::etcd::{Keys, Media, Place, read, read_record, write, write_record};
