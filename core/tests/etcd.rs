@@ -4,10 +4,10 @@
 //! Each value is read, compared with the recorded answer in the version of the answer's path, and written again. The
 //! written key, version, encoding and content must be the recorded ones.
 
+#![expect(clippy::disallowed_types, reason = "tests that measure memory run one after another")]
+
 #[path = "../../tests/src/facts.rs"]
 mod facts;
-
-#![expect(clippy::disallowed_types, reason = "tests that measure memory run one after another")]
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;

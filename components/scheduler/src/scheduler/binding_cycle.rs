@@ -48,10 +48,7 @@ pub(super) struct BindingCycle {
 pub(super) enum BindingStage {
     /// The pod has a reserved node and waits for other pods of its gang. The wait began at `began` and lasts for
     /// `timeout` at most.
-    WaitingOnPermit {
-        began: Time,
-        timeout: Time,
-    },
+    WaitingOnPermit { began: Time, timeout: Time },
     /// The pod waits until the write of its nomination into its status has ended.
     WritingNomination,
     /// The pod waits for the outcome of these PreBind requests.
