@@ -239,7 +239,8 @@ pub fn predict(
         (_, None) => return Err("a change met no object".into()),
         (_, Some(version)) => version,
     };
-    // When an older object is read, it has the defaults of the present definition.
+    // An object that was stored before the last change of its CustomResourceDefinition is read with the defaults of the
+    // present definition.
     let before = lawful(version.shape());
     let mut after = before.clone();
     match act {

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// Refuses a folder whose log a command has not finished.
+/// Refuses a folder whose log is incomplete, because the import, fork or migration that makes it has not finished.
 pub fn check_whole(folder: &Path) -> Result<(), FolderFault> {
     let Some(making) = Making::ALL.into_iter().find(|making| making.is_marked(folder)) else { return Ok(()) };
     Err(FolderFault::Unfinished { making, path: folder.to_owned() })

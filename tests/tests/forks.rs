@@ -1,4 +1,4 @@
-//! Forks from the history of other clusters: of closed folders and running servers; complete or not at all.
+//! Tests forks of the logs of closed folders and of running servers. A fork is made completely, or not at all.
 
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::{Log, LogRead};

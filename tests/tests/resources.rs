@@ -131,7 +131,7 @@ async fn continue_tokens_survive_a_restart_and_no_tampering() {
     for index in [0, bytes.len() / 2, bytes.len() - 1] {
         bytes[index] ^= 1;
         let forged = URL_SAFE_NO_PAD.encode(&bytes);
-        // Each text is no token, or a token that this server has not issued.
+        // A changed token cannot be read (400), or counts as a token of another server (410).
         let code = admin.get(&format!("{MAPS}?limit=2&continue={forged}")).await.code;
         assert!([400, 410].contains(&code), "{code}");
         bytes[index] ^= 1;

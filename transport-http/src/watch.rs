@@ -242,7 +242,8 @@ impl Feeder {
         self.error(refusal)
     }
 
-    /// Removes the length prefix of the piece, if messages have their own length.
+    /// Removes the length prefix of a Protobuf piece if the watch is sent over a WebSocket, whose messages already have
+    /// a length of their own.
     fn cut(&self, piece: Bytes) -> Bytes {
         let skipped = if self.messages && self.is_protobuf() { LENGTH_BYTES.min(piece.len()) } else { 0 };
         piece.slice(skipped..)

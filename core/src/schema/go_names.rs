@@ -6,7 +6,7 @@
 use super::{Field, Message};
 use std::sync::LazyLock;
 
-/// What the name in a row is the name of. The first word of the row says it.
+/// What a name in `core/data/go-names.txt` stands for. The first word of each row gives it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Named {
     /// The struct that contains an inlined field.

@@ -516,8 +516,8 @@ mod tests {
         }
     }
 
-    /// The started and the ended event of a long-running request are recorded, even if its client did not wait for the
-    /// response.
+    /// The events ResponseStarted and ResponseComplete of a long-running request are recorded, even if the client
+    /// disconnects before the response.
     #[tokio::test]
     async fn what_is_cut_off_has_come_to_its_end() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -302,8 +302,9 @@ impl Follower {
         }
         let mut found = Vec::with_capacity(1);
         self.translate(events, &mut found);
-        // An existing object must have its revision in etcd as its version. Nobody reads the version of a deleted
-        // object again, so deletions get the other offsets.
+        // Only the first event of a revision gets the revision as its offset. An existing object must have its revision
+        // in etcd as its version, so its event comes first. Deletions follow and get new offsets, because nobody reads
+        // the version of a deleted object again.
         found.sort_by_key(Record::is_delete);
         let mut found = found.into_iter();
         records.extend(found.next());

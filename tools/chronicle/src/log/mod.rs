@@ -1,5 +1,5 @@
-//! `holdfast log`: the event log of a server or of a data folder. One file per subcommand; `format` has the lines of
-//! exports.
+//! `holdfast log`: the event log of a server or of a data folder. Each subcommand has a file of its own; the module
+//! `format` defines the format of an export's lines.
 
 mod compact;
 mod export;
