@@ -91,8 +91,8 @@ pub struct Args {
     /// Use a second lease for controllers that migrate from one controller manager to another.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL", help_heading = "Leader election")]
     enable_leader_migration: bool,
-    /// A LeaderMigrationConfiguration: the name of the second lease, and which component runs which controller under it
-    /// [default: route, service and cloud-node-lifecycle, run by the leader].
+    /// A LeaderMigrationConfiguration: the name of the second lease, and which component runs each controller while it
+    /// holds this lease [default: route, service and cloud-node-lifecycle, run by the leader].
     #[arg(long, value_name = "FILE", help_heading = "Leader election")]
     leader_migration_config: Option<PathBuf>,
     #[command(flatten)]

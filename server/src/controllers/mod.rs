@@ -67,7 +67,7 @@ pub struct Args {
     /// In an unhealthy zone with at most this number of nodes, no pods are evicted.
     #[arg(long, default_value_t = 50, value_name = "COUNT", help_heading = "Nodes")]
     large_cluster_size_threshold: usize,
-    /// Share of unhealthy nodes, from 0 to 1, from which a zone counts as unhealthy.
+    /// A zone counts as unhealthy if at least this share of its nodes, from 0 to 1, is unhealthy.
     #[arg(long, default_value_t = 0.55, value_name = "PART", help_heading = "Nodes")]
     unhealthy_zone_threshold: f64,
     #[command(flatten)]
