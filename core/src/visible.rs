@@ -35,12 +35,12 @@ pub fn cell(text: &str) -> Cow<'_, str> {
     without(text, &[])
 }
 
-/// Makes text safe for a single line: tabs stay, and line breaks are replaced.
+/// Makes text safe to print as one line on a terminal. Tabs are kept, and line breaks are escaped.
 pub fn line(text: &str) -> Cow<'_, str> {
     without(text, &['\t'])
 }
 
-/// Makes text of several lines safe: tabs and line breaks stay.
+/// Makes text safe to print as several lines on a terminal. Tabs and line breaks are kept.
 pub fn lines(text: &str) -> Cow<'_, str> {
     without(text, &['\t', '\n'])
 }

@@ -48,11 +48,11 @@ impl Memory {
         let server_info = ServerInfoSettings { address: "127.0.0.1:6443".into(), ..ServerInfoSettings::default() };
         let transport = Builder { authenticator, server_info, ..Builder::new(engine) }.build();
         let service = transport.service();
-        tokio::spawn(housekeeping::run(service.clone()));
         let mut objects = bootstrap_objects();
         let address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
         objects.extend(kubernetes_service(&"10.0.0.0/24".parse().expect("a range"), address, 6443));
         bootstrap::ensure(service, objects, bootstrap_policy()).await.expect("the objects that every cluster has");
+        tokio::spawn(housekeeping::run(service.clone()));
         let mut kept = JoinSet::new();
         transport.keep_registered(&mut kept).await.expect("the APIServices of what is served here");
         transport.set_ready();

@@ -168,10 +168,10 @@ impl Cluster {
         let transport = Builder { authenticator, server_info, ..Builder::new(engine) }.build();
         let service = transport.service();
         let mut tasks = JoinSet::new();
-        tasks.spawn(housekeeping::run(service.clone()));
         let mut objects = bootstrap_objects();
         objects.extend(kubernetes_service(&SERVICE_RANGE.parse().expect("a range of addresses"), ADDRESS, PORT));
         bootstrap::ensure(service, objects, bootstrap_policy()).await.expect("the objects that every cluster has");
+        tasks.spawn(housekeeping::run(service.clone()));
         transport.keep_registered(&mut tasks).await.expect("the APIServices of what is served");
         transport.set_ready();
         Cluster { inner: Arc::new(RunningCluster { transport, _tasks: tasks }) }

@@ -107,7 +107,7 @@ impl Default for ServiceSettings {
     }
 }
 
-/// `--horizontal-pod-autoscaler-*`: the options of autoscalers. Each field names the rest of its flag.
+/// The values of the flags `--horizontal-pod-autoscaler-*`. The comment of each field begins with the rest of its flag.
 #[derive(Debug, Clone, Copy)]
 pub struct AutoscalingSettings {
     /// `sync-period`: the interval between two evaluations of an autoscaler.

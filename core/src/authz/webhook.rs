@@ -7,8 +7,8 @@
 use super::{Attributes, Selected, Target, User, Verdict};
 use crate::cel::{Budget, Environment, Program, Type, Value as CelValue, compile};
 use holdfast_value::{Map, Value, json};
+use imbl::OrdMap;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::LazyLock;
 
@@ -75,7 +75,7 @@ pub struct Opinion {
 pub type Answer = Result<Opinion, String>;
 
 /// The webhooks' answers to the questions of one request so far.
-pub type Opinions = BTreeMap<Question, Answer>;
+pub type Opinions = OrdMap<Question, Answer>;
 
 /// The opinions that one judgement may read, and the questions that it leaves open. Clones share the open questions;
 /// all of them belong to the same judgement.

@@ -156,7 +156,7 @@ impl<'a> Machine<'_, 'a> {
             "_==_" => Value::Bool(self.equal(&arguments[0], &arguments[1])?),
             "_!=_" => Value::Bool(match self.equal(&arguments[0], &arguments[1]) {
                 Err(EvalError::Cost) => return Err(EvalError::Cost),
-                // If two values cannot be compared, `!=` is true.
+                // If the values cannot be compared, for example because their types differ, they are not equal.
                 other => !other.unwrap_or(false),
             }),
             "@in" if arguments[1].list_len().is_some() => self.is_in(&arguments[0], &arguments[1])?,

@@ -82,10 +82,15 @@ fn add(parts: &mut Vec<(&'static str, Part)>, path: &'static str) {
     let part = &mut parts[index].1;
     match (rest, part) {
         (None, part) => *part = Part::All,
-        (Some("*"), part) => *part = Part::Keys,
-        (Some(rest), Part::Only(below)) => add(below, rest),
         // The part that contains the path is parsed as a whole already.
-        (Some(_), Part::All | Part::Keys | Part::But(_)) => {}
+        (Some(_), Part::All | Part::But(_)) | (Some("*"), Part::Keys) => {}
+        // A map of which both all keys and some values are needed is parsed as a whole.
+        (Some("*"), part) => {
+            let has_values = matches!(part, Part::Only(below) if !below.is_empty());
+            *part = if has_values { Part::All } else { Part::Keys };
+        }
+        (Some(_), part @ Part::Keys) => *part = Part::All,
+        (Some(rest), Part::Only(below)) => add(below, rest),
     }
 }
 
@@ -228,6 +233,20 @@ mod tests {
         let mut expected = document.clone();
         expected["metadata"].as_object_mut().unwrap().remove("managedFields");
         assert_eq!(seen.document, expected);
+    }
+
+    /// The columns of a kind name their paths one by one, so no path may narrow what another one needs.
+    #[test]
+    fn paths_may_overlap_in_any_order() {
+        let json = written(&json!({"data": {"a": "b", "c": {"d": "e"}}}));
+        for (one, other) in [("data", "data.*"), ("data.*", "data.c"), ("data.*", "data.c.d"), ("data", "data.c")] {
+            for paths in [[one, other], [other, one]] {
+                let seen = Glance::only_at(&paths).look(&json).document;
+                assert_eq!(seen["data"]["c"]["d"], "e", "{paths:?}");
+                let keys: Vec<&str> = seen["data"].as_object().expect("a map").keys().map(|key| &**key).collect();
+                assert!(keys == ["a", "c"] || !paths.contains(&"data.*"), "{paths:?}: {keys:?}");
+            }
+        }
     }
 
     proptest! {

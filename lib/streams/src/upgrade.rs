@@ -74,7 +74,7 @@ pub const REMOTE_COMMAND_WEBSOCKET: &[&str] = &[
 pub const PORT_FORWARD_SPDY: &[&str] = &["portforward.k8s.io"];
 pub const PORT_FORWARD_WEBSOCKET: &[&str] =
     &["", "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "SPDY/3.1+portforward.k8s.io"];
-/// The subprotocols for logs, which are a single stream without channel bytes.
+/// The subprotocols of a log over a WebSocket. A log is a single stream, so its messages begin with no channel byte.
 pub const LOG_WEBSOCKET: &[&str] = &["", "binary.k8s.io", "base64.binary.k8s.io"];
 
 /// The protocol that the request asks for; `None` for an ordinary request.

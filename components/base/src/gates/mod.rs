@@ -363,9 +363,9 @@ enum Effect {
     Ahead(&'static str),
     /// The gate switches whether these resources are served, as `--runtime-config` does. By default they are served.
     Kinds(&'static [&'static str]),
-    /// The server always behaves as if the gate were on. The text says why.
+    /// The server always behaves as if the gate were on, for the reason in this text.
     Always(&'static str),
-    /// The server always behaves as if the gate were off. The text says why.
+    /// The server always behaves as if the gate were off, for the reason in this text.
     Never(&'static str),
     /// Only other components read the gate; the server ignores it.
     Elsewhere,

@@ -31,7 +31,7 @@ use tracing::{Event, Level, Metadata, span};
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Logging")]
 pub struct LoggingArgs {
-    /// Show the directory before the file name in every line.
+    /// Show the directory of the source file before its name in every log line.
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub add_dir_header: bool,
     /// Log to standard error as well as to files.

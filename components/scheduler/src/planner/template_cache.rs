@@ -402,8 +402,9 @@ impl TemplateCache {
         passes(node) && with_nominated_pods(cycle, node).is_none_or(|full_node| passes(&full_node))
     }
 
-    /// The node with the highest score among the first nodes of all groups; if several nodes have the highest score,
-    /// the node with the smallest number. Returns `None` if no node is feasible.
+    /// The feasible node with the highest score; if several nodes have it, the node with the smallest number. Returns
+    /// `None` if no node is feasible. The plug-ins that look at more than one node have equal answers for all nodes of a
+    /// group, so only the first node of each group is compared.
     pub fn best(&mut self, cycle: SchedulingCycle<'_>) -> Option<NodeId> {
         if self.rejected {
             return None;

@@ -30,7 +30,8 @@ pub(super) struct BindingCycle {
     /// The steps of PreBind that still must be done before the wait for volumes and devices. The writes of one step are
     /// sent at the same time.
     pre_bind_steps: VecDeque<PreBindStep>,
-    /// If the pod's present wait has not ended by this time, the binding cycle fails.
+    /// The time at which the binding cycle fails if the pod still waits for its gang or for objects; `None` while the
+    /// pod does not wait.
     deadline: Option<Time>,
     /// The volume claims for whose provisioning the chosen node was written into their annotation.
     pub annotated_claims: BTreeSet<Key>,

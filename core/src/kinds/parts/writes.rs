@@ -49,7 +49,7 @@ impl WriteRules {
         }
     }
 
-    /// Sets and clears the fields of a new object that its creator may not set.
+    /// Overwrites the fields of a new object that its creator may not set, such as the status.
     pub fn prepare_create(&self, new: &mut Value, has_status: bool) {
         match self.prepare_create {
             Some(prepare) => prepare(new),

@@ -235,7 +235,7 @@ pub fn without_lone_surrogates(text: &str) -> Cow<'_, str> {
     Cow::Owned(replaced)
 }
 
-/// The code unit of the escape `\uXXXX` at this position; `None` if there is no such escape.
+/// The code unit of an escape such as `\u00e9` at this position; `None` if there is no such escape.
 fn code_unit(text: &str, at: usize) -> Option<u32> {
     let digits = text.get(at..at + 6)?.strip_prefix("\\u")?;
     digits.bytes().all(|byte| byte.is_ascii_hexdigit()).then(|| u32::from_str_radix(digits, 16).ok())?

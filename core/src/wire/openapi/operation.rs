@@ -169,7 +169,7 @@ impl Operation {
 }
 
 impl Body {
-    /// The body in the form of a parameter, as OpenAPI version 2 describes bodies.
+    /// The request body as an entry in `parameters`, where OpenAPI version 2 describes it.
     fn parameter(&self) -> Value {
         let mut parameter = json!({"in": "body", "name": "body", "schema": Form::V2.reference(&self.definition)});
         if self.required {
