@@ -20,7 +20,7 @@ const TIMES: u32 = 8;
 /// The factor by which the time for a large input may exceed linear time, because sorting and cold caches cost more.
 const SLACK: u32 = 3;
 /// The shortest time for a large input that is judged. Shorter times cannot be measured well enough.
-const SHORT: Duration = Duration::from_millis(150);
+const SHORT: Duration = Duration::from_millis(50);
 
 /// Calls `piece` with consecutive numbers, and joins the results by commas until they have `bytes` bytes.
 fn many(bytes: usize, piece: impl Fn(usize) -> String) -> String {
@@ -92,7 +92,7 @@ fn are_close_to_linear(inputs: fn(&mut Run)) {
 #[should_panic(expected = "quadratic: ")]
 fn quadratic_time_is_found() {
     are_close_to_linear(|run| {
-        let steps = run.bytes as u64 / 400;
+        let steps = run.bytes as u64 / 150;
         run.measure("quadratic", || {
             let pairs = (0..steps).flat_map(|one| (0..steps).map(move |other| one ^ other));
             assert!(pairs.fold(0, |sum: u64, pair| std::hint::black_box(sum.wrapping_add(pair))) > 0);

@@ -23,7 +23,7 @@ const GOAWAY_CHANCE_MAX: f64 = 0.02;
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Serving")]
 pub struct ServingArgs {
-    /// Origins that CORS allows, as regular expressions; each must mark where the host begins and ends.
+    /// Origins that CORS allows, as regular expressions; each must have ^ or // before the host and $ or : after it.
     #[arg(long, value_delimiter = ',', value_name = "REGEXES")]
     pub cors_allowed_origins: Vec<String>,
     /// Directives of the header Strict-Transport-Security: max-age=SECONDS, includeSubDomains, preload.

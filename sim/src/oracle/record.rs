@@ -163,7 +163,8 @@ fn follows(record: &Record, object: &Value, before: &ObjectVersion) -> CheckResu
     ensure(last == *object, || "it changed between the mark and the removal".into())
 }
 
-/// Whether this is a pod that is marked as being deleted. One request can mark and remove only a pod.
+/// Whether this is a pod that is marked as being deleted. Only pods are checked: no other object is marked and removed
+/// by one request.
 fn is_marked(record: &Record, object: &Value) -> bool {
     let meta = &object["metadata"];
     record.resource == Sort::Pod.storage() && !meta["deletionTimestamp"].is_null()

@@ -195,7 +195,7 @@ pub const GATES: &[Gate] = &[
     gate("KubeletServiceAccountTokenForCredentialProviders", NONE, BETA, Elsewhere),
     gate("LegacyNodeRoleBehavior", ALPHA_ON, NONE, Elsewhere),
     gate("ListFromCacheSnapshot", NONE, BETA, Unseen),
-    gate("LocalStorageCapacityIsolation", BETA, NONE, Switch(18, "volumes of local storage may have a size")),
+    gate("LocalStorageCapacityIsolation", BETA, NONE, Switch(18, "emptyDir volumes may set sizeLimit")),
     gate("LocalStorageCapacityIsolationFSQuotaMonitoring", ALPHA, BETA_OFF, Elsewhere),
     gate("LoggingAlphaOptions", NONE, ALPHA, Always("logging options of every stage are accepted")),
     gate("LoggingBetaOptions", NONE, BETA, Always("logging options of every stage are accepted")),

@@ -53,8 +53,8 @@ impl Sync<'_> {
         (set, !is_sized)
     }
 
-    /// Scales the sets that have pods to the Deployment's size. A single set gets the whole size; if the new set
-    /// already has all pods, the old sets get 0; otherwise each set changes by its share.
+    /// Adjusts the sizes of the ReplicaSets to the Deployment's size. If at most one set has pods, one set gets the
+    /// whole size; if the new set already has all pods, the old sets get 0; otherwise each set changes by its share.
     pub fn scale_all(&mut self) {
         let active = self.sets().filter(|set| set.is_active()).count();
         if active <= 1 {

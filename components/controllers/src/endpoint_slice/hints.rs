@@ -16,7 +16,7 @@ const OLD_MODE: &str = "service.kubernetes.io/topology-aware-hints";
 const SHARED: &str = "shared among zones";
 const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 const INSUFFICIENT: &str = "Insufficient Node information: allocatable CPU or zone not specified on one or more nodes";
-/// By how many percent a zone's share of the endpoints may be below its share of the processors.
+/// By how many percent a zone's share of the processors may exceed its share of the endpoints.
 const OVERLOAD_PERCENT: i128 = 20;
 
 pub fn index(world: &mut World) {

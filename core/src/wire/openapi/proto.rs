@@ -1,5 +1,5 @@
-//! The Protobuf messages of OpenAPI version 2. Of the package `openapi.v2` they are the messages that Kubernetes'
-//! document uses, with the field numbers of that package.
+//! The Protobuf messages of OpenAPI version 2: the messages of the package `openapi.v2` that Kubernetes' document uses,
+//! with the field numbers of that package.
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Document {

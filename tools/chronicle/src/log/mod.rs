@@ -36,7 +36,7 @@ pub enum LogCommand {
         /// Also print new events as they happen.
         #[arg(short, long)]
         follow: bool,
-        /// Number of existing events to print, from the newest; 0 for all.
+        /// Print only this many of the newest existing events, the oldest of them first; 0 prints all.
         #[arg(short = 'n', long, default_value_t = 0)]
         lines: u64,
     },
