@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Measures what an audit trail of level Metadata in a file costs: two servers, one of which keeps it, asked in turn.
+"""Measures the cost of an audit log at level Metadata. Two servers, one with an audit log, get the same requests.
 
 usage: scripts/bench-audit.py [HOLDFAST [ROUNDS [REQUESTS [CLIENTS]]]]
        (target/release/holdfast, 41 rounds of 320 requests, 1 client)
 
-A single client has each of its writes made durable by itself; those of many clients are by the dozen.
+With one client each write has an fsync of its own; with many clients one fsync makes about a dozen durable.
 
-Told are the medians of processor time of a request without and with it, the kernel's part included, and the median of the
-rounds' ratios: what else the machine does changes from second to second, and both servers of a round bear it alike.
+For each operation the script prints the median processor time of a request on both servers, the kernel's part
+included, and the median of the rounds' ratios. Other load on the machine changes from second to second. In each round
+the script measures one server right after the other, so the load is about the same for both.
 """
 
 import collections
@@ -31,7 +32,8 @@ VALUE = "v" * 560
 CONFIG_MAPS, PODS = [f"/api/v1/namespaces/default/{plural}" for plural in ("configmaps", "pods")]
 CONTAINER = {"name": "c", "image": "registry.example/app:1", "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}}}
 POD = {"metadata": {"generateName": "bench-", "labels": {"app": "web"}}, "spec": {"containers": [CONTAINER], "nodeName": "n"}}
-# `#` is another number each time: a patch that changes nothing is none. `@` is the client's.
+# `#` stands for a number that differs for each request, so that every patch changes its object. `@` stands for the
+# number of the client.
 OPERATIONS = {
     "create a ConfigMap": ("POST", CONFIG_MAPS, {"metadata": {"generateName": "bench-"}, "data": {"key": VALUE}}),
     "create a Pod": ("POST", PODS, POD),
@@ -46,15 +48,15 @@ def nanoseconds(server):
 
 
 def run(server, connections, method, path, body):
-    """Processor time of a request, in milliseconds."""
+    """Sends the requests of one round. Returns the processor time of a request, in milliseconds."""
     before = nanoseconds(server)
-    ask = functools.partial(ask_often, method=method, path=path, body=body)
+    send = functools.partial(send_many, method=method, path=path, body=body)
     with concurrent.futures.ThreadPoolExecutor(CLIENTS) as clients:
-        collections.deque(clients.map(ask, connections, range(CLIENTS)), maxlen=0)
+        collections.deque(clients.map(send, connections, range(CLIENTS)), maxlen=0)
     return (nanoseconds(server) - before) / REQUESTS / 1e6
 
 
-def ask_often(connection, client, method, path, body):
+def send_many(connection, client, method, path, body):
     path = path.replace("@", str(client))
     kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
     for _ in range(REQUESTS // CLIENTS):
@@ -71,24 +73,25 @@ def main():
         folders = [pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in range(2)]
         policy = folders[1] / "policy.json"
         policy.write_text(json.dumps(POLICY))
-        trail = [f"--audit-policy-file={policy}", f"--audit-log-path={folders[1] / 'audit.log'}"]
+        audit = [f"--audit-policy-file={policy}", f"--audit-log-path={folders[1] / 'audit.log'}"]
         servers = []
-        for folder, options in zip(folders, ([], trail)):
+        for folder, options in zip(folders, ([], audit)):
             servers.append(stack.enter_context(Server(HOLDFAST, folder / "data", "--controllers=-*", *options)))
         for server in servers:
             for client in range(CLIENTS):
                 server.ask(CONFIG_MAPS, {"metadata": {"name": f"x{client}"}, "data": {}})
             server.ask("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
         connections = [[server.connect() for _ in range(CLIENTS)] for server in servers]
-        for what, (method, path, body) in OPERATIONS.items():
+        for operation, (method, path, body) in OPERATIONS.items():
             body = body and json.dumps(body)
             rounds = []
             for _ in range(ROUNDS + 2):
                 rounds.append([run(*pair, method, path, body) for pair in zip(servers, connections)])
-            rounds = rounds[2:]
-            without, with_it = (statistics.median(each) for each in zip(*rounds))
+            rounds = rounds[2:]  # The first two rounds warm up the servers.
+            without, audited = (statistics.median(each) for each in zip(*rounds))
             ratio = statistics.median(b / a for a, b in rounds)
-            print(f"{what}: {without:.4f} ms, {with_it:.4f} ms with a trail, {(ratio - 1) * 100:+.1f} %", flush=True)
+            change = f"{(ratio - 1) * 100:+.1f} %"
+            print(f"{operation}: {without:.4f} ms, {audited:.4f} ms with an audit log, {change}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
-"""Measures how fast `holdfast up` binds a backlog: pods that wait when its scheduler starts.
+"""Measures how fast `holdfast up` binds a backlog: pods that wait when the scheduler starts.
 
-usage: scripts/bench-backlog.py [--apart | --alone] [--SHAPE] [HOLDFAST [NODES [PODS]]]    (target/release/holdfast, 5000, 10000)
+usage: scripts/bench-backlog.py [--apart | --alone] [SHAPE] [HOLDFAST [NODES [PODS]]]
+       (target/release/holdfast, 5000, 10000)
 
-Nobody creates pods meanwhile, so the rate is that of scheduling and binding in the log alone (Events come after), with all
-controllers beside it but the one that looks after nodes, which have no life of their own here. With --apart the scheduler
-is a process of its own, which talks to the API server over HTTPS, and there are no controllers; with --alone none that
-looks at pods. Times are the log's own: from the first binding to the last.
+No client creates pods meanwhile, so the rate is the rate of scheduling and binding alone; Events are written later.
+All controllers run, except the node lifecycle controller: the nodes have no kubelets, so it would taint them.
+With --alone, no controller that watches pods runs. With --apart, the scheduler is a separate process that calls the
+API server over HTTPS, and no controllers run. The script reads the times from the log: from the scheduler's first
+change of a pod to the last binding.
 
-The pods ask for processors and memory, and with a shape for more: --affinity for a region where others of them are,
---anti-affinity for a node without one (no more pods than nodes then), --preferred rather for a node with one, --spread to
-be spread over zones, --preempt for a node to themselves (no more pods than nodes), where four that matter less are already and
-three must go.
+All pods request CPU and memory. SHAPE adds to their specification:
+  --affinity       required affinity to the other pods, by region
+  --anti-affinity  required anti-affinity to the other pods, by node (PODS must not exceed NODES)
+  --preferred      preferred affinity to the other pods, by node
+  --spread         topology spread over zones
+  --preempt        a high priority: each node runs four pods of low priority, and each pod must preempt three of them
+                   (PODS must not exceed NODES)
 """
 
 import base64
@@ -30,7 +35,7 @@ import time
 from datetime import datetime
 
 APART = "--apart" in sys.argv
-# There is no scheduler where no controller runs at all.
+# `holdfast up` runs a scheduler only if it runs at least one controller.
 CONTROLLERS = "clusterrole-aggregation-controller" if "--alone" in sys.argv else "*,-node-lifecycle-controller"
 OTHERS = {"labelSelector": {"matchLabels": {"app": "bench"}}}
 
@@ -66,7 +71,7 @@ def processor_seconds(process):
 
 
 class Server:
-    """A cluster over the data in a folder, until the end of a `with`."""
+    """A cluster whose data folder is in `folder`. The server runs until the end of a `with` block."""
 
     def __init__(self, folder, *options):
         self.folder, self.options = folder, options
@@ -95,7 +100,7 @@ class Server:
         return processor_seconds(self.process)
 
     def post_all(self, path, bodies):
-        def some(first):
+        def post(first):
             connection = http.client.HTTPSConnection(self.address, context=self.tls)
             for body in bodies[first::CLIENTS]:
                 connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
@@ -104,7 +109,7 @@ class Server:
                 if answer.status >= 300:
                     sys.exit(f"{answer.status}: {said[:300]}")
 
-        threads = [threading.Thread(target=some, args=(first,)) for first in range(CLIENTS)]
+        threads = [threading.Thread(target=post, args=(first,)) for first in range(CLIENTS)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -121,44 +126,44 @@ def node(number):
 
 
 def pod(name, cpu, more):
-    asked = {"requests": {"cpu": cpu, "memory": "500Mi"}}
-    container = {"name": "c", "image": "registry.k8s.io/pause:3.10", "resources": asked}
+    resources = {"requests": {"cpu": cpu, "memory": "500Mi"}}
+    container = {"name": "c", "image": "registry.k8s.io/pause:3.10", "resources": resources}
     metadata = {"name": name, "labels": {"app": "bench"}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], **more}}
 
 
 def low(number):
-    """A pod that is on a node, and goes at once when it must."""
+    """A bound pod of low priority, which ends at once when it is preempted."""
     place = {"nodeName": f"node-{number // LOW_A_NODE:06}", "terminationGracePeriodSeconds": 0}
     return pod(f"low-{number:06}", "900m", place)
 
 
 def bindings(folder):
-    """When the scheduler first changed a pod, and when each was bound, as the log tells."""
+    """Reads from the log the time when the scheduler first changed a pod, and the time of each binding."""
     data = os.path.join(folder, "data")
-    told = subprocess.run([HOLDFAST, "log", "tail", "--data-dir", data], capture_output=True, text=True, check=True)
-    lines = (line.split() for line in told.stdout.splitlines())
+    tail = subprocess.run([HOLDFAST, "log", "tail", "--data-dir", data], capture_output=True, text=True, check=True)
+    lines = (line.split() for line in tail.stdout.splitlines())
     changed = [line for line in lines if line[2:3] == ["changed"] and "(kube-scheduler," in line]
     moment = lambda line: datetime.fromisoformat(line[1].replace("Z", "+00:00"))
     return moment(changed[0]), [moment(line) for line in changed if "create)" in line]
 
 
 def schedule(folder, bare):
-    """Has the pods scheduled; the seconds of CPU of the server, and of the scheduler where it is apart."""
-    patience = max(8, PODS / 1000)
+    """Waits until the pods are scheduled. Returns the CPU seconds of the server, and of a separate scheduler."""
+    seconds = max(8, PODS / 1000)
     if not APART:
         with Server(folder, f"--controllers={CONTROLLERS}") as server:
-            time.sleep(patience)
+            time.sleep(seconds)
             status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
             kibibytes = int(re.search(r"VmHWM:\s+(\d+)", status).group(1))
-            print(f"at most {kibibytes >> 10} MiB of memory", flush=True)
+            print(f"peak memory: {kibibytes >> 10} MiB", flush=True)
             return [server.processor_seconds()]
     with Server(folder, *bare) as server:
         kubeconfig = os.path.join(folder, "data", "admin.kubeconfig")
         rates = ("--kube-api-qps=100000", "--kube-api-burst=100000")
         command = [HOLDFAST, "scheduler", f"--kubeconfig={kubeconfig}", "--secure-port=0", "--leader-elect=false", *rates]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as scheduler:
-            time.sleep(patience * 2)
+            time.sleep(seconds * 2)
             spent = [server.processor_seconds(), processor_seconds(scheduler)]
             scheduler.terminate()
         return spent
@@ -166,12 +171,13 @@ def schedule(folder, bare):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        # Without admission of taints nodes are Ready at once; without controllers pods wait.
+        # Without the admission plug-in, new nodes have no taint that says that they are not ready. Without controllers
+        # no scheduler runs, so the pods wait.
         bare = ("--controllers=-*", "--disable-admission-plugins=TaintNodesByCondition")
         with Server(folder, *bare) as server:
             server.post_all("/api/v1/nodes", [node(number) for number in range(NODES)])
         with Server(folder):
-            time.sleep(6)  # Controllers note what they note of new nodes, once.
+            time.sleep(6)  # Controllers make their one-time writes for new nodes, which are not measured.
         with Server(folder, *bare) as server:
             if PREEMPT:
                 server.post_all("/apis/scheduling.k8s.io/v1/priorityclasses", [HIGH])
@@ -182,7 +188,7 @@ def main():
         began, times = bindings(folder)
         took = (times[-1] - began).total_seconds()
         print(f"{len(times)} of {PODS} pods bound in {took:.2f} s: {len(times) / took:.0f} a second; "
-              f"{' and '.join(f'{seconds:.2f}' for seconds in spent)} s of CPU with the start and {NODES} nodes")
+              f"{' and '.join(f'{seconds:.2f}' for seconds in spent)} s of CPU, including the start with {NODES} nodes")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Measures what building costs, of this source or of another commit, and prints a table in Markdown. Each build begins
-# with an empty target folder and an empty registry; then one line is changed at a time, as somebody at work would.
-# The whole takes about an hour on two cores; nothing else should run beside it.
+# Measures the cost of building this source or another commit, and prints a table in Markdown. The first build starts
+# with an empty target folder and an empty registry. Then the script changes one line at a time, as a developer does,
+# and builds again. The script takes about an hour on two cores; run nothing else at the same time.
 #
-# usage: scripts/bench-build.sh [COMMIT]      without COMMIT: what is in this folder, uncommitted changes too
-#        PARTS="run test watch check" (default: all four) chooses what is measured
+# usage: scripts/bench-build.sh [COMMIT]      without COMMIT: this folder, with uncommitted changes
+#        PARTS="run test watch check" (default: all four) chooses the parts to measure
 set -euo pipefail
 root="$(cd "$(dirname "$0")/.." && pwd)"
 parts=" ${PARTS:-run test watch check} "
@@ -22,7 +22,7 @@ cd "$work/source"
 export CARGO_HOME="$work/cargo" CARGO_TARGET_DIR="$work/target"
 PATH="$HOME/.cargo/bin:$PATH"
 
-# Prints "CLOCK USER SYSTEM" in seconds of a command and all that it started.
+# Runs a command, and prints "CLOCK USER SYSTEM": its time and the CPU time of all its processes, in seconds.
 measured() {
     local TIMEFORMAT='%R %U %S'
     { time "$@" >"$work/log" 2>&1; } 2>&1 || { tail -n 20 "$work/log" >&2; exit 1; }
@@ -30,13 +30,13 @@ measured() {
 row() { awk -v name="$1" '{ printf "| %s | %.1f CPU-minutes | %d s |\n", name, ($2 + $3) / 60, $1 }'; }
 size() { awk -v name="$1" -v bytes="$(stat -c %s "$2")" 'BEGIN { printf "| %s | %.1f MB | |\n", name, bytes / 1e6 }'; }
 
-# A new statement at the beginning of a file's first function, another one each time.
+# Inserts a statement at the beginning of a file's first function. Each call inserts a different statement.
 change() { sed -i -E "0,/^( {4})?(pub(\(.*\))? )?fn .*\{\$/s//&\n    std::hint::black_box(${RANDOM}${RANDOM}u64);/" "$1"; }
 files=(components/controllers/src/ttl_after_finished.rs components/scheduler/src/plugins/taint_toleration.rs transport-http/src/watch.rs core/src/pipeline/mod.rs)
 
-echo "| of $(git describe --always) | | clock |"
+echo "| build of $(git describe --always) | | clock |"
 echo '| --- | --- | --- |'
-cargo fetch --locked >/dev/null 2>&1 # the network's time is not ours
+cargo fetch --locked >/dev/null 2>&1 # the measured time contains no downloads
 holdfast="$CARGO_TARGET_DIR/release/holdfast"
 
 if [[ $parts == *" run "* ]]; then
@@ -48,10 +48,10 @@ if [[ $parts == *" run "* ]]; then
 fi
 if [[ $parts == *" test "* ]]; then
     if [ -e scripts/watch-profile.toml ]; then all='--workspace'; else all='--workspace --locked'; fi
-    # shellcheck disable=SC2086 # words
-    measured cargo --config scripts/test-profile.toml test --release $all --no-run | row 'compiling the tests after it'
-    grep -c '^ *Compiling' "$work/log" | awk '{ printf "| crates compiled for that | %d | |\n", $1 }'
-    measured make build | row '`make build` after it'
+    # shellcheck disable=SC2086 # the shell splits $all into words
+    measured cargo --config scripts/test-profile.toml test --release $all --no-run | row 'compiling the tests after `make build`'
+    grep -c '^ *Compiling' "$work/log" | awk '{ printf "| crates compiled for the tests | %d | |\n", $1 }'
+    measured make build | row '`make build` after the tests'
 fi
 if [[ $parts == *" watch "* && -e scripts/watch.sh ]]; then
     ready() { grep -c '^ready' "$work/watch.log" || true; }
@@ -64,7 +64,7 @@ if [[ $parts == *" watch "* && -e scripts/watch.sh ]]; then
         begun="$(date +%s.%N)"
         until [ "$(ready)" -gt "$before" ]; do kill -0 $watch; sleep 0.2; done
         awk -v file="$file" -v begun="$begun" -v ended="$(date +%s.%N)" \
-            'BEGIN { printf "| a line in `%s`: until the changed server is ready | | %d s |\n", file, ended - begun }'
+            'BEGIN { printf "| one changed line in `%s`: time until the changed server is ready | | %d s |\n", file, ended - begun }'
     done
     stop_watch
 fi
@@ -72,6 +72,6 @@ if [[ $parts == *" check "* ]]; then
     cargo check --locked --workspace >/dev/null 2>&1
     for file in "${files[@]}"; do
         change "$file"
-        measured cargo check --locked --workspace | row "a line in \`$file\`: \`cargo check --workspace\`"
+        measured cargo check --locked --workspace | row "one changed line in \`$file\`: \`cargo check --workspace\`"
     done
 fi

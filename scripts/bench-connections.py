@@ -1,10 +1,10 @@
-"""What connections to nodes cost the server: a byte of a followed log and of a forwarded port beside nginx as a TLS
-proxy for the same bytes, a command's round trip beside a get, and follows of which nothing comes.
+"""Measures the cost of connections to nodes. Compares the cost of a byte of a followed log and of a forwarded port with
+nginx as a TLS proxy for the same bytes, compares a command with a get, and measures followed logs without output.
 
 usage: scripts/bench-connections.py HOLDFAST [--megabytes 400] [--follows 1000] [--json FILE]
 
-Costs are processor time of the server's process, all of it, so that whatever else the machine does changes little. The
-node is a process of this script, at an address of this machine that is not its loopback. nginx has to be installed.
+The cost is the whole processor time of the server's process, so other load on the machine changes little. The node is a
+process that this script starts, at an address of this machine other than loopback. The script needs nginx.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def own_address():
 
 
 def frame(payload):
-    """A binary message of a WebSocket, as servers send it."""
+    """Returns a binary WebSocket message, in the form in which servers send it."""
     length = len(payload)
     if length < 126:
         return bytes([0x82, length]) + payload
@@ -60,7 +60,7 @@ def frame(payload):
 
 
 async def node(reader, writer, megabytes):
-    """One connection of the node: a kubelet that talks as much as it can."""
+    """Serves one connection of the node: a kubelet that sends as fast as it can."""
     try:
         while True:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -127,7 +127,7 @@ def raise_limit():
 
 
 def seconds_of(pids):
-    """Processor time of processes so far."""
+    """Returns the processor time that the processes have used so far."""
     total = 0
     for pid in pids:
         fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
@@ -141,7 +141,7 @@ def resident(pid):
 
 
 class Front:
-    """Who stands in front of the node: connects with TLS, and tells what it cost."""
+    """A proxy in front of the node, Holdfast or nginx: connects to it with TLS, and measures its processor time."""
 
     def __init__(self, address, tls, pids, prefix):
         self.address, self.tls, self.pids, self.prefix = address, tls, pids, prefix
@@ -157,7 +157,7 @@ class Front:
         connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
 
     def drain(self, connection, wanted):
-        """Reads until so many bytes came, or the end."""
+        """Reads until `wanted` bytes or the end of the connection. Returns the number of bytes."""
         buffer, count = bytearray(1 << 18), 0
         while count < wanted:
             piece = connection.recv_into(buffer)
@@ -168,8 +168,8 @@ class Front:
 
     def cost_of(self, work):
         before = seconds_of(self.pids)
-        came = work()
-        return (seconds_of(self.pids) - before) / came
+        received = work()
+        return (seconds_of(self.pids) - before) / received
 
 
 def log_bytes(front, path, megabytes):
@@ -200,12 +200,12 @@ def commands(front, count):
             with front.connect() as connection:
                 front.ask(connection, "GET", "/exec?command=echo&stdout=true", *SOCKET,
                           "Sec-WebSocket-Protocol: v4.channel.k8s.io")
-                came = b""
-                while b"Success" not in came:
+                received = b""
+                while b"Success" not in received:
                     piece = connection.recv(1 << 16)
                     if not piece:
-                        raise RuntimeError(f"the command ended early: {came!r}")
-                    came += piece
+                        raise RuntimeError(f"the command ended early: {received!r}")
+                    received += piece
         return count
     return work
 
@@ -216,9 +216,9 @@ def gets(front, count, kept):
         for _ in range(count):
             connection = connection or front.connect()
             front.ask(connection, "GET", "")
-            came = b""
-            while not came.endswith(b"}\n") and not came.endswith(b"}"):
-                came += connection.recv(1 << 16)
+            received = b""
+            while not received.endswith(b"}\n") and not received.endswith(b"}"):
+                received += connection.recv(1 << 16)
             if not kept:
                 connection.close()
                 connection = None
@@ -235,11 +235,11 @@ def handshakes(front, count):
 
 
 def measure_simulated(server):
-    """The same command in a pod of a simulated node, whose kubelet is in the server's process."""
+    """Measures the same command in a pod of a simulated node, whose kubelet runs in the server's process."""
     pods, pod = "/api/v1/namespaces/default/pods", {"metadata": {"name": "web"}, "spec": {
         "automountServiceAccountToken": False,
         "containers": [{"name": "c", "image": "i", "command": ["sleep", "infinity"]}]}}
-    # A controller creates the account that pods run with.
+    # A controller creates the service account that pods need.
     accounts = "/api/v1/namespaces/default/serviceaccounts"
     while not any(account["metadata"]["name"] == "default" for account in server.ask(accounts)["items"]):
         time.sleep(0.1)
@@ -250,18 +250,19 @@ def measure_simulated(server):
     commands(front, 10)()
     count, seconds = 300, 2
     one = front.cost_of(commands(front, count))
-    # What the server and its controllers do anyway.
+    # Measures the processor time that the server and its controllers use without commands.
     before = seconds_of(front.pids)
     time.sleep(seconds)
     rest = (seconds_of(front.pids) - before) / seconds
-    rows = {"command on a simulated node: ms": one * 1e3, "the same server at rest: share of a processor": rest}
+    rows = {"command on a simulated node: ms": one * 1e3,
+            "the same server without commands: share of a processor": rest}
     get = front.cost_of(gets(front, count, False))
-    rows["command on a simulated node: gets with a connection each"] = one / get
+    rows["command on a simulated node: in gets on new connections"] = one / get
     return rows
 
 
 def http2_get(connection, path):
-    """Asks over HTTP/2 as simply as it goes: no field is compressed."""
+    """Sends a GET over HTTP/2 without compressing the header fields, which is the simplest form."""
     def field(name, value):
         return b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
     fields = b"".join(field(*pair) for pair in [
@@ -271,27 +272,27 @@ def http2_get(connection, path):
 
 
 def idle_follows(front, count, seconds, by_http2):
-    """What a follow of which nothing comes holds, each on a connection of its own as kubectl has it, and what all of
-    them take of a processor."""
+    """Returns the memory of a followed log without output, and the share of a processor that all of them use. As with
+    kubectl, each has a connection of its own."""
     pid = front.pids[0]
     front.tls.set_alpn_protocols(["h2"] if by_http2 else ["http/1.1"])
-    before, held = resident(pid), []
+    before, connections = resident(pid), []
     for _ in range(count):
         connection = front.connect()
         if by_http2:
             http2_get(connection, f"{front.prefix}/log?follow=true")
         else:
             front.ask(connection, "GET", "/log?follow=true")
-        came = b""
-        while b"a line" not in came:
-            came += connection.recv(4096)
-        held.append(connection)
+        received = b""
+        while b"a line" not in received:
+            received += connection.recv(4096)
+        connections.append(connection)
     time.sleep(2)
     kibibytes = (resident(pid) - before) / count
     begin = seconds_of([pid])
     time.sleep(seconds)
     share = (seconds_of([pid]) - begin) / max(seconds, 1)
-    for connection in held:
+    for connection in connections:
         connection.close()
     return kibibytes, share
 
@@ -309,10 +310,10 @@ def main():
         make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
                 "-subj", "/CN=node", "-keyout", f"{folder}/node.key", "-out", f"{folder}/node.crt"]
         subprocess.run(make, check=True, capture_output=True)
-        told, port = multiprocessing.Pipe()
+        receiver, port = multiprocessing.Pipe()
         process = multiprocessing.Process(target=serve_node, args=(address, folder, given.megabytes, port), daemon=True)
         process.start()
-        node_port = told.recv()
+        node_port = receiver.recv()
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             nginx_port = free.getsockname()[1]
@@ -328,7 +329,7 @@ def main():
             nginx.terminate()
             process.terminate()
     for name, value in rows.items():
-        print(f"{name:55} {value:10.3f}")
+        print(f"{name:60} {value:10.3f}")
     if given.json:
         pathlib.Path(given.json).write_text(json.dumps(rows, indent=1))
 
@@ -349,41 +350,41 @@ def measure(given, server, nginx, nginx_port, address, node_port):
     time.sleep(0.5)
     children = pathlib.Path(f"/proc/{nginx.pid}/task/{nginx.pid}/children").read_text().split()
     reference = Front(f"127.0.0.1:{nginx_port}", trusting, [int(pid) for pid in children], "")
-    rows, most = {}, given.megabytes
+    rows, megabytes = {}, given.megabytes
     nanos = lambda front, work: front.cost_of(work) * 1e9  # noqa: E731
-    # By turns, so that a machine that becomes slower changes nothing.
-    turns = 3
+    # The measurements alternate, so that a change of the machine's speed affects all of them.
+    rounds = 3
     sums = {}
-    for _ in range(turns):
+    for _ in range(rounds):
         for name, cost in [
-            ("log, holdfast", lambda: nanos(holdfast, log_bytes(holdfast, "/log?follow=true", most))),
-            ("log, nginx", lambda: nanos(reference, log_bytes(reference, "/containerLogs/default/web/c", most))),
-            ("port by SPDY, holdfast",
-             lambda: nanos(holdfast, forwarded_bytes(holdfast, "POST", "/portforward", most, SPDY))),
-            ("port by a tunnel, holdfast",
-             lambda: nanos(holdfast, forwarded_bytes(holdfast, "GET", "/portforward", most, (
+            ("log, holdfast", lambda: nanos(holdfast, log_bytes(holdfast, "/log?follow=true", megabytes))),
+            ("log, nginx", lambda: nanos(reference, log_bytes(reference, "/containerLogs/default/web/c", megabytes))),
+            ("port over SPDY, holdfast",
+             lambda: nanos(holdfast, forwarded_bytes(holdfast, "POST", "/portforward", megabytes, SPDY))),
+            ("port over a WebSocket, holdfast",
+             lambda: nanos(holdfast, forwarded_bytes(holdfast, "GET", "/portforward", megabytes, (
                  *SOCKET, "Sec-WebSocket-Protocol: SPDY/3.1+portforward.k8s.io")))),
             ("port, nginx",
-             lambda: nanos(reference, forwarded_bytes(reference, "POST", "/portForward/default/web", most, SPDY))),
+             lambda: nanos(reference, forwarded_bytes(reference, "POST", "/portForward/default/web", megabytes, SPDY))),
         ]:
             sums[name] = sums.get(name, 0) + cost()
     for name, total in sums.items():
-        rows[f"{name}: ns a byte"] = total / turns
+        rows[f"{name}: ns a byte"] = total / rounds
     rows["log: times nginx"] = sums["log, holdfast"] / sums["log, nginx"]
-    rows["port by SPDY: times nginx"] = sums["port by SPDY, holdfast"] / sums["port, nginx"]
-    rows["port by a tunnel: times nginx"] = sums["port by a tunnel, holdfast"] / sums["port, nginx"]
+    rows["port over SPDY: times nginx"] = sums["port over SPDY, holdfast"] / sums["port, nginx"]
+    rows["port over a WebSocket: times nginx"] = sums["port over a WebSocket, holdfast"] / sums["port, nginx"]
     count = 300
     rows["command: ms"] = holdfast.cost_of(commands(holdfast, count)) * 1e3
     rows["handshake: ms"] = holdfast.cost_of(handshakes(holdfast, count)) * 1e3
-    rows["get, a connection each: ms"] = holdfast.cost_of(gets(holdfast, count, False)) * 1e3
-    rows["get, one connection: ms"] = holdfast.cost_of(gets(holdfast, 10 * count, True)) * 1e3
-    rows["command: gets with a connection each"] = rows["command: ms"] / rows["get, a connection each: ms"]
-    rows["command: gets on one connection"] = rows["command: ms"] / rows["get, one connection: ms"]
-    beyond = rows["command: ms"] - rows["handshake: ms"]
-    rows["command beyond its handshake: gets on one connection"] = beyond / rows["get, one connection: ms"]
+    rows["get on a new connection: ms"] = holdfast.cost_of(gets(holdfast, count, False)) * 1e3
+    rows["get on one connection: ms"] = holdfast.cost_of(gets(holdfast, 10 * count, True)) * 1e3
+    rows["command: in gets on new connections"] = rows["command: ms"] / rows["get on a new connection: ms"]
+    rows["command: in gets on one connection"] = rows["command: ms"] / rows["get on one connection: ms"]
+    rest = rows["command: ms"] - rows["handshake: ms"]
+    rows["command without its handshake: in gets on one connection"] = rest / rows["get on one connection: ms"]
     kibibytes, share = idle_follows(quiet, given.follows, 10, True)
-    rows["idle follow by HTTP/2: KiB"] = kibibytes
-    rows["idle follows: share of a processor"] = share
+    rows["followed log without output, HTTP/2: KiB"] = kibibytes
+    rows["followed logs without output: share of a processor"] = share
     return rows
 
 

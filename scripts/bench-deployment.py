@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Measures by the event log's own times how long a Deployment takes to come to life, and its namespace to go.
+"""Measures, by the times in the event log, how long the pods of a Deployment take to become ready, and how long the
+deletion of its namespace takes.
 
 usage: scripts/bench-deployment.py [HOLDFAST [REPLICAS [NODES [TIMES]]]]    (target/release/holdfast, 1000, 100, 3)
 
-Told are the seconds from the Deployment's event to that of its last pod's creation, binding and readiness, and from the
-namespace's deletion to its last event, with the processor time of both.
+The script prints the seconds from the event that creates the Deployment to the creation, the binding and the readiness
+of the last pod, the seconds from the deletion of the namespace to its last event, and the processor time of both.
 """
 
 import datetime
@@ -30,7 +31,7 @@ def deployment(namespace):
 
 
 def events(server, namespace):
-    """Times, verbs, resources and keys of what was done to the namespace and in it."""
+    """Yields the time, verb, resource and key of each event of the namespace and of the objects in it."""
     command = [HOLDFAST, "log", "tail", f"--data-dir={server.folder}", "--lines=0"]
     for line in subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines():
         found = EVENT.match(line)
@@ -38,8 +39,8 @@ def events(server, namespace):
             yield datetime.datetime.fromisoformat(found[2].replace("Z", "+00:00")).timestamp(), *found.group(3, 4, 5)
 
 
-def wait(done):
-    while not done():
+def wait(condition):
+    while not condition():
         time.sleep(0.2)
 
 
@@ -48,7 +49,7 @@ def ready(server, namespace):
     return status.get("readyReplicas") == REPLICAS
 
 
-def gone(server, namespace):
+def deleted(server, namespace):
     items = server.ask("/api/v1/namespaces")["items"]
     return all(item["metadata"]["name"] != namespace for item in items)
 
@@ -59,10 +60,10 @@ def measure(server, namespace):
     before = server.processor_seconds()
     server.ask(f"/apis/apps/v1/namespaces/{namespace}/deployments", deployment(namespace))
     wait(lambda: ready(server, namespace))
-    lives = server.processor_seconds() - before
-    told = list(events(server, namespace))
-    began = next(at for at, verb, resource, _ in told if verb == "created" and resource == "deployments")
-    pods = [(at, verb, key) for at, verb, resource, key in told if resource == "pods"]
+    cpu = server.processor_seconds() - before
+    found = list(events(server, namespace))
+    began = next(at for at, verb, resource, _ in found if verb == "created" and resource == "deployments")
+    pods = [(at, verb, key) for at, verb, resource, key in found if resource == "pods"]
     created = max(at for at, verb, _ in pods if verb == "created") - began
     first_change = {}
     for at, verb, key in pods:
@@ -71,15 +72,15 @@ def measure(server, namespace):
     bound = max(first_change.values()) - began
     running = max(at for at, *_ in pods) - began
     print(f"{REPLICAS} pods: created after {created:.2f} s, bound after {bound:.2f} s, ready after {running:.2f} s, "
-          f"{lives:.2f} s of CPU", flush=True)
+          f"{cpu:.2f} s of CPU", flush=True)
     time.sleep(3)
     before = server.processor_seconds()
     server.remove(f"/api/v1/namespaces/{namespace}")
-    wait(lambda: gone(server, namespace))
-    goes = server.processor_seconds() - before
-    told = [event for event in events(server, namespace) if event[0] > began + running]
-    began = next(at for at, _, resource, _ in told if resource == "namespaces")
-    print(f"  its namespace: nothing left after {told[-1][0] - began:.2f} s, {goes:.2f} s of CPU", flush=True)
+    wait(lambda: deleted(server, namespace))
+    cpu = server.processor_seconds() - before
+    found = [event for event in events(server, namespace) if event[0] > began + running]
+    began = next(at for at, _, resource, _ in found if resource == "namespaces")
+    print(f"  its namespace: deleted after {found[-1][0] - began:.2f} s, {cpu:.2f} s of CPU", flush=True)
 
 
 def main():

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Measures what etcd costs: a server on etcd, in turn with the same server on its own log, and the ratios.
+"""Measures the cost of etcd: compares a server on etcd with the same server on its own log, in alternate runs.
 
 usage: scripts/bench-etcd.py HOLDFAST [ROUNDS [MODE...]]    (3 rounds of create get list page watch-all)
 
-Told are the medians of the server's processor time for each operation, etcd's not counted, and the median of the rounds'
-ratios; then how many creates a second 32 writers make, against what `storage-etcd/examples/transactions.rs` makes with as
-many raw transactions of the same size in flight; and last, with three servers on one etcd, what an event costs a server on
-which nobody watches. etcd has one member, whose files are in $TMPDIR; its program is in $HOLDFAST_CLIENTS, where `make
-clients` has put it.
+The script prints:
+- for each operation the median processor time of the server, without etcd's, and the median of the rounds' ratios;
+- the number of creates in a second with 32 writers, compared with the number of raw transactions of the same size that
+  `storage-etcd/examples/transactions.rs` sends, also with 32 in flight;
+- with three servers on one etcd, the processor time that a create costs the server that receives the request, and the
+  processor time that its event costs each of the other two, which have no watches.
+
+etcd has one member, and stores its files in $TMPDIR. The script runs the etcd that `make clients` has installed in
+$HOLDFAST_CLIENTS.
 """
 
 import contextlib
@@ -35,7 +39,7 @@ WRITES = 20_000
 
 
 class Etcd:
-    """Runs until the end of a `with`, in a folder of its own."""
+    """A member of etcd, which runs in a temporary folder until the end of a `with` block."""
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -68,7 +72,7 @@ def start(folder, *options):
 
 
 def measure(server):
-    """Milliseconds of each mode."""
+    """Returns the processor time of an operation in each mode, in milliseconds."""
     server.bench("--fill", str(FILL), "--count", "10", "get")
     one = lambda mode: server.bench("--fill", "0", "--count", str(COUNTS.get(mode, 20_000)), mode)[-1]
     return {mode: one(mode)["server"]["processorMillisecondsPerOperation"] for mode in MODES}
@@ -85,7 +89,8 @@ def on_etcd():
 
 
 def writers():
-    """Creates a second by 32 writers, and raw transactions a second with 32 in flight."""
+    """Returns the creates in a second with 32 writers, the raw transactions in a second with 32 in flight, and their
+    size."""
     with Etcd() as etcd, tempfile.TemporaryDirectory() as folder, start(folder, f"--etcd-servers={etcd.url}") as server:
         made = server.bench("--fill", "0", "--count", str(WRITES), "create")[-1]["ratePerSecond"]
         stored = etcd.get("/registry/configmaps/", "--prefix", "--limit=10")["kvs"]
@@ -98,7 +103,8 @@ def writers():
 
 
 def three_servers():
-    """Milliseconds of the server that writes and of two others, for each of many events, while nobody watches."""
+    """Returns the processor time per event of the server that writes and of two other servers, in milliseconds. The
+    servers have no watches."""
     with Etcd() as etcd, tempfile.TemporaryDirectory() as folder:
         option = f"--etcd-servers={etcd.url}"
         with start(f"{folder}/0", option) as writer, contextlib.ExitStack() as stack:
@@ -131,7 +137,7 @@ def main():
     print(f"{statistics.median(raw):.0f}, {statistics.median(shares):.0%} ({min(shares):.0%} to {max(shares):.0%})")
     events = [three_servers() for _ in range(ROUNDS)]
     writer, others = statistics.median(run[0] for run in events), statistics.median(sum(run[1:]) / 2 for run in events)
-    print(f"three servers: a create costs the one that writes {writer:.4f} ms, and each other {others:.4f} ms")
+    print(f"three servers: a create costs the writing server {writer:.4f} ms, and each other server {others:.4f} ms")
 
 
 main()

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Measures two builds of the server in turn on this machine: what a request costs both, and the ratio.
+"""Compares two builds of the server: measures the processor time of a request with each build alternately.
 
 usage: scripts/bench-pair.py BEFORE AFTER [ROUNDS [MODE...]]    (6 rounds of get create merge-patch apply page list)
 
-How fast a shared machine is changes from hour to hour, so a number alone says little about a build. Both servers of a
-round bear the same hour: told are the medians of their processor times, the kernel's part included, and the median of the
-rounds' ratios. The load comes from AFTER's `holdfast bench`: 32 workers on 8 connections and 35,000 ConfigMaps in the store.
+The speed of a shared machine changes from hour to hour, so a single number says little about a build. Each round
+measures both builds, one right after the other. The script prints the median processor time of each build, the
+kernel's part included, and the median of the rounds' ratios. AFTER's `holdfast bench` makes the load: 32 workers on 8
+connections, and 35,000 ConfigMaps in the store.
 """
 
 import json
@@ -24,13 +25,13 @@ COUNTS = {"page": 400, "list": 30, "list-protobuf": 30, "table": 400, "watch": 5
 
 
 def options(holdfast):
-    """No controllers, where the build has any."""
+    """Turns off the controllers, if the build has the option for it."""
     known = subprocess.run([holdfast, "up", "--help"], capture_output=True, text=True).stdout
     return ["--controllers=-*"] if "--controllers" in known else []
 
 
 def measure(holdfast):
-    """Milliseconds of each mode."""
+    """Returns the processor time of an operation in each mode, in milliseconds."""
     with tempfile.TemporaryDirectory() as folder, Server(holdfast, folder, *options(holdfast)) as server:
         generate(server, "--fill", str(FILL), "--count", "10", "get")
         return {mode: generate(server, "--fill", "0", "--count", str(COUNTS.get(mode, 20_000)), mode) for mode in MODES}
@@ -38,8 +39,8 @@ def measure(holdfast):
 
 def generate(server, *arguments):
     command = [AFTER, "bench", f"--kubeconfig={server.kubeconfig}", f"--pid={server.process.pid}", "--json", "--keep"]
-    told = subprocess.run([*command, *arguments], check=True, capture_output=True).stdout
-    return json.loads(told)["rows"][-1]["server"]["processorMillisecondsPerOperation"]
+    output = subprocess.run([*command, *arguments], check=True, capture_output=True).stdout
+    return json.loads(output)["rows"][-1]["server"]["processorMillisecondsPerOperation"]
 
 
 def main():

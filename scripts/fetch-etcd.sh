@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Fetches the etcd servers that the tests use. What is already there is not fetched again, so a second run works
-# without a network.
+# Downloads and builds the etcd servers that the tests use. The script skips servers that are already in the folder, so
+# a second run works without a network.
 #
 # usage: scripts/fetch-etcd.sh [DIR [VERSION...]]     DIR: ${CARGO_TARGET_DIR:-target}/clients/etcd
-#                                                     VERSION: 3.4, 3.5, 3.6, 3.7, kine; without one, 3.4 and 3.6
+#                                                     VERSION: 3.4, 3.5, 3.6, 3.7, kine [default: 3.4 3.6]
 #
 # DIR/VERSION/etcd                                    the server
 # DIR/3.4/etcdctl, DIR/3.6/etcdctl, DIR/3.6/etcdutl   its tools
-# DIR/kine/kine                                       a store that takes Kubernetes' own transactions only
+# DIR/kine/kine                                       a server that accepts only the transactions of Kubernetes
 #
-# 3.4 is Debian's, where the system has it. The others are built from their Go modules, whose versions and sums
-# tests/etcd/VERSION pins; where there is no Go, it comes from PyPI.
+# 3.4 is Debian's package, if the system has it. The other versions are built from their Go modules; tests/etcd/VERSION
+# pins the versions and checksums of the modules. If Go is not installed, the script installs it from PyPI.
 set -euo pipefail
 
 main() {
@@ -27,7 +27,7 @@ main() {
             3.4) [ -x "$etcd/3.4/etcd" ] || of_debian ;;
             3.5 | 3.6 | 3.7) pinned "$version" || of_go "$version" ;;
             kine) pinned kine || kine_of_go ;;
-            *) echo "fetch-etcd: no version $version here: there are 3.4, 3.5, 3.6, 3.7 and kine" >&2; exit 2 ;;
+            *) echo "fetch-etcd: unknown version $version: the versions are 3.4, 3.5, 3.6, 3.7 and kine" >&2; exit 2 ;;
         esac
     done
     echo "etcd servers are in $etcd"
@@ -37,13 +37,13 @@ pinned() {
     cmp -s "$modules/$1/go.mod" "$etcd/$1/.pin"
 }
 
-# of_go VERSION: builds the server, and the tools that the module names.
+# of_go VERSION: builds the server, and the tools that the module's go.mod names.
 of_go() {
     local go
     go="$(find_go)"
     echo "building etcd $1"
     rm -rf "$work" && mkdir -p "$work"
-    # Of a module's programs each is called by the last part of its path that is no version.
+    # Go names each program after the last part of its path that is not a version: the server's program is `server`.
     (cd "$modules/$1" && CGO_ENABLED=0 "$go" build -trimpath -ldflags='-s -w' -o "$work/" tool)
     mv "$work/server" "$work/etcd"
     cp "$modules/$1/go.mod" "$work/.pin"
@@ -63,7 +63,7 @@ kine_of_go() {
 
 find_go() {
     if command -v go; then return; fi
-    # Where `make test-long` has it, too.
+    # `make test-long` installs Go in the same folder.
     local environment="${HOLDFAST_CLIENTS:-$etcd}/go"
     if ! [ -x "$environment/bin/go" ]; then
         echo "fetching Go" >&2
@@ -73,7 +73,8 @@ find_go() {
     echo "$environment/bin/go"
 }
 
-# Debian 12's archive has etcd 3.4; elsewhere there may be none so old, and its tests are left out.
+# Debian 12's archive has etcd 3.4. Archives of other systems may have only newer versions; then the tests of etcd 3.4
+# are skipped.
 of_debian() {
     local package
     rm -rf "$work" && mkdir -p "$work"
@@ -83,12 +84,12 @@ of_debian() {
         (cd "$work" && apt-get download -qq etcd-server etcd-client 2>/dev/null) || true
     fi
     if ! compgen -G "$work/etcd-server*.deb" >/dev/null; then
-        echo "fetch-etcd: no etcd-server package here: doing without etcd 3.4" >&2
+        echo "fetch-etcd: this system has no package etcd-server: the tests of etcd 3.4 are skipped" >&2
         return 0
     fi
     for package in "$work"/*.deb; do dpkg -x "$package" "$work/root"; done
     if ! "$work/root/usr/bin/etcd" --version 2>/dev/null | grep -q 'Version: 3\.4\.'; then
-        echo "fetch-etcd: this system's etcd-server is not 3.4: doing without it" >&2
+        echo "fetch-etcd: this system's etcd-server is not 3.4: the tests of etcd 3.4 are skipped" >&2
         return 0
     fi
     rm -rf "$etcd/3.4" && mkdir "$etcd/3.4"

@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
-# Installs what building and testing need on Debian or Ubuntu: a C toolchain for the embedded store, and the
-# languages that the client tests speak. Does nothing when everything is there.
+# Installs the packages that building and testing need on Debian or Ubuntu: a C++ toolchain for RocksDB, a Rust
+# toolchain, and the languages in which the client tests are written. The script installs only missing packages.
 #
-# usage: scripts/setup.sh [build|test|long|dist]      build (default): to build and run; test: the clients' needs as well;
-#                                                   long: those of the client in Java, too; dist: what `make dist` counts
-#                                                   branches with as well
+# usage: scripts/setup.sh [build|test|long|dist]      build (default): the packages to build and run Holdfast
+#                                                   test: also the packages of the client tests
+#                                                   long: also the packages of the client tests, and Java
+#                                                   dist: also the packages with which `make dist` counts branches
 set -euo pipefail
 
 build_packages=(g++ make pkg-config clang libclang-dev)
 dist_packages=(git python3 unzip tar valgrind)
 test_packages=(git openssl python3 python3-venv python3-pip python3-yaml nodejs npm unzip tar)
 long_packages=(maven default-jdk-headless)
-# Ubuntu has a browser as a snap alone, which no script can count on; its test is left out there.
+# Ubuntu has the browser only as a snap, and a script cannot rely on snaps. So the test of the browser is skipped on
+# Ubuntu.
 grep -qs '^ID=ubuntu' /etc/os-release || test_packages+=(chromium)
 
 main() {
@@ -28,14 +30,14 @@ main() {
     [ "${1:-build}" != dist ] || install_profdata
 }
 
-# The reader of branch counts has to be as new as the compiler, so the toolchain's own comes first.
+# llvm-profdata must be as new as the compiler, so the toolchain's own program is preferred.
 install_profdata() {
     find "$(rustc --print sysroot)" -name llvm-profdata | grep -q . && return
     command -v rustup >/dev/null && rustup component add llvm-tools && return
     install_packages llvm-19
 }
 
-# A tool counts as there when its command is, however it came: not everything is installed by dpkg.
+# Succeeds if the command of a package exists, because not every tool is installed by dpkg.
 present() {
     case "$1" in
         libclang-dev) compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null || dpkg_has "$1" ;;
@@ -61,13 +63,13 @@ install_packages() {
     done
     [ ${#missing[@]} -gt 0 ] || return 0
     if ! command -v apt-get >/dev/null; then
-        echo "setup: please install: ${missing[*]} (this script knows only apt-get)" >&2
+        echo "setup: please install: ${missing[*]} (this script supports only apt-get)" >&2
         exit 1
     fi
     echo "setup: installing ${missing[*]}"
-    as_root apt-get update -qq || echo "setup: could not refresh the package lists; going on with those there are" >&2
+    as_root apt-get update -qq || echo "setup: could not update the package lists; using the present lists" >&2
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" || {
-        echo "setup: ${missing[*]} could not be installed: install them as this machine does, then run this again" >&2
+        echo "setup: ${missing[*]} could not be installed: install them by other means, then run this script again" >&2
         exit 1
     }
 }
@@ -80,7 +82,7 @@ install_rust() {
     fi
     command -v rustup >/dev/null || install_packages rustup || true
     if ! command -v rustup >/dev/null; then
-        echo "setup: no Rust toolchain, and no rustup package here: please install rustup, then run this again" >&2
+        echo "setup: there is no Rust toolchain and no package rustup: please install rustup, then run this script again" >&2
         exit 1
     fi
     echo "setup: installing the stable Rust toolchain"
@@ -88,7 +90,7 @@ install_rust() {
     rustup default stable
 }
 
-# The manifest names the oldest toolchain that compiles Holdfast.
+# Checks that the toolchain is not older than `rust-version` in Cargo.toml.
 new_enough() {
     local wanted found
     wanted="$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$(dirname "$0")/../Cargo.toml")"

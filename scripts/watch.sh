@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Keeps a cluster of the newest source running: builds, starts `holdfast up`, and whenever a source file changes builds
-# again and restarts on the same data folder. The old server serves until the new one is built, and goes on when the
-# build fails. Compiled lightly and piece by piece: what matters here is the time from a change to a running server.
+# Keeps a cluster of the newest source running: builds Holdfast and starts `holdfast up`; whenever a source file
+# changes, builds again and restarts the server on the same data folder. The old server serves until the new build is
+# ready, and keeps running if the build fails. The build is incremental and optimises little, so the
+# changed server runs soon.
 #
 # usage: scripts/watch.sh [ARGS FOR HOLDFAST UP]...
 set -euo pipefail
@@ -24,7 +25,8 @@ build() {
     cargo --config scripts/watch-profile.toml build --release --locked --package holdfast
 }
 
-# What a build reads, and nothing that a build or a server writes.
+# Succeeds if a file that a build reads is newer than the stamp. Folders into which builds and servers write are
+# ignored.
 changed() {
     [ -n "$(find . \( -path ./.git -o -path ./target -o -path ./holdfast-data -o -path ./tools/fuzz \) -prune \
         -o -type f -newer "$stamp" \( -name '*.rs' -o -name '*.toml' -o -name '*.txt' \) -print -quit)" ]
@@ -41,10 +43,10 @@ while true; do
     server=$!
     while true; do
         until changed; do sleep 0.5; done
-        # A file that is saved while the build runs is newer than this, and is built next.
+        # A file that is saved during the build is newer than this stamp, so it starts the next build.
         touch "$stamp.next"
         mv "$stamp.next" "$stamp"
         if build; then break; fi
-        echo "watch: that does not build; the server before it goes on" >&2
+        echo "watch: the build failed; the previous server keeps running" >&2
     done
 done

@@ -1,4 +1,4 @@
-/** The server refused a request, and `status` is its answer; or the server could not be started. */
+/** The server could not be started, or it refused a request. Then `status` is the Status in its answer. */
 export class HoldfastError extends Error {
   /** The HTTP status of the server's answer; 0 if there was no answer. */
   readonly code: number
@@ -55,7 +55,7 @@ export interface ServerOptions {
   binary?: string
   /** A data folder. The cluster begins with the state of the cluster in this folder. */
   from?: string
-  /** Further arguments for the command line of the server. */
+  /** More arguments for the command line of the server. */
   args?: string[]
 }
 

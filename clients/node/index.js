@@ -45,9 +45,9 @@ class Wire {
         response.on('end', () => resolve({ code: response.statusCode, text: Buffer.concat(pieces).toString() }))
         response.on('error', reject)
       })
-      sent.on('timeout', () => sent.destroy(new HoldfastError(`${method} ${url}: no answer came`)))
-      // If the request was sent over a connection that was kept open, the server may have closed this connection just
-      // before. Then the server has not received the request, and the request can be sent again.
+      sent.on('timeout', () => sent.destroy(new HoldfastError(`${method} ${url}: the server did not answer in time`)))
+      // The server may close a kept connection just before a request is sent on it. Then the server has not received
+      // the request, and the request can be sent again.
       sent.on('error', error =>
         sent.reusedSocket && error.code === 'ECONNRESET' ? resolve({ again: true }) : reject(error)
       )
@@ -79,7 +79,7 @@ export class Cluster {
   }
 
   async delete() {
-    if (!this.parent) throw new HoldfastError('only a fork can be deleted: the cluster itself ends with its server')
+    if (!this.parent) throw new HoldfastError("only a fork can be deleted: the server's cluster ends with the server")
     if (this.#deleted) return
     this.#deleted = true
     if (this.#file) rmSync(this.#file, { force: true })
@@ -150,7 +150,7 @@ export class Server {
   #folder
   #ended
 
-  /** This constructor is internal: use `Server.start` to make a server. */
+  /** Internal. Use `Server.start` to start a server. */
   constructor(process, folder, ended, cluster) {
     this.#process = process
     this.#folder = folder
@@ -171,14 +171,14 @@ export class Server {
       child.once('error', resolve)
     })
     try {
-      const told = JSON.parse(await firstLine(child, ended, binary, errors))
-      const pem = name => readFileSync(told[name], 'utf8')
+      const access = JSON.parse(await firstLine(child, ended, binary, errors))
+      const pem = name => readFileSync(access[name], 'utf8')
       const [ca, cert, key] = [pem('certificateAuthority'), pem('clientCertificate'), pem('clientKey')]
-      const shared = { url: told.url, ca, cert, key, folder, wire: new Wire(ca, cert, key) }
-      // The open server does not keep this process running after the tests. The server ends when this process ends.
-      for (const held of [child, child.stdin, child.stdout]) held.unref()
+      const shared = { url: access.url, ca, cert, key, folder, wire: new Wire(ca, cert, key) }
+      // The server must not keep this process running after the tests. When this process ends, the server ends too.
+      for (const handle of [child, child.stdin, child.stdout]) handle.unref()
       process.once('exit', () => rmSync(folder, { recursive: true, force: true }))
-      const server = new Server(child, folder, ended, new Cluster(shared, told.url))
+      const server = new Server(child, folder, ended, new Cluster(shared, access.url))
       server.wire = shared.wire
       return server
     } catch (error) {
@@ -256,7 +256,7 @@ async function firstLine(child, ended, binary, errors) {
     )
   }
   const said = readFileSync(errors, 'utf8').trim()
-  const why = said || (first === undefined ? 'it was not ready in time' : 'it ended without a word')
+  const why = said || (first === undefined ? 'it was not ready in time' : 'it ended without an error message')
   throw new HoldfastError(`${binary} did not start: ${why}`)
 }
 

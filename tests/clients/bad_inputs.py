@@ -14,7 +14,7 @@ MEDIA_TYPES = {".json": "application/json", ".yaml": "application/yaml", ".txt":
 
 def main():
     if not os.environ.get("KUBECONFIG"):
-        sys.exit("set KUBECONFIG to the cluster that is to be tested")
+        sys.exit("set KUBECONFIG to the kubeconfig of the cluster to test")
     config.load_kube_config()
     api = client.ApiClient()
     rows = [line.split(" | ") for line in (FOLDER / "expected.txt").read_text().splitlines()
@@ -28,13 +28,13 @@ def main():
         problems += problem is not None
         print(f"FAILED {name}: {problem}" if problem else f"ok {name}", flush=True)
     if problems:
-        sys.exit(f"{problems} of {len(rows)} bad inputs are not answered as Kubernetes does")
+        sys.exit(f"{problems} of {len(rows)} bad inputs get another answer than from Kubernetes")
 
 
 def check(api, file, path, code, reason, message, field):
     headers = dict(api.default_headers)
     headers.update({"Content-Type": MEDIA_TYPES[file.suffix], "Accept": "application/json"})
-    # The body is sent as text, because the client would encode an object as JSON of its own.
+    # The script sends the file unchanged. With an object the client would encode JSON itself.
     api.update_params_for_auth(headers, [], ["BearerToken"], path, "POST", None)
     answer = api.rest_client.pool_manager.request(
         "POST", api.configuration.host + path, body=file.read_bytes(), headers=headers)
@@ -50,7 +50,7 @@ def check(api, file, path, code, reason, message, field):
     if message.strip() not in status.get("message", ""):
         return f"the message lacks {message!r}: {status.get('message')}"
     if field != "-" and field not in causes:
-        return f"no cause for {field}: {causes}"
+        return f"no cause names {field}: {causes}"
     return None
 
 

@@ -31,7 +31,7 @@ state() {
     surprise "the status of node $1 cannot be replaced"
 }
 
-step "a Service gets its address within a moment"
+step "a Service gets an address"
 service web 'ports: [{port: 80}]' | "$kubectl" apply -f - >/dev/null
 eventually 192.0.2. "$kubectl" get service web
 run "$kubectl" get service web -o jsonpath='{.metadata.finalizers}{.status.loadBalancer.ingress[0].ipMode}'
@@ -39,7 +39,7 @@ is '["service.kubernetes.io/load-balancer-cleanup"]VIP'
 eventually EnsuredLoadBalancer "$kubectl" describe service web
 has EnsuringLoadBalancer service-controller
 
-step "its address is the one that is asked for, with what else is asked"
+step "a Service gets the requested address, and its other settings take effect"
 service dns 'loadBalancerIP: 192.0.2.53, externalTrafficPolicy: Local, sessionAffinity: ClientIP,
   loadBalancerSourceRanges: [10.0.0.0/8], ports: [{name: t, port: 53, protocol: TCP}, {name: u, port: 53, protocol: UDP}]' \
     | "$kubectl" apply -f - >/dev/null
@@ -47,23 +47,23 @@ eventually 192.0.2.53 "$kubectl" get service dns
 run "$kubectl" patch service dns -p '{"spec":{"loadBalancerSourceRanges":["172.16.0.0/12"]}}'
 eventually "[10.0.0.0/8] -> [172.16.0.0/12]" "$kubectl" describe service dns
 
-step "one of a class is left to others"
+step "a Service with a load balancer class is ignored"
 service other 'loadBalancerClass: example.com/other, ports: [{port: 80}]' | "$kubectl" apply -f - >/dev/null
 run "$kubectl" get service other -o jsonpath='{.metadata.finalizers}{.status.loadBalancer}'
 is '{}'
 
-step "an address that is another's is told by its name"
+step "an address of another load balancer is refused, and an Event names the address"
 service twin 'loadBalancerIP: 192.0.2.53, ports: [{port: 80}]' | "$kubectl" apply -f - >/dev/null
 eventually "the address 192.0.2.53 is another load balancer's" "$kubectl" describe service twin
 has SyncLoadBalancerFailed
 
-step "of another type it has no balancer, and one that is deleted goes"
+step "a Service of another type loses its load balancer, and Services can be deleted"
 run "$kubectl" patch service web -p '{"spec":{"type":"ClusterIP"}}'
 eventually "'{}'" "$kubectl" get service web -o jsonpath="'{.status.loadBalancer}'"
 eventually "LoadBalancer -> ClusterIP" "$kubectl" describe service web
 run "$kubectl" delete service dns twin --timeout=20s
 
-step "a node gets what its cloud tells of it"
+step "a node gets the data of the cloud"
 machine one >/dev/null
 eventually simulated://i-one "$kubectl" get node one -o jsonpath='{.spec.providerID}'
 run "$kubectl" get node one -o wide -L topology.kubernetes.io/zone,node.kubernetes.io/instance-type
@@ -72,7 +72,7 @@ eventually "Node synced successfully" "$kubectl" get events
 run "$kubectl" describe node one
 lacks uninitialized
 
-step "one that is shut down gets its taint, and one that is gone goes"
+step "a node that is shut down gets a taint, and a node without an instance is deleted"
 sed -i 's/name: one,/name: one, shutDown: true,/' "$cloud"
 state one Unknown >/dev/null
 eventually $taint/shutdown "$kubectl" get node one -o jsonpath='{.spec.taints[*].key}'

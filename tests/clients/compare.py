@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compares the objects that were sent to a server with the objects that it returns, which must contain the sent fields.
+"""Compares objects that were sent to a server with the objects that the server returns.
 
 usage: compare.py SENT.json LIVE.json
 
-SENT holds documents one after another, as `kubectl create --dry-run=client -o json` prints them; LIVE is a List.
-The server may add fields; it may not change, drop or reorder any, nor keep map entries that were taken out.
+SENT contains documents one after another, as `kubectl create --dry-run=client -o json` prints them; LIVE is a List.
+The server may add fields. It must not change, drop or reorder the sent fields, or keep map entries that were removed.
 """
 
 import json
@@ -36,7 +36,7 @@ def main():
     problems = []
     for name, item in sent.items():
         if name not in live:
-            problems.append(f"{' '.join(name)}: is not there")
+            problems.append(f"{' '.join(name)}: is missing")
         else:
             compare(item, live[name], " ".join(name) + ": ", "", problems)
     for problem in problems:
@@ -45,7 +45,7 @@ def main():
         sys.exit("nothing was sent")
     if problems:
         sys.exit(f"{len(problems)} differences")
-    print(f"{len(sent)} objects are as they were sent")
+    print(f"{len(sent)} objects are stored as they were sent")
 
 
 def documents(text):
@@ -73,7 +73,7 @@ def compare(sent, live, path, key, problems):
             added = {"annotations": ADDED_ANNOTATIONS, "labels": ADDED_LABELS, "matchLabels": ADDED_LABELS}.get(key, ())
             for name in live.keys() - sent.keys():
                 if not name.startswith(added or ("\0",)):
-                    problems.append(f"{path}.{name} should not be there, is {live[name]!r}")
+                    problems.append(f"{path}.{name} was not sent, is {live[name]!r}")
     elif isinstance(sent, list) and isinstance(live, list):
         if len(sent) != len(live):
             problems.append(f"{path} has {len(live)} entries, sent {len(sent)}")

@@ -4,7 +4,7 @@
 set -euo pipefail
 kubectl="$1"
 
-# pod NAME CONTAINERS [MORE FIELDS OF THE SPEC]: adds a pod to the pods that are created together.
+# pod NAME CONTAINERS [MORE FIELDS OF THE SPEC]: adds a pod to $pods, which the script creates with one command.
 pods="" restart=Never
 pod() {
   pods+="---
@@ -23,7 +23,7 @@ await() {
     output="$("$@" 2>&1)" && grep -qE "$pattern" <<<"$output" && return
     sleep 0.1
   done
-  failed=1; echo "$*: no $pattern in: $output" >&2
+  failed=1; echo "$*: no line matches $pattern in: $output" >&2
 }
 phase() { await "^$2\$" "$kubectl" get pod "$1" -o 'jsonpath={.status.phase}'; }
 log() { "$kubectl" logs "$@"; }
@@ -87,8 +87,10 @@ is commands test-value "$(log commands)"
 is arguments test-value "$(log arguments)"
 is subpath 0 "$(log subpath)"
 phase written Running
-"$kubectl" exec written -- /bin/sh -c 'touch /volume_mount/b/foo/test.log' || { failed=1; echo "written: no folder" >&2; }
-"$kubectl" exec written -- /bin/sh -c 'test -f /subpath_mount/test.log' || { failed=1; echo "written: no file" >&2; }
+"$kubectl" exec written -- /bin/sh -c 'touch /volume_mount/b/foo/test.log' ||
+  { failed=1; echo "written: cannot write a file into the volume" >&2; }
+"$kubectl" exec written -- /bin/sh -c 'test -f /subpath_mount/test.log' ||
+  { failed=1; echo "written: the file is not at the subpath" >&2; }
 
 found="$(log downward)"
 for variable in POD_NAME=downward POD_NAMESPACE=default CPU_LIMIT=2 MEMORY_LIMIT=67108864 CPU_REQUEST=1 MEMORY_REQUEST=33554432 \
@@ -107,8 +109,8 @@ phase readonly Running
 has readonly "can't create /file: Read-only file system" "$(log readonly)"
 
 phase fallback Failed
-for told in custom=DONE fallback=DONE empty= file=OK; do
-  is "${told%=*}" "${told#*=}" "$("$kubectl" get pod "${told%=*}" -o 'jsonpath={.status.containerStatuses[0].state.terminated.message}')"
+for pair in custom=DONE fallback=DONE empty= file=OK; do
+  is "${pair%=*}" "${pair#*=}" "$("$kubectl" get pod "${pair%=*}" -o 'jsonpath={.status.containerStatuses[0].state.terminated.message}')"
 done
 
 is inits True "$("$kubectl" get pod inits -o 'jsonpath={.status.conditions[?(@.type=="Initialized")].status}')"

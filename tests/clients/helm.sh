@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Installs a chart with Helm 3 or 4, upgrades it, rolls it back and uninstalls it.
 #
-# usage: KUBECONFIG=... [KUBECTL=...] tests/clients/helm.sh HELM      KUBECTL: kubectl-1.37 beside HELM
+# usage: KUBECONFIG=... [KUBECTL=...] tests/clients/helm.sh HELM
+#        KUBECTL is by default kubectl-1.37 in the folder of HELM
 source "$(dirname "$0")/lib.sh"
 
 helm="$(realpath "${1:?usage: helm.sh HELM}")"
 kubectl="$(realpath "${KUBECTL:-$(dirname "$helm")/kubectl-1.37}")"
 major="$("$helm" version --template '{{.Version}}' | sed 's/^v\([0-9]*\).*/\1/')"
 space="helm-$major"
-# Helm's own files stay out of the user's.
+# Helm writes its own files into the scratch folder, and not into the user's folders.
 export HELM_CACHE_HOME="$scratch/cache" HELM_CONFIG_HOME="$scratch/config" HELM_DATA_HOME="$scratch/data"
 
 h() { "$helm" --namespace "$space" "$@" </dev/null; }
@@ -67,7 +68,7 @@ is "3"
 run k get configmap demo-settings -o 'jsonpath={.data}'
 is '{"color":"green"}'
 
-step "upgrade --install of what is there"
+step "upgrade --install of an existing release"
 run h upgrade --install demo "$scratch/chart" --set replicaCount=3 --set color=red
 has "REVISION: 3"
 

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Helm 3 or 4 waits until the objects of a chart are ready: a Deployment with a Service and a claim, hooks that are
-# Jobs, a custom kind, a test.
+# Tests that Helm 3 or 4 waits until the objects of a chart are ready: a Deployment with a Service and a
+# PersistentVolumeClaim, Jobs as hooks, a custom resource, and a test of the chart.
 #
-# usage: KUBECONFIG=... [KUBECTL=...] tests/clients/helm_living.sh HELM      KUBECTL: kubectl-1.37 beside HELM
+# usage: KUBECONFIG=... [KUBECTL=...] tests/clients/helm_living.sh HELM
+#        KUBECTL is by default kubectl-1.37 in the folder of HELM
 source "$(dirname "$0")/lib.sh"
 
 helm="$(realpath "${1:?usage: helm_living.sh HELM}")"
 kubectl="$(realpath "${KUBECTL:-$(dirname "$helm")/kubectl-1.37}")"
 space="living"
-# Helm's own files stay out of the user's.
+# Helm writes its own files into the scratch folder, and not into the user's folders.
 export HELM_CACHE_HOME="$scratch/cache" HELM_CONFIG_HOME="$scratch/config" HELM_DATA_HOME="$scratch/data"
 
 h() { "$helm" --namespace "$space" "$@" </dev/null; }

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# Helm 3 or 4 with a typical chart: quantities that are spelled differently each time, a namespace on cluster-scoped
-# objects, exported metadata. Applying the same values in another spelling must change nothing.
+# Tests Helm 3 or 4 with a chart whose quantities are spelled differently in each revision, whose cluster-scoped objects
+# have a namespace, and whose objects contain exported metadata. The same values in another spelling change nothing.
 #
-# usage: KUBECONFIG=... [KUBECTL=...] tests/clients/helm_respelled.sh HELM      KUBECTL: kubectl-1.37 beside HELM
+# usage: KUBECONFIG=... [KUBECTL=...] tests/clients/helm_respelled.sh HELM
+#        KUBECTL is by default kubectl-1.37 in the folder of HELM
 source "$(dirname "$0")/lib.sh"
 
 helm="$(realpath "${1:?usage: helm_respelled.sh HELM}")"
 kubectl="$(realpath "${KUBECTL:-$(dirname "$helm")/kubectl-1.37}")"
 space="respelled"
-# Helm's own files stay out of the user's.
+# Helm writes its own files into the scratch folder, and not into the user's folders.
 export HELM_CACHE_HOME="$scratch/cache" HELM_CONFIG_HOME="$scratch/config" HELM_DATA_HOME="$scratch/data"
-# Some options have another name in Helm 4.
+# This option has another name in Helm 4.
 case "$("$helm" version --template '{{.Version}}')" in
 v3*) atomic=--atomic ;;
 *) atomic=--rollback-on-failure ;;
@@ -114,7 +115,7 @@ lacks "2020"
 run generation
 is "1"
 
-step "the same in other words changes nothing"
+step "the same values in another spelling change nothing"
 run h upgrade web "$scratch/web" --set memory=67108864 --set cpu=1000m --set storage=1024Mi --wait --timeout 60s
 has "REVISION: 2"
 run generation
@@ -122,7 +123,7 @@ is "1"
 run replica_sets
 is "1"
 
-step "what differs is rolled out"
+step "changed values are rolled out"
 run h upgrade web "$scratch/web" --set image=web:2 --set memory=65536Ki --wait --timeout 60s
 has "REVISION: 3"
 run replica_sets
@@ -145,7 +146,7 @@ is "web:1"
 run replica_sets
 is "3"
 
-step "what was exported is applied again"
+step "an exported object replaces itself without a change"
 run k get deployment web -o yaml
 echo "$output" >"$scratch/exported.yaml"
 before="$(generation)"

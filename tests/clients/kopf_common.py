@@ -9,8 +9,8 @@ import time
 from kubernetes.client.exceptions import ApiException
 
 
-# Makes a certificate for webhooks, because kopf can do this only with an OpenSSL older than the present one.
 def certificate():
+    """Makes a certificate for webhooks, because kopf can do this only with an old version of OpenSSL."""
     folder = tempfile.mkdtemp()
     key, pem = os.path.join(folder, "key.pem"), os.path.join(folder, "certificate.pem")
     subprocess.run(
@@ -21,6 +21,7 @@ def certificate():
 
 
 def wait_for(what, ask):
+    """Repeats `ask` until its result is true, and returns the result. An answer 404 counts as false."""
     for _ in range(600):
         try:
             answer = ask()
@@ -30,10 +31,11 @@ def wait_for(what, ask):
             if error.status != 404:
                 raise
         time.sleep(0.1)
-    sys.exit(f"{what} did not come")
+    sys.exit(f"waited in vain for {what}")
 
 
 def gone(ask):
+    """Whether the server answers `ask` with 404."""
     try:
         ask()
         return False
@@ -42,6 +44,7 @@ def gone(ask):
 
 
 def refused(code, text, ask):
+    """Checks that the server refuses `ask` with this code and a message that contains the text."""
     try:
         ask()
     except ApiException as error:

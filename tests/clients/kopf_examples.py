@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Runs the cases of kopf's own examples against the cluster in KUBECONFIG: handlers that fail temporarily and for ever,
-handlers of single fields, of children and of built-in kinds, handlers with filters; events; daemons and timers; indices
-and probes; peers, of which one operator works at a time; and admission webhooks of every kind."""
+"""Runs the cases of kopf's own examples against the cluster in KUBECONFIG: handlers that fail temporarily or
+permanently, handlers of single fields, of children and of built-in kinds, handlers with filters; Events; daemons and
+timers; indices and probes; peers, of which only one operator is active; and all kinds of admission webhooks."""
 
 import datetime
 import itertools
@@ -20,7 +20,7 @@ from kubernetes.stream import stream
 
 GROUP, VERSION, PLURAL, SPACE = "examples.kopf.example.com", "v1", "kopfexamples", "kopf-examples"
 HOOKS = f"webhooks.{GROUP}"
-# The calls of handlers, by the names of the handler and of the object.
+# The calls of handlers, each with the name of the handler and usually the name of the object.
 CALLS = []
 # The reviews that webhooks received.
 REVIEWS = []
@@ -48,13 +48,13 @@ def definition(group, kind, plural, scope, names=(), subresources=None):
 
 EXAMPLE = definition(GROUP, "KopfExample", PLURAL, "Namespaced", ["kex"], {
     "status": {}, "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}})
-# The kinds of kopf by which operators detect each other.
+# The custom kinds with which kopf's operators detect each other.
 PEERINGS = [definition("kopf.dev", "ClusterKopfPeering", "clusterkopfpeerings", "Cluster"),
             definition("kopf.dev", "KopfPeering", "kopfpeerings", "Namespaced")]
 
 
 @kopf.on.startup()
-def started(settings, **_):
+def configure(settings, **_):
     settings.posting.level = 20
     settings.peering.priority = 100
     settings.peering.lifetime = 60
@@ -64,12 +64,12 @@ def started(settings, **_):
 
 
 @kopf.on.startup()
-def started_at_the_third_time(retry, **_):
+def start_at_the_third_try(retry, **_):
     if retry < 2:
         raise kopf.TemporaryError("not yet", delay=0.1)
 
 
-# These handlers fail temporarily, with any exception, or for ever.
+# These handlers fail temporarily, with an arbitrary exception, or permanently.
 
 @kopf.on.create("kex", annotations={"fails": "once"})
 def fails_once(name, retry, **_):
@@ -148,11 +148,11 @@ def seen(event, name, **_):
 # A daemon, which runs as long as its object exists, a timer, and a probe.
 
 @kopf.daemon("kex", labels={"daemon": kopf.PRESENT}, cancellation_timeout=1)
-async def lives(stopped, name, patch, **_):
-    CALLS.append(("lives", name))
+async def daemon(stopped, name, patch, **_):
+    CALLS.append(("daemon starts", name))
     while not stopped:
         await stopped.wait(0.1)
-    CALLS.append(("ends", name))
+    CALLS.append(("daemon ends", name))
 
 
 @kopf.timer("kex", interval=0.3, labels={"timer": kopf.PRESENT})
@@ -180,9 +180,9 @@ def injected(patch, **_):
     patch.metadata.labels["mutated"] = "done"
 
 
-@kopf.on.mutate("kex", operations=["DELETE"], id="farewell")
-def farewell(name, **_):
-    CALLS.append(("farewell", name))
+@kopf.on.mutate("kex", operations=["DELETE"], id="deletion")
+def reviewed_deletion(name, **_):
+    CALLS.append(("reviewed_deletion", name))
 
 
 @kopf.on.validate("kex", field="spec.field", value="not-allowed", id="field")
@@ -190,8 +190,8 @@ def of_a_field(**_):
     raise kopf.AdmissionError("that value is not allowed", code=499)
 
 
-@kopf.on.validate("kex", id="tell")
-def tell(operation, headers, userinfo, dryrun, warnings, name, old, new, body, **_):
+@kopf.on.validate("kex", id="review")
+def record_review(operation, headers, userinfo, dryrun, warnings, name, old, new, body, **_):
     REVIEWS.append((operation, name, dryrun, old is not None, new is not None, userinfo["username"]))
     warnings.append(f"asked by {headers.get('User-Agent', 'nobody').split('/')[0]}")
 
@@ -199,7 +199,7 @@ def tell(operation, headers, userinfo, dryrun, warnings, name, old, new, body, *
 @kopf.on.validate("kex", operations=["DELETE"], id="keep")
 def keep(spec, **_):
     if spec.get("keep"):
-        raise kopf.AdmissionError("is to be kept", code=403)
+        raise kopf.AdmissionError("the object must be kept", code=403)
 
 
 @kopf.on.validate("kex", subresource="status", operations=["UPDATE"], id="status")
@@ -228,7 +228,7 @@ def of_commands(body, name, **_):
 
 def main():
     if not os.environ.get("KUBECONFIG"):
-        sys.exit("set KUBECONFIG to the cluster that is to be tested")
+        sys.exit("set KUBECONFIG to the kubeconfig of the cluster to test")
     config.load_kube_config()
     core, custom, hooks = client.CoreV1Api(), client.CustomObjectsApi(), client.AdmissionregistrationV1Api()
     definitions = client.ApiextensionsV1Api()
@@ -247,7 +247,7 @@ def main():
                      "--liveness", f"http://127.0.0.1:{port}/healthz"], timeout=100) as operator:
         wait_for("the webhooks", lambda: hooks.read_validating_webhook_configuration(HOOKS).webhooks
                  and hooks.read_mutating_webhook_configuration(HOOKS).webhooks)
-        wait_for("what was there before", lambda: ("resumed", "before") in CALLS)
+        wait_for("the handler of the earlier object", lambda: ("resumed", "before") in CALLS)
         failures(custom)
         handlers(core, custom)
         lasting(core, custom, port)
@@ -266,7 +266,8 @@ def failures(custom):
     tried = wait_for("the second try", lambda: read(custom, "fails-once").get("status", {}).get("fails_once"))
     expect(tried, {"tries": 2})
     wait_for("the third failure", lambda: ("fails_somehow", "fails-somehow", 2) in CALLS)
-    # When all handlers have ended, the object has its last handled configuration, and no progress of handlers.
+    # After all handlers have ended, the object has kopf's annotation with the last handled configuration, and no
+    # progress of handlers.
     for fails, times in (("once", 2), ("somehow", 3), ("always", 1)):
         name = f"fails-{fails}"
         wait_for(f"the end of {name}", lambda: settled(read(custom, name)))
@@ -310,7 +311,7 @@ def lasting(core, custom, port):
         "metadata": {"name": "indexed", "labels": {"application": "kopf"}},
         "spec": {"containers": [{"name": "c", "image": "busybox", "command": ["sleep", "infinity"]}]}})
     create(custom, "lasts", {}, labels={"daemon": "yes", "timer": "yes"})
-    wait_for("the daemon", lambda: ("lives", "lasts") in CALLS)
+    wait_for("the daemon", lambda: ("daemon starts", "lasts") in CALLS)
     wait_for("the finalizer", lambda: read(custom, "lasts")["metadata"].get("finalizers") == [f"{GROUP}/finalizer"])
     wait_for("three ticks", lambda: read(custom, "lasts").get("status", {}).get("ticks", 0) >= 3)
     wait_for("the indexed pod", lambda: read(custom, "lasts")["status"].get("pods", 0) >= 1)
@@ -318,7 +319,7 @@ def lasting(core, custom, port):
         expect(json.load(answer)["pods"] >= 1, True)
     # The daemon ends when the label that selects its object is removed.
     patch(custom, "lasts", {"metadata": {"labels": {"daemon": None}}})
-    wait_for("the end of the daemon", lambda: ("ends", "lasts") in CALLS)
+    wait_for("the end of the daemon", lambda: ("daemon ends", "lasts") in CALLS)
     delete(custom, "lasts")
     wait_for("the end of the object", lambda: gone(lambda: read(custom, "lasts")))
 
@@ -336,7 +337,7 @@ def admission(core, custom):
     patch(custom, "asked", {"spec": {"replicas": 2}})
     expect(("UPDATE", "asked", False, True, True) in [review[:5] for review in REVIEWS], True)
     patch(custom, "asked", {"spec": {"keep": True}})
-    refused(403, "is to be kept", lambda: delete(custom, "asked"))
+    refused(403, "the object must be kept", lambda: delete(custom, "asked"))
     expect(("DELETE", "asked", False, True, False) in [review[:5] for review in REVIEWS], True)
     place = (GROUP, VERSION, SPACE, PLURAL, "asked")
     refused(500, "there is no such phase",
@@ -350,26 +351,27 @@ def admission(core, custom):
     core.create_namespaced_config_map(SPACE, {"metadata": {"name": "settings"}, "data": {"allowed": "yes"}})
     patch(custom, "asked", {"spec": {"keep": None}})
     delete(custom, "asked")
-    expect(("farewell", "asked") in CALLS, True)
+    expect(("reviewed_deletion", "asked") in CALLS, True)
     # Admission handles a command in a container as the operation CONNECT on its pod.
     wait_for("the indexed pod", lambda: core.read_namespaced_pod("indexed", SPACE).status.phase == "Running")
     expect(run("echo", "allowed"), "allowed\n")
     try:
         run("echo", "forbidden")
-        sys.exit("a command was run that a webhook forbids")
+        sys.exit("the server ran a command that a webhook forbids")
     except client.exceptions.ApiException as error:
         expect("not that command" in str(error), True)
 
 
 def run(*command):
-    """The output of a command. The function makes its own client, because `stream` changes the client that it uses."""
+    """Runs a command in the pod, and returns its output. The function makes its own client, because `stream` changes
+    the client that it uses."""
     core = client.CoreV1Api(client.ApiClient())
     return stream(core.connect_get_namespaced_pod_exec, "indexed", SPACE, command=list(command),
                   stdout=True, stderr=False, stdin=False, tty=False)
 
 
 def peers(custom):
-    """While a peer of higher priority is announced, this operator does nothing."""
+    """Checks that this operator pauses while the peering object names a peer of higher priority."""
     place = ("kopf.dev", "v1", SPACE, "kopfpeerings", "examples")
     wait_for("this operator among the peers",
              lambda: any(peer["priority"] == 100 for peer in
@@ -384,7 +386,7 @@ def peers(custom):
 
 
 def paused(custom):
-    """Whether the operator does not handle a new object for a second."""
+    """Creates an object. Returns whether the operator leaves it unhandled for a second."""
     name = f"paused-{next(TRIES)}"
     create(custom, name, {"list": [name]})
     for _ in range(10):

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""An operator written with kopf, with admission webhooks, against the cluster in KUBECONFIG.
+"""Runs an operator with admission webhooks, written with kopf, against the cluster in KUBECONFIG.
 
-The operator owns the kind EphemeralVolumeClaim. It makes a claim for each object, and keeps the claim's size equal to
-the object's size. One webhook fills in the size, another webhook refuses invalid sizes."""
+The operator owns the kind EphemeralVolumeClaim. It makes a PersistentVolumeClaim for each object. When the object's
+size changes, the operator writes the size into an annotation of the claim. One webhook fills in the size, another
+webhook refuses invalid sizes."""
 
 import os
 import sys
@@ -54,9 +55,9 @@ def fill_in(patch, spec, **_):
 def judge(spec, warnings, **_):
     size = spec.get("size", "")
     if not size[:1].isdigit():
-        raise kopf.AdmissionError(f"{size!r} is no size", code=422)
+        raise kopf.AdmissionError(f"{size!r} is not a size", code=422)
     if spec.get("keep"):
-        warnings.append("keep is not built yet")
+        warnings.append("keep has no effect yet")
 
 
 @kopf.on.create(PLURAL)
@@ -82,7 +83,7 @@ def deleted(name, namespace, **_):
 
 def main():
     if not os.environ.get("KUBECONFIG"):
-        sys.exit("set KUBECONFIG to the cluster that is to be tested")
+        sys.exit("set KUBECONFIG to the kubeconfig of the cluster to test")
     config.load_kube_config()
     core, custom, hooks = client.CoreV1Api(), client.CustomObjectsApi(), client.AdmissionregistrationV1Api()
     definitions = client.ApiextensionsV1Api()
@@ -94,7 +95,7 @@ def main():
         wait_for("the webhooks", lambda: hooks.read_validating_webhook_configuration(f"webhooks.{GROUP}").webhooks
                  and hooks.read_mutating_webhook_configuration(f"webhooks.{GROUP}").webhooks)
         expect(create(custom, "filled", {})["spec"], {"size": "1Gi"})
-        refused(422, "is no size", lambda: create(custom, "refused", {"size": "much"}))
+        refused(422, "is not a size", lambda: create(custom, "refused", {"size": "much"}))
         create(custom, "first", {"size": "2Gi", "keep": True})
         claim = wait_for("the claim", lambda: core.read_namespaced_persistent_volume_claim("first", SPACE))
         expect([owner.kind for owner in claim.metadata.owner_references], ["EphemeralVolumeClaim"])
@@ -103,7 +104,7 @@ def main():
         custom.patch_namespaced_custom_object(GROUP, VERSION, SPACE, PLURAL, "first", {"spec": {"size": "3Gi"}})
         wait_for("the new size", lambda: (core.read_namespaced_persistent_volume_claim("first", SPACE)
                                           .metadata.annotations or {}).get("size") == "3Gi")
-        refused(422, "is no size", lambda: custom.patch_namespaced_custom_object(
+        refused(422, "is not a size", lambda: custom.patch_namespaced_custom_object(
             GROUP, VERSION, SPACE, PLURAL, "first", {"spec": {"size": "none"}}))
         custom.delete_namespaced_custom_object(GROUP, VERSION, SPACE, PLURAL, "first")
         wait_for("the last handler", lambda: core.read_namespaced_config_map("first-is-gone", SPACE))

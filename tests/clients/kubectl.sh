@@ -105,7 +105,7 @@ data: {color: blue, size: large}
 YAML
     sed -e 's/web:1/web:2/' -e '/name: OLD/d' -e 's/blue, size: large/green/' "$scratch/web.yaml" >"$scratch/web-2.yaml"
 
-    step "diff of what is not there"
+    step "diff of new objects"
     code 1 k diff -f "$scratch/web.yaml"
     has "+  name: web"
     step "apply creates"
@@ -317,7 +317,7 @@ generators() {
     is "service/inner created"
     run k create service nodeport outer --tcp=80
     run k get service outer -o 'jsonpath={.spec.ports[0].nodePort}'
-    [ "$output" -ge 30000 ] && [ "$output" -le 32767 ] || surprise "no node port"
+    [ "$output" -ge 30000 ] && [ "$output" -le 32767 ] || surprise "the Service has no node port"
     run k create service externalname elsewhere --external-name=example.test
     run k get service inner -o 'jsonpath={.spec.clusterIP}'
     has "."
@@ -335,7 +335,7 @@ generators() {
     if at_least 24; then
         step "create token"
         run k create token robot --duration=20m
-        [ "$(tr -cd . <<<"$output")" = ".." ] || surprise "this is no token"
+        [ "$(tr -cd . <<<"$output")" = ".." ] || surprise "the output is not a token"
     fi
 }
 
@@ -440,7 +440,7 @@ authorization() {
     has "Resources" "Verbs"
     run k auth can-i --list --as="system:serviceaccount:$space:robot"
     has "deployments.apps"
-    step "impersonation is held to its rights"
+    step "an impersonated user has only its own rights"
     refused k get secrets --as="system:serviceaccount:$space:robot"
     has "Forbidden" "cannot list resource \"secrets\" in API group \"\" in the namespace \"$space\""
     run k get pods --as="system:serviceaccount:$space:robot"
@@ -498,14 +498,14 @@ YAML
     has "manager: first" "operation: Apply" "f:data"
     run k get configmap owned -o yaml
     lacks "managedFields"
-    step "server-side apply meets another owner"
+    step "server-side apply conflicts with another manager"
     sed 's/^data: .*/data: {a: "one"}/' "$scratch/owned.yaml" >"$scratch/taken.yaml"
     refused k apply --server-side --field-manager=second -f "$scratch/taken.yaml"
     has "conflict" '"first"' ".data.a"
     run k apply --server-side --field-manager=second --force-conflicts -f "$scratch/taken.yaml"
     run k get configmap owned -o 'jsonpath={.data}'
     is '{"a":"one","b":"2"}'
-    step "server-side apply removes what its manager leaves out"
+    step "server-side apply removes fields that the manager no longer applies"
     grep -v '^data' "$scratch/owned.yaml" >"$scratch/less.yaml"
     run k apply --server-side --field-manager=first -f "$scratch/less.yaml"
     run k get configmap owned -o 'jsonpath={.data.b}'

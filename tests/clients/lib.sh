@@ -1,8 +1,8 @@
-# Helpers of the client scripts, to be sourced. A script is a list of steps. A step is a list of commands with the
-# expected output. The first unexpected output ends the script with a message that names the step.
+# Functions for the client scripts, which source this file. A script is a list of steps. A step is a list of commands
+# with their expected output. The first unexpected output ends the script with a message that names the step.
 set -euo pipefail
 
-: "${KUBECONFIG:?set KUBECONFIG to the cluster that is to be tested}"
+: "${KUBECONFIG:?set KUBECONFIG to the kubeconfig of the cluster to test}"
 export KUBECONFIG
 
 scratch="$(mktemp -d)"
@@ -33,7 +33,7 @@ run() {
 # refused COMMAND...: runs a command that must fail, and stores its output and errors in $output.
 refused() {
     if output="$("$@" 2>&1)"; then
-        surprise "'$*' should have failed"
+        surprise "'$*' did not fail"
     fi
 }
 
@@ -57,13 +57,13 @@ has() {
 lacks() {
     local text
     for text in "$@"; do
-        ! grep -qF -- "$text" <<<"$output" || surprise "the output should not hold '$text'"
+        ! grep -qF -- "$text" <<<"$output" || surprise "the output contains '$text'"
     done
 }
 
 # is TEXT: the last output must be exactly this text.
 is() {
-    [ "$output" = "$1" ] || surprise "the output should be '$1'"
+    [ "$output" = "$1" ] || surprise "the output is not '$1'"
 }
 
 # eventually TEXT COMMAND...: repeats the command until its output contains the text, for 20 seconds at most.
@@ -75,9 +75,10 @@ eventually() {
         ! grep -qF -- "$text" <<<"$output" || return 0
         sleep 0.2
     done
-    surprise "'$*' never showed '$text' ($attempt attempts)"
+    surprise "the output of '$*' did not contain '$text' in $attempt attempts"
 }
 
+# surprise MESSAGE: ends the script with this message, the name of the step, and the last output.
 surprise() {
     {
         echo "FAILED $current_step: $1"

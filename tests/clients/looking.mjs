@@ -16,13 +16,13 @@ config.loadFromDefault();
 const core = config.makeApiClient(k8s.CoreV1Api);
 const namespace = 'default';
 
-// Collects the data of a stream. `until` waits for a text in it.
+// Collects the text that is written to a stream. `until` waits for a part of the text.
 function gather() {
     const stream = new PassThrough();
     let text = '';
     stream.on('data', (piece) => { text += piece; });
     const until = async (wanted) => {
-        for (let turn = 0; turn < 300 && !text.includes(wanted); turn++) await rest(100);
+        for (let attempt = 0; attempt < 300 && !text.includes(wanted); attempt++) await rest(100);
         assert.ok(text.includes(wanted), `no ${JSON.stringify(wanted)} in ${JSON.stringify(text)}`);
     };
     return { stream, until, text: () => text };
@@ -35,10 +35,10 @@ await core.createNamespacedPod({ namespace, body: {
         command: ['sh', '-c', 'echo begun; while read line; do echo got $line; done; sleep infinity'],
     }] },
 } });
-for (let turn = 0; ; turn++) {
+for (let attempt = 0; ; attempt++) {
     const pod = await core.readNamespacedPod({ namespace, name: 'seen-by-node' });
     if (pod.status.phase === 'Running') break;
-    assert.ok(turn < 300, 'it runs');
+    assert.ok(attempt < 300, 'the pod does not run');
     await rest(100);
 }
 

@@ -10,13 +10,14 @@ config.load_kube_config()
 core = client.CoreV1Api()
 
 
-def eventually(attempt, what):
+def eventually(attempt, failure):
+    """Repeats `attempt` until its result is true, and returns the result."""
     for _ in range(300):
         found = attempt()
         if found:
             return found
         time.sleep(0.1)
-    raise AssertionError(what)
+    raise AssertionError(failure)
 
 
 core.create_namespaced_pod("default", {
@@ -26,7 +27,7 @@ core.create_namespaced_pod("default", {
         "command": ["sh", "-c", "echo begun; while read line; do echo got $line; done; sleep infinity"],
     }]},
 })
-eventually(lambda: core.read_namespaced_pod("web", "default").status.phase == "Running", "it runs")
+eventually(lambda: core.read_namespaced_pod("web", "default").status.phase == "Running", "the pod does not run")
 
 # Runs a command, and reads its whole output.
 said = stream(core.connect_get_namespaced_pod_exec, "web", "default", command=["sh", "-c", "echo a; echo b >&2"],
@@ -68,6 +69,6 @@ http.close()
 assert core.read_namespaced_pod_log("web", "default").startswith("begun\n")
 try:
     core.read_namespaced_pod_log("web", "default", container="none")
-    raise AssertionError("a container that is not there has no log")
+    raise AssertionError("the log of a missing container is not refused")
 except ApiException as error:
     assert error.status in (400, 404), error

@@ -11,9 +11,9 @@ await() {
     output="$("$@" 2>&1)" && grep -qE "$pattern" <<<"$output" && return
     sleep 0.1
   done
-  fail "no $pattern in: $output"
+  fail "no line matches $pattern in: $output"
 }
-# is EXPECTED FOUND: both texts must be equal.
+# is EXPECTED FOUND: the two texts must be equal.
 is() { [ "$1" = "$2" ] || fail "expected: $1
 found: $2"; }
 
@@ -95,25 +95,32 @@ YAML
 await 'begun' "$kubectl" logs web -c c
 is $'begun blue\nwrong' "$("$kubectl" logs web -c c)"
 is wrong "$("$kubectl" logs web -c c --tail=1)"
-"$kubectl" logs web -c c --timestamps | grep -qE '^20[0-9-]+T[0-9:.]+Z begun blue$' || fail "lines have their times"
+"$kubectl" logs web -c c --timestamps | grep -qE '^20[0-9-]+T[0-9:.]+Z begun blue$' ||
+  fail "a log with --timestamps has no times"
 is begu "$("$kubectl" logs web -c c --limit-bytes=4)"
-"$kubectl" logs web -c own | grep -q 'no container runs here' || fail "a log says that nothing is run"
-("$kubectl" logs web -c none 2>&1 || true) | grep -q 'none' || fail "a container that is not there is told of"
+"$kubectl" logs web -c own | grep -q 'no container runs here' ||
+  fail "the log of nginx does not say that no container runs"
+("$kubectl" logs web -c none 2>&1 || true) | grep -q 'none' ||
+  fail "the log of a missing container is not refused with the name of the container"
 await '^line 3 of talks$' "$kubectl" logs talks
-# kubectl is ended by a signal when the reader of its pipe has ended.
-(timeout 20 "$kubectl" logs -f talks --tail=1 || true) | head -n 5 | tail -n 1 | grep -q '^line' || fail "a log is followed"
+# When head has read its lines, kubectl gets SIGPIPE and fails.
+(timeout 20 "$kubectl" logs -f talks --tail=1 || true) | head -n 5 | tail -n 1 | grep -q '^line' ||
+  fail "kubectl logs -f shows no new lines"
 
 # Commands.
 is 'web blue s3cret' "$("$kubectl" exec web -c c -- sh -c 'echo $NAME $COLOUR $(cat /etc/token/key)')"
 is $'a\nb' "$(printf 'b\na\n' | "$kubectl" exec -i web -c c -- sort)"
 code=0; "$kubectl" exec web -c c -- sh -c 'exit 5' || code=$?
 is 5 "$code"
-("$kubectl" exec web -c c -- nginx 2>&1 || true) | grep -q 'sh: nginx: not found' || fail "a program that is not known is told"
+("$kubectl" exec web -c c -- nginx 2>&1 || true) | grep -q 'sh: nginx: not found' ||
+  fail "an unknown command is not reported"
 is hello "$("$kubectl" exec web -c own -- echo hello)"
-head -c 300000 /dev/zero | "$kubectl" exec -i web -c c -- wc -c | grep -q '^300000$' || fail "much input is read"
+head -c 300000 /dev/zero | "$kubectl" exec -i web -c c -- wc -c | grep -q '^300000$' ||
+  fail "a command does not read all of its input"
 is 20000 "$("$kubectl" exec web -c c -- seq 1 20000 | wc -l)"
 if command -v script >/dev/null; then
-  printf 'echo $((6*7))\nexit\n' | script -qec "$kubectl exec -it web -c c -- sh" /dev/null | grep -q 42 || fail "a terminal works"
+  printf 'echo $((6*7))\nexit\n' | script -qec "$kubectl exec -it web -c c -- sh" /dev/null | grep -q 42 ||
+    fail "a command on a terminal fails"
 fi
 
 # Copies files in both directions.
@@ -122,14 +129,16 @@ mkdir -p "$folder/in/deep"; seq 1 5000 >"$folder/in/numbers"; echo x >"$folder/i
 "$kubectl" cp "$folder/in" web:/data/in -c c
 is x "$("$kubectl" exec web -c c -- cat /data/in/deep/x)"
 "$kubectl" cp web:/data/in "$folder/out" -c c
-diff -r "$folder/in" "$folder/out" || fail "files come back as they went"
+diff -r "$folder/in" "$folder/out" || fail "copied files differ from the originals"
 
 # Ports.
 "$kubectl" port-forward pod/web 0:80 >"$folder/forward" 2>&1 & forward=$!
 await 'Forwarding from 127.0.0.1' cat "$folder/forward"
 port=$(grep -oE '127.0.0.1:[0-9]+' "$folder/forward" | cut -d: -f2)
-curl -sS "http://127.0.0.1:$port/" | grep -q 'no container runs behind port 80 of pod default/web' || fail "a port answers"
-curl -sS "http://127.0.0.1:$port/" | grep -q 'no container runs' || fail "a port answers again"
+curl -sS "http://127.0.0.1:$port/" | grep -q 'no container runs behind port 80 of pod default/web' ||
+  fail "a forwarded port does not answer"
+curl -sS "http://127.0.0.1:$port/" | grep -q 'no container runs' ||
+  fail "a forwarded port does not answer a second request"
 kill $forward; wait $forward 2>/dev/null || true
 
 # Containers that end, and the status that shows it.
@@ -147,15 +156,17 @@ sleep 1
 await '^3$' "$kubectl" get pod web -o 'jsonpath={.status.containerStatuses[?(@.name=="c")].state.terminated.exitCode}'
 is over "$("$kubectl" logs web -c c --tail=1)"
 wait $attached || true
-grep -q over "$folder/attached" || fail "who is attached sees the end: $(cat "$folder/attached")"
+grep -q over "$folder/attached" || fail "an attached client does not receive the last output: $(cat "$folder/attached")"
 
 # The containers of a pod share its volumes, which have the files that earlier containers have written.
 is 'left here' "$("$kubectl" logs shares -c checks)"
 is 'left here' "$("$kubectl" exec shares -c reads -- cat /html/first)"
-"$kubectl" exec shares -c reads -- cat /html/log | grep -q 20 || fail "what another container writes is seen"
+"$kubectl" exec shares -c reads -- cat /html/log | grep -q 20 ||
+  fail "a container does not see the file that another container writes"
 "$kubectl" exec shares -c writes -- touch /out/mine
 is $'first\nlog\nmine' "$("$kubectl" exec shares -c reads -- ls /html)"
-("$kubectl" exec shares -c reads -- touch /html/x 2>&1 || true) | grep -q 'Read-only file system' || fail "it may only be read"
+("$kubectl" exec shares -c reads -- touch /html/x 2>&1 || true) | grep -q 'Read-only file system' ||
+  fail "a read-only volume can be written"
 
 # Events report failures of hooks and probes.
 await '^137$' "$kubectl" get pod hooked -o 'jsonpath={.status.containerStatuses[0].state.terminated.exitCode}'
@@ -165,7 +176,10 @@ await '^ails Unhealthy Readiness probe failed: HTTP probe failed with statuscode
 is false "$("$kubectl" get pod ails -o 'jsonpath={.status.containerStatuses[0].ready}')"
 
 # The endpoints of the node itself.
-"$kubectl" get --raw /api/v1/nodes/node-0/proxy/metrics/resource | grep -q 'container_memory_working_set_bytes{' || fail "a node tells what is used"
+"$kubectl" get --raw /api/v1/nodes/node-0/proxy/metrics/resource | grep -q 'container_memory_working_set_bytes{' ||
+  fail "the metrics of a node lack the memory of containers"
 # An API server in another process connects to an address without the name of a node, so the summary may name no node.
-"$kubectl" get --raw /api/v1/nodes/node-0/proxy/stats/summary | grep -qE '"nodeName":"(node-0)?"' || fail "a node has a summary"
-"$kubectl" get --raw /api/v1/nodes/node-0/proxy/pods | grep -q '"kind":"PodList"' || fail "a node tells its pods"
+"$kubectl" get --raw /api/v1/nodes/node-0/proxy/stats/summary | grep -qE '"nodeName":"(node-0)?"' ||
+  fail "a node has no summary"
+"$kubectl" get --raw /api/v1/nodes/node-0/proxy/pods | grep -q '"kind":"PodList"' ||
+  fail "a node does not list its pods"

@@ -1,6 +1,11 @@
-"""A provider that is slow, answers wrongly, or speaks another version. It changes one function of the Python example.
+"""A provider that is slow, gives wrong answers, or speaks another version. It extends the example provider in Python.
 
 usage: lying_cloud.py slow|cluster|version|gone ENDPOINT [OPTIONS OF THE EXAMPLE]
+
+slow: EnsureBalancer answers after three seconds
+cluster: EnsureBalancer answers with the UID of another cluster
+version: Hello answers with a version that the manager does not offer
+gone: the first GetInstance answers that the instance does not exist
 """
 
 import os
@@ -12,12 +17,12 @@ sys.path.insert(0, os.path.join(HERE, "..", "..", "clients", "cloud", "python"))
 import provider  # noqa: E402
 
 mode = sys.argv.pop(1)
-honest = provider.Cloud
+Honest = provider.Cloud
 
 
-class Liar(honest):
+class Liar(Honest):
     def Hello(self, request, context):
-        answer = honest.Hello(self, request, context)
+        answer = Honest.Hello(self, request, context)
         if mode == "version":
             answer.version = "v9"
         return answer
@@ -25,7 +30,7 @@ class Liar(honest):
     def EnsureBalancer(self, request, context):
         if mode == "slow":
             time.sleep(3)
-        answer = honest.EnsureBalancer(self, request, context)
+        answer = Honest.EnsureBalancer(self, request, context)
         if mode == "cluster":
             answer.cluster.uid = "another"
         return answer
@@ -35,7 +40,7 @@ class Liar(honest):
         if mode == "gone" and not hasattr(self, "lied"):
             self.lied = True
             context.abort(provider.grpc.StatusCode.NOT_FOUND, "instance not found")
-        return honest.GetInstance(self, request, context)
+        return Honest.GetInstance(self, request, context)
 
 
 provider.Cloud = Liar

@@ -1,4 +1,4 @@
-// Functions that the scripts of the official Node client share.
+// Functions that the scripts for the official Node client share.
 //
 // usage: KUBECONFIG=... node tests/clients/SCRIPT.mjs NODE_FOLDER      NODE_FOLDER: the folder of node_modules
 
@@ -27,6 +27,7 @@ export async function step(name, action) {
     console.log(`ok ${name}`);
 }
 
+/** Checks that the server refuses `action` with this code and this reason. */
 export async function refused(code, reason, action) {
     try {
         await action();
@@ -36,7 +37,7 @@ export async function refused(code, reason, action) {
         assert.equal(body.reason, reason);
         return body;
     }
-    assert.fail(`should have been refused with ${code} ${reason}`);
+    assert.fail(`the request was not refused with ${code} ${reason}`);
 }
 
 /** Repeats `ask` until its result is truthy, and returns the result. */
@@ -46,5 +47,5 @@ export async function eventually(what, ask) {
         if (found) return found;
         await new Promise((resolve) => setTimeout(resolve, 100));
     }
-    assert.fail(`${what} did not come`);
+    assert.fail(`waited in vain for ${what}`);
 }

@@ -65,7 +65,7 @@ async function anyObject() {
     await objects.delete(spec);
 }
 
-// An informer lists, and then watches. Its cache must become equal to the cluster, and it must report each change once.
+// An informer lists the objects, and then watches them. It must report each object and each change once.
 async function informer() {
     const labelSelector = 'set=informer';
     const labels = { set: 'informer' };
@@ -81,7 +81,7 @@ async function informer() {
     const done = new Promise((resolve, reject) => {
         finished = resolve;
         informer.on('error', reject);
-        setTimeout(() => reject(new Error(`only saw ${seen}`)), 20_000).unref();
+        setTimeout(() => reject(new Error(`the informer reported only ${seen}`)), 20_000).unref();
     });
     for (const verb of ['add', 'update', 'delete']) {
         informer.on(verb, (object) => {

@@ -1,5 +1,5 @@
 // Tests the official Node client with running pods, in the cluster in KUBECONFIG: logs, commands, attaching, files,
-// ports, usage; and watches and informers, which begin again when the server ends a watch.
+// ports, usage; and watches and informers, which watch again when the server ends a watch.
 //
 // usage: KUBECONFIG=... node tests/clients/node_living.mjs NODE_FOLDER      NODE_FOLDER: the folder of node_modules
 
@@ -66,26 +66,26 @@ async function logs() {
     await refused(404, 'NotFound', () => core.readNamespacedPodLog({ name: 'none', namespace }));
 }
 
-/** Runs a command. Returns its output and the Status at its end. */
+/** Runs a command. Returns its output and the Status that the server sends at its end. */
 async function run(command, input) {
     const [out, err] = [new Kept(), new Kept()];
     let status;
     const exec = new k8s.Exec(config);
-    await exec.exec(namespace, 'web', 'c', command, out, err, input ?? null, false, (said) => (status = said));
+    await exec.exec(namespace, 'web', 'c', command, out, err, input ?? null, false, (result) => (status = result));
     await eventually(`the end of ${command}`, () => status);
     return { out: out.text, err: err.text, status };
 }
 
 async function commands() {
-    const said = await run(['sh', '-c', 'echo a; echo b >&2']);
-    assert.deepEqual([said.out, said.err, said.status.status], ['a\n', 'b\n', 'Success']);
+    const result = await run(['sh', '-c', 'echo a; echo b >&2']);
+    assert.deepEqual([result.out, result.err, result.status.status], ['a\n', 'b\n', 'Success']);
     const failed = await run(['sh', '-c', 'exit 3']);
     assert.equal(failed.status.status, 'Failure');
     assert.deepEqual(failed.status.details.causes, [{ reason: 'ExitCode', message: '3' }]);
     const input = new PassThrough();
     input.end('echo $((6*7))\nexit 5\n');
-    const told = await run(['sh'], input);
-    assert.deepEqual([told.out, told.status.details.causes[0].message], ['42\n', '5']);
+    const shell = await run(['sh'], input);
+    assert.deepEqual([shell.out, shell.status.details.causes[0].message], ['42\n', '5']);
     const exec = new k8s.Exec(config);
     await assert.rejects(exec.exec(namespace, 'none', 'c', 'true', new Kept(), null, null, false));
 }
@@ -135,11 +135,11 @@ async function ports() {
 
 async function usage() {
     const metrics = new k8s.Metrics(config);
-    const used = await eventually('what the pod uses', async () =>
+    const used = await eventually('the usage of the pod', async () =>
         (await metrics.getPodMetrics(namespace)).items.find((item) => item.metadata.name === 'web'),
     );
     assert.deepEqual(used.containers.map((container) => container.name), ['c']);
-    const nodes = await eventually('what the nodes use', async () => (await metrics.getNodeMetrics()).items[0]);
+    const nodes = await eventually('the usage of a node', async () => (await metrics.getNodeMetrics()).items[0]);
     assert.match(nodes.usage.memory, /^[1-9]/);
     const [node] = await k8s.topNodes(core);
     assert.ok(node.CPU.Capacity > 0, String(node.CPU.Capacity));
@@ -199,7 +199,7 @@ async function watching() {
     await end;
 }
 
-// The server ends each watch of this informer after a second. The informer must receive all later events, none twice.
+// The server ends each watch of this informer after a second. The informer must report each later event exactly once.
 async function informer() {
     const labels = { set: 'informer' };
     const labelSelector = 'set=informer';
@@ -263,7 +263,7 @@ spec:
         const found = await apps.readNamespacedDeployment({ name: 'shop', namespace });
         return found.status.readyReplicas === 2 && found;
     });
-    assert.equal(shop.metadata.generation, 1, 'the same once more is no change');
+    assert.equal(shop.metadata.generation, 1, 'a patch without a change increments the generation');
     const list = await objects.list('apps/v1', 'Deployment', namespace);
     assert.deepEqual(list.items.map((found) => found.metadata.name), ['shop']);
     await objects.delete({ apiVersion: 'apps/v1', kind: 'Deployment', metadata: { name: 'shop', namespace } });

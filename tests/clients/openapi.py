@@ -18,17 +18,17 @@ METHOD_OF_VERB = {"create": "post", "delete": "delete", "get": "get", "patch": "
 
 def main():
     if not os.environ.get("KUBECONFIG"):
-        sys.exit("set KUBECONFIG to the cluster that is to be tested")
+        sys.exit("set KUBECONFIG to the kubeconfig of the cluster to test")
     config.load_kube_config()
     api = client.ApiClient()
     document = step("version 2 is valid", lambda: version_2(api))
-    step("version 2 in Protobuf says the same", lambda: version_2_protobuf(api, document))
+    step("version 2 in Protobuf is equal to version 2 in JSON", lambda: version_2_protobuf(api, document))
     paths = document_paths(api)
     expect_true("api/v1" in paths and "apis/apps/v1" in paths, sorted(paths))
     documents = {path: step(f"version 3 of {path} is valid", lambda: version_3(api, path, url))
                  for path, url in sorted(paths.items())}
-    step("every resource is described, and nothing else", lambda: operations_match(api, document, documents))
-    step("a document that is known is not sent again", lambda: not_sent_again(api, paths["apis/apps/v1"]))
+    step("the documents describe the resources in discovery", lambda: operations_match(api, document, documents))
+    step("a document with a known ETag is not sent again", lambda: not_sent_again(api, paths["apis/apps/v1"]))
 
 
 def version_2(api):
@@ -60,7 +60,7 @@ def version_3(api, path, url):
 
 
 def operations_match(api, v2, v3):
-    """Discovery and both versions have the same operations, and each operation has a unique id."""
+    """Checks that discovery and both versions have the same operations, and that each operation has a unique id."""
     wanted = {("/api/", "get"), ("/apis/", "get"), ("/version/", "get")}
     groups = parsed(fetch(api, "/apis", JSON).data)["groups"]
     wanted |= {(f"/apis/{group['name']}/", "get") for group in groups}
@@ -78,7 +78,7 @@ def operations_match(api, v2, v3):
 
 
 def operations_of(prefix, resource):
-    """The paths and methods of a resource in discovery."""
+    """Returns the paths and methods of a resource in discovery."""
     main, _, part = resource["name"].partition("/")
     space = "/namespaces/{namespace}" if resource["namespaced"] else ""
     collection, verbs = f"{prefix}{space}/{main}", set(resource["verbs"])
@@ -103,21 +103,21 @@ def operations_of(prefix, resource):
 
 
 def operations(document):
-    """Operation ids by path and method."""
+    """Returns the ids of all operations in a document, by path and method."""
     return {(path, method): operation["operationId"] for path, item in document["paths"].items()
             for method, operation in item.items() if method in METHODS}
 
 
 def not_sent_again(api, url):
     tag = fetch(api, url, JSON).headers["ETag"]
-    expect_true(tag.startswith('"') and tag.endswith('"') and '"' not in tag[1:-1], f"a tag in quotes: {tag}")
+    expect_true(tag.startswith('"') and tag.endswith('"') and '"' not in tag[1:-1], f"the tag is not in quotes: {tag}")
     answer = fetch(api, url, JSON, status=304, **{"If-None-Match": tag})
     expect(answer.data, b"")
 
 
 def without_zero_defaults(value):
-    """Removes the defaults {} and "", which Kubernetes gives to the items of every list, even if other rules forbid
-    these values."""
+    """Removes the defaults {} and "". Kubernetes gives such a default to the items of every list, even if the schema of
+    the items forbids the value, and the validator would refuse this."""
     if isinstance(value, dict):
         return {key: without_zero_defaults(of) for key, of in value.items() if not (key == "default" and of in ({}, ""))}
     return [without_zero_defaults(of) for of in value] if isinstance(value, list) else value
@@ -130,7 +130,7 @@ def expect_valid(validator):
 
 
 def expect_whole(document, shared):
-    """Every reference can be resolved, and every shared definition is used."""
+    """Checks that every reference can be resolved, and that every shared definition is used."""
     used = set(references(document))
     known = set()
     for place in shared:
@@ -143,7 +143,7 @@ def expect_whole(document, shared):
 
 def references(value):
     if isinstance(value, dict):
-        # A property may itself be called $ref.
+        # `$ref` may also be the name of a property. Then its value is not a string.
         if isinstance(value.get("$ref"), str):
             yield value["$ref"]
         value = value.values()
@@ -153,8 +153,8 @@ def references(value):
         yield from references(inner)
 
 
-# The messages of openapi.v2 that describe an API, as `number name type`. `[]` is a list. A message with a field called
-# `=` is written in JSON as this field's value. The entries of a field called `{}` are members of the object itself.
+# The messages of openapi.v2 that describe an API. Each field is `number name type`, and `[]` marks a list. In JSON a
+# message with a field `=` is the value of this field, and the entries of a field `{}` are members of the object itself.
 MESSAGES = {
     "Document": "1 swagger string, 2 info Info, 3 host string, 4 basePath string, 5 schemes []string, "
                 "6 consumes []string, 7 produces []string, 8 paths Paths, 9 definitions Schemas, "
@@ -245,7 +245,7 @@ def scalar(type, raw):
 
 
 def wire(data):
-    """Field numbers and raw values: numbers for variable-length integers, bytes for the rest."""
+    """Yields the number and the raw value of each field: an int for a variable-length integer, otherwise bytes."""
     at, end = 0, len(data)
     while at < end:
         key, at = varint(data, at)
@@ -289,28 +289,28 @@ def parsed(data):
 
 def expect(actual, wanted):
     if actual != wanted:
-        raise AssertionError(f"is {str(actual)[:500]}, should be {str(wanted)[:500]}")
+        raise AssertionError(f"expected {str(wanted)[:500]}, got {str(actual)[:500]}")
 
 
 def expect_alike(actual, wanted, place):
-    """Like `expect`, for large values: the error names the place where they differ."""
+    """Compares large values. The error names the place where they differ."""
     if isinstance(actual, dict) and isinstance(wanted, dict):
         expect_same(set(actual), set(wanted), place)
         for name in wanted:
             expect_alike(actual[name], wanted[name], f"{place}/{name}")
     elif actual != wanted:
-        raise AssertionError(f"{place} is {actual!r}, should be {wanted!r}")
+        raise AssertionError(f"{place}: expected {wanted!r}, got {actual!r}")
 
 
 def expect_same(actual, wanted, place=""):
     if actual != wanted:
         missing, extra = sorted(wanted - actual)[:10], sorted(actual - wanted)[:10]
-        raise AssertionError(f"{place} missing: {missing}; too much: {extra}".strip())
+        raise AssertionError(f"{place} missing: {missing}; unexpected: {extra}".strip())
 
 
 def expect_true(condition, what):
     if not condition:
-        raise AssertionError(f"not as expected: {what}")
+        raise AssertionError(f"unexpected: {what}")
 
 
 def step(name, action):

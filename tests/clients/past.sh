@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests unmodified clients with a past state of the cluster: the server URL in their kubeconfig contains a moment.
+# Tests unmodified clients with a past state of the cluster: the server URL in their kubeconfig contains the moment.
 #
 # usage: KUBECONFIG=... [HELM=...] tests/clients/past.sh KUBECTL
 source "$(dirname "$0")/lib.sh"
@@ -17,7 +17,7 @@ at() { sed "s#^\( *server: .*\)\$#\1/at/$1#" "$KUBECONFIG" >"$scratch/past"; }
 
 at_exit '"$kubectl" delete namespace "$space" --ignore-not-found --wait=false'
 
-step "some history"
+step "write some history"
 run k create namespace "$space"
 run k create deployment web --image=nginx:1
 run k create configmap gone --from-literal=color=blue
@@ -29,7 +29,7 @@ run k delete configmap gone
 run "$helm" --namespace "$space" upgrade demo "$scratch/chart" --set replicaCount=7
 k get deployment web -o yaml >"$scratch/web.yaml"
 
-step "get and describe what was"
+step "get and describe past objects"
 at "$before"
 run past get deployments,configmaps -o wide
 has "nginx:1" "configmap/gone"
@@ -42,11 +42,11 @@ run past get deployment demo-chart -o 'jsonpath={.spec.replicas}'
 has "2"
 refused k get configmap gone
 
-step "compare it with what is"
+step "compare a past object with the present one"
 code 1 past diff -f "$scratch/web.yaml"
 has "-      - image: nginx:1" "+      - image: nginx:2"
 
-step "Helm sees its releases of then"
+step "Helm shows its past releases"
 run past_helm list
 has "demo"
 run past_helm get values demo
@@ -56,7 +56,7 @@ lacks "upgrade"
 refused past_helm upgrade demo "$scratch/chart" --set replicaCount=9
 has "read-only view of the cluster as it was"
 
-step "nothing can be written there"
+step "writes to the past are refused"
 refused past delete deployment web
 has "read-only view of the cluster as it was at version $before"
 refused past scale deployment web --replicas=9
@@ -66,11 +66,11 @@ has "configmap/new"
 run k get deployment web -o 'jsonpath={.spec.replicas}'
 has "1"
 
-step "a watch of what was stands still"
+step "a watch of the past shows past objects"
 output="$(timeout 3 env KUBECONFIG="$scratch/past" "$kubectl" --namespace "$space" get configmaps --watch 2>&1 || true)"
 has "gone"
 
-step "a moment that never was"
+step "invalid moments are refused"
 at "noon"
 refused past get configmaps
 at "99999999"

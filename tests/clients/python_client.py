@@ -15,7 +15,7 @@ SPACE = "python-client"
 
 def main():
     if not os.environ.get("KUBECONFIG"):
-        sys.exit("set KUBECONFIG to the cluster that is to be tested")
+        sys.exit("set KUBECONFIG to the kubeconfig of the cluster to test")
     config.load_kube_config()
     core, apps = client.CoreV1Api(), client.AppsV1Api()
     step("version", lambda: expect(client.VersionApi().get_code().major, "1"))
@@ -36,12 +36,13 @@ def main():
 def config_maps(core):
     made = core.create_namespaced_config_map(SPACE, config_map("first", a="1"))
     expect(made.data, {"a": "1"})
-    expect_true(made.metadata.uid and made.metadata.resource_version and made.metadata.creation_timestamp, "metadata")
+    expect_true(made.metadata.uid and made.metadata.resource_version and made.metadata.creation_timestamp,
+                "the metadata is incomplete")
 
     made.data["b"] = "2"
     replaced = core.replace_namespaced_config_map("first", SPACE, made)
     expect(replaced.data, {"a": "1", "b": "2"})
-    expect_true(replaced.metadata.resource_version != made.metadata.resource_version, "a new version")
+    expect_true(replaced.metadata.resource_version != made.metadata.resource_version, "the version has not changed")
     expect(replaced.metadata.uid, made.metadata.uid)
 
     patched = core.patch_namespaced_config_map(
@@ -96,7 +97,7 @@ def pages(core):
     seen, token = [], None
     while True:
         page = core.list_namespaced_config_map(SPACE, label_selector="set=pages", limit=3, _continue=token)
-        expect_true(len(page.items) <= 3, "at most three on a page")
+        expect_true(len(page.items) <= 3, "a page has more than three objects")
         seen += [item.metadata.name for item in page.items]
         token = page.metadata.var_continue
         if not token:
@@ -107,7 +108,7 @@ def pages(core):
 
 
 def list_then_watch(core):
-    """Lists and watches like an informer. No event after the list is missed, and none is received twice."""
+    """Lists and watches like an informer, and checks that the watch delivers each event after the list exactly once."""
     core.create_namespaced_config_map(SPACE, config_map("before", labels={"set": "watch"}))
     listed = core.list_namespaced_config_map(SPACE, label_selector="set=watch")
     expect([item.metadata.name for item in listed.items], ["before"])
@@ -133,14 +134,14 @@ def list_then_watch(core):
 
 
 def shared_informer(core):
-    """The informer's cache becomes equal to the cluster, over several watches, and it reports each change once."""
+    """Checks that the informer's cache becomes equal to the cluster, and that the informer reports each change once."""
     labels = {"set": "informer"}
     for n in range(3):
         core.create_namespaced_config_map(SPACE, config_map(f"informed-{n}", labels=labels))
-    told = []
+    events = []
     shared = informer.SharedInformer(core.list_namespaced_config_map, namespace=SPACE, label_selector="set=informer")
     for kind in ("ADDED", "MODIFIED", "DELETED"):
-        shared.add_event_handler(kind, lambda found, kind=kind: told.append((kind, found.metadata.name)))
+        shared.add_event_handler(kind, lambda found, kind=kind: events.append((kind, found.metadata.name)))
     shared.start()
     try:
         wait_for(lambda: len(shared.cache.list_keys()) == 3)
@@ -148,20 +149,20 @@ def shared_informer(core):
             "informed-0", SPACE, {"data": {"x": "y"}}, _content_type="application/merge-patch+json")
         core.create_namespaced_config_map(SPACE, config_map("informed-3", labels=labels))
         core.delete_namespaced_config_map("informed-1", SPACE)
-        wait_for(lambda: ("DELETED", "informed-1") in told)
+        wait_for(lambda: ("DELETED", "informed-1") in events)
     finally:
         shared.stop()
     listed = core.list_namespaced_config_map(SPACE, label_selector="set=informer").items
     expect(sorted((found.metadata.name, found.metadata.resource_version) for found in shared.cache.list()),
            sorted((found.metadata.name, found.metadata.resource_version) for found in listed))
-    expect(sorted(told), sorted([("ADDED", f"informed-{n}") for n in range(4)]
+    expect(sorted(events), sorted([("ADDED", f"informed-{n}") for n in range(4)]
                                 + [("MODIFIED", "informed-0"), ("DELETED", "informed-1")]))
 
 
 def wait_for(condition):
     until = time.monotonic() + 20
     while not condition():
-        expect_true(time.monotonic() < until, "in time")
+        expect_true(time.monotonic() < until, "the condition is false after 20 s")
         time.sleep(0.05)
 
 
@@ -205,7 +206,7 @@ def dynamic_client():
     cron_jobs = cluster.resources.get(api_version="batch/v1", kind="CronJob")
     expect(cron_jobs.get(namespace=SPACE).items, [])
     config_maps.delete(name="dynamic", namespace=SPACE)
-    expect_true("deployments" in [r.name for r in cluster.resources.search(group="apps")], "apps has deployments")
+    expect_true("deployments" in [r.name for r in cluster.resources.search(group="apps")], "apps has no deployments")
 
 
 def config_map(name, labels=None, **data):
@@ -220,17 +221,17 @@ def refused(code, reason, call):
         body = json.loads(error.body)
         expect(body["reason"], reason)
         return body
-    raise AssertionError(f"should have been refused with {code} {reason}")
+    raise AssertionError(f"the request was not refused with {code} {reason}")
 
 
 def expect(actual, wanted):
     if actual != wanted:
-        raise AssertionError(f"is {actual!r}, should be {wanted!r}")
+        raise AssertionError(f"expected {wanted!r}, got {actual!r}")
 
 
 def expect_true(condition, what):
     if not condition:
-        raise AssertionError(f"not as expected: {what}")
+        raise AssertionError(f"unexpected: {what}")
 
 
 def step(name, action):

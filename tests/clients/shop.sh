@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Applies an application of some twenty manifests, changes it, compares the stored objects with the manifests, and
-# removes it.
+# Applies an application of about twenty manifests, changes it, compares the stored objects with the manifests, and
+# deletes the application.
 #
 # usage: KUBECONFIG=... tests/clients/shop.sh KUBECTL
 source "$(dirname "$0")/lib.sh"
@@ -26,9 +26,9 @@ compare() {
     k create --dry-run=client --validate=false -o json -f "$data/$1" >"$scratch/sent.json" 2>"$scratch/errors" ||
         { output="$(cat "$scratch/errors")"; surprise "cannot read the manifests"; }
     k get -f "$data/$1" -o json >"$scratch/live.json" 2>"$scratch/errors" ||
-        { output="$(cat "$scratch/errors")"; surprise "cannot get what was applied"; }
+        { output="$(cat "$scratch/errors")"; surprise "cannot get the applied objects"; }
     run python3 "$here/compare.py" "$scratch/sent.json" "$scratch/live.json"
-    has "objects are as they were sent"
+    has "objects are stored as they were sent"
 }
 
 step "create namespace"
@@ -65,12 +65,12 @@ lacks "created"
 compare shop-changed
 code 0 k diff -f "$data/shop-changed"
 
-step "and back"
+step "apply the original manifests again"
 run k apply -f "$data/shop"
 lacks "created"
 compare shop
 
-step "what users look at"
+step "show lists of objects"
 run k get all
 has "deployment.apps/catalog" "service/database" "statefulset.apps/database" "daemonset.apps/logs" "cronjob.batch/report"
 run k get ingress,pvc,hpa,pdb,networkpolicy,limits,quota

@@ -1,5 +1,5 @@
-// Shifts the wall clock of a process by CLOCK_SHIFT_SECONDS. This library is preloaded and replaces functions of the C
-// library. The monotonic clock is not shifted, as on a machine whose clock is set wrong.
+// Shifts the wall clock of a process by CLOCK_SHIFT_SECONDS. The process preloads this library, which replaces
+// functions of the C library. The monotonic clock is not shifted, as on a machine whose clock is set wrong.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

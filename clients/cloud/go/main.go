@@ -49,7 +49,7 @@ func (c *cloud) Hello(_ context.Context, request *cloudv1.HelloRequest) (*cloudv
 			}, nil
 		}
 	}
-	return nil, status.Errorf(codes.Unimplemented, "this provider speaks %s, not %v", version, request.Versions)
+	return nil, status.Errorf(codes.Unimplemented, "this provider supports %s, not %v", version, request.Versions)
 }
 
 func (c *cloud) GetInstance(_ context.Context, request *cloudv1.NodeRequest) (*cloudv1.Instance, error) {
@@ -164,8 +164,8 @@ func (c *cloud) claim(cluster *cloudv1.Cluster) error {
 
 func main() {
 	listen := flag.String("listen", "unix:///tmp/cloud.sock", "where to listen: unix:///PATH or HOST:PORT")
-	name := flag.String("name", "example", "what the ids of its machines begin with")
-	nodes := flag.String("nodes", "", "nodes whose instances are there, separated by commas")
+	name := flag.String("name", "example", "the scheme of the nodes' provider IDs: NAME://NODE")
+	nodes := flag.String("nodes", "", "the nodes that have instances, separated by commas")
 	flag.Parse()
 
 	network, address := "tcp", *listen

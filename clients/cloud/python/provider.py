@@ -40,7 +40,8 @@ class Cloud(services.CloudServicer):
 
     def Hello(self, request, context):
         if VERSION not in request.versions:
-            context.abort(grpc.StatusCode.UNIMPLEMENTED, f"this provider speaks {VERSION}, not {list(request.versions)}")
+            problem = f"this provider supports {VERSION}, not {list(request.versions)}"
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, problem)
         return messages.HelloResponse(
             version=VERSION, provider=self.name, instances=True, balancers=True, routes=True, clusters=True
         )
@@ -80,7 +81,7 @@ class Cloud(services.CloudServicer):
             address = self.balancers.pop(request.name, None)
             if address is not None:
                 self.free.append(address)
-                print(f"balancer {request.name} is gone", flush=True)
+                print(f"balancer {request.name} deleted", flush=True)
         return messages.Done()
 
     def ListRoutes(self, request, context):
@@ -123,12 +124,12 @@ def read(path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("endpoint", help="where to listen: unix:///PATH or HOST:PORT")
-    parser.add_argument("--name", default="example", help="what the ids of its machines begin with")
-    parser.add_argument("--node", action="append", default=[], help="a node whose instance is there")
-    parser.add_argument("--addresses", default="192.0.2.0/24", help="the addresses that balancers get")
-    parser.add_argument("--certificate", help="with TLS: the provider's certificate, as PEM")
-    parser.add_argument("--key", help="its key")
-    parser.add_argument("--client-ca", help="who signed the certificates that managers must show")
+    parser.add_argument("--name", default="example", help="the scheme of the nodes' provider IDs: NAME://NODE")
+    parser.add_argument("--node", action="append", default=[], help="a node that has an instance; may be repeated")
+    parser.add_argument("--addresses", default="192.0.2.0/24", help="the range of the balancers' addresses")
+    parser.add_argument("--certificate", help="serve over TLS, with this certificate in PEM")
+    parser.add_argument("--key", help="the private key of the certificate, in PEM")
+    parser.add_argument("--client-ca", help="require client certificates of this authority, in PEM")
     options = parser.parse_args()
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=8))
     services.add_CloudServicer_to_server(Cloud(options.name, options.node, options.addresses), server)

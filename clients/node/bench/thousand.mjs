@@ -1,4 +1,5 @@
-// Measures the cost of a thousand tests that have a cluster each: `node bench/thousand.mjs`.
+// Measures the cost of a thousand tests, each with its own cluster, and of as many tests in one cluster:
+// `node bench/thousand.mjs`.
 
 import { Server } from 'holdfast-testing'
 
@@ -18,7 +19,7 @@ async function measured(what, one) {
   for (let number = 0; number < COUNT; number++) await one(number)
   const { user, system } = process.cpuUsage(cpu)
   const wall = ((performance.now() - began) / COUNT).toFixed(2)
-  console.log(`${what}: ${wall} ms a test, ${((user + system) / 1000 / COUNT).toFixed(2)} ms of Node's CPU`)
+  console.log(`${what}: ${wall} ms per test, ${((user + system) / 1000 / COUNT).toFixed(2)} ms of Node's CPU`)
 }
 
 await test(cluster, 'prepared')

@@ -37,7 +37,7 @@ async function* watch(cluster) {
 
 for (const turn of [1, 2]) {
   test(
-    `nothing is left of another test (${turn})`,
+    `a test sees no objects of another test (${turn})`,
     clusters.with(async cluster => {
       assert.deepEqual(await names(cluster), ['prices'])
       await cluster.request('POST', MAPS, map('mine'))
@@ -48,7 +48,7 @@ for (const turn of [1, 2]) {
 }
 
 test(
-  'parent and fork see nothing of each other',
+  'a parent and its fork do not see each other\'s objects',
   clusters.with(async parent => {
     const fork = await parent.fork()
     const [ofParent, ofFork] = [watch(parent), watch(fork)]
@@ -64,14 +64,14 @@ test(
     assert.deepEqual(await names(parent), ['in-the-parent', 'prices'])
     assert.deepEqual(await names(fork), ['in-the-fork', 'prices'])
     await fork.delete()
-    assert.equal((await ofFork.next()).done, true, 'its watch ends')
+    assert.equal((await ofFork.next()).done, true, 'the watch of the deleted fork did not end')
     await assert.rejects(fork.request('GET', MAPS), { code: 404 })
     await fork.delete()
   })
 )
 
 test(
-  'the past is there, and can be forked',
+  'the past can be read and forked',
   clusters.with(async cluster => {
     await cluster.request('POST', MAPS, map('new'))
     const { metadata } = await cluster.request('GET', MAPS)
@@ -84,7 +84,7 @@ test(
   })
 )
 
-test('fifty at once do not meet', async () => {
+test('fifty forks at once do not see each other\'s objects', async () => {
   const one = async number =>
     clusters.with(async cluster => {
       await cluster.request('POST', MAPS, map('mine', { number: `${number}` }))
@@ -95,7 +95,7 @@ test('fifty at once do not meet', async () => {
 })
 
 test(
-  'refusals are told as the server words them',
+  'errors contain the answer of the server',
   clusters.with(async cluster => {
     await assert.rejects(
       cluster.request('GET', MAPS, undefined, { headers: { 'impersonate-user': 'jane' } }),
@@ -106,7 +106,7 @@ test(
 )
 
 test(
-  'a kubeconfig is written when it is asked for, and goes with the fork',
+  'the first read writes a kubeconfig file, and the end of the fork deletes it',
   clusters.with(async cluster => {
     const { kubeconfigFile, env } = cluster
     assert.deepEqual(JSON.parse(readFileSync(kubeconfigFile, 'utf8')), cluster.kubeconfig)
@@ -131,7 +131,7 @@ test(
   })
 )
 
-test('a server ends when it is stopped, and when its process is gone', async () => {
+test('a server ends when it is stopped, and when the process that started it ends', async () => {
   const server = await Server.start()
   process.kill(server.pid, 0)
   await server.stop()
@@ -152,7 +152,7 @@ test('a server ends when it is stopped, and when its process is gone', async () 
     } catch {
       break
     }
-    assert.ok(Date.now() < deadline, 'the server ends with its process')
+    assert.ok(Date.now() < deadline, 'the server did not end with its process')
     await new Promise(resolve => setTimeout(resolve, 20))
   }
 })

@@ -1,7 +1,7 @@
-"""Measures the cost of a thousand tests that have a cluster each: ``pytest tests/bench_thousand.py -s``.
+"""Measures the cost of a thousand tests, each with its own cluster: ``pytest tests/bench_thousand.py -s``.
 
-Each test creates an object in its fork and reads it back. Half of them do the same in one cluster, under a name of
-their own: the difference is what the forks cost.
+Each test creates an object in its own fork and reads it back. A thousand more tests do the same in one cluster, with a
+different name in each test. The difference is the cost of the forks.
 """
 
 import os

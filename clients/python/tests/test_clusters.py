@@ -55,28 +55,28 @@ class Watch:
             time.sleep(0.005)
 
 
-def test_a_test_begins_with_what_was_prepared(holdfast):
+def test_a_test_begins_with_the_prepared_objects(holdfast):
     assert {"prices"} <= names(holdfast)
     assert names(holdfast, "/api/v1/namespaces") >= {"default", "kube-system", "shop"}
     assert "/forks/" in holdfast.url and holdfast.version > 0
 
 
 @pytest.mark.parametrize("turn", range(3))
-def test_nothing_is_left_of_another_test(holdfast, turn):
+def test_a_test_sees_no_objects_of_another_test(holdfast, turn):
     assert "mine" not in names(holdfast)
     put(holdfast, "mine")
     holdfast.request("DELETE", f"{MAPS}/prices")
     assert "mine" in names(holdfast) and "prices" not in names(holdfast)
 
 
-def test_parent_and_fork_see_nothing_of_each_other(holdfast, holdfast_prepared):
+def test_parent_and_fork_do_not_see_each_others_objects(holdfast, holdfast_prepared):
     of_parent, of_fork = Watch(holdfast_prepared, MAPS), Watch(holdfast, MAPS)
     put(holdfast, "in-the-fork")
     of_fork.saw("in-the-fork")
     other = holdfast_prepared.fork()
     put(other, "in-another-fork")
-    # The watch of the parent receives an object that is created in the parent. So if the watch does not receive the
-    # fork's object, the watch is not merely late.
+    # The parent's watch receives this object, which is created after the fork's object. So the watch will not receive
+    # the fork's object later.
     ours = put(holdfast_prepared, "in-the-parent")
     of_parent.saw("in-the-parent")
     put(holdfast, "later")
@@ -88,7 +88,7 @@ def test_parent_and_fork_see_nothing_of_each_other(holdfast, holdfast_prepared):
     other.delete()
 
 
-def test_custom_kinds_are_a_forks_own(holdfast, holdfast_prepared):
+def test_custom_kinds_of_a_fork_are_independent(holdfast, holdfast_prepared):
     things = "/apis/example.com/v1/namespaces/shop/things"
     made = holdfast.request("POST", things, {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}})
     assert made["metadata"]["uid"]
@@ -100,12 +100,12 @@ def test_custom_kinds_are_a_forks_own(holdfast, holdfast_prepared):
     holdfast.request("DELETE", definition)
     deadline = time.monotonic() + 30
     while any(group["name"] == "example.com" for group in holdfast.request("GET", "/apis")["groups"]):
-        assert time.monotonic() < deadline, "the group goes with its only kind"
+        assert time.monotonic() < deadline, "the group did not disappear with its only kind"
         time.sleep(0.01)
     assert any(group["name"] == "example.com" for group in holdfast_prepared.request("GET", "/apis")["groups"])
 
 
-def test_roles_are_a_forks_own(holdfast, holdfast_prepared):
+def test_roles_of_a_fork_are_independent(holdfast, holdfast_prepared):
     jane = {"Impersonate-User": "jane"}
     with pytest.raises(HoldfastError) as refused:
         holdfast.request("GET", MAPS, headers=jane)
@@ -125,11 +125,11 @@ def test_roles_are_a_forks_own(holdfast, holdfast_prepared):
     assert refused.value.code == 403
     with pytest.raises(HoldfastError) as refused:
         holdfast.request("POST", "/holdfast/v1/forks", {}, headers=jane)
-    assert refused.value.code == 403, "who may read a namespace may not have a fork of everything"
+    assert refused.value.code == 403, "a user who may read one namespace could fork the whole cluster"
 
 
 def whoami(cluster, token):
-    """The user that the server authenticates for a request with only this token."""
+    """Returns the name of the user that the server authenticates by this token, or the status code of a refusal."""
     parts = urlsplit(cluster.url)
     context = ssl.create_default_context(cafile=cluster.ca_file)
     connection = http.client.HTTPSConnection(parts.hostname, parts.port, context=context, timeout=30)
@@ -141,7 +141,7 @@ def whoami(cluster, token):
     return said["status"]["userInfo"]["username"] if answer.status == 201 else answer.status
 
 
-def test_tokens_of_the_parent_are_good_in_a_fork_and_not_the_other_way(holdfast, holdfast_prepared):
+def test_tokens_of_the_parent_are_valid_in_a_fork_but_not_the_reverse(holdfast, holdfast_prepared):
     clerk = "system:serviceaccount:shop:clerk"
     old = holdfast_prepared.request("POST", f"{CLERK}/token", {"spec": {}})["status"]["token"]
     new = holdfast.request("POST", f"{CLERK}/token", {"spec": {}})["status"]["token"]
@@ -155,7 +155,7 @@ def test_tokens_of_the_parent_are_good_in_a_fork_and_not_the_other_way(holdfast,
     assert whoami(holdfast_prepared, old) == clerk
 
 
-def test_the_past_is_there_on_both_sides_of_the_fork(holdfast):
+def test_the_past_can_be_read_before_and_after_the_fork(holdfast):
     put(holdfast, "new", a="1")
     before = holdfast.request("GET", MAPS)["metadata"]["resourceVersion"]
     holdfast.request("DELETE", f"{MAPS}/prices")
@@ -168,7 +168,7 @@ def test_the_past_is_there_on_both_sides_of_the_fork(holdfast):
     assert "shop" not in names(holdfast, first + "/api/v1/namespaces")
     with holdfast.fork(at=before) as again:
         assert names(again) >= {"new", "prices"}
-        put(again, "goes-on")
+        put(again, "later")
 
 
 def test_deleting_a_fork_ends_its_watches_and_its_forks(holdfast_prepared):
@@ -179,16 +179,16 @@ def test_deleting_a_fork_ends_its_watches_and_its_forks(holdfast_prepared):
     watches[1].saw("below")
     fork.delete()
     for watch in watches:
-        assert watch.ended.wait(30), "the watch ends"
-    for gone in (fork, below):
+        assert watch.ended.wait(30), "the watch did not end"
+    for deleted in (fork, below):
         with pytest.raises(HoldfastError) as refused:
-            gone.request("GET", MAPS)
+            deleted.request("GET", MAPS)
         assert refused.value.code == 404
     fork.delete()
     assert fork.name not in {fork["name"] for fork in holdfast_prepared.request("GET", "/holdfast/v1/forks")["forks"]}
 
 
-def test_a_fork_ends_when_nobody_uses_it(holdfast_prepared):
+def test_an_idle_fork_ends(holdfast_prepared):
     idle, watched = holdfast_prepared.fork(idle_seconds=1), holdfast_prepared.fork(idle_seconds=1)
     watch = Watch(watched, MAPS)
     deadline = time.monotonic() + 30
@@ -197,13 +197,13 @@ def test_a_fork_ends_when_nobody_uses_it(holdfast_prepared):
         return {fork["name"] for fork in holdfast_prepared.request("GET", "/holdfast/v1/forks")["forks"]}
 
     while idle.name in there():
-        assert time.monotonic() < deadline, "a fork that nobody uses ends"
+        assert time.monotonic() < deadline, "the idle fork did not end"
         time.sleep(0.05)
-    assert watched.name in there() and not watch.ended.is_set(), "one that is watched does not"
+    assert watched.name in there() and not watch.ended.is_set(), "the watched fork ended"
     watched.delete()
 
 
-def test_fifty_tests_at_once_do_not_meet(holdfast_prepared):
+def test_fifty_forks_at_once_do_not_see_each_others_objects(holdfast_prepared):
     def one(number):
         with holdfast_prepared.fork() as cluster:
             put(cluster, "mine", number=str(number))
@@ -219,7 +219,7 @@ def test_fifty_tests_at_once_do_not_meet(holdfast_prepared):
     assert "mine" not in names(holdfast_prepared)
 
 
-def test_a_fork_tells_its_owner_how_it_is_reached(holdfast, holdfast_env):
+def test_a_fork_has_a_kubeconfig_and_an_environment(holdfast, holdfast_env):
     assert holdfast is holdfast_env
     assert holdfast.kubeconfig_dict["clusters"][0]["cluster"]["server"] == holdfast.url
     with open(holdfast.kubeconfig) as file:
@@ -241,7 +241,7 @@ def test_the_kubernetes_client_works_in_a_fork(holdfast):
         assert {event["object"].metadata.name for event in events} == set(found)
 
 
-def test_a_server_ends_with_who_started_it():
+def test_a_server_ends_when_it_is_stopped():
     server = Server()
     code = subprocess.run(["kill", "-0", str(server.pid)]).returncode
     assert code == 0
@@ -252,7 +252,7 @@ def test_a_server_ends_with_who_started_it():
         open(folder)
 
 
-def test_a_server_that_cannot_start_says_why():
+def test_a_server_that_cannot_start_reports_the_reason():
     with pytest.raises(HoldfastError, match="--no-such-option"):
         Server(arguments=["--no-such-option"])
     with pytest.raises(HoldfastError, match="there is no program"):
@@ -264,7 +264,7 @@ def test_the_number_of_forks_is_bounded():
         made = [server.cluster.fork() for _ in range(2)]
         with pytest.raises(HoldfastError) as refused:
             server.cluster.fork()
-        assert refused.value.code == 429, "one user has half of them"
+        assert refused.value.code == 429, "a user made more than half of the forks"
         made[0].delete()
         server.cluster.fork()
     with Server(arguments=["--forks-max", "0"]) as server, pytest.raises(HoldfastError, match="--forks-max"):

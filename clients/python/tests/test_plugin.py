@@ -77,13 +77,13 @@ def test_an_unknown_scope_is_refused(project):
     result.stdout.fnmatch_lines(["*one of test, session, and not 'universe'*"])
 
 
-def test_workers_of_xdist_do_not_meet(project):
+def test_workers_of_xdist_do_not_see_each_others_objects(project):
     pytest.importorskip("xdist")
     project.makepyfile(test_a=TESTS, test_b=TESTS)
     project.runpytest_subprocess("-n", "2", "--dist", "loadfile").assert_outcomes(passed=10)
 
 
-def test_a_missing_program_is_told_and_nothing_hangs(pytester):
+def test_a_missing_program_is_reported(pytester):
     pytester.makeini("[pytest]\nholdfast_binary = /nowhere/holdfast\n")
     pytester.makepyfile("def test_one(holdfast): pass")
     result = pytester.runpytest_subprocess()

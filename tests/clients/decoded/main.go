@@ -1,8 +1,8 @@
 // Decodes stored objects as kube-apiserver does, with Kubernetes' own library.
 //
-// Each line of the standard input is a JSON string: a value of etcd, in base64. For each it writes one line: the object
-// as JSON, in the version in which it is stored, or why it cannot be decoded; and whether the library would have stored
-// the object with the same bytes.
+// Each line of the standard input is a JSON string: a value of etcd, in base64. For each value the program writes one
+// line: the object as JSON, in the version in which it is stored, or the reason why it cannot be decoded; and whether
+// the library encodes the object to the same bytes.
 package main
 
 import (
@@ -80,7 +80,7 @@ func decodeJSON(value []byte) decoded {
 func text(object runtime.Object) json.RawMessage {
 	text, err := json.Marshal(object)
 	if err != nil {
-		panic(fmt.Sprintf("an object that was decoded is no JSON: %v", err))
+		panic(fmt.Sprintf("a decoded object cannot be written as JSON: %v", err))
 	}
 	return text
 }

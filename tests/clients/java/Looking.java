@@ -43,7 +43,7 @@ public class Looking {
 
     static void logs(PodResource pod) throws Exception {
         is("begun\n", pod.inContainer("c").getLog());
-        holds(pod.usingTimestamps().getLog(), "Z begun");
+        mustContain(pod.usingTimestamps().getLog(), "Z begun");
         try (LogWatch follow = pod.watchLog();
             BufferedReader lines = new BufferedReader(new InputStreamReader(follow.getOutput(), UTF_8))) {
             is("begun", lines.readLine());
@@ -60,7 +60,7 @@ public class Looking {
         is("out\n", out.toString(UTF_8));
         is("wrong\n", error.toString(UTF_8));
 
-        // The command reads its input to the end.
+        // The command reads a long input to its end.
         out.reset();
         byte[] much = "b\na\n".repeat(20_000).getBytes(UTF_8);
         try (ExecWatch command = container.readingInput(new ByteArrayInputStream(much)).writingOutput(out)
@@ -77,7 +77,7 @@ public class Looking {
             terminal.getInput().flush();
             is(5, terminal.exitCode().get(30, TimeUnit.SECONDS));
         }
-        holds(out.toString(UTF_8), "42");
+        mustContain(out.toString(UTF_8), "42");
     }
 
     static void attachment(ContainerResource container) throws Exception {
@@ -109,9 +109,9 @@ public class Looking {
     static void port(PodResource pod) throws Exception {
         try (LocalPortForward forward = pod.portForward(80)) {
             URI address = URI.create("http://127.0.0.1:" + forward.getLocalPort() + "/");
-            for (int turn = 0; turn < 2; turn++) {
+            for (int request = 0; request < 2; request++) {
                 String answer = new String(address.toURL().openStream().readAllBytes(), UTF_8);
-                holds(answer, "no container runs behind port 80 of pod default/java");
+                mustContain(answer, "no container runs behind port 80 of pod default/java");
             }
         }
     }
@@ -122,9 +122,9 @@ public class Looking {
         }
     }
 
-    static void holds(String text, String part) {
+    static void mustContain(String text, String part) {
         if (!text.contains(part)) {
-            throw new AssertionError("no " + part + " in: " + text);
+            throw new AssertionError("expected to contain: " + part + "\nfound: " + text);
         }
     }
 }

@@ -1,5 +1,6 @@
-// A kine for tests: kine's server, which accepts only Kubernetes' transactions, in front of its store in memory or of
-// SQLite, which most users of kine have. Building kine's own program would compile the drivers of all its databases.
+// A kine for tests: kine's server, which accepts only Kubernetes' transactions, with a store in memory or in SQLite,
+// which most users of kine have. This program compiles only these two drivers; kine's own program has the drivers of
+// all its databases.
 package main
 
 import (

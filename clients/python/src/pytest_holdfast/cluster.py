@@ -22,7 +22,7 @@ TIMEOUT_SECONDS = 60.0
 
 
 class HoldfastError(Exception):
-    """The server could not be started, or it refused a request, and ``status`` is the ``Status`` that it answered."""
+    """The server could not be started, or it refused a request. Then ``status`` is the ``Status`` in its answer."""
 
     def __init__(self, message: str, code: int = 0, status: Optional[Mapping[str, Any]] = None) -> None:
         super().__init__(message)
@@ -36,7 +36,7 @@ class Wire:
     def __init__(self, url: str, ca_file: str, client_cert: str, client_key: str) -> None:
         parts = urlsplit(url)
         if not parts.hostname or not parts.port:
-            raise HoldfastError(f"{url} is no URL of a server")
+            raise HoldfastError(f"{url} is not the URL of a server")
         self.host, self.port = parts.hostname, parts.port
         self.context = ssl.create_default_context(cafile=ca_file)
         self.context.load_cert_chain(client_cert, client_key)
@@ -57,8 +57,8 @@ class Wire:
             response = connection.getresponse()
             answer = response.status, response.read()
         except BaseException:
-            # The connection is closed, because the rest of this answer would be read as the beginning of the next
-            # answer.
+            # After an error the connection may contain the rest of this answer. The next request would read it as the
+            # beginning of its own answer, so the connection is closed.
             connection.close()
             self._connections.open = None
             raise
@@ -125,7 +125,7 @@ class Cluster:
     def delete(self) -> None:
         """Ends a fork: its watches end, and requests to it get 404. Ending a fork twice has no effect."""
         if self.parent is None:
-            raise HoldfastError("only a fork can be deleted: the cluster itself ends with its server")
+            raise HoldfastError("only a fork can be deleted: the server's cluster ends with the server")
         if self._is_deleted:
             return
         self._is_deleted = True

@@ -1,4 +1,4 @@
-"""The fixtures. Tests use the fixture ``holdfast``, and projects override the fixture ``holdfast_prepared``."""
+"""The fixtures. Tests use ``holdfast``, and projects override ``holdfast_prepared`` to prepare their cluster."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ SCOPES = ("test", "session")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("holdfast", "Kubernetes clusters for tests")
-    group.addoption("--holdfast-binary", metavar="FILE", help="the program holdfast [default: HOLDFAST_BINARY, or PATH]")
-    group.addoption("--holdfast-from", metavar="DIR", help="begin as the cluster in this data folder")
+    group.addoption("--holdfast-binary", metavar="FILE", help="the program holdfast [default: HOLDFAST_BINARY or PATH]")
+    group.addoption("--holdfast-from", metavar="DIR", help="begin with the state of the cluster in this data folder")
     group.addoption(
         "--holdfast-scope",
         choices=SCOPES,
-        help="a cluster for every test [default], or one for the session; @pytest.mark.holdfast(scope=...) says otherwise",
+        help="a cluster for every test [default], or one for the session; overridden by @pytest.mark.holdfast(scope=...)",
     )
-    parser.addini("holdfast_binary", "as --holdfast-binary")
-    parser.addini("holdfast_from", "as --holdfast-from")
-    parser.addini("holdfast_scope", "as --holdfast-scope")
-    parser.addini("holdfast_args", "more arguments of the server", type="args")
+    parser.addini("holdfast_binary", "the same as --holdfast-binary")
+    parser.addini("holdfast_from", "the same as --holdfast-from")
+    parser.addini("holdfast_scope", "the same as --holdfast-scope")
+    parser.addini("holdfast_args", "more arguments for the server", type="args")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "holdfast(scope): whose the cluster is, a 'test' alone's or the 'session's")
+    scopes = "'test': the test has its own cluster; 'session': all tests with this scope share one"
+    config.addinivalue_line("markers", f"holdfast(scope): {scopes}")
 
 
 def _option(config: pytest.Config, name: str) -> str:

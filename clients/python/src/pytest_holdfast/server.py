@@ -1,4 +1,4 @@
-"""A server that this process starts, and that ends with this process in any case."""
+"""A server that this process starts, and that always ends with this process."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Server:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
             )
-            told = json.loads(self._first_line())
+            access = json.loads(self._first_line())
         except BaseException:
             self.stop()
             raise
         #: The cluster with which the server started. It is not a fork.
         self.cluster = Cluster(
-            told["url"], told["certificateAuthority"], told["clientCertificate"], told["clientKey"], self.folder
+            access["url"], access["certificateAuthority"], access["clientCertificate"], access["clientKey"], self.folder
         )
 
     @property
@@ -60,7 +60,8 @@ class Server:
             if not piece:
                 self._errors.seek(0)
                 said = self._errors.read().decode("utf-8", "replace").strip()
-                why = said or ("it ended without a word" if ready else f"it was not ready within {START_SECONDS_MAX} s")
+                late = f"it was not ready within {START_SECONDS_MAX} s"
+                why = said or ("it ended without an error message" if ready else late)
                 raise HoldfastError(f"{self.binary} did not start: {why}")
             line += piece
         return line

@@ -19,7 +19,7 @@ import (
 	v1 "holdfast.dev/operators/guestbook/api/v1"
 )
 
-const finalizer = "web.example.com/farewell"
+const finalizer = "web.example.com/finalizer"
 
 // Reconciler keeps a Deployment for each guestbook.
 type Reconciler struct{ client.Client }

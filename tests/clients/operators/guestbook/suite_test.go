@@ -107,7 +107,7 @@ var _ = Describe("A guestbook", func() {
 		Expect(*made.Spec.Replicas).To(Equal(int32(1)))
 	})
 
-	It("is judged by a webhook when it is made, changed and deleted", func() {
+	It("is validated by a webhook when it is created, changed and deleted", func() {
 		bad := book("bad")
 		bad.Spec.Image = ""
 		err := k8s.Create(ctx, bad)
@@ -115,7 +115,7 @@ var _ = Describe("A guestbook", func() {
 		Expect(err).To(MatchError(Equal(
 			`admission webhook "vguestbook-v1.example.com" denied the request: spec.image is required`)))
 
-		made := book("judged")
+		made := book("validated")
 		made.Annotations = map[string]string{"protected": "true"}
 		Expect(k8s.Create(ctx, made)).To(Succeed())
 		Eventually(func() error {
@@ -155,8 +155,8 @@ var _ = Describe("A guestbook", func() {
 		}
 	})
 
-	It("has a Deployment, a status and a farewell", func() {
-		made := book("lives")
+	It("has a Deployment, a status and a finalizer", func() {
+		made := book("full")
 		Expect(k8s.Create(ctx, made)).To(Succeed())
 		key := client.ObjectKeyFromObject(made)
 		var deployment appsv1.Deployment

@@ -138,7 +138,7 @@ func (l *looker) commands(ctx context.Context, protocol string) {
 	much := strings.Repeat("all of it\n", 100_000)
 	out, _, err = run(much, "cat")
 	check(err)
-	expect(out == much, "%s: %d bytes of %d came back", protocol, len(out), len(much))
+	expect(out == much, "%s: received %d bytes of %d", protocol, len(out), len(much))
 	_, _, err = run("", "sh", "-c", "exit 5")
 	var coded exec.CodeExitError
 	expect(errors.As(err, &coded) && coded.Code == 5, "%s: %v", protocol, err)
@@ -215,7 +215,7 @@ func (l *looker) ports(ctx context.Context, protocol string) {
 		check(answer.Body.Close())
 		expect(strings.Contains(string(body), "no container runs behind port 80"), "%s: %q", protocol, body)
 	}
-	// No program listens at this port. client-go then closes the whole connection.
+	// No program listens on this port. client-go then closes the whole connection.
 	_, err = http.Get(fmt.Sprintf("http://127.0.0.1:%d/", ports[1].Local))
 	expect(err != nil, "%s: a port that the pod does not have answered", protocol)
 	close(stop)

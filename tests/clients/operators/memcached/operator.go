@@ -1,4 +1,4 @@
-// Package memcached is the operator of Operator SDK's tutorial, with unstructured objects.
+// Package memcached is the operator of the Operator SDK's tutorial. It uses unstructured objects.
 package memcached
 
 import (
@@ -17,7 +17,7 @@ import (
 
 var Kind = schema.GroupVersionKind{Group: "cache.example.com", Version: "v1alpha1", Kind: "Memcached"}
 
-// New is a Memcached without content.
+// New returns a Memcached without content.
 func New() *unstructured.Unstructured {
 	object := &unstructured.Unstructured{}
 	object.SetGroupVersionKind(Kind)
@@ -44,7 +44,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		if err := ctrl.SetControllerReference(cache, deployment, r.Scheme()); err != nil {
 			return ctrl.Result{}, err
 		}
-		r.Recorder.Eventf(cache, deployment, corev1.EventTypeNormal, "Created", "Create", "made %s", deployment.Name)
+		r.Recorder.Eventf(cache, deployment, corev1.EventTypeNormal, "Created", "Create", "created %s", deployment.Name)
 		return ctrl.Result{}, r.Create(ctx, deployment)
 	} else if err != nil {
 		return ctrl.Result{}, err

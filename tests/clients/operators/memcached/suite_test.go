@@ -67,24 +67,24 @@ func suite(t *testing.T) {
 	cache.SetName("a")
 	must(t, unstructured.SetNestedMap(cache.Object, map[string]interface{}{}, "spec"))
 	if err := k8s.Create(ctx, cache.DeepCopy()); !apierrors.IsInvalid(err) {
-		t.Fatalf("a Memcached without a size: %v", err)
+		t.Fatalf("a Memcached without a size is not refused as invalid: %v", err)
 	}
 	must(t, unstructured.SetNestedField(cache.Object, int64(4), "spec", "size"))
 	if err := k8s.Create(ctx, cache.DeepCopy()); !apierrors.IsInvalid(err) {
-		t.Fatalf("a Memcached that is too large: %v", err)
+		t.Fatalf("a Memcached that is too large is not refused as invalid: %v", err)
 	}
 	must(t, unstructured.SetNestedField(cache.Object, int64(1), "spec", "size"))
 	must(t, k8s.Create(ctx, cache))
 	if port, _, _ := unstructured.NestedInt64(cache.Object, "spec", "containerPort"); port != 11211 {
-		t.Errorf("the port that is the default: %d", port)
+		t.Errorf("the default port is %d", port)
 	}
 
 	key := client.ObjectKeyFromObject(cache)
 	var deployment appsv1.Deployment
 	eventually(t, "a Deployment", func() bool { return k8s.Get(ctx, key, &deployment) == nil })
 	eventually(t, "an Event", func() bool {
-		var told eventsv1.EventList
-		return k8s.List(ctx, &told, client.InNamespace("memcached")) == nil && len(told.Items) > 0
+		var list eventsv1.EventList
+		return k8s.List(ctx, &list, client.InNamespace("memcached")) == nil && len(list.Items) > 0
 	})
 
 	pod := &corev1.Pod{
@@ -120,7 +120,7 @@ func suite(t *testing.T) {
 		}
 	}
 	must(t, k8s.Delete(ctx, cache))
-	eventually(t, "the end", func() bool { return apierrors.IsNotFound(k8s.Get(ctx, key, cache)) })
+	eventually(t, "the deletion of the Memcached", func() bool { return apierrors.IsNotFound(k8s.Get(ctx, key, cache)) })
 }
 
 func must(t *testing.T, err error) {
@@ -137,5 +137,5 @@ func eventually(t *testing.T, what string, holds func() bool) {
 			return
 		}
 	}
-	t.Fatalf("%s never came", what)
+	t.Fatalf("waited in vain for %s", what)
 }
