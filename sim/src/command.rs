@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 /// The number of seeds that are run if the command names none.
 const SEEDS: u64 = 100;
-/// The maximum number of failures for which the needed steps are searched.
+/// The maximum number of failures for which a smallest set of steps is searched.
 const SHRUNK_MAX: u64 = 3;
-/// How long the steps that one failure needs are searched.
+/// The maximum time of the search for the smallest set of steps that still causes one failure.
 const SHRINK_TIME: Duration = Duration::from_secs(20);
 
 /// The scope of a simulation, and the part of Holdfast to simulate.

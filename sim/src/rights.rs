@@ -47,7 +47,8 @@ pub fn first_owner() -> Arc<User> {
 /// The prefix of names that the server generates.
 pub const GENERATED: &str = "gen-";
 
-/// The name of the user of a RoleBinding. A RoleBinding whose name the server generated belongs to no user.
+/// The name of the user who is the subject of the RoleBinding with this name. No client is the subject of a RoleBinding
+/// whose name the server generated.
 pub fn owner(binding: &str) -> String {
     format!("owner-{}", if binding.starts_with(GENERATED) { "nobody" } else { binding })
 }

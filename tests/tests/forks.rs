@@ -1,4 +1,4 @@
-//! Tests forks of the logs of closed folders and of running servers. A fork is made completely, or not at all.
+//! Tests forks of the log in a data folder that no server uses, and forks of the log of a running server. A fork is made completely, or not at all.
 
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::{Log, LogRead};

@@ -355,7 +355,8 @@ pub(super) fn descending_path(at: At, causes: &mut Causes) {
     no_backsteps(at, causes);
 }
 
-/// Validates a relative path without `..` and without names that kubelets reserve.
+/// Checks that a path is relative, has no part `..`, and does not begin with `..`: kubelets reserve such names in
+/// volumes, for example `..data`.
 pub(super) fn file_path(at: At, causes: &mut Causes) {
     descending_path(at, causes);
     let text = at.text();

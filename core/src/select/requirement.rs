@@ -75,7 +75,8 @@ impl Requirement {
         }
     }
 
-    /// Whether a label's value satisfies the requirement; `None` if the object lacks the label.
+    /// Whether an object satisfies the requirement. `label` is the value of the object's label with the requirement's
+    /// key, or `None` if the object lacks this label.
     pub fn matches(&self, label: Option<&str>) -> bool {
         let listed = |value: &str| self.values.binary_search_by(|listed| listed.as_str().cmp(value)).is_ok();
         match self.operator {

@@ -280,7 +280,7 @@ fn why_not(name: &str) -> &'static str {
     left_out.map_or("an option that it needs is missing", |(_, why)| why)
 }
 
-/// How many keys of each controller are worked on at once.
+/// How many keys of one namespace each controller works on at once.
 #[derive(Debug, Clone)]
 struct Workers(BTreeMap<&'static str, usize>);
 
@@ -301,7 +301,6 @@ const WORKERS: &[(&str, &str, usize)] = &[
     ("concurrent-resource-quota-syncs", "resourcequota-controller", 5),
     ("concurrent-resourceclaim-syncs", "resourceclaim-controller", 50),
     ("concurrent-service-endpoint-syncs", "endpointslice-controller", 5),
-    ("concurrent-service-syncs", "service-lb-controller", 1),
     ("concurrent-serviceaccount-token-syncs", "serviceaccount-token-controller", 5),
     ("concurrent-statefulset-syncs", "statefulset-controller", 5),
     ("concurrent-ttl-after-finished-syncs", "ttl-after-finished-controller", 5),
@@ -328,7 +327,7 @@ impl clap::Args for Workers {
     fn augment_args(command: Command) -> Command {
         WORKERS.iter().fold(command, |command, (option, name, default)| {
             let parser = clap::value_parser!(u32).range(1..=10_000);
-            let help = format!("How many objects {name} works on at once [default: {default}]");
+            let help = format!("How many objects of one namespace {name} works on at once [default: {default}]");
             let arg = Arg::new(*option).long(*option).value_parser(parser).help(help);
             command.arg(arg.value_name("COUNT").help_heading("Workers"))
         })

@@ -84,8 +84,8 @@ impl Deflater {
         Deflater(compress)
     }
 
-    /// Appends a block. The caller must respect the limits of the other side. Otherwise the other side ends the
-    /// connection.
+    /// Appends a block. The caller must keep the block within the size and the number of headers that the other side
+    /// accepts. Otherwise the other side ends the connection.
     pub fn deflate(&mut self, headers: &Headers, output: &mut BytesMut) {
         let mut plain = BytesMut::new();
         plain.put_u32(length(headers.0.len()));

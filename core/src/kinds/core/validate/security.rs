@@ -69,7 +69,7 @@ pub(super) fn pod_context(spec: At, causes: &mut Causes) {
     windows_options(context.get("windowsOptions"), causes);
     app_armor(context.get("appArmorProfile"), causes);
     known(context.get("supplementalGroupsPolicy"), &["Merge", "Strict"], causes);
-    // Policies other than `Recursive` need a feature gate that is off.
+    // `MountOption` needs the feature gate SELinuxMount, which is off.
     known(context.get("seLinuxChangePolicy"), &["Recursive"], causes);
 }
 
