@@ -78,7 +78,8 @@ impl<'a> Attributes<'a> {
         if matching.rules.is_empty() { Some(own) } else { first(&matching.rules) }
     }
 
-    /// Whether the namespace selector matches. Cluster-scoped objects always match.
+    /// Whether the namespace selector matches. A Namespace object is matched by its own labels; other cluster-scoped
+    /// objects always match.
     fn is_in(&self, matching: &Matching) -> bool {
         if matching.namespaces.is_everything() {
             return true;

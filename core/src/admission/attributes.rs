@@ -50,7 +50,7 @@ pub struct Attributes<'a> {
     pub reinvocation: Reinvocation,
     /// Whether the validating half is running.
     pub is_validating: bool,
-    /// The cost that policies have spent on this write so far, in CEL's units of cost.
+    /// The cost that policies and match conditions have spent in this half of the write so far, in CEL's units of cost.
     pub spent: Cell<u64>,
 }
 

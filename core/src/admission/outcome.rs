@@ -26,7 +26,7 @@ impl Operation {
         }
     }
 
-    /// The label in the metrics of PodSecurity.
+    /// The operation's label in the metrics of PodSecurity.
     pub fn word(self) -> &'static str {
         match self {
             Self::Create => "create",

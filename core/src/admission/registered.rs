@@ -111,7 +111,7 @@ pub struct Webhook {
     pub review_version: &'static str,
 }
 
-/// A match condition: an expression that must be true for the call.
+/// A match condition: an expression that must be true, otherwise the webhook or policy is skipped.
 pub struct Condition {
     pub name: String,
     pub expression: Expression,

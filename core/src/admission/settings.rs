@@ -51,8 +51,7 @@ pub enum ConfigurationFault {
     },
 }
 
-/// Enables the plug-ins without which the state would become inconsistent: a namespace must not be deleted before its
-/// objects.
+/// Enables only the vital plug-ins: NamespaceLifecycle and the plug-ins that check certificates.
 impl Default for Admission {
     fn default() -> Self {
         Admission::of(|plugin| plugin.is_vital)

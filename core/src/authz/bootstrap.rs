@@ -30,8 +30,8 @@ pub fn bootstrap_policy() -> Vec<Value> {
     documents
 }
 
-/// The update of `existing` that makes it grant at least the permissions of `wanted`; `None` if it already grants them,
-/// or if its annotation turns autoupdate off. Additions by users stay.
+/// The object to write instead of `existing`, so that it grants at least the permissions of `wanted`; `None` if
+/// `existing` already grants them, or if its annotation turns autoupdate off. Additions by users stay.
 pub fn reconcile(existing: Option<&Value>, wanted: &Value) -> Option<Value> {
     let Some(existing) = existing else { return Some(wanted.clone()) };
     let autoupdate = existing.get("metadata").and_then(|metadata| metadata.get("annotations")?.get(AUTOUPDATE));

@@ -35,8 +35,8 @@ pub fn flow_control_objects() -> Vec<Value> {
     table::blocks(FLOW_CONTROL).iter().map(flow_control).collect()
 }
 
-/// The Service `kubernetes` for the server at `advertise:port`, with its endpoints, the ServiceCIDRs and the IPAddress.
-/// The Service's address is from the first range.
+/// The Service `kubernetes` for the server at `advertise:port`, with its endpoints, its IPAddress and the ServiceCIDR
+/// that lists the ranges. The Service's address is from the first range.
 pub fn kubernetes_service(service_ranges: &ServiceRanges, advertise: IpAddr, port: u16) -> Vec<Value> {
     let address = service_ranges.first.address(1);
     let service_ranges: Vec<String> = service_ranges.iter().map(ToString::to_string).collect();

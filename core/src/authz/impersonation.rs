@@ -97,7 +97,8 @@ const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 /// fields, not their values, so that one permission applies to all nodes.
 const ASSOCIATED: &str = "authentication.kubernetes.io/associated-node-keys";
 const AUTHENTICATION: &str = "authentication.k8s.io";
-/// If there are at least this many groups or values, permission for `*` is checked first.
+/// If a constrained impersonation asks for at least this many groups, extra fields or values of extra fields,
+/// permission for `*` is checked first.
 const MANY: usize = 4;
 
 /// Namespace and name in `system:serviceaccount:NAMESPACE:NAME`; `None` if no service account can have the name.
@@ -184,7 +185,8 @@ impl Asking<'_> {
         self.mode != Mode::Legacy
     }
 
-    /// The API group of users and groups. The constrained verbs use another group than `impersonate`.
+    /// The API group of the resources that are checked for names and groups. It differs between the constrained verbs
+    /// and `impersonate`.
     fn group(&self) -> &'static str {
         if self.is_constrained() { AUTHENTICATION } else { "" }
     }

@@ -86,7 +86,7 @@ impl<'a> Part<'a> {
 }
 
 impl PolicyRule {
-    /// Reads an entry of `rules`. A field that is not a list of strings reads as empty, and grants nothing.
+    /// Reads an entry of `rules`. A field that is not a list reads as an empty list.
     pub fn from_value(value: &Value) -> Self {
         Self {
             verbs: texts(value.get("verbs")),

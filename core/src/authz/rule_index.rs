@@ -72,8 +72,8 @@ impl RuleIndex {
         RuleIndex { entries: entries.into(), wide, prefix_lengths: prefix_lengths.into() }
     }
 
-    /// The first rule that grants `part` and that `accept` accepts. To reject a rule, `accept` returns the number of
-    /// the next rule that it could accept. `rule` returns the rule with a given number.
+    /// A rule that grants `part` and that `accept` accepts. To reject a rule, `accept` returns the number of the next
+    /// rule that it could accept. `rule` returns the rule with a given number.
     pub fn find<'r>(
         &self,
         part: &Part<'_>,

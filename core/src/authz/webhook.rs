@@ -313,7 +313,7 @@ fn hold(conditions: &[Condition], spec: &Value) -> Result<bool, String> {
     if errors.is_empty() { Ok(true) } else { Err(super::rbac::joined_errors(errors)) }
 }
 
-/// Adds the empty strings that reviews omit, so that expressions find every field.
+/// Adds the empty values that reviews omit, so that expressions find every field.
 fn filled(spec: &Value) -> Value {
     let mut spec = spec.clone();
     let fill = |part: &mut Value, fields: &[&str]| {

@@ -189,7 +189,8 @@ pub struct LiteralSet {
 }
 
 impl Kind {
-    /// Whether the node is a path of names and keys. cel-go counts the cost of a path differently.
+    /// Whether the node is a path: a name, a selection, an index access or a conditional. cel-go counts the cost of a
+    /// path differently.
     pub fn is_path(&self) -> bool {
         matches!(
             self,

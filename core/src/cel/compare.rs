@@ -11,7 +11,7 @@ use std::rc::Rc;
 pub struct Fuel(pub u64);
 
 impl Fuel {
-    /// The limit where the cost of the call already covers the number of comparisons.
+    /// The limit for a call whose cost already covers the number of comparisons.
     pub const PLENTY: u64 = 1_000_000;
 
     fn burn(&mut self) -> Result<(), EvalError> {
@@ -20,8 +20,8 @@ impl Fuel {
     }
 }
 
-/// Whether two values are equal. Values of different types are unequal, except that numbers of different types are
-/// compared by their numeric value.
+/// Whether two values are equal. Numbers are compared by their numeric value, even if their types differ. Other values
+/// of different types are unequal, but the comparison fails if the left value is a list or an object of a document.
 pub fn equal<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, EvalError> {
     fuel.burn()?;
     Ok(match (a, b) {
@@ -41,7 +41,7 @@ pub fn equal<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, 
         (a, b) if a.is_map() && b.is_map() => maps(a, b, fuel)?,
         (Value::Made(a), Value::Made(b)) => made(a, b, fuel)?,
         (_, Value::Null) => false,
-        // A list or an object of a document can be compared only with another list or object.
+        // A list or an object of a document cannot be compared with a value of another type, except null.
         (Value::Json(..), _) => return Err(EvalError::no_such_overload()),
         (a, b) => numbers(a, b) == Some(Some(Ordering::Equal)),
     })

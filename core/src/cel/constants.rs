@@ -9,8 +9,8 @@ use holdfast_value::Value as Json;
 /// The conversion functions that are computed at compile time if their arguments are literals.
 const CONVERSIONS: &[&str] = &["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "uint"];
 
-/// Replaces constant parts of the tree by their values, from the leaves up. A literal that cannot be converted is an
-/// error.
+/// Replaces constant parts of the tree by their values, from the leaves up. A literal that cannot be converted or an
+/// invalid literal pattern is an error.
 pub fn compute(node: &mut Node) -> Result<(), String> {
     let mut outcome = Ok(());
     node.each_child(&mut |child| {

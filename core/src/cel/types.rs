@@ -101,7 +101,8 @@ impl ObjectType {
         self.field(name).map(|field| &field.ty).or_else(|| self.open.then_some(DYN))
     }
 
-    /// Finds a field by its name in expressions. A word that only variables cannot have as a name needs no escape here.
+    /// Finds a field by its name in expressions. A reserved word, which no variable can have as its name, may be
+    /// written without its escape.
     pub fn field(&self, name: &str) -> Option<&Field> {
         let find = |name: &str| self.fields.binary_search_by(|field| field.name.as_str().cmp(name)).ok();
         let found = find(name).or_else(|| match RESERVED.contains(&name) {

@@ -98,8 +98,8 @@ pub fn smaller(one: &Value<'_>, other: &Value<'_>) -> u64 {
     least.min(long.chars().take(least).count()) as u64
 }
 
-/// Whether two maps certainly differ because they have different numbers of entries. Objects are excluded, because of
-/// an object only the fields of its type are compared.
+/// Whether two maps certainly differ because they have different numbers of entries. Objects are excluded: fields that
+/// the type of an object does not declare do not count when the object is compared with a map.
 pub fn differ_in_length(one: &Value<'_>, other: &Value<'_>) -> bool {
     let is_object = |value: &Value<'_>| matches!(value, Value::Json(_, ty) if matches!(ty.plain(), Type::Object(_)));
     !is_object(one) && !is_object(other) && one.size() != other.size()

@@ -377,7 +377,7 @@ impl Kind {
         self
     }
 
-    /// Like [`Kind::generation`], but a new object has no generation until its first change.
+    /// Like [`Kind::generation`], but the count does not start when an object is created: the creator's value stays.
     pub fn generation_of_changes(mut self) -> Self {
         self.writes.generation = Generation::LaterChanges;
         self

@@ -150,7 +150,8 @@ impl<'a> Named<'a> {
     }
 }
 
-/// Whether a proxy may connect to the address. It may not connect to this machine or to link-local addresses.
+/// Whether a proxy may connect to the address. Unspecified, loopback, link-local, multicast and broadcast addresses are
+/// refused.
 pub fn is_global(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => {

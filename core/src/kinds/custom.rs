@@ -123,7 +123,7 @@ pub fn as_stored(kind: &Kind, object: Value) -> (usize, Value) {
     let named = object["apiVersion"].as_str().and_then(|version| kind.version_named(version));
     let stored = named.unwrap_or(0);
     if named.is_none() {
-        // The user who removed the version declared with the removal that no objects are stored in the version.
+        // By removing the version, a user has declared that no objects are stored in it.
         object["apiVersion"] = kind.versions[stored].api_version().into();
     }
     if let Some(custom) = &kind.versions[stored].custom {

@@ -5,8 +5,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deprecation {
     api_version: &'static str,
-    /// The kinds that are deprecated. If it is empty, all kinds of the version are deprecated that no earlier row
-    /// names.
+    /// The deprecated kinds. If the list is empty, these are all kinds of the version that no earlier row names.
     kinds: &'static [&'static str],
     /// The minor release that deprecated the version.
     since: u32,

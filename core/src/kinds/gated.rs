@@ -154,7 +154,7 @@ pub const SERVER_GATES: &[&str] = &[
     "TokenRequestServiceAccountUIDValidation",
 ];
 
-/// The feature gates on which fields and rules of built-in kinds depend.
+/// The feature gates on which fields and rules of built-in kinds depend, and [`SERVER_GATES`].
 pub fn field_gates() -> BTreeSet<&'static str> {
     let of_kinds = registry().iter().flat_map(|(_, kind)| kind.writes.gated);
     let observed = registry().iter().filter_map(|(_, kind)| kind.writes.observe);

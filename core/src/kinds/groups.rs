@@ -34,7 +34,8 @@ impl ApiGroup {
     }
 }
 
-/// The groups in discovery order. A client that has only a plural name takes the first group with that name.
+/// The groups in discovery order. A client that knows only the plural name of a resource uses the first group that has
+/// such a resource.
 pub(super) const GROUPS: &[ApiGroup] = &[
     super::core::API_GROUP,
     super::apiregistration::API_GROUP,

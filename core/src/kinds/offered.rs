@@ -66,8 +66,8 @@ const NETWORKS: &[&str] = &["IPAddress", "ServiceCIDR"];
 pub struct Offer {
     /// The minor release that the server emulates.
     pub release: u32,
-    /// Whether versions newer than the emulated release are offered, for kinds of which the release has a less stable
-    /// version, at least a beta.
+    /// Whether versions newer than the emulated release are offered too. A kind gets a newer version only if the
+    /// emulated release has a less stable version of the kind, which must be at least a beta.
     pub forward: bool,
     /// Whether versions that the operator enables by group and version may be newer than the emulated release.
     pub asked_forward: bool,

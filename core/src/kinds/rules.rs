@@ -327,7 +327,7 @@ pub(super) fn ordinary_ip(at: At, causes: &mut Causes) {
     }
 }
 
-/// Whether the texts are one address or network of each family.
+/// Whether the texts contain addresses or networks of both families.
 pub(super) fn is_dual_stack<'a>(texts: impl Iterator<Item = &'a str>) -> bool {
     let families: Vec<bool> = texts
         .filter_map(|text| address(text.split('/').next().unwrap_or_default()))
@@ -336,7 +336,7 @@ pub(super) fn is_dual_stack<'a>(texts: impl Iterator<Item = &'a str>) -> bool {
     families.contains(&true) && families.contains(&false)
 }
 
-/// Reports a path that contains `..`.
+/// Reports a path that has a part `..`.
 pub(super) fn no_backsteps(at: At, causes: &mut Causes) {
     if has_backsteps(at.text()) {
         causes.push(at.invalid("must not contain '..'"));
@@ -347,7 +347,7 @@ pub(super) fn has_backsteps(path: &str) -> bool {
     path.split('/').any(|part| part == "..")
 }
 
-/// Validates a relative path without `..`.
+/// Checks that a path is relative and has no part `..`.
 pub(super) fn descending_path(at: At, causes: &mut Causes) {
     if at.text().starts_with('/') {
         causes.push(at.invalid("must be a relative path"));

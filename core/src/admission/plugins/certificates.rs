@@ -1,5 +1,6 @@
-//! CertificateApproval, CertificateSigning, CertificateSubjectRestriction and similar: a user needs permission to
-//! approve, sign or attest for a signer. The kinds implement the checks.
+//! CertificateApproval, CertificateSigning and ClusterTrustBundleAttest: a user needs permission to approve, sign or
+//! attest for a signer. CertificateSubjectRestriction: no client certificate names the privileged group. The kinds
+//! implement the checks.
 
 use crate::admission::{Attributes, Operation};
 use crate::authz::escalation::Grant;

@@ -1,7 +1,6 @@
-//! The table of plug-ins. Each plug-in has its own file, except the smallest plug-ins.
+//! The table of plug-ins. A file has one plug-in, or several plug-ins for related objects.
 //!
-//! A plug-in is specific to certain kinds and finds them by [`known`](crate::kinds::known); no other code of this
-//! module names a kind.
+//! A plug-in for certain kinds finds them by [`known`](crate::kinds::known).
 
 mod certificates;
 mod configuration;
@@ -41,7 +40,7 @@ pub struct Plugin {
     pub name: &'static str,
     /// Whether the plug-in is enabled by default.
     pub is_default: bool,
-    /// Whether the plug-in is enabled without any choice by an operator, as in tests and for reads of the past.
+    /// Whether the plug-in is enabled where no operator configures admission, as in tests and for reads of the past.
     pub is_vital: bool,
     pub(super) mutate: Option<Step>,
     pub(super) validate: Option<Step>,

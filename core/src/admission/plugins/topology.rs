@@ -73,7 +73,8 @@ pub(super) fn extended_resources(attributes: &mut Attributes) -> Result<(), Stop
     Ok(())
 }
 
-/// Whether a resource has its own domain, and is not a quota resource name.
+/// Whether a resource has a domain outside `kubernetes.io`. Names that begin with `requests.` are names of quota
+/// limits.
 fn is_extended(name: &str) -> bool {
     let Some((domain, _)) = name.split_once('/') else { return false };
     domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io") && !name.starts_with("requests.")

@@ -25,8 +25,8 @@ use std::sync::Arc;
 /// The cost limit for the expressions of one policy with one binding and parameter, and for one mutation.
 const COST_MAX: u64 = 10_000_000;
 
-/// The cost limit for all policies in one half of a write. Users whom a policy restricts may be able to create any
-/// number of parameters, so a limit per parameter is not enough.
+/// The cost limit for all policies and match conditions in one half of a write. Users whom a policy restricts may be
+/// able to create any number of parameters, so a limit per parameter is not enough.
 const COST_OF_ALL_MAX: u64 = 10 * COST_MAX;
 
 /// A policy with a binding, and with a parameter if the policy has parameters.
@@ -43,7 +43,7 @@ struct Parameter<'a> {
     version: usize,
 }
 
-/// The cost that a parameter adds to the number of its bytes, for finding the parameter and starting an evaluation.
+/// The cost of finding a parameter and of starting its evaluation, in addition to one unit for each of its bytes.
 const PARAMETER_COST: u64 = 1_000;
 
 impl Parameter<'_> {
@@ -195,8 +195,8 @@ fn parameter_kind(attributes: &Attributes, api_version: &str, kind: &str) -> Opt
     attributes.state.registry.find_kind(group, version, kind)
 }
 
-/// The parameters that a binding selects. If none exist and the binding allows missing parameters, the result is one
-/// null parameter.
+/// The parameters that a binding selects; the only item is `None` if the policy has no parameters or the binding refers
+/// to none. If the selected parameters do not exist and the binding allows this, the list is empty.
 fn parameters<'a>(
     attributes: &Attributes<'a>,
     policy: &Policy,

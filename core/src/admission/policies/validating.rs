@@ -12,7 +12,7 @@ use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The maximum number of bytes of a message from a message expression; longer messages are cut.
+/// The maximum number of bytes of a message from a message expression; a longer message is not used.
 const MESSAGE_BYTES_MAX: usize = 5 << 10;
 /// The maximum number of bytes of an audit annotation; longer annotations are cut.
 const ANNOTATION_BYTES_MAX: usize = 10 << 10;

@@ -318,15 +318,15 @@ fn identity(attributes: &Attributes, patched: &mut Value, shown: &Value, version
     Err(attributes.fault(format!("converting ({of_group}.{kind}) to ({hub}.{own}): unknown conversion")))
 }
 
-/// ValidatingAdmissionWebhook: all webhooks are called at once. If several webhooks refuse, the refusal of the first of
-/// them in the order of [`found`] is returned.
+/// ValidatingAdmissionWebhook: all webhooks are called at once. Of several refusals, the first one in the order of
+/// [`found`] is returned, but a refusal of a dry run has precedence.
 pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
     let all = found(attributes, false);
     let (mut asked, mut missing, mut refused) = (Vec::new(), Vec::new(), None);
     let mut shown = Shown::default();
     for found in &all {
         let Some(version) = wanted(attributes, found.webhook(), &mut shown)? else { continue };
-        // A webhook that does not support dry runs refuses at once, before the other webhooks answer.
+        // A dry run is refused for a webhook that does not support dry runs, and the webhook is not called.
         if let Err(stop) = check_dry_run(attributes, found.webhook()) {
             observe(attributes, found.webhook(), End::Unusable, 0);
             refused.get_or_insert(stop);

@@ -131,8 +131,8 @@ fn estimate(factor: f64, size: Range) -> CallEstimate {
     CallEstimate { cost: cost.add(Range::exactly(MAKING)), result: Some(size) }
 }
 
-/// The value of an argument that is a number literal, and zero if the literal is negative. For other arguments
-/// `otherwise`.
+/// The value of an argument that is a number literal, and zero if the literal is negative. The value is `otherwise` for
+/// other arguments.
 fn number(argument: Option<&Argument<'_>>, otherwise: u64) -> u64 {
     match argument.and_then(|argument| argument.number) {
         Some(number) => u64::try_from(number).unwrap_or(0),

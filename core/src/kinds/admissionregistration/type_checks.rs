@@ -64,7 +64,7 @@ pub fn check(policy: &Value, registry: &Registry) -> Vec<Warning> {
     warnings
 }
 
-/// The type of a policy's parameters; `None` if the kind does not exist.
+/// The type of a policy's parameters; `None` if the policy has no parameters, or if their kind does not exist.
 fn parameters(kind: &Value, registry: &Registry) -> Option<Type> {
     let text = |field: &str| kind[field].as_str().unwrap_or("");
     kind.as_object()?;

@@ -58,7 +58,7 @@ fn to_hub(definition: &mut Fields) {
 
 fn from_hub(definition: &mut Fields) {
     let Some(spec) = within(definition, &["spec"]) else { return };
-    // In this version an absent field means true.
+    // In `v1beta1` an absent field means true.
     spec.entry(KEEPS).or_insert(Value::Bool(false));
     for version in items(spec, "versions") {
         items(version, "additionalPrinterColumns").for_each(|column| rename(column, "jsonPath", "JSONPath"));

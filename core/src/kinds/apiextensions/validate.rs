@@ -50,7 +50,8 @@ pub fn definition(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// Validates a `v1` definition. It cannot preserve unknown fields at the top level, which `v1beta1` allowed.
+/// Validates a `v1` definition. It cannot set `preserveUnknownFields` at the top level of its spec, as `v1beta1`
+/// definitions can, unless the old definition sets the field.
 pub fn newer_definition(new: &Value, old: Option<&Value>) -> Causes {
     let mut causes = definition(new, old);
     let root = At::root(new);

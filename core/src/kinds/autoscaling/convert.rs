@@ -181,7 +181,7 @@ fn v2beta1_from_hub(scaler: &mut Fields) {
     save(scaler, BEHAVIOR, "spec", "behavior");
 }
 
-/// Moves a field into an annotation, unless it is an empty list.
+/// Moves a field into an annotation. An empty list is only removed.
 fn save(scaler: &mut Fields, annotation: &str, part: &str, field: &str) {
     let value = within(scaler, &[part]).and_then(|part| part.remove(field));
     let worth = |value: &Value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty());
@@ -230,7 +230,7 @@ fn behavior_text(behavior: &Value) -> String {
     format!(r#"{{"ScaleUp":{},"ScaleDown":{}}}"#, rules(&behavior["scaleUp"]), rules(&behavior["scaleDown"]))
 }
 
-/// Undoes the field names of [`behavior_text`]; unknown names are dropped.
+/// Undoes the field names of [`behavior_text`], and drops the nulls that it writes for absent fields.
 fn uncapitalize(value: &mut Value) {
     match value {
         Value::Object(fields) => {

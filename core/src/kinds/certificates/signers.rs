@@ -36,7 +36,7 @@ pub fn common_name(request: &str) -> Option<String> {
     Some(pem::common_names(&block.bytes)?.pop().unwrap_or_default())
 }
 
-/// Refuses client certificates for the privileged group: their permissions could be revoked only with the CA's key.
+/// Refuses client certificates for the privileged group: their permissions could be revoked only by replacing the CA.
 fn subject(grant: &Grant<'_>) -> Result<(), Refusal> {
     if signer_name(grant.new) != CLIENT_SIGNER {
         return Ok(());

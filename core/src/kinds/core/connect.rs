@@ -148,7 +148,8 @@ fn container(pod: &Value, options: &ConnectOptions) -> Result<String, Refusal> {
     }
 }
 
-/// The destination of a pod's proxy: the pod's address, at the named port or else at the pod's first port.
+/// The destination of a pod's proxy: the pod's address, at the port that the request names, or else at the pod's first
+/// port.
 fn proxied(pod: &Value, leading: &Leading<'_>) -> Result<Destination, Refusal> {
     let Named { is_secure, port, .. } = *leading.way;
     let not_allowed = || Refusal::BadRequest(BadRequest::NoAddress);

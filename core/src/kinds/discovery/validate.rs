@@ -88,7 +88,7 @@ fn ip(at: At, list: At, v4: bool, causes: &mut Causes) {
     }
 }
 
-/// The reason why an endpoint cannot have the address: the address has a special meaning.
+/// The reason why an endpoint cannot have the address; `None` if it can have the address.
 fn special(address: IpAddr) -> Option<String> {
     let (link_local, multicast) = match address {
         IpAddr::V4(address) => (address.is_link_local(), address.octets()[..3] == [224, 0, 0]),

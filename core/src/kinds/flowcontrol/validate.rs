@@ -1,5 +1,5 @@
-//! Validation of flow schemas and priority levels. Clients cannot change the spec of the mandatory
-//! objects, except `spec.exempt` of the priority level `exempt`.
+//! Validation of flow schemas and priority levels. Clients cannot change the spec of the mandatory objects, except
+//! `spec.exempt` of the priority level `exempt`.
 
 use crate::authz::bootstrap_objects::bootstrap_objects;
 use crate::kinds::rules::{At, Seen, named, need, need_name, same};

@@ -47,12 +47,12 @@ pub struct Column {
 }
 
 impl Column {
-    /// Names the fields that the cell reads, beside the metadata. A path `a.*` means the keys of a map.
+    /// Names the fields that the cell reads in addition to the metadata. A path `a.*` means the keys of a map.
     pub(in crate::kinds) fn reading(self, paths: &'static [&'static str]) -> Column {
         Column { reads: Some(paths), ..self }
     }
 
-    /// The fields that the cell reads, beside the metadata; `None` if these may be all fields.
+    /// The fields that the cell reads in addition to the metadata; `None` if these may be all fields.
     fn read_fields(&self) -> Option<&[&'static str]> {
         match (self.reads, &self.cell) {
             (Some(paths), _) => Some(paths),

@@ -67,7 +67,8 @@ impl WriteRules {
         }
     }
 
-    /// Writes the counted generation into the status of a kind whose status is set by the server.
+    /// Writes the counted generation into the status, if the kind has a function for this. While the gate of the
+    /// function is off, the generation is removed.
     pub fn observe(&self, new: &mut Document, gates_off: &BTreeSet<&'static str>) {
         if let Some((gate, observe)) = self.observe {
             let seen = metadata(new).get("generation").and_then(Value::as_i64);
@@ -97,7 +98,7 @@ pub enum Generation {
     Nothing,
     /// Changes of the desired state and of these metadata fields. The count starts at 1.
     Changes { metadata: &'static [&'static str] },
-    /// Like [`Generation::Changes`], but a new object has no generation.
+    /// Like [`Generation::Changes`], but the count does not start when an object is created: the creator's value stays.
     LaterChanges,
 }
 

@@ -102,7 +102,7 @@ fn capacity_warnings(_: &Kind, capacity: &Document, _: Option<&Document>) -> Tex
     warnings
 }
 
-/// Warns when token requests are added or changed.
+/// Warns when token requests are added or changed while `serviceAccountTokenInSecrets` is unset.
 fn driver_warnings(_: &Kind, driver: &Document, old: Option<&Document>) -> Texts {
     let Some(spec) = driver.get("spec") else { return Texts::default() };
     let requests = list(&spec["tokenRequests"]);

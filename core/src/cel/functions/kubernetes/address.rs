@@ -67,7 +67,8 @@ pub static TABLE: &[Overload] = &[
     overload("<net.CIDR>.containsCIDR(string) -> bool", contains_cidr, CONTAINS_CIDR),
 ];
 
-/// Both addresses are read up to the prefix length. An address given as text must be parsed first, which also costs.
+/// The cost of testing whether a network contains an address. Both addresses are read up to the prefix length. An
+/// address given as text must be parsed first, which also costs.
 const CONTAINS_IP: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| traversal(2 * prefix_bytes(&arguments[0])).saturating_add(reading(&arguments[1])),
     estimate: |arguments| CallEstimate { cost: BOTH_ADDRESSES.add(reading_estimate(arguments)), result: None },

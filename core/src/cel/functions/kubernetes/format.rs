@@ -73,8 +73,8 @@ const VALIDATE: Cost = Cost::Custom(CustomCost {
     },
 });
 
-/// Turns a name prefix into a name that can be checked: a dash at its end, which is legal before a generated suffix,
-/// becomes a letter.
+/// Turns a name prefix into a name that can be checked. A dash at the end of the prefix is legal before a generated
+/// suffix, so the dash and the character before it become one letter.
 fn as_name(prefix: &str) -> String {
     match prefix.strip_suffix('-') {
         Some(start) if start.chars().count() > 0 => {

@@ -38,7 +38,8 @@ pub(super) const VOLUME_CLAIM: Measure = Measure {
     ..NOTHING_BUT_ITS_NUMBER
 };
 
-/// Counts node ports before they are allocated, because a new Service has none yet.
+/// Counts node ports and load balancers. Node ports count before they are allocated, because a new Service has none
+/// yet.
 fn service(service: &Value, _: &str) -> Usage {
     let spec = &service["spec"];
     let ports = spec["ports"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -28,7 +28,8 @@ fn answers(name: &str) -> bool {
         || requested.is_some_and(|plain| plain.starts_with(HUGE_PAGES) || is_extended(plain))
 }
 
-/// A pod that has ended, or whose deadline has passed, uses no resources; it still counts as an object.
+/// A pod that has ended, or that exists beyond the grace period of its deletion, uses no resources and does not count
+/// as one of the `pods`; it still counts as an object (`count/pods`).
 fn usage(pod: &Value, now: &str) -> Usage {
     if has_ended(pod, now) {
         return Usage::default();

@@ -146,7 +146,8 @@ fn spec_type(spec: &Map) -> Value {
     spec.get("type").cloned().unwrap_or_default()
 }
 
-/// Removes node ports if no port has changed. A changed port was set on purpose, so it stays and validation refuses it.
+/// Removes node ports if no node port has changed. A changed node port was set on purpose, so it stays and validation
+/// refuses it.
 fn drop_node_ports(spec: &mut Map, old: &Value) {
     let numbers = |ports: Option<&Value>| -> Vec<i64> {
         ports

@@ -117,8 +117,8 @@ fn data_source(source: At, causes: &mut Causes) {
     named_if_any(group, names::subdomain, causes);
 }
 
-/// Validates an update. The spec of a claim is immutable, except that the claim is bound once and the storage request
-/// may grow.
+/// Validates an update. The spec of a claim is immutable, with these exceptions: the volume and the storage class may
+/// be set once, and a bound claim may change its storage request and its VolumeAttributesClass.
 fn claim_update(root: At, old: &Value, causes: &mut Causes) {
     let (spec, old_spec) = (root.get("spec"), &old["spec"]);
     let (mut was, mut kept) = (old_spec.clone(), spec.value.clone());

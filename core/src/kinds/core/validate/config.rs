@@ -73,7 +73,7 @@ pub fn secret(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// Validates that the value is a JSON object; the object's contents are not validated.
+/// Validates that the value is a JSON object or null, in base64. The contents of the object are not validated.
 fn docker_config(at: At, causes: &mut Causes) {
     let Some(text) = at.value.as_str() else {
         causes.push(at.required(""));
@@ -85,7 +85,7 @@ fn docker_config(at: At, causes: &mut Causes) {
     }
 }
 
-/// Checks that the bytes are one JSON object. The error is Go's message.
+/// Checks that the bytes are one JSON object or null. The error is Go's message.
 fn go_json_object(bytes: &[u8]) -> Result<(), String> {
     let found = match serde_json::from_slice(bytes) {
         Ok(Value::Object(_) | Value::Null) => return Ok(()),

@@ -22,7 +22,8 @@ const VARIABLE_FIELDS: &[&str] = &[
 /// The fields of a pod whose values a file of a volume may have.
 pub(super) const FILE_FIELDS: &[&str] =
     &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
-/// Further known fields that are not allowed. Kubernetes refuses them with another message than unknown fields.
+/// Further fields that Kubernetes knows. `spec.host` is accepted; the others are refused with another message than
+/// unknown fields.
 const NAMED_FIELDS: &[&str] = &["spec.restartPolicy", "spec.schedulerName", "status.phase", "spec.host"];
 const RESOURCES: &[&str] = &[
     "limits.cpu",

@@ -79,7 +79,7 @@ fn below(list: At, mount: At, causes: &mut Causes) {
     descending_path(list.get("subPathExpr").holding(expanded.value), causes);
 }
 
-/// Validates `mountPropagation`. Kubernetes omits the item's index from its path, too.
+/// Validates `mountPropagation` and `recursiveReadOnly`. Kubernetes omits the item's index from their paths, too.
 fn propagation(list: At, mount: At, privileged: bool, causes: &mut Causes) {
     let value = mount.get("mountPropagation");
     if value.is_set() {

@@ -15,8 +15,8 @@ const FIXED: &str = "pod updates may not change fields other than `spec.containe
                      previously negative)";
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 
-/// Validates an update. The spec of a pod is immutable except for images, a shorter deadline, more tolerations and
-/// fewer scheduling gates.
+/// Validates an update. Only few fields of the spec of a pod may change, such as the images of containers:
+/// [`with_changeable_restored`] lists them.
 pub(super) fn update(root: At, old: &Value, causes: &mut Causes) {
     let metadata = root.get("metadata");
     annotations::update(metadata.get("annotations"), &old["metadata"]["annotations"], causes);

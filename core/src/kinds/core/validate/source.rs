@@ -492,7 +492,7 @@ fn trust_bundle(bundle: At, causes: &mut Causes) {
     file_path(path, causes);
 }
 
-/// Validates the files of the pod's own certificate: one file, or two.
+/// Validates the paths of the files for the pod's own key and certificates.
 fn certificate(volume: At, certificate: At, paths: &mut Seen, causes: &mut Causes) {
     for field in ["credentialBundlePath", "keyPath", "certificateChainPath"] {
         let path = certificate.get(field);

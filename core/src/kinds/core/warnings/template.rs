@@ -270,7 +270,7 @@ impl<'a> Template<'a> {
         }
     }
 
-    /// Warns about ports that several containers define.
+    /// Warns about ports with overlapping definitions, and about a `hostIP` without a `hostPort`.
     fn ports(&self, warnings: &mut Texts) {
         struct HostPort<'a> {
             at: String,

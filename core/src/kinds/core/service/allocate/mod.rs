@@ -170,7 +170,8 @@ fn link(spec: &mut Document, old: &Value) {
     }
 }
 
-/// Whether an unchanged `PreferDualStack` service keeps its families even if the cluster has gained or lost a family.
+/// Whether the service is `PreferDualStack` as before and its addresses and families are unchanged. Then it keeps them
+/// even if the cluster has gained or lost a family.
 fn stays(spec: &Document, old: &Value) -> bool {
     let prefers = |policy: &str| policy == "PreferDualStack";
     prefers(text(spec, "ipFamilyPolicy"))
