@@ -307,7 +307,7 @@ fn applied(context: &Context, old: Option<Old>, merged: Value, names_version: bo
     Ok(Candidate { fixed, tracked: true, ..Candidate::replacing(context, old, merged) })
 }
 
-/// What one apply works on.
+/// The input of one apply.
 struct Apply<'a> {
     live: Option<&'a Value>,
     config: &'a Value,

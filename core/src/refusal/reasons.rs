@@ -447,7 +447,7 @@ pub enum Withheld {
     NotSynced {
         why: String,
     },
-    /// The budget's own condition says so, with a reason and a message if these are known.
+    /// The budget's own condition says that no disruption is allowed, with a reason and a message if these are known.
     Condition {
         told: Option<(String, String)>,
     },
