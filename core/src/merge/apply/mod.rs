@@ -187,7 +187,8 @@ fn prune(merged: Value, last: &Entry, entries: &Entries, writer: &Writer) -> Val
     writer.convert.and_then(|convert| convert(&left, writer.api_version)).map_or(merged, |(left, _)| left)
 }
 
-/// Restores in `pruned` the fields of `document` that were removed although an entry of this version owns them.
+/// Restores in `pruned` the fields of `document` that were removed although they are in `owned`, the fields that
+/// entries of the version `version` own.
 fn restore_owned(
     document: &Value,
     pruned: Value,
