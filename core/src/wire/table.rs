@@ -80,7 +80,7 @@ pub struct Rows {
     readers: Vec<Reader>,
     now_seconds: i64,
     form: Form,
-    /// The number of values that were visited to make the cells of all rows so far.
+    /// The work for the cells of all rows so far: the number of visited values, plus the number of bytes of the cells.
     pub looked: usize,
     is_first: bool,
 }
