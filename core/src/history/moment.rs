@@ -123,7 +123,7 @@ pub fn version_at<E>(
     Ok(Offset(end.0 - 1))
 }
 
-/// The offset of an event that is later than the time, and before which there is no event or an event that is not
+/// The offset of an event that is later than the time, and that is the first event or follows an event that is not
 /// later. If the search finds no such event, the offset after the last event.
 fn first_later<E>(
     time_ms: i64,

@@ -18,7 +18,7 @@ pub(super) enum Part {
     Main,
     /// Only the status of the object.
     Status,
-    /// All fields of a namespace except the fields of the status: the subresource `finalize` replaces
+    /// All fields of a namespace except the fields of the status. Clients use the subresource `finalize` to change
     /// `spec.finalizers`.
     Finalize,
     /// The conditions of a certificate signing request, and its metadata.
