@@ -26,11 +26,11 @@ const NEWS_MAX: usize = 100;
 /// The differences between Services and the recorded allocations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wrong {
-    /// Addresses of Services that are recorded as free, or for another Service.
+    /// Addresses that Services have and that are not recorded, or are recorded for another Service.
     pub unrecorded: BTreeSet<(String, AddressOwner)>,
     /// Addresses that are recorded for a Service that does not have them.
     pub leaked: BTreeSet<(String, AddressOwner)>,
-    /// Ports of Services that are recorded as free, each with one of the Services.
+    /// Ports that Services have and that are recorded as free, each with one Service that has it.
     pub unrecorded_ports: BTreeMap<u16, AddressOwner>,
     /// Ports that are recorded as allocated, but that no Service has.
     pub leaked_ports: BTreeSet<u16>,

@@ -18,8 +18,9 @@ impl<T> Cached<T> {
         Cached(Mutex::new(value))
     }
 
-    /// Locks the value. The caller does only short work while it holds the lock. Only a packer locks a second value, the
-    /// body of the object that it packs, and whoever has locked a body locks nothing else, so no thread waits for ever.
+    /// Locks the value. The caller does only short work while it holds the lock. A thread that has locked a packer may
+    /// also lock bodies of objects, and a thread that has locked any other value locks no second value, so no thread
+    /// waits for ever.
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -275,7 +275,7 @@ impl Election<'_> {
         Some(write(target(self.state, candidate)?, Verb::Update, document.as_object()))
     }
 
-    /// Writes the elected candidate into the Lease: as holder if there is none, otherwise as preferred holder.
+    /// Writes the elected candidate into the Lease: as holder if the lease is free, otherwise as preferred holder.
     fn elect(&self, strategy: &str, elected: Option<&str>) -> Option<Step> {
         let term = json!({
             "holderIdentity": elected,

@@ -135,7 +135,7 @@ fn field_value<'a>(kind: &Kind, version: usize, key: &'a str, entry: &'a Entry, 
     }
 }
 
-/// A continue token: the version of the first page and the last key returned so far.
+/// A continue token: the version of the first page and the last key that was read so far.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Continue {
     #[serde(rename = "v")]
@@ -267,8 +267,8 @@ impl Continue {
     }
 }
 
-/// One page of the objects that `selection` selects from the snapshot. The page starts after the last key of the page
-/// before.
+/// One page of the objects that `selection` selects from the snapshot. The page starts after the last key that was read
+/// for the page before.
 pub fn page(state: &State, selection: &Selection, limit: Option<u64>, from: Option<&Continue>) -> Page {
     let kind = state.kind(selection.kind);
     let limit = limit.filter(|limit| *limit > 0).unwrap_or(u64::MAX);
@@ -366,7 +366,8 @@ fn causes_against_watch(options: &Options) -> Causes {
     const FIELD: &str = "resourceVersionMatch";
     let initial = initial_events(options);
     let matching = match options.resource_version_match.as_deref().unwrap_or("") {
-        // A client that sets only `sendInitialEvents=true` means NotOlderThan.
+        // A watch that begins with the existing objects although the client did not set `sendInitialEvents` counts as
+        // NotOlderThan.
         "" if options.send_initial_events.is_none() && initial == Some(true) => "NotOlderThan",
         given => given,
     };

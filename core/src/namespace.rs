@@ -271,7 +271,7 @@ pub(crate) fn deleting(json: &[u8]) -> Option<Document> {
     meta::is_deleting(&object).then_some(object)
 }
 
-/// Objects that are being deleted but still exist because of their finalizers.
+/// Objects that are being deleted but still exist, for example because of their finalizers.
 #[derive(Debug, Default)]
 struct Remaining {
     /// Number of objects by resource and group: `pods.`, `deployments.apps`.
@@ -372,7 +372,8 @@ impl Remaining {
     }
 }
 
-/// The last steps for an empty namespace: first its conditions, then the removal of the finalizer.
+/// The next step for an empty namespace: the update of its conditions, or the removal of the finalizer if the
+/// conditions are up to date.
 fn release(state: &State, stamp: Stamp, namespace: &Document) -> Option<Step> {
     let held = namespace.get("spec").and_then(|spec| spec["finalizers"].as_array());
     let held: Vec<&str> = held.into_iter().flatten().filter_map(Value::as_str).collect();

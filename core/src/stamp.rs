@@ -44,7 +44,7 @@ impl Stamp {
         let mut stream = self.stream(Purpose::Uid, nth);
         let high = stream.next() & !0xf000 | 0x4000;
         let low = stream.next() & !(0xc000 << 48) | 0x8000 << 48;
-        // Every request makes a UID, and `format!` would take ten times as long.
+        // Every create makes a UID, and `format!` would take ten times as long.
         let mut text = *b"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
         let mut bits = u128::from(high) << 64 | u128::from(low);
         for place in text.iter_mut().rev().filter(|place| **place == b'x') {

@@ -27,7 +27,7 @@ struct World {
     chain: Arc<Chain>,
 }
 
-/// What judging a write results in.
+/// The result of judging a write.
 struct Outcome {
     decided: Result<Decision, Refusal>,
     told: Told,

@@ -159,8 +159,8 @@ fn what_is_built_in_has_its_api_services() {
     assert_eq!((&condition["reason"], &condition["status"]), (&json!("Local"), &json!("True")));
     assert_eq!(world.check("v1.apps"), Finding::Known(Condition::local()));
 
-    // What users change is undone when the server starts the next time. An object that users delete is created again at
-    // once.
+    // Changes that users make are undone when the server starts the next time. An APIService that users delete is
+    // created again at once.
     let mut changed = apps.clone();
     changed["spec"]["versionPriority"] = 3.into();
     world.send(Verb::Update, &changed);

@@ -79,8 +79,8 @@ fn nothing_is_looked_at_while_no_namespace_goes() {
     assert_eq!((house.tidy(), house.emptying.looked_at), (0, 0));
 }
 
-/// Releasing an object is a commit, and a new plan is made after each commit. The plans must not read all held objects
-/// again.
+/// Removing the finalizer of an object is a commit, and a new plan is made after each commit. The plans must not read
+/// all objects with finalizers again.
 #[test]
 fn what_is_held_is_not_looked_at_after_every_commit() {
     const COUNT: usize = 400;
@@ -265,8 +265,8 @@ fn tidy_definitions(world: &mut World, clearing: &mut Clearing, now_ms: i64) -> 
     panic!("never ends");
 }
 
-/// Releasing an object is a commit, and a new plan is made after each commit. The plans must not read all held objects
-/// again.
+/// Removing the finalizer of an object is a commit, and a new plan is made after each commit. The plans must not read
+/// all objects with finalizers again.
 #[test]
 fn objects_that_hold_up_their_definition_are_not_looked_at_after_every_commit() {
     const COUNT: usize = 1200;

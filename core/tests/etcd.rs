@@ -142,8 +142,8 @@ fn shown(kind: &Kind, case: &Value, document: &Value) -> Result<(), String> {
     }
 }
 
-/// Whether the two values name the same kind and version. Values in CBOR were recorded with a feature gate that is off
-/// here.
+/// Whether the two values name the same kind and version. Values that were recorded in CBOR are not compared:
+/// Kubernetes wrote them with the feature gate `CBORServingAndStorage`, which is always off in Holdfast.
 fn has_names(recorded: &[u8], written: &[u8]) -> bool {
     let names = |bytes: &[u8]| match unwrap(bytes) {
         Ok(envelope) => Some((envelope.api_version, envelope.kind)),

@@ -57,7 +57,7 @@ fn assert_forbidden<T: std::fmt::Debug>(answer: Result<T, Refusal>, words: &str)
 
 const NOT_HELD: &str = "is attempting to grant RBAC permissions not currently held";
 
-/// A user who may label roles must not be able to use a label to make a role of its own aggregate other roles.
+/// A user who may label roles must not be able to label a role so that the user's own role aggregates it.
 #[test]
 fn a_label_does_not_have_a_foreign_role_gathered() {
     let mut world = cluster(json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]));

@@ -215,7 +215,7 @@ fn expand(value: &Value) -> Value {
     }
 }
 
-/// What a request resulted in, in the form in which the recordings have it.
+/// The result of a request, in the form of the recordings.
 fn verdict(made: Result<Value, Refusal>, is_old: bool, warnings: &[String]) -> Value {
     let mut said = json!({"accepted": made.is_ok()});
     if made.is_ok() && !warnings.is_empty() {

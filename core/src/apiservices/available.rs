@@ -26,7 +26,7 @@ pub struct Condition {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
     Known(Condition),
-    /// The caller must ask the server for the resources of this version.
+    /// The caller must ask the server for the resources of the APIService's group version.
     Ask,
 }
 

@@ -24,16 +24,16 @@ pub struct Level {
     pub exempt: bool,
     pub shares: u32,
     pub lendable_percent: u32,
-    /// The maximum number of borrowed seats, in percent; `None` means that the level may borrow all seats that other
-    /// levels lend.
+    /// The maximum number of borrowed seats, as a percentage of the level's nominal seats; `None` means that the level
+    /// may borrow all seats that other levels lend.
     pub borrowing_percent: Option<u32>,
     /// How the level queues requests; `None` if it refuses requests that find no free seat.
     pub queuing: Option<Queuing>,
 }
 
 impl Configuration {
-    /// The configuration from the objects in the state. Mandatory objects are always added. A server that has no such
-    /// objects yet uses the built-in objects, which it is about to create.
+    /// The configuration from the objects in the state. Mandatory objects are always added. A server that has no
+    /// FlowSchemas yet uses the built-in objects, which it is about to create.
     pub fn of(state: &State) -> Configuration {
         let none = |(kind, _): (KindId, usize)| state.count(kind) == 0;
         if state.registry.known(known::FLOW_SCHEMA).is_none_or(none) {

@@ -6,8 +6,8 @@
 //! starts first. A request's duration is unknown until it ends. Until then a short duration is assumed, and the
 //! difference is charged to the queue afterwards.
 //!
-//! A queue without waiting or running requests is dropped, so that memory grows with the requests in progress, not with
-//! the configuration or the number of flows.
+//! A queue is dropped when none of its requests waits or holds seats, so that memory grows with the requests in
+//! progress, not with the configuration or the number of flows.
 
 use super::deal::Hand;
 use super::seats::Demand;
@@ -253,7 +253,7 @@ impl<T> Queues<T> {
         std::mem::take(&mut self.started)
     }
 
-    /// The caller's data about a request that waits or runs.
+    /// The request with this ticket, if it waits or runs.
     pub fn request_mut(&mut self, ticket: Ticket) -> Option<&mut Request<T>> {
         if self.running.contains_key(&ticket) {
             return self.running.get_mut(&ticket);
@@ -388,7 +388,7 @@ impl<T> Queues<T> {
         self.counts
     }
 
-    /// The demand for seats since the last call, over which the seats of levels are adjusted.
+    /// The demand for seats since the last call, from which the seats of the levels are computed.
     pub fn take_demand(&mut self, now: Moment) -> Demand {
         self.note_demand(now);
         let next = self.demand.next(now);

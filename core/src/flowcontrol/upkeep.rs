@@ -1,9 +1,9 @@
 //! Maintains the objects of `flowcontrol.apiserver.k8s.io`: creates and updates the built-in objects, and sets on each
 //! FlowSchema whether its priority level exists.
 //!
-//! Mandatory objects are always restored. Other built-in objects are updated if their annotation is `true`, or if they
-//! have no annotation and no user has changed them. Built-in objects of an older release that this release no longer
-//! has are deleted.
+//! Mandatory objects are always restored, except for the field `spec.exempt` of the level `exempt`. Other built-in
+//! objects are updated if their annotation is `true`, or if they have no annotation and no user has changed them.
+//! Built-in objects of an older release that this release no longer has are deleted.
 
 use super::schemas::{CATCH_ALL, EXEMPT};
 use crate::authz::bootstrap_objects::{AUTO_UPDATE, flow_control_objects};

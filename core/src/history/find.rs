@@ -74,7 +74,7 @@ fn similar(registry: &Registry, asked: &str) -> Vec<String> {
     for (_, kind) in registry.iter().filter(|(_, kind)| kind.stored) {
         let lower = kind.kind.to_lowercase();
         let names = [&kind.resource, &kind.singular, &lower].into_iter().chain(&kind.short_names);
-        // A name of two letters is similar to every other name.
+        // Names of two letters are left out, because they are similar to most short texts.
         let distance = names.filter(|name| name.len() > 2).filter_map(|name| distance(asked, name, far)).min();
         found.extend(distance.map(|distance| (distance, kind.resource.clone())));
     }

@@ -123,8 +123,8 @@ pub fn version_at<E>(
     Ok(Offset(end.0 - 1))
 }
 
-/// The offset of an event that is later than the time and follows an event that is not later; without such an event,
-/// the offset after the last event.
+/// The offset of an event that is later than the time, and that is the first event or follows an event that is not
+/// later. If the search finds no such event, the offset after the last event.
 fn first_later<E>(
     time_ms: i64,
     last: Offset,

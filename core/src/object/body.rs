@@ -173,7 +173,8 @@ impl Packer {
         }
     }
 
-    /// Packs a body if it matches a model of its family. Otherwise the body becomes a model.
+    /// Packs a body if it matches a model of its family. Otherwise the body becomes a model, unless the family skips
+    /// it.
     pub fn pack(&mut self, body: &Body) {
         if !(BYTES_MIN..=BYTES_MAX).contains(&body.len()) || body.is_in_pieces() {
             return;
@@ -283,7 +284,7 @@ impl Model {
     }
 }
 
-/// The number of bytes at which two texts are equal, from the beginning.
+/// The length of the common beginning of two texts.
 fn alike(one: &[u8], other: &[u8]) -> usize {
     let chunks = one.chunks_exact(WINDOW).zip(other.chunks_exact(WINDOW));
     let whole = chunks.take_while(|(one, other)| one == other).count() * WINDOW;

@@ -81,7 +81,7 @@ impl Draft {
         meta::is_deleting(meta::fields(&document))
     }
 
-    /// The number of bytes after its opening brace that a list item omits: `apiVersion` and `kind`.
+    /// The number of bytes that a list item omits: the opening brace, `apiVersion` and `kind`.
     pub fn head(&self) -> usize {
         self.head
     }

@@ -39,13 +39,13 @@ impl Default for Glance {
 }
 
 impl Glance {
-    /// Parses the metadata, and the values at these dotted paths. A path that leads to a list continues in each item of
-    /// the list; `a.*` means the keys of the map `a`.
+    /// Selects `apiVersion`, `kind`, the metadata without managed fields, and the values at these dotted paths. A path
+    /// that leads to a list continues in each item of the list; `a.*` means the keys of the map `a`.
     pub fn at(paths: &[&'static str]) -> Self {
         Self(Part::Only(ALWAYS.to_vec())).and_at(paths)
     }
 
-    /// Parses only the values at these paths, and not the metadata.
+    /// Selects only the values at these paths, and not the metadata.
     pub fn only_at(paths: &[&'static str]) -> Self {
         Self(Part::Only(Vec::new())).and_at(paths)
     }

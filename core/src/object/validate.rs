@@ -81,7 +81,7 @@ pub fn metadata_update(new: &Map, old: &Map) -> Causes {
 }
 
 /// The finalizers that built-in kinds do not accept, because they have no domain and are not Kubernetes' own. Custom
-/// resources accept any finalizer.
+/// resources accept them.
 pub fn standard_finalizers(meta: &Map) -> Causes {
     let unknown = |finalizer: &&str| !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer);
     let message = "name is neither a standard finalizer name nor is it fully qualified";

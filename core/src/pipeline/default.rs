@@ -9,7 +9,7 @@ use crate::request::Format;
 use crate::schema::layout::Layout;
 
 /// Shows unset fields of a built-in object as Kubernetes does: a status that was never set as an empty object, and an
-/// empty list as absent.
+/// empty list that is always shown as null.
 pub(super) fn show_zeros(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Refusal> {
     if !endpoint.part.is_of_server() && context.kind.custom.is_none() {
         let stored = object.old.as_ref().map(|old| &old.document);

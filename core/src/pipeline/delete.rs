@@ -98,7 +98,8 @@ pub fn validate_options(options: &DeleteOptions, dry_run: bool) -> Result<(), Re
     Err(Refusal::Invalid { subject: Subject::new("meta.k8s.io", "DeleteOptions", ""), causes })
 }
 
-/// Refuses an option that only the delete of a single object may have.
+/// Like [`validate_options`], for the delete of a collection. Also refuses an option that only the delete of a single
+/// object may have.
 pub fn validate_options_of_many(options: &DeleteOptions, dry_run: bool) -> Result<(), Refusal> {
     validate_options(options, dry_run)?;
     if !options.ignores_read_errors {

@@ -34,7 +34,7 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// Describes the effect, for the message of a fault of an engine that cannot carry it out.
+    /// Describes the effect, for the error message of an engine that cannot carry it out.
     pub fn what(&self) -> &'static str {
         match self {
             Self::Authorize(_) => "call authorization webhooks",
@@ -137,7 +137,7 @@ impl Answers {
         self.conversions.iter().find(|(known, _)| known == wanted).map(|(_, converted)| converted.as_ref())
     }
 
-    /// Whether any webhook was called for this request. If so, the request may have taken long.
+    /// Whether an admission or conversion webhook was called for this request. If so, the request may have taken long.
     pub fn have_webhooks(&self) -> bool {
         !self.reviews.is_empty() || !self.conversions.is_empty()
     }

@@ -18,7 +18,8 @@ pub(super) enum Part {
     Main,
     /// Only the status of the object.
     Status,
-    /// The finalizers in `spec.finalizers` of a namespace.
+    /// All fields of a namespace except the fields of the status. Clients use the subresource `finalize` to change
+    /// `spec.finalizers`.
     Finalize,
     /// The conditions of a certificate signing request, and its metadata.
     Approval,
@@ -55,7 +56,7 @@ pub(super) enum Rules {
     Nothing,
 }
 
-/// What a successful request answers.
+/// The form of the answer to a successful request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Object,

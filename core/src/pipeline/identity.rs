@@ -70,8 +70,9 @@ fn generate(context: &Context, base: &str) -> String {
     (0..GENERATED_NAME_TRIES).map(candidate).find(|name| !taken(name)).unwrap_or_else(|| candidate(0))
 }
 
-/// Restores server-set metadata from the old object and ignores such metadata in the body, so that a client may write
-/// an exported object over a newer version. Validation judges fields that the body sets and the old object lacks.
+/// Restores metadata that only the server sets from the old object, so that a client may write an exported object over
+/// a newer version. A UID, a grace period or a new deletion timestamp in the body stays, and validation refuses it if
+/// it differs from the old object.
 fn keep(new: &mut Document, old_meta: &Document) {
     let meta = metadata_mut(new);
     meta.remove("resourceVersion");

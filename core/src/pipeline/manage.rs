@@ -34,8 +34,8 @@ pub(super) fn check_options(request: &Request) -> Result<(), Refusal> {
 
 /// Makes the request's manager the owner of the fields that the request changes.
 pub(super) fn track(context: &Context, object: &mut Candidate) -> Result<(), Stop> {
-    // Apply and scale have already recorded the owners. For other writes this runs before defaults are set, so defaults
-    // have no owner.
+    // Apply and scale have already recorded the owners, before defaults were set. For other writes this runs after
+    // defaults are set, so the manager also owns the defaults that its write adds.
     if !object.tracked {
         let version = context.request.target.version;
         match version == context.working_version() {

@@ -132,7 +132,7 @@ fn stages(context: &Context) -> Result<Decision, Stop> {
     };
     default::to_hub(context, &endpoint, &mut object)?;
     // Managed fields are recorded before mutating admission, which can read them. So fields that admission or the
-    // server sets have no owner. Validation checks them like the client's fields.
+    // server sets have no owner. Validation checks these fields like the client's fields.
     identity::wipe(&mut object);
     manage::track(context, &mut object)?;
     admit::mutate(context, &endpoint, &mut object)?;

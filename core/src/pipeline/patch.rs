@@ -228,8 +228,7 @@ fn checked(context: &Context, patched: Patched) -> Result<Value, Stop> {
     context.converted(patched.document, version, own)
 }
 
-/// Checks that a patched custom object names a kind and a version. They need not be the right ones here, because
-/// validation later refuses a changed type.
+/// Checks that a patched custom object still has the kind of the path, in any served version.
 fn check_custom_type(context: &Context, patched: &Patched, document: &meta::Document) -> Result<(), Refusal> {
     let (found_version, found_kind) = (text(document, "apiVersion"), text(document, "kind"));
     if found_kind.is_empty() {
@@ -307,7 +306,7 @@ fn applied(context: &Context, old: Option<Old>, merged: Value, names_version: bo
     Ok(Candidate { fixed, tracked: true, ..Candidate::replacing(context, old, merged) })
 }
 
-/// What one apply works on.
+/// The input of one apply.
 struct Apply<'a> {
     live: Option<&'a Value>,
     config: &'a Value,

@@ -1,5 +1,6 @@
-//! The writes that are accepted while the log's disk is nearly full: writes that free disk space, and writes that keep
-//! the cluster running. Only existing objects can be written, and each rarely, so these writes cannot fill the reserve.
+//! The writes that are accepted while the log's disk is nearly full: the server's own background writes, and writes of
+//! clients that free disk space or keep the cluster running. Clients can write only existing objects, and each rarely,
+//! so that they cannot fill the reserve.
 
 use super::Write;
 use crate::event::Actor;

@@ -1,4 +1,4 @@
-//! Computes how much of the resources that ResourceQuotas limit a namespace uses.
+//! Computes how much a namespace uses of the resources that ResourceQuotas limit.
 //!
 //! Each kind's [`Measure`] computes how much one of its objects uses. A [`Quota`] limits amounts by resource name, for
 //! the objects within its scopes. The controller writes sums of [`Usage`] into a quota's status, and admission compares

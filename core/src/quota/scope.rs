@@ -47,8 +47,7 @@ impl Selector {
         }
     }
 
-    /// Whether the selector matches an object that has the value `value` for the scope; `None` if the object has no
-    /// value.
+    /// Whether the selector matches an object. `value` is the object's value for the scope, or `None` if it has none.
     pub fn selects(&self, value: Option<&str>) -> bool {
         match self.operator {
             Operator::Exists => value.is_some(),

@@ -413,8 +413,8 @@ pub enum Plenty {
         held: u64,
         max: u64,
     },
-    /// Reads take too much memory. The numbers are in bytes: the limit, what all reads take, and what this user's reads
-    /// take.
+    /// Reads take too much memory. The numbers are in bytes: the limit, the memory of all reads, and the memory of this
+    /// user's reads.
     Memory {
         bytes_max: u64,
         bytes: u64,
@@ -447,7 +447,7 @@ pub enum Withheld {
     NotSynced {
         why: String,
     },
-    /// The budget's own condition says so, with a reason and a message if these are known.
+    /// The budget's own condition says that no disruption is allowed, with a reason and a message if these are known.
     Condition {
         told: Option<(String, String)>,
     },

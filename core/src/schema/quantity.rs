@@ -36,7 +36,7 @@ pub fn compare(a: &str, b: &str) -> Option<std::cmp::Ordering> {
     Some(nanos(a)?.cmp(&nanos(b)?))
 }
 
-/// The amount in billionths, rounded up; `None` if the text is not a quantity.
+/// The amount in billionths, rounded away from zero; `None` if the text is not a quantity.
 pub fn nanos(text: &str) -> Option<i128> {
     Some(parse(text).ok()?.nanos())
 }
@@ -56,7 +56,7 @@ pub enum Notation {
     Binary,
 }
 
-/// The amount in billionths, rounded up, and its notation; `None` if the text is not a quantity.
+/// The amount in billionths, rounded away from zero, and its notation; `None` if the text is not a quantity.
 pub fn read(text: &str) -> Option<(i128, Notation)> {
     let parts = parse(text).ok()?;
     let notation = match parts.suffix {
@@ -133,7 +133,7 @@ fn take(text: &str, fits: impl Fn(char) -> bool) -> (&str, &str) {
 }
 
 impl Parts<'_> {
-    /// The amount in billionths, rounded up.
+    /// The amount in billionths, rounded away from zero.
     fn nanos(&self) -> i128 {
         self.exact_nanos().unwrap_or_else(|| self.rough_nanos())
     }
@@ -153,7 +153,7 @@ impl Parts<'_> {
         if self.negative { -number } else { number }
     }
 
-    /// The exact amount in billionths, rounded up; `None` if there are too many digits.
+    /// The exact amount in billionths, rounded away from zero; `None` if there are too many digits.
     fn exact_nanos(&self) -> Option<i128> {
         let fraction = self.fraction.trim_end_matches('0');
         let digits = format!("{}{fraction}", self.whole);

@@ -48,7 +48,7 @@ pub struct Schedule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Times {
     At([Values; 5]),
-    /// The schedule matches every so many seconds, counted from the previous time.
+    /// The number of seconds from each time to the next.
     Every(i64),
 }
 

@@ -124,8 +124,8 @@ impl LabelSelector {
         self.requirements.len().min(labels + REQUIREMENTS_WALKED)
     }
 
-    /// A label that an object must have with one of a few values, and these values; `None` if the selector requires no
-    /// such label.
+    /// The key of a label that an object must have with one of a few values, and these values; `None` if the selector
+    /// requires no such label.
     pub fn names(&self) -> Option<(&str, &[String])> {
         const VALUES_MAX: usize = 16;
         let naming = self.requirements.iter().filter(|one| matches!(one.operator, Operator::Equals | Operator::In));
@@ -257,7 +257,8 @@ impl<'a> Parser<'a> {
         Ok(values)
     }
 
-    /// Parses the value of a requirement with `=`, `==` or `!=`. It is empty if the requirement ends here.
+    /// Parses the only value of a requirement with an operator such as `=` or `>`. The value is empty if the
+    /// requirement ends here.
     fn exact_value(&mut self) -> Result<String, String> {
         match self.peek() {
             Token::End | Token::Symbol(",") => Ok(String::new()),

@@ -154,7 +154,7 @@ impl State {
         self.room.join(&other.room);
     }
 
-    /// The offset of the last folded event of that log in which the objects of this kind are.
+    /// The offset of the last folded event of the log that contains the objects of this kind.
     pub fn offset_of(&self, kind: KindId) -> Offset {
         self.apart.get(&kind).copied().unwrap_or(self.offset)
     }

@@ -68,8 +68,9 @@ impl JsonPath {
         Ok(Self { steps: steps(text, FILTERS_NESTED_MAX)? })
     }
 
-    /// The values to which the path leads, without duplicates, in the order of the document. `looks` is the number of
-    /// values that may still be visited. If the path would visit more, it finds nothing, and `looks` becomes zero.
+    /// The values to which the path leads, without duplicates, in the order in which the path reaches them. `looks` is
+    /// the number of values that may still be visited. If the path would visit more, it finds nothing, and `looks`
+    /// becomes zero.
     pub fn find<'a>(&self, document: &'a Value, looks: &mut usize) -> Vec<&'a Value> {
         self.find_within(document, looks).unwrap_or_default()
     }
@@ -95,8 +96,8 @@ impl JsonPath {
     }
 }
 
-/// Subtracts a cost from `looks`, before the work is done that costs it. If `looks` is less than the cost, it becomes
-/// zero and the result is `None`.
+/// Subtracts the cost of some work from `looks`; the caller does the work afterwards. If `looks` is less than the cost,
+/// `looks` becomes zero and the result is `None`.
 pub(super) fn spend(looks: &mut usize, cost: usize) -> Option<()> {
     let left = looks.checked_sub(cost);
     *looks = left.unwrap_or_default();

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Remote {
     pub served: GroupVersion,
-    /// The resources of the group version. If the other server no longer answers, what it sent last.
+    /// The resources of the group version; if the other server no longer answers, the resources that it sent last.
     pub resources: Vec<ResourceDiscovery>,
     /// Whether the other server answers, so that `resources` is up to date.
     pub fresh: bool,

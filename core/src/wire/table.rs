@@ -39,7 +39,8 @@ pub enum IncludeObject {
     Object,
 }
 
-/// The metadata of the Table: of a list its metadata, of a single object its `resourceVersion`.
+/// The metadata of the Table. The Table of a list has the metadata of the list, and the Table of a single object has
+/// only its `resourceVersion`.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListMeta<'a> {
@@ -79,7 +80,7 @@ pub struct Rows {
     readers: Vec<Reader>,
     now_seconds: i64,
     form: Form,
-    /// The number of values that were visited to make the cells of all rows so far.
+    /// The work for the cells of all rows so far: the number of visited values, plus the number of bytes of the cells.
     pub looked: usize,
     is_first: bool,
 }
@@ -96,7 +97,7 @@ const LOOKS_A_BYTE: usize = 4;
 const LOOKS_A_COLUMN: usize = 8;
 
 impl Rows {
-    /// Begins a Table. Returns what writes the rows, and the bytes of the Table before its first row.
+    /// Begins a Table. Returns the writer of the rows, and the bytes of the Table before its first row.
     pub fn begin(shown: &Shown, now_seconds: i64, form: Form, list: &ListMeta) -> (Rows, Vec<u8>) {
         let mut out = Vec::with_capacity(4096);
         out.extend_from_slice(br#"{"kind":"Table","apiVersion":"#);

@@ -35,7 +35,7 @@ struct Writer {
     visible: bool,
 }
 
-/// What stands before a value on its line.
+/// The text before a value on its line.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     Root,

@@ -261,7 +261,7 @@ impl World {
         }
     }
 
-    /// All events so far, and what the state that results from them contains.
+    /// All events so far, and the observable content of the state that results from them.
     pub fn outcome(&self) -> (Vec<Vec<u8>>, String) {
         (self.log.iter().map(|(record, _)| record.encode_record()).collect(), fingerprint(&self.state))
     }

@@ -14,7 +14,7 @@ use prost::Message;
 
 use crate::generate::{Choices, document};
 
-/// For each message name, tests the generated type of that message.
+/// Makes a list of message names, each with the function that decodes and encodes the generated type of the message.
 macro_rules! peers {
     ($($name:literal: $ty:ty,)*) => {
         &[$(($name, exchange::<$ty> as fn(&[u8]) -> Vec<u8>),)*]

@@ -275,7 +275,8 @@ impl PathRule {
     }
 }
 
-/// Whether the path is `known`; if `known` ends in `*`, whether the path starts with the part before the `*`.
+/// Whether the path is `known` or below it. If `known` ends in `*`, whether the path starts with the part before the
+/// `*`.
 fn leads_to(known: &str, path: &str) -> bool {
     if let Some(begin) = known.strip_suffix('*') {
         return path.starts_with(begin);

@@ -127,8 +127,8 @@ pub fn named(config: &Value) -> (String, String) {
     )
 }
 
-/// Makes an entry for the live object's fields if the object has no managers yet. The entry says that
-/// [`BEFORE_FIRST_APPLY`] owns the fields by an update, so that conflicts with them are detected.
+/// Makes an entry for the fields of a live object that has no managers yet; `None` if it has no such fields. The entry
+/// says that [`BEFORE_FIRST_APPLY`] owns the fields by an update, so that conflicts with them are detected.
 fn owner_before_first_apply(live: &Value, writer: &Writer) -> Option<Entry<'static>> {
     let writer = Writer { manager: BEFORE_FIRST_APPLY, ..*writer };
     let owned = writer.difference(None, live).changed;
@@ -152,7 +152,8 @@ fn keep_server_fields(live: Option<&Value>, merged: &mut Value) {
     }
 }
 
-/// Whether the applier omits fields that it applied last time. If it does not, no field needs to be removed.
+/// Whether the applier may omit fields that it applied last time; if not, no field needs to be removed. Entries in
+/// different versions are not compared.
 fn leaves_out(last: &Entry, now: &Entry) -> bool {
     if last.api_version != now.api_version {
         return true;
@@ -186,7 +187,8 @@ fn prune(merged: Value, last: &Entry, entries: &Entries, writer: &Writer) -> Val
     writer.convert.and_then(|convert| convert(&left, writer.api_version)).map_or(merged, |(left, _)| left)
 }
 
-/// Restores in `pruned` the fields of `document` that were removed although an entry of this version owns them.
+/// Restores in `pruned` the fields of `document` that were removed although they are in `owned`, the fields that
+/// entries of the version `version` own.
 fn restore_owned(
     document: &Value,
     pruned: Value,

@@ -238,7 +238,7 @@ fn broken_configurations_are_refused() {
 
 #[test]
 fn fields_applied_in_another_version_are_pruned_through_conversion() {
-    // Converts between two versions: what is `data` in v2 is `metadata.labels` in v1.
+    // Converts between two versions: the field `data` of v2 is `metadata.labels` in v1.
     let schema = testing::schema();
     let convert = |document: &Value, version: &str| {
         let mut other = document.clone();

@@ -15,8 +15,8 @@ const OPERATIONS_MAX: usize = 10_000;
 /// The maximum number of bytes that all `copy` operations of a patch add. Only `copy` lets a document grow by more than
 /// the size of the patch.
 const COPIED_BYTES_MAX: usize = 3 << 20;
-/// The maximum effort of a patch (see [`Bounds::effort`]). Ten thousand operations on a list of ten thousand elements
-/// stay far below it.
+/// The maximum effort of a patch (see [`Bounds::effort`]). Ten thousand insertions into a list of ten thousand elements
+/// stay below it.
 const EFFORT_MAX: usize = 20_000_000;
 /// The message for a patch above [`EFFORT_MAX`]. Kubernetes has no such limit, so it has no such message.
 const TOO_MUCH: &str = "the operations of the patch take too much work: send fewer operations at once";

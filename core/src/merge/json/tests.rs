@@ -3,7 +3,6 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The examples of RFC 7386, appendix A, in which both the patch and the patched value are objects.
 #[test]
 fn nulls_within_lists_of_a_merge_patch() {
     let rows = [
@@ -22,6 +21,7 @@ fn nulls_within_lists_of_a_merge_patch() {
     assert_eq!(json_patch(json!({"a": 1}), &json!(null)).unwrap(), json!({"a": 1}));
 }
 
+/// The examples of RFC 7386, appendix A, in which both the patch and the patched value are objects.
 #[test]
 fn merge_patch_follows_the_standard() {
     let rows = [

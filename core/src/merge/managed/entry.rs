@@ -83,7 +83,7 @@ impl<'v> Entries<'v> {
         list.iter().enumerate().find_map(|(at, value)| Entry::fault(value, at))
     }
 
-    /// Writes `managedFields`, with its entries in Kubernetes' order; `None` if there are no entries.
+    /// Writes `managedFields`, with its entries in Kubernetes' order. Without entries it is an empty list.
     pub(in crate::merge) fn write(self) -> Option<Value> {
         let mut entries = self.0;
         entries.sort_by(|left, right| left.order().cmp(&right.order()));

@@ -268,7 +268,8 @@ fn special_elements(
     if replaces { Ok((rest, Vec::new())) } else { Ok((original, rest)) }
 }
 
-/// A value of a patch without nulls and directives. It becomes the value of a field that the original does not have.
+/// A value of a patch without null fields and directives. It is used where there is no original value with which it
+/// could be merged.
 fn plain(value: Value) -> Value {
     match value {
         Value::Object(map) => {

@@ -19,7 +19,7 @@ pub(crate) fn merge(typed: Typed, live: &Value, config: &Value) -> Value {
     typed.merged(typed.root(), Some(live), Some(config)).unwrap_or_else(|| Value::Object(Map::new()))
 }
 
-/// The document without the paths in `set`. Containers that become empty are removed.
+/// The document without the paths in `set`. Containers that become empty are removed, unless `stays` keeps them.
 pub(in crate::merge) fn remove(typed: Typed, document: &Value, set: &FieldSet) -> Value {
     typed.removed(typed.root(), document, set, false).unwrap_or_else(|| Value::Object(Map::new()))
 }

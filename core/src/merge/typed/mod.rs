@@ -62,7 +62,7 @@ pub(crate) enum Node<'s> {
 /// The difference between a document and an older document.
 #[derive(Debug, Default)]
 pub(super) struct Difference {
-    /// The paths that were added, and the paths whose value is another one.
+    /// The paths that were added, and the paths whose value changed.
     pub(super) changed: FieldSet,
     pub(super) removed: FieldSet,
     /// Whether a changed list has an element without its keys, so that ownership cannot be determined.
@@ -127,7 +127,7 @@ impl<'s> Typed<'s> {
         self.root
     }
 
-    /// The node of the value with the key `key`: of a struct's field or of a map's value.
+    /// The node of the value that has this key in a struct or map.
     pub(crate) fn inside(self, node: Node<'s>, key: &str) -> Node<'s> {
         match node {
             Node::Struct(message) => match message.field(key) {
@@ -482,7 +482,8 @@ fn is_empty(value: Option<&Value>) -> bool {
     }
 }
 
-/// Whether `value` is what an unset field shows. An empty list is not, because an unset list is shown as null.
+/// Whether `value` equals the value that is shown for an unset field. An empty list does not equal it, because an unset
+/// list is shown as null.
 fn is_zero(field: &Field, value: &Value) -> bool {
     match value {
         Value::Null => true,

@@ -26,7 +26,7 @@ impl Structural {
         causes
     }
 
-    /// The duplicate items of sets and keyed lists. Each repeated occurrence is reported.
+    /// The duplicate items of sets and keyed lists. Each item or key that occurs more than once is reported once.
     pub(super) fn duplicates(&self, object: &Value) -> Causes {
         let mut causes = Causes::default();
         walk(self, At::root(object), &mut |schema, list| {

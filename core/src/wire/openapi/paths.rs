@@ -346,7 +346,7 @@ impl Writer<'_> {
         }
     }
 
-    /// An operation with what all operations of the resource have in common. It answers with the object.
+    /// An operation with the values that most operations of the resource have. Its response is the object.
     fn operation(
         &self,
         method: &'static str,

@@ -236,9 +236,11 @@ struct State<'de> {
     /// contain, plus the size that aliases may add.
     budget: usize,
     room: Room,
-    /// The byte offset of the last scalar that stands in the text. A scalar with escapes, for example, does not.
+    /// The byte offset of the last scalar whose content occurs in the text as it is. A scalar with escapes, for
+    /// example, is decoded into another text and has no offset.
     offset: usize,
-    /// The byte offset of the value that was read last, or of its beginning; `None` if it does not stand in the text.
+    /// The byte offset of the value that was read last; for a list or mapping, of its first item or key. `None` if the
+    /// offset is not known.
     start: Option<usize>,
     duplicates: Texts,
     complaints: Texts,

@@ -96,8 +96,8 @@ impl<'p> Run<'p> {
         self.walk(schema, Place { value: object, old, kept, path: &Path::ROOT, is_resource: true });
     }
 
-    /// Evaluates the rules of a schema on its default. The default is compared with itself, so that it counts as
-    /// unchanged.
+    /// Evaluates the rules of a schema on its default. In the rules, `oldSelf` is the default itself, as in an update
+    /// that leaves the value unchanged.
     pub fn default_value(&mut self, schema: &Structural, value: &Value, prefix: &'p str, is_resource: bool) {
         self.prefix = Some(prefix);
         self.walk(schema, Place { value, old: Some(value), kept: Kept::NOTHING, path: &Path::ROOT, is_resource });

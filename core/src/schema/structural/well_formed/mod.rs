@@ -21,8 +21,8 @@ pub(crate) struct Fault {
     pub cause: Cause,
 }
 
-/// The groups of rules for schemas. An update must follow the rules of a group only if the old definition followed
-/// them.
+/// The groups of rules for schemas. Except for `Always`, an update must follow the rules of a group only if the old
+/// definition followed them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Group {
     Always,
@@ -43,8 +43,8 @@ impl AsRef<Cause> for Fault {
 
 type Faults = Complaints<Fault>;
 
-/// The faults of the schema of a version. `has_status` says whether the version has a status subresource,
-/// `is_unchanged` whether an update leaves the schema unchanged.
+/// The faults of the schema of a version. `has_status` says whether the version has a status subresource, and
+/// `is_unchanged` says whether an update leaves the schema unchanged.
 pub(crate) fn faults(schema: At, has_status: bool, is_unchanged: bool) -> Vec<Fault> {
     let mut faults = Faults::default();
     root(schema, has_status, &mut faults);

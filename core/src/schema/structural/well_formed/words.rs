@@ -8,7 +8,7 @@ use crate::schema::structural::{Structural, is_meta};
 use holdfast_value::Value;
 use std::collections::BTreeSet;
 
-/// What the keywords of a schema may be depends on where the schema is. These are the properties of its place.
+/// The properties of the place of a schema inside the whole schema, which determine the allowed keywords.
 #[derive(Clone, Copy)]
 pub(super) struct Context<'a> {
     /// The reason why the schema must not have a default, for a message; `None` if it may have one.

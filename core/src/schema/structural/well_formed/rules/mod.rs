@@ -53,8 +53,8 @@ struct Context<'a> {
     /// The maximum number of values in one object that the schema describes; `None` if a list or map that contains them
     /// has no limit.
     count_max: Option<u64>,
-    /// The outermost schema around this one for whose items it is unknown, after an update, which old items correspond
-    /// to them.
+    /// The path of the outermost enclosing list whose items have no keys, so that after an update no item can be
+    /// assigned to an old item.
     uncorrelated: Option<&'a str>,
     is_resource: bool,
 }
