@@ -30,12 +30,13 @@ pub struct ActionDone {
     pub bytes: usize,
 }
 
-/// The maximum number of actions that [`Charged`] carries out at the same time. One namespace may have half of them.
+/// The maximum number of actions that [`Charged`] carries out at the same time. One namespace may have at most half of
+/// them.
 const ACTIONS_MAX: usize = 2048;
 
-/// Carries out actions without waiting for a rate, and charges the written bytes to the namespace of the object. All
-/// other writers to that namespace wait until the rate allows the charged bytes. If too many actions wait, the
-/// namespaces take turns.
+/// Carries out actions without waiting for a rate, and charges the written bytes to the namespace of the object. Other
+/// writers that share the rates wait until the rate of this namespace allows the charged bytes. If more than
+/// `ACTIONS_MAX` actions are requested at the same time, the namespaces take turns.
 pub struct Charged<A> {
     act: A,
     rates: Arc<Rates>,

@@ -94,7 +94,7 @@ impl Rates {
         self.charge_at(self.began.elapsed(), namespace, bytes)
     }
 
-    /// Like [`Rates::charge`], at the time `time` since the creation of this value.
+    /// Like [`Rates::charge`]; `time` is the time since the creation of this value.
     fn charge_at(&self, time: Duration, namespace: &str, bytes: usize) -> Duration {
         if namespace.is_empty() {
             return Duration::ZERO;

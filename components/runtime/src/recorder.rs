@@ -7,7 +7,8 @@ use holdfast_world::{PlannedEvent, Time};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
 
-/// Once a reason has this many different messages, one combined Event replaces all further Events.
+/// If a component gives this many different messages for one reason and one object, the last of these messages and
+/// further messages are counted in one combined Event.
 const SIMILAR_MAX: usize = 10;
 /// After this time without a similar Event, in milliseconds, the different messages are counted from 0 again.
 const SIMILAR_MS: i64 = 600_000;

@@ -5,9 +5,9 @@ use std::time::Duration;
 /// Returns the time that has passed since a fixed moment.
 ///
 /// By default the clock stands still, so that a decision depends on its inputs alone: in tests, in the simulation, and
-/// when a decision is explained later. A running scheduler has a real clock. Only searches with a time limit read the
-/// clock. If a search takes too long, its pod is rejected for that reason; all other decisions do not depend on the
-/// clock.
+/// when a decision is explained later. A running scheduler has a real clock. A decision depends on it only through the
+/// limits of the search for devices: a node is rejected if the search on it takes too long, or if the budget of the
+/// pod's namespace is used up.
 #[derive(Clone, Copy, Default)]
 pub struct Clock(Option<fn() -> Duration>);
 

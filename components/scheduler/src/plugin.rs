@@ -94,7 +94,7 @@ pub trait Plugin: Debug + Send + Sync {
         None
     }
 
-    /// Whether a change of this object may make the filter and the score wrong that were made for the pods of this
+    /// Whether a change of this object may invalidate the filter and the score that were made for the pods of this
     /// pod's template.
     fn depends_on(&self, _: SchedulingCycle<'_>, _: Kind, _: &Key) -> bool {
         false
@@ -118,7 +118,7 @@ pub trait Plugin: Debug + Send + Sync {
         !matches!(event.change, ObjectChange::Pod(..))
     }
 
-    /// Whether an event may make a pod schedulable that this plug-in rejected.
+    /// Whether this pod, which the plug-in rejected, may be schedulable after the event.
     fn queueing_hint(&self, _: SchedulingCycle<'_>, _: &ClusterEvent) -> QueueingHint {
         QueueingHint::Skip
     }

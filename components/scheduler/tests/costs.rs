@@ -1,4 +1,4 @@
-//! Tests how much work the planner has with a change. The work is counted in calls, so the results do not depend on the
+//! Tests how much work a change causes the planner. The work is counted in calls, so the results do not depend on the
 //! machine.
 
 use holdfast_scheduler::plugin::ExtensionPoint;
@@ -435,7 +435,7 @@ fn an_event_on_one_node_costs_the_work_of_one_node() {
         };
         let before = looked(&mut cluster);
         assert_eq!((before, cluster.planner.full_evaluations()), (NODES as u64, 1), "{name}");
-        // By 40 changes, nodes get a taint, move to another zone, pull an image, and are added and removed.
+        // In 40 changes, nodes get a taint, move to another zone, pull an image, and are added and removed.
         for at in 0..40 {
             let node = if at % 5 < 3 { format!("node-{at}") } else { "node-that-comes".to_owned() };
             let zone = format!("z{}", if at % 5 == 1 { at + 1 } else { at } % 3);

@@ -360,7 +360,7 @@ impl World {
     }
 }
 
-/// The feasible nodes for a pod of the application `x` with this node selector.
+/// Each case is a node selector, a change of the world, and the feasible nodes for a pod of the application `x`.
 #[test]
 fn service_affinity_follows_the_first_peer() {
     let (x, more) = (json!({"app": "x"}), json!({"app": "x", "more": "1"}));

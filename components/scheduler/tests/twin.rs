@@ -32,7 +32,7 @@ enum Step {
     Leaves(u8),
     /// A pod that is nominated to a node is planned again.
     Retried(u8),
-    /// So many pods of one of the kinds are planned and bound.
+    /// Pods are planned, and bound if a node is feasible. The fields are their kind, their number and their priority.
     Plan(usize, u8, u8),
 }
 

@@ -85,8 +85,7 @@ pub enum CloudAnswer {
     Done,
 }
 
-/// Identifies the node of an instance: by the provider ID that the cloud gave it, or by the node's name if it has no
-/// provider ID yet.
+/// Identifies the node of an instance: by the node's provider ID, or by the node's name if it has no provider ID yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeRef {
     pub name: String,

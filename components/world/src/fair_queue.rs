@@ -1,8 +1,8 @@
 //! Chooses the namespace that has the next turn: the namespace for which the least work was done.
 //!
 //! Each namespace has an account, which is the sum of the work done for it. If a namespace had no keys for a while, its
-//! account is set to the account of the namespace whose turn it is now. So it gets the next turn, but cannot save up
-//! turns. When no namespace has keys, all accounts are deleted.
+//! account is raised to at least the account of the namespace that had the last turn. So the namespace gets a turn
+//! soon, but cannot save up turns. When no namespace has keys, all accounts are deleted.
 
 use crate::Text;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

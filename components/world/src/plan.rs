@@ -4,7 +4,8 @@ use crate::{Key, Object, Resource, Text, Time, cloud};
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// A controller's plan for one key. After the plan was carried out, the next plan for the key is empty.
+/// A controller's plan for one key. After the plan was carried out, the next plan for the key has no steps until
+/// something changes.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Plan {
     /// The steps of the plan. They are carried out one after the other; the step with a refused action is the last one.

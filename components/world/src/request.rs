@@ -131,7 +131,8 @@ impl Propagation {
 impl From<&holdfast_core::Refusal> for Refusal {
     fn from(refusal: &holdfast_core::Refusal) -> Refusal {
         let causes = refusal.causes().iter().map(|cause| cause.reason.as_str().to_owned()).collect();
-        // A ruling need not have one of the reasons of Kubernetes' API.
+        // A webhook (`Given`) may answer with a reason that Kubernetes' API does not have; `of_status` handles such
+        // reasons.
         let reason = match refusal {
             holdfast_core::Refusal::Ruled(ruling) => match ruling.kind {
                 RulingKind::Given(GivenCode(code)) => {

@@ -310,8 +310,8 @@ impl World {
         self.index::<V>(LABELS, index_values_of_labels);
     }
 
-    /// The objects of a namespace that a selector selects, sorted by name. If objects one after the other share their
-    /// labels, as pods of one template do, the labels are tested once.
+    /// The objects of a namespace that a selector selects, sorted by name. If consecutive objects share their labels,
+    /// as pods of one template do, the labels are tested once.
     pub fn select<'a, V: View>(&'a self, namespace: &str, selector: &Selector) -> Vec<Viewed<'a, V>> {
         if selector.is_nothing() {
             return Vec::new();

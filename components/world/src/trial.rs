@@ -362,7 +362,8 @@ impl Trial {
         self.delete_as(kind, name, None, None);
     }
 
-    /// Deletes an object. A pod without a kubelet is removed at once only if the grace period is 0 seconds.
+    /// Deletes an object. A trial has no kubelets, so a pod that is on a node and has not finished is removed at once
+    /// only if the grace period is 0 seconds.
     #[track_caller]
     pub fn delete_as(
         &mut self,

@@ -13,7 +13,7 @@ thread_local! {
 /// How many bytes of a document take about as long to read or write as looking at one object: one unit.
 const BYTES: usize = 256;
 
-/// Why work ended before its end.
+/// Why work ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkAborted {
     /// The work exceeded its limit.

@@ -149,8 +149,8 @@ impl World {
         }
     }
 
-    /// Applies one version of an object. `body` is `None` if the object was deleted. `version` is the version of the
-    /// event.
+    /// Applies one version of an object. `body` is `None` if the object was deleted. `version` is the version of this
+    /// change; a deletion has a version, too.
     pub fn apply(&mut self, resource: &Resource, key: Key, body: Option<Body>, version: u64, seen: Time) -> Change {
         let after = body.and_then(|body| decode(self.decoders.get(resource).copied(), body, seen)).map(Arc::new);
         let before = self.collection(resource).objects.get(&key).cloned();

@@ -90,7 +90,7 @@ impl RemoteAct {
         serde_json::from_slice(&read(answer).await?).map_err(fault)
     }
 
-    /// Whether an object exists on the server. An object that the actor may not read counts as absent.
+    /// Whether an object exists on the server. An object that cannot be read counts as absent.
     pub async fn is_there(&self, actor: &Actor, resource: &Resource, key: &Key) -> Result<bool, Refusal> {
         let client = self.client(actor).await?;
         Ok(get(&client, &object(resource, key), JSON).await.is_ok())

@@ -39,13 +39,13 @@ pub struct Configuration {
     /// A pod that has been unschedulable for this many seconds is tried again, even without an event that may help it.
     pub pod_max_in_unschedulable_seconds: f64,
     pub delay_cache_until_active: bool,
-    /// The address on which the scheduler serves /healthz without client certificates; only versions before v1beta2
-    /// have it.
+    /// The address on which the scheduler serves /healthz without client certificates; only versions before v1beta2 can
+    /// set it.
     pub healthz_bind_address: Option<String>,
-    /// The address on which the scheduler serves /metrics without client certificates; only versions before v1beta2
-    /// have it.
+    /// The address on which the scheduler serves /metrics without client certificates; only versions before v1beta2 can
+    /// set it.
     pub metrics_bind_address: Option<String>,
-    /// Where the Policy is stored that replaces the only profile. The caller reads it and calls
+    /// The place of the Policy that replaces the only profile. The caller reads the Policy and calls
     /// [`Configuration::apply_policy`].
     pub policy: Option<PolicySource>,
     pub global_options: GlobalOptions,

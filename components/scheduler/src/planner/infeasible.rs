@@ -170,8 +170,8 @@ impl InfeasibleNodes {
     fn check_stale_nodes(&mut self, cycle: SchedulingCycle<'_>, filters: &mut Filters) -> Option<()> {
         let bound = cycle.snapshot.node_bound();
         if self.rejections.len() > 2 * bound + 64 {
-            // When there are so many rejections, most of them belong to earlier states of nodes, so the cache starts
-            // again.
+            // When there are so many rejections, most of them belong to earlier states of nodes, so the cache is
+            // emptied.
             *self = InfeasibleNodes::default();
         }
         self.stale_nodes.extend(self.nodes.len()..bound);

@@ -225,7 +225,7 @@ impl TemplateCache {
         self.tally.replace_plugins(EvaluationTally::new(profile, &filters, &scoring));
     }
 
-    /// Makes the filters and scores again that count pods over many nodes.
+    /// Rebuilds the filters and scores that count pods over many nodes.
     fn rebuild_counts(&mut self, cycle: SchedulingCycle<'_>, profile: &Profile) {
         self.rebuilds += 1;
         let plugins = |point: ExtensionPoint| profile.at(point).iter();
@@ -349,7 +349,7 @@ impl TemplateCache {
     }
 
     /// Appends the marks of a node, by which plug-ins that look at more than one node distinguish it: first the number
-    /// of marks for its nominated pods and these marks, then the marks for the node from each plug-in.
+    /// of marks for its nominated pods, then these marks, and then each plug-in's marks for the node.
     fn mark(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo, marks: &mut Vec<i64>) {
         let (start, mut nominated) = (marks.len(), nominated_pods_ahead(cycle, node).peekable());
         marks.push(NONE_NOMINATED);

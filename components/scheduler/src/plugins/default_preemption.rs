@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 pub const NAME: &str = "DefaultPreemption";
 
-/// Chooses victims. The search for candidates ends when enough of them are found: the larger of the two numbers below.
+/// Chooses victims. The search for candidates ends when it has found as many as the larger of the two numbers below,
+/// and at least one of them violates no disruption budget.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefaultPreemption {
     /// A number of candidates, as a percentage of the cluster's nodes.
@@ -276,8 +277,8 @@ fn split_by_budget(cycle: SchedulingCycle<'_>, pods: &[Arc<Pod>]) -> (Vec<Arc<Po
     })
 }
 
-/// The rank of a candidate; the candidate with the smallest rank is chosen. The first number is how many victims are
-/// protected by a disruption budget.
+/// The rank of a candidate; the candidate with the smallest rank is chosen. The first number is
+/// [`Candidate::violations`].
 pub(crate) type CandidateRank = (usize, i64, i64, usize, Reverse<i128>);
 
 impl Candidate {

@@ -7,9 +7,9 @@ use crate::snapshot::node_info::NodeInfo;
 pub const NAME: &str = "ImageLocality";
 
 const MIB: i64 = 1024 * 1024;
-/// If the images that a node has add up to fewer bytes, the node scores 0.
+/// If the pod's images on a node count for no more bytes than this, the node scores 0.
 const LEAST: i64 = 23 * MIB;
-/// If the images that a node has add up to this many bytes or more for each container of the pod, the node gets the
+/// If the pod's images on a node count for at least this many bytes for each container of the pod, the node gets the
 /// highest score.
 const MOST: i64 = 1000 * MIB;
 
@@ -36,8 +36,8 @@ fn with_tag(image: &Text) -> Text {
 struct ImageScore(Vec<Text>);
 
 impl ImageScore {
-    /// For each image of the pod, the number of bytes that it counts on a node that has it; `None` if no node has any
-    /// of the pod's images.
+    /// For each image of the pod, the number of bytes for which the image counts on a node that has it; `None` if no
+    /// node has any of the pod's images.
     fn image_scores(&self, cycle: SchedulingCycle<'_>) -> Option<Vec<i64>> {
         let nodes = cycle.snapshot.node_count() as f64;
         let image_score = |image: &Text| {
@@ -53,7 +53,7 @@ impl ImageScore {
             .then(|| image_scores.into_iter().map(Option::unwrap_or_default).collect())
     }
 
-    /// A node's score, from the bytes that its images count.
+    /// A node's score, from the bytes for which its images count.
     fn score_of(&self, cycle: SchedulingCycle<'_>, image_scores: &[i64], node: &NodeInfo) -> i64 {
         let there = self.0.iter().zip(image_scores).filter(|(image, _)| has(node, image));
         let sum = there.map(|(_, image_score)| *image_score).fold(0, i64::saturating_add);
@@ -77,8 +77,8 @@ impl Score for ImageScore {
         nodes.iter().map(|group| cycle.snapshot.node(group.node).map_or(0, score)).collect()
     }
 
-    /// The bytes that an image counts change whenever a node pulls the image, and whenever a node is added or removed.
-    /// So the score depends on more than one node.
+    /// The bytes for which an image counts change whenever a node pulls the image, and whenever a node is added or
+    /// removed. So the score depends on more than one node.
     fn is_local(&self) -> bool {
         false
     }

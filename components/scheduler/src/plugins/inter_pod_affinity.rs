@@ -68,8 +68,8 @@ impl Plugin for InterPodAffinity {
             ObjectChange::Pod(before, after) => {
                 let assigned = |pod: &&Arc<Pod>| pod.node_name.is_some();
                 let (before, after) = (before.as_ref().filter(assigned), after.as_ref().filter(assigned));
-                // The terms are tested one by one and not merged: a waiting pod may have thousands of terms, and then
-                // only pods in the namespaces that these terms may select take time.
+                // A waiting pod may have thousands of terms. So they are tested only against pods in the namespaces
+                // that the terms may select.
                 let in_scope = |pod: &Pod| own.scope.includes(&pod.key.namespace);
                 let selects = |term: &PodTerm, pod: &Pod| term_selects(cycle.snapshot, term, pod);
                 let near = |pod: &Arc<Pod>| {

@@ -1,5 +1,5 @@
-//! NodeResourcesFit: a node must have the resources that a pod requests free; also scores nodes by how much of their
-//! resources would be allocated.
+//! NodeResourcesFit: the free resources of a node must cover a pod's requests. The plug-in also scores nodes by how
+//! much of their resources would be allocated.
 
 use super::allocation::{self, ResourceWeight, ScoredResource, Strategy, default_resources};
 use crate::object::pod::{Pod, Template};
@@ -99,7 +99,8 @@ impl Plugin for NodeResourcesFit {
     }
 }
 
-/// Whether a pod's requests have shrunk. If the template `of` is given, only resources that it requests are compared.
+/// Whether a pod's requests have shrunk. If the template `of` is given, only resources that the template requests are
+/// compared.
 fn requests_shrank(before: &Pod, after: &Pod, of: Option<&Template>) -> bool {
     let (before, after) = (before.effective_requests(), after.effective_requests());
     before.names().any(|name| after.get(name) < before.get(name) && of.is_none_or(|of| of.requests.get(name) > 0))

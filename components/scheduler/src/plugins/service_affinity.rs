@@ -84,8 +84,8 @@ fn is_peer(template: &Template, pod: &Pod) -> bool {
         && template.labels.is_subset_of(&pod.template.labels)
 }
 
-/// A node must have the label values that the pod's node selector names. For those of `labels` that the node selector
-/// does not name, the node must have the values of the node of a peer, which is another pod with the pod's labels.
+/// For each of `labels`, a node must have the value that the pod's node selector requires. If the node selector does
+/// not name the label, the node must have the value of the node of a peer, which is another pod with the pod's labels.
 #[derive(Clone)]
 struct SameValueFilter {
     labels: Arc<[Text]>,

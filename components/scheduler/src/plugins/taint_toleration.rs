@@ -1,4 +1,4 @@
-//! TaintToleration: a node's taints keep pods away that do not tolerate them, or make other nodes better for such pods.
+//! TaintToleration: a node's taints keep away pods that do not tolerate them, or make other nodes better for such pods.
 
 use crate::object::terms::{Taint, tolerated, untolerated};
 use crate::plugin::{FilterFn, Normalization, Plugin, PreFilterResult, QueueingHint, SchedulingCycle, Score};

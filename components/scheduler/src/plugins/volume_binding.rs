@@ -1,5 +1,5 @@
-//! VolumeBinding: a node is feasible if the pod's bound volumes can be used on it, and if for the pod's other claims
-//! volumes can be found or provisioned that can be used on it.
+//! VolumeBinding: a node is feasible if the pod's bound volumes can be used on it, and if volumes for the pod's other
+//! claims can be found or provisioned there.
 
 use crate::object::volume::{Claim, Volume};
 use crate::object::{Key, Kind, Text};

@@ -59,8 +59,8 @@ impl Backoff {
         over
     }
 
-    /// The first pod in back-off that a plug-in rejected. While no pod is active, such a pod may be tried before its
-    /// back-off is over; a pod whose attempt failed with an error may not.
+    /// With `pops_early`, the first pod in back-off that a plug-in rejected: while no pod is active, such a pod may be
+    /// tried before its back-off is over. A pod whose attempt failed with an error may not.
     pub fn first_unschedulable(&self) -> Option<QueueRank> {
         self.unschedulable.first().filter(|_| self.pops_early).map(|(_, rank)| rank.clone())
     }

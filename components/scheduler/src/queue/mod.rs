@@ -143,7 +143,7 @@ type QueueRank = (Reverse<i64>, usize, Time, u64, Key);
 /// added later. So no namespace can keep the scheduler busy by creating very many pods. A pod with many terms takes
 /// more work and counts as several pods.
 const TURN_PODS: usize = 64;
-/// For each this many terms in its template, a pod counts as one more pod.
+/// A pod counts as one more pod for every this many terms in its template.
 const WEIGHT_TERMS: usize = 16;
 
 /// The work of finding a node for this pod, as a number of ordinary pods.
@@ -257,7 +257,7 @@ impl Queue {
         self.move_for_event(context, event, now);
     }
 
-    /// Makes the waiting pods active that an event may help, and keeps the event for the pods in flight.
+    /// Makes active the waiting pods that an event may help, and keeps the event for the pods in flight.
     pub fn move_for_event(&mut self, context: QueueContext<'_>, event: ClusterEvent, now: Time) {
         let Some(label) = context.event_label(&event) else { return };
         self.wake_waiting(context, &event, label, now);
@@ -364,8 +364,8 @@ impl Queue {
         self.count_incoming(&pod.key, "UnschedulablePodAdd");
     }
 
-    /// Makes the waiting pods active that an event may help. The hints are computed once for all pods of one template
-    /// that the same plug-ins rejected.
+    /// Makes active the waiting pods that an event may help, unless they are gated or still in back-off. The hints are
+    /// computed once for all pods of one template that the same plug-ins rejected.
     fn wake_waiting(&mut self, context: QueueContext<'_>, event: &ClusterEvent, label: &'static str, now: Time) {
         let mut woken = Vec::new();
         // The pod that the event is about was handled in `update_own_pod`. If the event is about an object of another
@@ -491,8 +491,8 @@ impl Queue {
         self.entries.remove(key);
     }
 
-    /// Removes and returns the pod to be tried next. If no pod is active, a pod is popped before its back-off is over,
-    /// unless its last attempt failed with an error.
+    /// Removes and returns the pod to be tried next. If no pod is active and the feature gate SchedulerPopFromBackoffQ
+    /// is on, a pod may be popped before its back-off is over, unless its last attempt failed with an error.
     pub fn pop(&mut self, now: Time) -> Option<(Key, AttemptInfo)> {
         self.flush_backoff(now);
         let active = self.active.first().cloned();
@@ -564,8 +564,8 @@ impl Queue {
         };
         let mut hint_calls = std::mem::take(&mut self.hint_calls);
         let mut is_worth_retrying = || {
-            // The newest event is checked first. If a pod was in flight for long, one of its many events mostly helps,
-            // and in this order it is mostly found soon.
+            // The newest event is checked first. If a pod was in flight for long, one of its many events usually helps,
+            // and this order usually finds that event soon.
             let first = self.in_flight_events.front().map_or(from, |(number, _)| *number);
             let known =
                 usize::try_from(from.saturating_sub(first)).unwrap_or(usize::MAX).min(self.in_flight_events.len());

@@ -33,15 +33,16 @@ pub(super) struct BindingCycle {
     /// The time at which the binding cycle fails if the pod still waits for its gang or for objects; `None` while the
     /// pod does not wait.
     deadline: Option<Time>,
-    /// The volume claims for whose provisioning the chosen node was written into their annotation.
+    /// The volume claims whose events show the annotation with the chosen node, which requests the provisioning of a
+    /// volume.
     pub annotated_claims: BTreeSet<Key>,
-    /// The objects that other components change and for whose change the pod waits.
+    /// The objects that other components must change before the pod can be bound.
     awaited_objects: Vec<(Kind, Key)>,
     /// Whether the pod's own events have confirmed that the pod is bound.
     confirmed: bool,
     /// The index of the extender that binds the pod; `None` if the scheduler binds the pod itself.
     binding_extender: Option<usize>,
-    /// The time at which the extension point began that the pod is at.
+    /// The time at which the pod reached its present extension point.
     point_began: Time,
 }
 
@@ -455,8 +456,8 @@ impl Scheduler {
 
     pub(super) fn handle_binding_cycle_outcome(&mut self, key: &Key, number: u64, refusal: Option<Refusal>, now: Time) {
         let Some(binding) = self.binding_cycles.get_mut(key) else { return };
-        // The claim is created before the step `WriteAllocations`. While that step is still to be done, the request
-        // whose outcome this is was the creation of the claim.
+        // The claim is created before the step `WriteAllocations`. While that step is still to be done, this is the
+        // outcome of the request that creates the claim.
         let creates_claim = binding.reservation.new_claim.is_some()
             && matches!(binding.pre_bind_steps.front(), Some(PreBindStep::WriteAllocations));
         if creates_claim && matches!(&binding.stage, BindingStage::PreBinding(open) if open.contains(&number)) {
@@ -598,8 +599,8 @@ impl Scheduler {
         self.fail_binding_cycle(key, device_failure(why), now);
     }
 
-    /// Handles a change of a pod that is in its binding cycle. The cycle ends if the pod is deleted or its own events
-    /// show a node.
+    /// Handles a change of a pod that is in its binding cycle. The cycle ends if the pod is deleted, or if its own
+    /// events show a node while no binding request is pending.
     pub(super) fn update_binding_cycle(&mut self, key: &Key, now: Time) {
         let Some(binding) = self.binding_cycles.get_mut(key) else { return };
         let same = self.snapshot.pod(binding.key()).is_some_and(|pod| pod.uid == binding.attempt.pod.uid);

@@ -109,7 +109,7 @@ impl Scheduler {
 }
 
 impl EventRecorder {
-    /// The request that writes the oldest waiting Event; `None` if the Event can wait longer.
+    /// The request that writes the oldest waiting Event; `None` if no Event is to be written now.
     fn next_write(&mut self, is_lightly_loaded: bool, now: Time) -> Option<Action> {
         let (at, _) = self.waiting.front()?;
         let is_late = *at <= now.saturating_sub(DELAY_MAX);

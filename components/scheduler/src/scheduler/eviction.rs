@@ -114,8 +114,8 @@ impl Scheduler {
         self.continue_eviction(&preemptor.key, now);
     }
 
-    /// Evicts one victim. If the victim's own binding was not requested yet, the victim only returns to the queue, and
-    /// no request is sent.
+    /// Evicts one victim. If the victim is in its binding cycle and its binding was not requested yet, the victim only
+    /// returns to the queue, and no request is sent.
     fn evict_victim(&mut self, preemptor: &Key, victim: Arc<Pod>, now: Time) {
         let Some(eviction) = self.evictions.by_preemptor.get_mut(preemptor) else { return };
         if self.binding_cycles.get(&victim.key).is_some_and(|binding| binding.can_be_preempted()) {
@@ -167,8 +167,8 @@ impl Scheduler {
         }
         let preemptors = std::mem::take(&mut evicted.preemptors);
         let is_evicted = refusal.is_none();
-        // Not found means that the victim is gone, and a conflict that another pod has its name. In both cases the
-        // victim counts as evicted.
+        // `NotFound` means that the victim is gone, and `Conflict` means that another pod has the victim's name. In
+        // both cases the victim counts as evicted.
         let is_gone = refusal.is_none_or(|refusal| refusal.is_not_found() || refusal.is_conflict());
         match is_gone && self.snapshot.pod(&pod.key).is_some_and(|one| one.uid == *uid && !one.deleting) {
             true => evicted.step = VictimStep::Deleted,

@@ -180,7 +180,8 @@ impl Scheduler {
         progress
     }
 
-    /// Releases the devices of a pod that did not become ready, except for devices for which another pod waits, too.
+    /// Releases those devices of a pod that did not become ready. Devices for which another pod waits, too, are not
+    /// released.
     pub(super) fn release_unready_devices(&mut self, pod: &Pod) {
         for claim in self.claims_with_binding_conditions(pod) {
             let is_own = claim.reserved_for.iter().all(|user| *user == pod.uid);

@@ -17,7 +17,7 @@ use holdfast_value::{Value, json};
 use jiff::Timestamp;
 use std::collections::{HashMap, VecDeque};
 
-/// How long the status of a pod with victims waits at most. The pod is tried again after a second at the earliest.
+/// How long the status of a pod with victims waits at most. By default the pod's first back-off takes one second.
 const DELAY_MAX: Time = 2 * SECOND;
 
 /// The writes of statuses that are pending, and the statuses that wait to be written.

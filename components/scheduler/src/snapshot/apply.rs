@@ -92,7 +92,7 @@ impl Snapshot {
         let is_confirmed = after.is_some() && was_assumed && !self.is_assumed(key);
         let mut before = self.put_pod(key, after.map(Arc::new));
         if is_confirmed && let Some(placed) = &mut before {
-            // When this pod was assumed to be on its node, no event was made. So this event must make the pods active
+            // When this pod was assumed to be on its node, no event was made. So this event must make active the pods
             // that wait for this pod: in the event, the pod has no node before the change.
             Arc::make_mut(placed).node_name = None;
         }

@@ -1,8 +1,8 @@
-//! The state on which decisions are based: nodes with their pods, and all other objects that plug-ins read, with the
-//! indexes that they need. [`Snapshot::apply`] updates the state by one object at a time, from the log in the same
+//! The state on which decisions are based: nodes with their pods, and all other objects that plug-ins read, with
+//! indexes. [`Snapshot::apply`] updates the state by one object at a time, from the API server's log in the same
 //! process, or from lists and watches over HTTP.
 //!
-//! Each part of the snapshot has its own file, and only the code in this file changes the part's tables and indexes. A
+//! Each part of the snapshot has its own file, and only the code in that file changes the part's tables and indexes. A
 //! plug-in reads only the parts that it needs, for example [`Volumes`] or [`Devices`].
 
 mod affinity;
@@ -93,7 +93,7 @@ impl Snapshot {
         self.nodes.count()
     }
 
-    /// One more than the largest number that a node has.
+    /// One more than the largest number that a node has had.
     pub fn node_bound(&self) -> usize {
         self.nodes.bound()
     }

@@ -41,7 +41,7 @@ impl Nodes {
         self.by_name.len()
     }
 
-    /// One more than the largest number that a node has.
+    /// One more than the largest number that a node has had.
     pub fn bound(&self) -> usize {
         self.by_id.len()
     }

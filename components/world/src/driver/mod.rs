@@ -179,8 +179,8 @@ impl Driver {
         self.world.reach_all(version);
     }
 
-    /// Records that the world is complete, and starts planning. At the start, even those keys of existing objects do
-    /// not wait that may wait for more changes.
+    /// Records that the world is complete, and starts planning. At the start no key waits for more changes, not even a
+    /// key in [`Keys::later`].
     pub fn complete(&mut self) {
         let Some(early) = self.early_changes.take() else { return };
         early.into_iter().for_each(|change| self.notify(change, START));

@@ -50,10 +50,11 @@ struct Selector {
     of_class: bool,
 }
 
-/// What one search leaves for the searches on other nodes for the same pod.
+/// The state that the searches for one pod on different nodes share.
 #[derive(Debug, Default)]
 struct AllocatorState {
-    /// By the name of the node, the results of long searches, each with the node's object at the time of the search.
+    /// By the name of the node, the results of long or failed searches, each with the node's object at the time of the
+    /// search.
     searched: HashMap<Text, (Arc<Node>, AllocationResult)>,
     cost: SearchCost,
 }
@@ -96,8 +97,9 @@ pub enum AllocatorError {
 }
 
 impl Allocator {
-    /// An allocator for claims that have no devices yet. Fails if a DeviceClass does not exist or an expression does
-    /// not compile. `timeout` limits the time of the search on one node; 0 means no limit.
+    /// An allocator for claims that have no devices yet. Fails if a DeviceClass does not exist, an expression does not
+    /// compile, or the budget of the pod's namespace is used up. `timeout` limits the time of the search on one node; 0
+    /// means no limit.
     pub fn new(
         devices: &Devices,
         clock: Clock,
@@ -546,7 +548,7 @@ impl Search<'_> {
         self.has_room(candidate, id, consumed) && self.has_counters(candidate)
     }
 
-    /// Whether so much of a shared device's capacities is free that a claim can consume `consumed`.
+    /// Whether enough of a shared device's capacities is free for a claim to consume `consumed`.
     fn has_room(&self, candidate: Candidate<'_>, id: &DeviceId, consumed: &[(Text, i128)]) -> bool {
         let fits = |(name, amount): &(Text, i128)| {
             let named = |one: &&Capacity| one.name == *name;

@@ -82,7 +82,7 @@ impl Expressions {
 }
 
 impl ExpressionCache {
-    /// Drops the half of the expressions that was not used for the longest time.
+    /// Drops the least recently used half of the expressions.
     fn drop_half(&mut self) {
         let mut turns: Vec<u64> = self.by_source.values().map(|(_, used)| *used).collect();
         turns.sort_unstable();
@@ -105,8 +105,8 @@ pub struct Expression {
 /// The cached results of an expression, for each device of each slice.
 #[derive(Debug, Default)]
 struct ResultCache {
-    /// By the address of a slice in memory, the results for the slice's devices. The `Weak` prevents that the address
-    /// is used for another slice.
+    /// By the address of a slice in memory, the results for the slice's devices. The `Weak` prevents the address from
+    /// being used for another slice.
     by_slice: HashMap<usize, (Weak<Slice>, Vec<Option<bool>>)>,
     sweep_at: usize,
 }

@@ -11,9 +11,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// The search of a node ends after this many tries, because a search that backtracks may take exponential time.
+/// The search on a node ends after this many tries, because a search that backtracks may take exponential time.
 const TRIES_MAX: u64 = 100_000;
-/// After each this many tries the clock is read once.
+/// The number of tries from one reading of the clock to the next.
 const CLOCK_INTERVAL: u64 = 512;
 /// The number of tries in a full budget of a namespace.
 pub(super) const BUDGET: u64 = 500_000;

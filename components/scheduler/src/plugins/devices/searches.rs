@@ -1,5 +1,5 @@
-//! What searches for devices leave to later searches: compiled expressions with their results, and how much of its
-//! budget each namespace has spent.
+//! The state that all searches for devices share: compiled expressions with their results, and how much of its budget
+//! each namespace has spent.
 
 use super::expression::Expressions;
 use super::limits::NamespaceBudgets;
@@ -13,8 +13,8 @@ pub struct SharedSearchState {
 }
 
 impl SharedSearchState {
-    /// How many times an expression was evaluated for a device: once for each expression and each version of a slice,
-    /// while both are cached.
+    /// How many times an expression was evaluated for a device. A result is cached, so as long as the expression is
+    /// cached and the slice does not change, each device of the slice counts once for each expression.
     pub fn evaluated(&self) -> u64 {
         self.expressions.evaluated()
     }

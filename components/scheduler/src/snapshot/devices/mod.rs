@@ -64,7 +64,7 @@ impl Devices {
         self.pools.scans()
     }
 
-    /// What searches for devices leave to later searches.
+    /// The state that all searches for devices share.
     pub fn searches(&self) -> &Arc<SharedSearchState> {
         &self.searches
     }
