@@ -116,7 +116,7 @@ impl Component {
         &self.paths.health
     }
 
-    /// Says whether this process leads. Some pages are served only while this process leads.
+    /// The shared record of whether this process leads. Some pages are served only while this process leads.
     pub fn standing(&self) -> &Arc<Standing> {
         &self.standing
     }
@@ -218,7 +218,7 @@ impl Component {
         })
     }
 
-    /// The certificate and the private key of a component whose options name none. They are kept in its folder, or in
+    /// The certificate and the private key of a component whose options name none. Both are kept in `folder`, or in
     /// memory if there is no folder.
     fn own_pair(&self, folder: Option<&Path>) -> Result<(Pem, Pem)> {
         let mut addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];

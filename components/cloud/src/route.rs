@@ -1,8 +1,8 @@
 //! Creates and deletes the cloud's routes. Each pod CIDR of a node has one route, which leads to that node.
 //!
-//! All routes are planned under one key. The cloud lists them every `--route-reconciliation-period`, and when pod CIDRs
-//! of nodes change. Missing routes are created, and routes without a node are deleted, a limited number at once. Only
-//! routes of this cluster within its CIDRs are ever deleted.
+//! All routes are planned under one key. The controller asks the cloud for the list of routes every
+//! `--route-reconciliation-period`, and when pod CIDRs of nodes change. Missing routes are created, and routes without
+//! a node are deleted, a limited number at once. Only routes of this cluster within its CIDRs are ever deleted.
 
 use crate::planted::{Bug, planted};
 use crate::{NAMESPACES, Settings, cluster, names};

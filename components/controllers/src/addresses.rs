@@ -42,15 +42,14 @@ impl Range {
         bits.checked_sub(self.bits).filter(|_| bits <= width(self.is_v6))
     }
 
-    /// This range is divided into ranges with a prefix of `bits`, which are counted from 0: returns the range number
-    /// `index`.
+    /// Divides this range into ranges with a prefix of `bits` bits. Returns the range number `index`, counted from 0.
     pub fn nth(&self, bits: u32, index: u128) -> Range {
         let first = self.first | index.checked_shl(width(self.is_v6) - bits).unwrap_or(0);
         Range { first, bits, is_v6: self.is_v6 }
     }
 
-    /// This range is divided into ranges with a prefix of `bits`, which are counted from 0: returns the number of the
-    /// range that contains the first address of `other`.
+    /// Divides this range into ranges with a prefix of `bits` bits. Returns the number, counted from 0, of the range
+    /// that contains the first address of `other`.
     pub fn index_of(&self, bits: u32, other: &Range) -> u128 {
         (other.first & low(width(self.is_v6) - self.bits)).checked_shr(width(self.is_v6) - bits).unwrap_or(0)
     }

@@ -9,7 +9,7 @@ const FIRST_MILLIS: i64 = 1_000;
 /// The failures of pods, by the uid of the pods' owner. The failures are kept in memory only, so after a restart of the
 /// controller the first waits are short again.
 pub struct BackOffs {
-    /// How many consecutive failures are replaced without a wait.
+    /// How many times in a row a failed pod is replaced without a wait.
     at_once: u32,
     /// The longest wait, in milliseconds.
     max_millis: i64,
@@ -64,8 +64,9 @@ impl BackOffs {
     }
 }
 
-/// How many milliseconds to wait after `failures` failures in a row: 0 up to `at_once` failures; then the wait doubles
-/// with each failure, up to `max_millis`.
+/// How many milliseconds must pass between the last of `failures` failures in a row and the replacement of the next
+/// failed pod: 0 if `failures` is below `at_once`, and [`FIRST_MILLIS`] if it equals `at_once`. The wait doubles with
+/// each further failure, up to `max_millis`.
 fn wait_millis(failures: u32, at_once: u32, max_millis: i64) -> i64 {
     let doublings = failures.checked_sub(at_once);
     doublings.map_or(0, |doublings| FIRST_MILLIS.saturating_mul(2_i64.saturating_pow(doublings)).min(max_millis))

@@ -103,8 +103,8 @@ pub fn names_kind<V: View>(owner: &OwnerReference) -> bool {
     V::resource().is_named(&owner.api_version, &owner.kind)
 }
 
-/// The owners of kind `V` that a change of an object concerns: the controllers before and after, and, if the object has
-/// none, all owners that select it now.
+/// Adds the owners of kind `V` that a change of an object concerns: its controllers before and after the change, and,
+/// if the object has no controller now, all owners that select it.
 pub fn concerned<V: ControllerRefManager>(world: &World, change: &Change, keys: &mut Keys) {
     let metas = [&change.before, &change.after].map(|object| object.as_ref().map(|object| &object.meta));
     for owner in metas.into_iter().flatten().filter_map(Meta::controller).filter(|owner| names_kind::<V>(owner)) {

@@ -6,7 +6,7 @@ use holdfast_value::Value;
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// The hash of a template: equal templates have equal hashes. Another value of `collisions` gives another hash, so that
-/// a name can be avoided that another template already has.
+/// callers can avoid a name that another template already has.
 pub fn of(template: &Value, collisions: i64) -> String {
     let mut sum = Fnv1a::default();
     sum.add(template.to_string().as_bytes());

@@ -1,12 +1,12 @@
 //! The names of controllers, and which of them run: the option `--controllers` of Kubernetes' controller manager.
 
-/// A controller's name, and the name that it had before Kubernetes 1.27, which the option still accepts. The old name
-/// is empty if the controller never had another name.
+/// A controller's name, and the name that it had before Kubernetes 1.27, which `--controllers` still accepts. The old
+/// name is empty if the controller never had another name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ControllerName {
     pub name: &'static str,
     pub alias: &'static str,
-    /// Whether the entry `*` of the option enables the controller.
+    /// Whether the entry `*` of `--controllers` enables the controller.
     pub by_default: bool,
 }
 
@@ -60,7 +60,7 @@ pub const ALL: [ControllerName; 52] = [
     named("root-ca-certificate-publisher-controller", "root-ca-cert-publisher"),
     named("kube-apiserver-serving-clustertrustbundle-publisher-controller", ""),
     named("ephemeral-volume-controller", "ephemeral-volume"),
-    // Kubernetes runs this controller only with a feature gate that is off by default.
+    // Kubernetes runs this controller only with the feature gate StorageVersionAPI, which is off by default.
     unless_asked("storageversion-garbage-collector-controller", "storage-version-gc"),
     named("resourceclaim-controller", "resource-claim-controller"),
     named("legacy-serviceaccount-token-cleaner-controller", "legacy-service-account-token-cleaner"),
@@ -94,10 +94,10 @@ pub const UNSUPPORTED: [(&str, &str); 7] = [
 
 const NO_CLOUD: &str = "it is a cloud controller manager's";
 
-/// Which controllers run, according to the option.
+/// Which controllers run, according to `--controllers`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// All controllers that the option may name.
+    /// All controllers that `--controllers` may name.
     all: &'static [ControllerName],
     /// The entries for single controllers in the order of the option, with current names: whether the entry enables the
     /// controller, and the controller's name.
@@ -108,8 +108,8 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Parses the entries of the option: `*`, `name`, `-name`. If several entries name one controller, the first of
-    /// them decides.
+    /// Parses the entries of `--controllers`: `*`, `name`, `-name`. If several entries name one controller, the first
+    /// of them decides.
     pub fn parse<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<Choice, String> {
         Choice::parse_of(&ALL, entries)
     }
@@ -144,7 +144,7 @@ impl Choice {
         entry.map_or(self.others && by_default, |(wanted, _)| *wanted)
     }
 
-    /// The controllers that the option enables by name.
+    /// The controllers that `--controllers` enables by name.
     pub fn named(&self) -> impl Iterator<Item = &'static str> {
         let first = |place: usize, name: &str| self.entries.iter().position(|(_, entry)| *entry == name) == Some(place);
         let wanted: Vec<&'static str> = self
@@ -157,7 +157,7 @@ impl Choice {
         wanted.into_iter()
     }
 
-    /// Whether the option disables all controllers.
+    /// Whether `--controllers` disables all controllers.
     pub fn is_nobody(&self) -> bool {
         !self.all.iter().any(|named| self.runs(named.name))
     }

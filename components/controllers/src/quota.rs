@@ -193,8 +193,8 @@ impl QuotaSums {
         self.used.subtract(&usage);
     }
 
-    /// Removes the usage of objects whose grace period is over from the sums, except that the objects still count by
-    /// their number.
+    /// Subtracts from the sums the usage of objects whose grace period is over. Only the number of these objects still
+    /// counts.
     fn drop_ended(&mut self, now: Time) {
         let left: Vec<ObjectId> =
             self.leaving.iter().filter(|(_, (end, _))| *end <= now).map(|(place, _)| place.clone()).collect();
@@ -219,8 +219,8 @@ impl QuotaSums {
             used.set(BYTES, Amount::whole(i64::try_from(bytes).unwrap_or(i64::MAX)));
         }
         let mut used = used.document();
-        // The server stores amounts in thousandths at the finest. The new amounts are rounded up to thousandths, so
-        // that they are equal to stored amounts.
+        // The server stores amounts with a precision of one thousandth. The new amounts are rounded up to thousandths,
+        // so that they are equal to stored amounts.
         used.as_object_mut().into_iter().flatten().for_each(|(_, amount)| raise_to_thousandths(amount));
         Subject::from(found).status(|status| {
             if !planted(Bug::LimitsForgotten) {

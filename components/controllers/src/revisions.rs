@@ -21,7 +21,7 @@ const BASE_MAX: usize = 223;
 pub struct Revisions<'w> {
     pub known: Vec<Viewed<'w, ControllerRevision>>,
     pub present: PresentRevision<'w>,
-    /// How many names of revisions were found taken so far, at least as many as the owner's status says.
+    /// How many names for new revisions were already taken so far, including the number in the owner's status.
     pub collisions: i64,
 }
 

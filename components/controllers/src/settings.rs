@@ -29,8 +29,8 @@ pub struct Settings {
     pub node_bits_v4: u32,
     /// `--node-cidr-mask-size-ipv6`: the prefix length of a node's IPv6 range.
     pub node_bits_v6: u32,
-    /// The opposite of `--disable-force-detach-on-timeout`: whether an unused volume is detached from a node that is
-    /// not ready after six minutes, even if the node's status still shows the volume in use.
+    /// The opposite of `--disable-force-detach-on-timeout`: whether a volume that has been unused for six minutes is
+    /// detached from a node that is not ready, even if the node's status still shows the volume in use.
     pub force_detach: bool,
     /// The feature gate DRADeviceTaints: whether pods are deleted because of taints of their devices.
     pub device_taints: bool,
@@ -142,17 +142,17 @@ pub struct NodeSettings {
     pub monitor_grace_seconds: i64,
     /// `--node-startup-grace-period`: a node without the Ready condition counts as lost after this long.
     pub startup_grace_seconds: i64,
-    /// `--node-eviction-rate`: in a zone where few nodes or all nodes are lost, how many of them lose their pods in a
-    /// second.
+    /// `--node-eviction-rate`: in a zone where few nodes or all nodes are lost, how many lost nodes lose their pods in
+    /// a second.
     pub eviction_rate: f64,
-    /// `--secondary-node-eviction-rate`: in a large zone with many lost nodes, how many of them lose their pods in a
+    /// `--secondary-node-eviction-rate`: in a large zone with many lost nodes, how many lost nodes lose their pods in a
     /// second.
     pub secondary_eviction_rate: f64,
     /// `--large-cluster-size-threshold`: a zone with at most this many nodes is small. If many nodes of a small zone
     /// are lost, no pods of the zone are evicted.
     pub large_cluster: usize,
-    /// `--unhealthy-zone-threshold`: the fraction of a zone's nodes, from 0 to 1, that must be lost so that many nodes
-    /// count as lost.
+    /// `--unhealthy-zone-threshold`: the fraction of lost nodes, from 0 to 1, from which a zone counts as a zone with
+    /// many lost nodes.
     pub unhealthy_zone: f64,
 }
 

@@ -20,8 +20,8 @@ const SERVERS: &str = "servers";
 pub const NAME: &str = "storageversion-garbage-collector-controller";
 const ACCOUNT: &str = "storage-version-garbage-collector";
 
-/// The requests that create the role of this controller and the role's binding. Kubernetes creates both only with a
-/// feature gate, so a cluster may lack them.
+/// The requests that create the role of this controller and the role's binding. Kubernetes creates both only with the
+/// feature gate StorageVersionAPI, so a cluster may lack them.
 pub fn rights() -> [Action; 2] {
     const GROUP: &str = "rbac.authorization.k8s.io";
     let name = format!("system:controller:{ACCOUNT}");

@@ -25,7 +25,7 @@ pub struct TaintEviction {
 struct EvictionDeadline {
     uid: String,
     until: Time,
-    /// Whether the deletion of the pod was requested, which cannot be cancelled any more.
+    /// Whether the deletion of the pod was requested. A requested deletion cannot be cancelled any more.
     is_over: bool,
 }
 

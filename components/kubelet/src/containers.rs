@@ -34,7 +34,7 @@ const STAYS_CHANGED: Duration = Duration::from_secs(3600);
 const STAYS: Duration = Duration::from_secs(30);
 /// The maximum number of containers that are replayed for one container because they share volumes with it.
 const SHARING_MAX: usize = 16;
-/// How often the pod is read again. `SOURCES_PERIOD` is how often the objects in its files are read again.
+/// How often the pod is read again. `SOURCES_PERIOD` is how often the objects that provide its files are read again.
 const POD_PERIOD: Duration = Duration::from_secs(5);
 const SOURCES_PERIOD: Duration = Duration::from_secs(60);
 
@@ -222,8 +222,8 @@ impl Containers {
         Some(ContainerUse(known.clone()))
     }
 
-    /// The run of a container that has ended. It is found only if its machine still exists because commands were
-    /// executed in it.
+    /// The run of a container that has ended. The run is found only if its machine still exists because commands were
+    /// executed in the container.
     pub fn ended_run(&self, pod: &Value, name: &str, restarts: i64) -> Option<ContainerUse> {
         let uid = text(&pod["metadata"]["uid"]).to_owned();
         let known = self.known(&RunKey { uid, container: name.to_owned(), restarts })?;

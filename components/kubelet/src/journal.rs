@@ -8,7 +8,7 @@ const BYTES_MAX: usize = 1 << 20;
 const LINE_BYTES_MAX: usize = 16 << 10;
 /// How many bytes of recent output are kept for clients that attach.
 const RECENT_BYTES_MAX: usize = 256 << 10;
-/// How many bytes a line counts in [`BYTES_MAX`] in addition to its text.
+/// How many bytes of [`BYTES_MAX`] a line takes in addition to its text.
 const LINE_BYTES: usize = 40;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! The usage metrics of nodes and their containers, in the form in which kubelets serve them. They are computed from
-//! annotations at each request.
+//! The usage metrics of nodes and their containers, in the form in which kubelets serve them. The metrics are computed
+//! from annotations at each request.
 
 use crate::cluster::now_ms;
 use crate::containers::{status, time_ms};

@@ -370,8 +370,8 @@ fn files_of(
     found
 }
 
-/// Writes the mounted files of a container. It is called again when the files have changed. Files that do not fit into
-/// the file system are omitted.
+/// Writes the mounted files of a container. This function is called again when the files have changed. Files that do
+/// not fit into the file system are omitted.
 pub fn mount(
     pod: &Value,
     container: &Value,

@@ -52,7 +52,7 @@ pub fn without(state: &State) -> Option<Action> {
     is_ours.then(|| Action::new(&resource, key, verb))
 }
 
-/// What a request to the path asks for.
+/// The part of the API metrics.k8s.io that a path names.
 #[derive(Debug, PartialEq, Eq)]
 enum MetricsPath<'a> {
     Group,

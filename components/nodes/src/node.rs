@@ -117,8 +117,8 @@ impl Template {
         }
     }
 
-    /// Whether all Events are written if there are `nodes` nodes, and not only Events about failures. There are several
-    /// such Events for each pod.
+    /// Whether all Events are written if there are `nodes` nodes; otherwise only Events about failures are written.
+    /// Even a pod without failures has several Events.
     pub fn writes_all_events(&self, nodes: usize) -> bool {
         self.events.unwrap_or(nodes <= TELLING_NODES_MAX)
     }

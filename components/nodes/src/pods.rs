@@ -40,7 +40,7 @@ pub struct Pods {
 enum Bound {
     /// The node has not admitted the pod yet.
     New,
-    /// The node has admitted the pod. The pod uses these resources of the node; `None` if nobody has needed them yet.
+    /// The node has admitted the pod. The pod uses these resources of the node; `None` if they are not computed yet.
     Taken(Option<Interned<PodUsage>>),
     /// The pod has ended, so it uses no resources of the node.
     Over,

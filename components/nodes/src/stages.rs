@@ -306,8 +306,8 @@ impl Script {
                 part.next = None;
                 part.played.is_some()
             }
-            // After a restart of the process nobody knows whether Stages controlled the object before. They may have
-            // controlled it if a Stage can match it.
+            // After a restart, the process does not know whether Stages controlled the object before. If a Stage can
+            // match the object, Stages may have controlled it.
             None => begun,
         };
         if led { StageDecision::Stages(Plan::default()) } else { StageDecision::Nobodys }

@@ -11,7 +11,7 @@ const WORDS_MAX: usize = 20_000;
 /// The longest value from which a prefix or a suffix can be cut, in bytes.
 const CUT_BYTES_MAX: usize = 4096;
 
-/// What the expansion of a word results in.
+/// The form of the result when a word is expanded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Expansion {
     /// The expansion may result in several words, because values are split.

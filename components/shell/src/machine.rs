@@ -126,7 +126,7 @@ impl Machine {
         bytes
     }
 
-    /// The exit code of a command; `None` if the command still runs. Not all of its output may have been read yet.
+    /// The exit code of a command; `None` if the command still runs. Some of its output may still be unread.
     pub fn exit_code(&self, pid: Pid) -> Option<i32> {
         self.shared.lock().processes.get(&pid).and_then(|process| process.exit_code)
     }

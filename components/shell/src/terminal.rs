@@ -13,7 +13,7 @@ pub struct Terminal {
     in_sequence: bool,
 }
 
-/// What the typed bytes result in for the command.
+/// The effects of typed bytes on the command.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Typed {
     /// The lines that the typed bytes have completed.

@@ -26,7 +26,7 @@ pub struct TreeEntry {
     pub changed_ms: i64,
 }
 
-/// How many bytes an entry counts in [`Tree::bytes`], in addition to its path and its content.
+/// How many bytes an entry adds to [`Tree::bytes`], in addition to its path and its content.
 const ENTRY_BYTES: usize = 64;
 
 /// A tree of folders and files.

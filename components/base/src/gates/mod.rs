@@ -345,8 +345,8 @@ impl Gate {
             Kinds(_) => true,
             Switch(since, _) if release >= since => is_on(self.now, true),
             Switch(..) => is_on(self.then, false),
-            // Other components may emulate another release. So if this release does not have the gate, the gate has its
-            // default of another release.
+            // Other components may emulate another release. So if `release` does not have the gate, the gate has its
+            // default of 1.35, or else of 1.18.
             Elsewhere => is_on(self.spec(release).or(self.now).or(self.then), false),
             Unseen => is_on(self.spec(release), self.now.is_none()),
         }

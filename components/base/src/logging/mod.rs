@@ -3,8 +3,8 @@
 //! [`init`] sends the events of `tracing` and of `log` through one filter and one formatter to standard error or to
 //! files. Spans are not recorded, because no line shows them, and so they cost nothing.
 //!
-//! Debug lines of this server appear from `-v=4`, and its trace lines from `-v=6`. Libraries log every frame, so their
-//! debug lines appear from 8, and their trace lines from 10. Information, warnings and errors always appear.
+//! Debug lines of this server appear from `-v=4`, and its trace lines from `-v=6`. Libraries log every frame of HTTP/2,
+//! so their debug lines appear from 8, and their trace lines from 10. Information, warnings and errors always appear.
 //! `--vmodule` raises the level of single source files.
 
 mod choices;

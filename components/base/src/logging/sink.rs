@@ -93,8 +93,8 @@ impl Sink {
 }
 
 struct LogFiles {
-    /// The one file for all severities; `None` if there are several files. Then they are made in the first folder of
-    /// `directories` that can be written to.
+    /// The one file for all severities; `None` if there are several files. Several files are made in the first folder
+    /// of `directories` that can be written to.
     single: Option<PathBuf>,
     directories: Vec<PathBuf>,
     bytes_max: u64,

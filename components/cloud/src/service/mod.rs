@@ -109,7 +109,8 @@ impl Controller for Services {
     fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
         if change.is_of::<Node>() {
             if self.hosts.apply(change) && !planted(Bug::HostsForgotten) {
-                // The Services whose balancer does not exist yet get a balancer with these nodes.
+                // A Service that is not in `known` has no balancer yet. When its balancer is created, it gets the
+                // present nodes.
                 self.known.keys().for_each(|key| keys.add_after(key.clone(), HOSTS_MILLIS));
             }
         } else if change.is_of::<Service>() {

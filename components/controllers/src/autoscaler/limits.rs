@@ -6,7 +6,8 @@ use holdfast_world::views::autoscaler::{AutoscalerSpec, Behavior, Policy, Rules}
 
 /// If no scale-up policy is set, the new size may be twice the present size, or this many pods if that is more.
 const SMALL: i64 = 4;
-/// The API allows no longer stabilization window, and no longer period of a policy, than this number of seconds.
+/// The maximum, in seconds, that the API allows for a stabilization window, which is more than it allows for a policy's
+/// period.
 const MEMORY_SECONDS: i64 = 3600;
 
 /// What one autoscaler recommended and changed in the past: each recommended size with its time, and each change.
@@ -121,7 +122,7 @@ pub fn limit(
     Limited { size, stable: reason, limit, is_limited: size != stable }
 }
 
-/// Prevents that the size follows every short change of usage: scaling down stops at the highest size that was
+/// Keeps the size from following every short change of usage: scaling down stops at the highest size that was
 /// recommended within the scale-down window, and scaling up at the lowest size recommended within the scale-up window.
 fn stabilize(
     behavior: Option<&Behavior>,

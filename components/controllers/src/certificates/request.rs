@@ -65,7 +65,7 @@ impl Requested {
         Ok(found)
     }
 
-    /// Why this is not a valid request for a kubelet's client certificate.
+    /// Returns `Err` with the reason if this is not a valid request for a kubelet's client certificate.
     pub fn kubelet_client(&self, usages: &[String]) -> Result<(), String> {
         self.of_nodes()?;
         none(self.dns_names, "DNS")?;
@@ -76,7 +76,7 @@ impl Requested {
         just(usages, CLIENT_AUTH)
     }
 
-    /// Why this is not a valid request for a kubelet's serving certificate.
+    /// Returns `Err` with the reason if this is not a valid request for a kubelet's serving certificate.
     pub fn kubelet_serving(&self, usages: &[String]) -> Result<(), String> {
         self.of_nodes()?;
         if self.dns_names + self.addresses == 0 {
@@ -98,7 +98,7 @@ impl Requested {
     }
 }
 
-/// Why these usages are not allowed in the certificate of a client of the API server.
+/// Returns `Err` with the reason if these usages are not allowed in the certificate of a client of the API server.
 pub fn client_usages(usages: &[String]) -> Result<(), String> {
     let known = [DIGITAL_SIGNATURE, KEY_ENCIPHERMENT, CLIENT_AUTH];
     if let Some(other) = usages.iter().find(|usage| !known.contains(&usage.as_str())) {

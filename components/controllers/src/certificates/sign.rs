@@ -15,8 +15,8 @@ use std::sync::Arc;
 const SECONDS_MIN: i64 = 600;
 /// A certificate becomes valid this many seconds before the present time, for clients whose clocks are slow.
 const EARLIER_SECONDS: i64 = 300;
-/// A certificate that is requested for less than this many seconds only begins to be valid earlier, which lengthens its
-/// validity. Any other certificate also ends earlier, by [`EARLIER_SECONDS`].
+/// A duration below this many seconds counts from the present time, although the certificate is valid from an earlier
+/// time on. Any other duration counts from that earlier time.
 const SHORT_SECONDS: i64 = 8 * 3600;
 
 /// Each plan is for one CertificateSigningRequest.
@@ -107,7 +107,7 @@ fn push(status: &mut holdfast_value::Map, condition: Value) {
     }
 }
 
-/// Why a signer must not sign a request even though the request is approved.
+/// Returns `Err` with the reason if a signer must not sign a request even though the request is approved.
 fn fits(signer: &str, requested: &Requested, usages: &[String]) -> Result<(), String> {
     match signer {
         KUBELET_CLIENT => requested.kubelet_client(usages),

@@ -271,7 +271,8 @@ impl<'w> Sync<'w> {
         self.start(time, clock)
     }
 
-    /// When a Job was last started, according to the CronJob's status.
+    /// When a Job was last started, according to the CronJob's status; if no Job was started yet, when the CronJob was
+    /// created.
     fn last(&self) -> Time {
         self.status.last_schedule_time.or(self.cron_job.meta().creation_timestamp).unwrap_or(self.now)
     }
@@ -326,7 +327,7 @@ impl<'w> Sync<'w> {
     }
 
     /// The Jobs that the status lists as active and that have not finished, with the listed uids. A Job that the
-    /// CronJob does not own is listed as long as it exists, finished or not.
+    /// CronJob does not own is returned as long as it exists, finished or not.
     fn running(&self) -> Vec<(String, Viewed<'w, Job>)> {
         let running = |listed: &Value| {
             let uid = listed["uid"].as_str()?;

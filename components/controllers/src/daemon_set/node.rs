@@ -132,9 +132,9 @@ pub fn pin(pod: &mut Value, node: &str) {
 }
 
 /// Adds the DaemonSets that a change of a node concerns: sets that should run on the node and do not, sets that run
-/// there and must not, and sets with a pod for the node if it was deleted. As in Kubernetes, a new taint that repels
-/// only new pods does not concern a set whose pod on the node is ready. It does concern a set whose pod is not ready,
-/// because an update need no longer wait for that pod.
+/// there and must not, and, if the node was deleted, sets with a pod for the node. As in Kubernetes, a new taint that
+/// repels only new pods does not concern a set whose pod on the node is ready. The taint does concern a set whose pod
+/// is not ready, because an update need no longer wait for that pod.
 pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
     let (before, after) = (change.before::<Node>(), change.after::<Node>());
     let is_same = |before: Viewed<'_, Node>, after: Viewed<'_, Node>| {

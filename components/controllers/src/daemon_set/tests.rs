@@ -147,8 +147,8 @@ fn old_pods_are_replaced_one_by_one() {
     assert_eq!(all(&trial, "controllerrevisions.apps", "/revision").len(), 2);
 }
 
-/// A pod that waits for a node which repels the pod now never becomes available. The update of other pods does not
-/// wait for it.
+/// If a node now repels a pod that is still to be bound to it, the pod never becomes available. The update of other
+/// pods does not wait for this pod.
 #[test]
 fn an_update_does_not_wait_for_nodes_that_repel_the_pods() {
     let strategies = [json!({}), surging(json!(1))];

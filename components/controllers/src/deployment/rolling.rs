@@ -4,8 +4,8 @@ use super::{Flow, GO_ON, STOP, Sync};
 use crate::planted::{Bug, planted};
 
 impl Sync<'_> {
-    /// Makes the next step of a rollout. A plan scales only one set up or old sets down, because the step after it
-    /// depends on the result.
+    /// Makes the next step of a rollout. A plan either scales the new set or scales old sets down, because the next
+    /// step depends on the result.
     pub fn roll(&mut self) -> Flow {
         self.set_revision()?;
         self.ensure_new_set()?;

@@ -44,8 +44,8 @@ impl Sync<'_> {
         }
     }
 
-    /// The number of terminating pods; `None` if some set does not report it. A set whose controller has not observed
-    /// it yet has no terminating pods.
+    /// The number of terminating pods; `None` if some set does not report its number. A set that its controller has not
+    /// observed yet has no terminating pods.
     fn terminating(&self) -> Option<i64> {
         let told = |set: &super::Set<'_>| match set.seen.status.observed_generation {
             0 => Some(set.seen.status.terminating_replicas.unwrap_or(0)),

@@ -35,7 +35,7 @@ pub struct EndpointSlices {
     triggers: Triggers,
     sharing: hints::Sharing,
     /// Services that changed, or whose pods changed. An Event about endpoints that are not allocated to zones is
-    /// repeated only for these Services: a plan that a node, or a slice of the previous plan, has caused would repeat
+    /// repeated only for these Services: a plan after a change of a node, or after the write of a slice, would repeat
     /// the Event without need.
     due: BTreeSet<Key>,
     max: usize,
@@ -200,7 +200,7 @@ fn slices<'w>(world: &'w World, service: &Key, manager: &str) -> Vec<Viewed<'w, 
     world.indexed(SLICES, &place).filter(|slice: &Viewed<'_, EndpointSlice>| !slice.meta().is_deleting()).collect()
 }
 
-/// The Services that a slice belonged to before and belongs to after a change.
+/// Adds the Services to which a slice belonged before a change and belongs after it.
 fn add_services_of_slice(change: &Change, manager: &str, keys: &mut Keys, batch_millis: i64) {
     for object in [&change.before, &change.after].into_iter().flatten() {
         if let (Some(manages), Some(service)) = (object.meta.label(MANAGED_BY), object.meta.label(SERVICE))

@@ -70,8 +70,8 @@ impl Controller for EndpointsController {
             };
             keys.add(change.key.clone());
         } else if change.after.is_none() {
-            // A change of the Endpoints by another writer makes no plan: it is overwritten only when the Service or its
-            // pods change.
+            // Only the deletion of Endpoints causes a plan. Endpoints that another writer changes are overwritten only
+            // when the Service or its pods change.
             keys.add(change.key.clone());
         }
     }

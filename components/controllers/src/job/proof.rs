@@ -15,7 +15,8 @@ use holdfast_world::views::{Job, Pod};
 use holdfast_world::{Refusal, View, Viewed, World};
 use std::collections::BTreeSet;
 
-/// The uids of the pods that have the finalizer; the fields of `members` are corrected where the server knows better.
+/// The uids of the pods that have the finalizer. If the server was asked, `is_tracked` becomes false for `members` that
+/// have no finalizer in its answer.
 pub fn with_finalizer<'r>(
     world: &World,
     job: Viewed<'_, Job>,

@@ -42,8 +42,7 @@ impl<'w> Tracking<'w> {
         tracking.write()
     }
 
-    /// The status lists pods that have ended as uncounted. Those of them whose finalizer was removed are added to the
-    /// status's counts and removed from the list.
+    /// Moves pods from the status's list of uncounted pods to its counts once their finalizer was removed.
     fn count_released(&mut self) {
         let held = &self.sync.held;
         let clean = |uids: &mut Vec<String>| {
@@ -55,7 +54,9 @@ impl<'w> Tracking<'w> {
         self.failed += clean(&mut self.uncounted.failed);
     }
 
-    /// Adds the pods that have ended to the status's list of uncounted pods; if the Job has ended, also all other pods.
+    /// Chooses the pods whose finalizer this plan removes: the pods that have ended, or all pods if the Job has ended
+    /// or is being deleted. A failed pod that is still to be replaced keeps the finalizer. Pods that count and are not
+    /// counted yet are added to the status's list of uncounted pods, or to `new_indexes`.
     fn note_ended(&mut self) {
         let (end, job) = (self.sync.end.clone(), self.sync.job);
         for member in self.sync.members.iter().filter(|member| member.is_tracked) {

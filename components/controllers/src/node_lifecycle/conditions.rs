@@ -8,7 +8,7 @@ use holdfast_world::{Action, Time, Viewed};
 const TYPES: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 const UNKNOWN: &str = "Unknown";
 
-/// The write that sets the conditions that a kubelet reports to Unknown; `None` if all are Unknown already.
+/// The write that gives the status Unknown to all conditions that kubelets report; `None` if all have it already.
 pub fn unknown(node: Viewed<'_, Node>, now: Time) -> Option<Action> {
     let created = node.meta().creation_timestamp;
     Subject::from(node).status(|status| {

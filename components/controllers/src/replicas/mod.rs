@@ -22,7 +22,7 @@ use std::marker::PhantomData;
 
 /// How many pods one plan creates at most, and how many it deletes at most.
 const BURST: usize = 500;
-/// So many times the pods of a set may end before their replacement is delayed.
+/// How many times the pods of a set may end before their replacement is delayed.
 const AT_ONCE: usize = 3;
 /// The first delay, in milliseconds; each further delay is twice as long, up to [`MAX_MILLIS`].
 const FIRST_MILLIS: i64 = 1_000;

@@ -51,8 +51,8 @@ impl<'w> Sync<'w> {
         pod
     }
 
-    /// Restores the name label and the claims of a pod that do not belong to its ordinal, and the owners of its claims.
-    /// An Event reports that the pod was updated, even if only owners of claims change.
+    /// Corrects a pod's name label and claims if they do not belong to the pod's ordinal, and corrects the owners of
+    /// the claims. An Event reports that the pod was updated, even if only owners of claims change.
     pub fn correct(&mut self, ordinal: i64, pod: Viewed<'w, Pod>) {
         let message = format!("Update Pod {} in StatefulSet {} successful", pod.meta().name, self.set.meta().name);
         let note = self.subject().normal("SuccessfulUpdate", message);

@@ -118,8 +118,8 @@ fn an_update_goes_from_the_highest_ordinal_down_to_the_partition() {
     assert_eq!(status(&trial)["currentReplicas"], 3);
 }
 
-/// API servers without the feature drop the field `maxUnavailable` from a StatefulSet, so the test puts the set into
-/// the controller's world itself.
+/// API servers without the feature gate MaxUnavailableStatefulSet drop the field `maxUnavailable` from a StatefulSet,
+/// so the test puts the set into the controller's world itself.
 #[test]
 fn several_may_be_missing_at_once_where_that_is_allowed() {
     let mut trial = trial();

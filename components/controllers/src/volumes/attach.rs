@@ -14,7 +14,7 @@ use holdfast_world::{
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The annotation of a node whose volumes this controller attaches, and not the kubelet.
+/// The annotation of a node whose volumes are attached by this controller and not by the kubelet.
 const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 /// An index of attachments by their node.
 const BY_NODE: &str = "attachment-node";
@@ -30,8 +30,8 @@ const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 /// Attaches and detaches volumes. Each plan is for one node.
 pub struct Attacher {
     force_detach: bool,
-    /// For each node, the volumes that the node reports in use although no pod needs them: the name of the attachment,
-    /// and since when no pod has needed the volume.
+    /// For each node, the volumes that the node reports as in use although no pod needs them: the name of the
+    /// attachment, and since when no pod has needed the volume.
     unneeded: BTreeMap<Key, BTreeMap<String, Time>>,
     /// For each volume that only one node may have and that is being attached: the node, until the attachment is in the
     /// world.
@@ -431,7 +431,7 @@ mod tests {
         assert!(trial.take_event_texts().is_empty());
     }
 
-    /// A trial in which node `n` reports a volume in use that no pod needs.
+    /// A trial in which no pod needs a volume that node `n` reports as in use.
     fn unneeded(settings: &Settings) -> Trial {
         let mut trial = Trial::new().with(Attacher::new(settings));
         trial.create(

@@ -179,7 +179,7 @@ impl Courses {
     }
 }
 
-/// A `postStart` hook that runs or may still run.
+/// The state of a `postStart` hook: a command that runs, a sleep until a time, or no hook that still runs.
 enum Hook {
     Command(Pid),
     Until(i64),

@@ -63,8 +63,8 @@ impl ProbeKind {
     }
 }
 
-/// The probes of a container whose result is not always success. These are exec probes whose program the shell knows,
-/// and network probes that fail because of the annotations about ports.
+/// The probes of a container that may fail: exec probes whose program the shell knows, and network probes that fail
+/// because of the annotations about ports.
 pub fn of(container: &Value, behaviour: &Behaviour, with_commands: bool) -> Vec<Probe> {
     let probe = |(kind, field, _): (ProbeKind, &str, &str)| {
         let told = &container[field];

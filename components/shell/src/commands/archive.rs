@@ -7,7 +7,7 @@ use crate::shell::{Open, Shell, ShellResult};
 const BLOCK: usize = 512;
 /// The maximum number of entries that are extracted from an archive. Entries that cannot be written count, too.
 const ENTRIES_MAX: usize = 10_000;
-/// The longest name that an archive may have in an entry of its own, in bytes.
+/// The maximum size, in bytes, of an entry that contains only the long name or the attributes of the next entry.
 const NAME_BYTES_MAX: usize = 8192;
 
 #[derive(Default)]

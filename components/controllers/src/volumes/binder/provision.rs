@@ -10,7 +10,8 @@ use holdfast_world::{Action, Key, Plan, Verb, View, Viewed, World};
 pub const HOST_PATH: &str = "kubernetes.io/host-path";
 /// The prefix of the names of in-tree provisioners.
 pub(super) const OWN: &str = "kubernetes.io/";
-/// Volumes are provisioned as folders under this folder, and only such folders are ever deleted.
+/// Volumes are provisioned as folders under this folder. Of the volumes that are folders, this controller deletes only
+/// those whose path contains this folder.
 pub(super) const FOLDERS: &str = "/tmp/";
 /// The finalizer of a provisioned volume, which keeps the volume until its storage is deleted.
 pub(super) const FINALIZER: &str = "kubernetes.io/pv-controller";
@@ -74,7 +75,7 @@ impl Binder {
         plan.then(Action::new(PersistentVolume::resource(), key, Verb::Create(body)).with_event(note));
     }
 
-    /// Why no folder can be provisioned for a claim.
+    /// Why no folder can be provisioned for a claim; `None` if one can be provisioned.
     fn no_folder(&self, claim: ClaimView<'_>, class: Viewed<'_, StorageClass>) -> Option<String> {
         let options = &class.view.mount_options;
         if !part(claim.object, &["spec", "dataSource"]).is_null() {

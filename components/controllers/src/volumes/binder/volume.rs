@@ -49,7 +49,8 @@ fn marked(volume: VolumeView<'_>) -> Option<Value> {
     let is_deleted_here = is_here && volume.spec.persistent_volume_reclaim_policy == "Delete";
     let lacks = is_deleted_here && !meta.has_finalizer(FINALIZER) && !meta.is_deleting();
     let is_held = !is_deleted_here && provisioner.starts_with(OWN) && meta.has_finalizer(FINALIZER);
-    // External provisioners set this finalizer; on a volume that this controller provisions nobody would remove it.
+    // External provisioners set this finalizer. No component would remove it from a volume that this controller
+    // provisions.
     let is_held_elsewhere = is_here && meta.has_finalizer(EXTERNAL_FINALIZER);
     if !lacks && !is_held && !is_held_elsewhere && !migration::is_mismarked(meta, false) {
         return None;
