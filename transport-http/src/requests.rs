@@ -423,7 +423,7 @@ fn guarded(answer: impl Future<Output = Response>) -> impl Future<Output = Respo
     })
 }
 
-/// Whether a request is refused because of limits of its connection.
+/// Whether a request is refused because its user, or all users together, have too many connections.
 fn lacks_place(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::TooManyRequests { what: Plenty::OwnConnections { .. } | Plenty::Connections { .. }, .. })
 }

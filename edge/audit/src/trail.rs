@@ -324,7 +324,7 @@ impl Trail {
         _ = self.tell(Stage::ResponseComplete).await;
     }
 
-    /// Records that the server has panicked.
+    /// Records that a panic of the server has ended the request.
     pub async fn panic(mut self, ended: RequestEnd) {
         self.answer(ended);
         self.state = TrailState::Ended;

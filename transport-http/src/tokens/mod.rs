@@ -135,7 +135,7 @@ impl ServiceAccountTokens {
         ServiceAccountTokens { keys, audiences, forks, remembered: Remembered::default(), uses, used: Arc::default() }
     }
 
-    /// The issuer that signed tokens name.
+    /// The issuer that new tokens name.
     pub fn issuer(&self) -> &str {
         self.keys.issuers.first().map_or("", String::as_str)
     }
