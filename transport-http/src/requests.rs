@@ -61,8 +61,8 @@ pub struct WireRequest<B> {
 }
 
 impl Transport {
-    /// Answers a request, or passes it to the fork that its path names. Every failure is a `Status`. A fault of the
-    /// server ends only this request, not other requests on the same connection.
+    /// Answers a request, or passes it to the fork that its path names. A fault of the server ends only this request,
+    /// not other requests on the same connection.
     pub fn handle<B, D, E>(self: Arc<Self>, mut wire: WireRequest<B>) -> impl Future<Output = Response> + use<B, D, E>
     where
         B: Stream<Item = Result<D, E>> + Send + 'static,

@@ -118,7 +118,7 @@ impl Auditor {
         Ok(Some(trail))
     }
 
-    /// Records a request that could not be authenticated. Such a request ends at once.
+    /// Records a request that was refused at once, for example because its user could not be authenticated.
     pub async fn record_unauthenticated(
         self: &Arc<Self>,
         ruling: Ruling,
