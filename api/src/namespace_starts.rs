@@ -1,4 +1,4 @@
-//! The version at which each namespace was created. Reads of the namespace's past end at that version.
+//! The version at which each namespace was created. Reads of a namespace's past go back no further than this version.
 
 use crate::Service;
 use holdfast_core::Refusal;
@@ -18,7 +18,7 @@ pub(crate) struct NamespaceStarts {
 }
 
 impl NamespaceStarts {
-    /// The first event of the namespace with this UID; zero if no other namespace had its name before.
+    /// The version of the first event of the namespace with this UID; zero if no other namespace had its name before.
     pub(crate) async fn find(
         &self,
         service: &Arc<Service>,

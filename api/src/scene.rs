@@ -131,7 +131,7 @@ impl Scene {
         })
     }
 
-    /// Returns how new the object must be that a get requests, by its version options.
+    /// Returns how new the object of a get must be, by the version options of the get.
     pub(crate) fn freshness(request: &Request) -> Result<Freshness, Refusal> {
         let options = &request.options;
         let version = match options.resource_version.as_deref() {

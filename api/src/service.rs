@@ -190,7 +190,8 @@ impl Service {
         reply
     }
 
-    /// Counts and audits a call that never reached the layers, because its user could not be authenticated.
+    /// Counts and audits a call that the transport refused before the layers, for example because its user could not be
+    /// authenticated.
     pub async fn turned_away(
         &self,
         asked: &CallSubject,
@@ -289,8 +290,8 @@ impl Service {
         self.flow.fairness()
     }
 
-    /// A place among the requests that wait for a future version, so that one user cannot have thousands of waiting
-    /// requests.
+    /// A place among the requests that wait for a future version. The places are limited, so that the requests of one
+    /// user cannot take all of them.
     pub fn wait(&self, user: &User) -> Result<Option<Share>, Refusal> {
         self.flow.wait(user)
     }

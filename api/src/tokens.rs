@@ -9,8 +9,8 @@ use std::sync::Arc;
 /// Authenticates users by tokens.
 pub trait Tokens: Send + Sync + 'static {
     /// The user of a token that is valid for one of these audiences, or for one of the server's own audiences if none
-    /// is given. The error is the reason why there is no user. `told` receives what the token's authenticator reports
-    /// to the client and to audit.
+    /// is given. The error is the reason why there is no user. `told` receives the warnings for the client and the
+    /// audit annotations.
     fn review<'a>(
         &'a self,
         state: &'a State,

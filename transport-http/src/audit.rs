@@ -54,8 +54,8 @@ pub fn ended(refusal: &Refusal) -> RequestEnd {
     RequestEnd { code, status: Some(document.clone()), object: Some(document) }
 }
 
-/// Records the end of a request if the reply ends the request. Otherwise returns the trail, and the end of the response
-/// is recorded later.
+/// Records the end of a request if the reply ends the request. Otherwise the trail is returned or moved into the reply,
+/// and the end of the response is recorded later.
 pub async fn tell(
     transport: &Transport,
     mut trail: Box<Trail>,

@@ -18,7 +18,7 @@ const KEY_SET: &str = "application/jwk-set+json";
 /// The value of the caching header. Verifiers may cache the documents instead of reading them for each token.
 const KEPT: &str = "public, max-age=3600";
 
-/// The document; a 404 if the issuer is no URL that can be queried.
+/// The response with the document; `None` if the server publishes no documents.
 pub fn answer(
     published: Option<&Published>,
     document: Document,

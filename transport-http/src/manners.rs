@@ -80,7 +80,8 @@ impl Manners {
         })
     }
 
-    /// Adds the headers that every response has. `drawn` makes a random number.
+    /// Adds the CORS and HSTS headers, and decides by chance whether the response ends its connection. `drawn` makes a
+    /// random number.
     pub fn mark(&self, response: &mut Response, origin: Option<HeaderValue>, drawn: impl FnOnce() -> u64) {
         if let Some(origin) = origin {
             let headers = response.headers_mut();

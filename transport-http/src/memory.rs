@@ -16,7 +16,8 @@ use tower::{Service, ServiceExt};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Sends a GET by this user to the server, and returns the response as JSON.
+/// Sends a GET by this user to the server, and returns the response, which is in JSON. Fails if the body has more than
+/// `bytes_max` bytes.
 pub async fn get(
     transport: Arc<Transport>,
     user: Arc<User>,

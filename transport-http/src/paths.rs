@@ -141,8 +141,8 @@ pub(crate) fn aggregated_form(accept: &str) -> Option<Aggregated> {
     None
 }
 
-/// The refusal of a discovery request that accepts no media type in which the server has discovery documents (also
-/// `application/*`).
+/// The refusal of a discovery request whose client accepts no media type of discovery documents, or only
+/// `application/*`.
 pub(crate) fn flaw(
     route: &Route,
     headers: &HeaderMap,

@@ -60,9 +60,8 @@ impl Query {
         value.parse().map(Some).map_err(|_| Refusal::BadRequest(BadRequest::NotANumber(value.to_owned())))
     }
 
-    /// The options of a verb, by the kind of their document (`CreateOptions`), which refusals name. A parameter that
-    /// should be a number and is not a number is reported first, before other invalid values. Parameters of other verbs
-    /// are ignored.
+    /// The options of a verb. `kind` is the kind of the options document, such as `CreateOptions`, which refusals name.
+    /// A malformed number is reported before other invalid values. Parameters of other verbs are ignored.
     pub fn options(&self, kind: &str) -> Result<Options, Refusal> {
         let is = |kinds: &[&str]| kinds.contains(&kind);
         let number = |name: &str, kinds: &[&str]| if is(kinds) { self.number(name) } else { Ok(None) };

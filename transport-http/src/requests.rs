@@ -61,8 +61,8 @@ pub struct WireRequest<B> {
 }
 
 impl Transport {
-    /// Answers a request, or passes it to the fork that its path names. Every failure is a `Status`. A fault of the
-    /// server ends only this request, not other requests on the same connection.
+    /// Answers a request, or passes it to the fork that its path names. A fault of the server ends only this request,
+    /// not other requests on the same connection.
     pub fn handle<B, D, E>(self: Arc<Self>, mut wire: WireRequest<B>) -> impl Future<Output = Response> + use<B, D, E>
     where
         B: Stream<Item = Result<D, E>> + Send + 'static,
@@ -423,7 +423,7 @@ fn guarded(answer: impl Future<Output = Response>) -> impl Future<Output = Respo
     })
 }
 
-/// Whether a request is refused because of limits of its connection.
+/// Whether a request is refused because its user, or all users together, have too many connections.
 fn lacks_place(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::TooManyRequests { what: Plenty::OwnConnections { .. } | Plenty::Connections { .. }, .. })
 }

@@ -15,7 +15,8 @@ const MILLION: u64 = 1_000_000;
 /// Chooses the requests that are traced, and takes their spans.
 #[derive(Clone)]
 pub struct Tracer {
-    /// How many of a million requests are sampled. Requests whose client asks for sampling are sampled as well.
+    /// How many of a million requests are sampled. If a request continues its client's trace, the client decides
+    /// whether the request is sampled.
     pub per_million: u32,
     pub take: Take,
 }

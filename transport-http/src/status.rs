@@ -1,4 +1,4 @@
-//! Makes the HTTP code of every outcome, and every Kubernetes `Status`, of a refusal or of a success.
+//! Makes the HTTP code of every outcome, and the Kubernetes `Status` of a refusal or of a success.
 
 use holdfast_core::admission::End;
 use holdfast_core::object::meta::Document;

@@ -249,8 +249,8 @@ impl Feeder {
         piece.slice(skipped..)
     }
 
-    /// This event and the events that are ready after it, in one piece. A single event becomes the frame that all
-    /// watchers share. Fails if a conversion webhook fails.
+    /// This event and the events that are ready after it, in one piece. The frame of a single event is not copied,
+    /// because other watches may share it. Fails if a conversion webhook fails.
     async fn gather(&mut self, first: Delivery) -> Result<Result<Bytes, Refusal>, Fault> {
         if let Some(begin) = self.large(&first) {
             return Ok(Ok(begin));

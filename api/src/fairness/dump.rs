@@ -14,7 +14,7 @@ pub enum Dump {
     Requests { details: bool },
 }
 
-/// If a level has at most this many queues, its unused queues are also shown.
+/// A dump also shows the unused queues of a level whose index is below this number.
 const QUEUES_MAX: u32 = 1024;
 /// The start time that the dump shows for a request that has not started.
 const NEVER: &str = "0001-01-01T00:00:00Z";

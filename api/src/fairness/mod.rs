@@ -62,9 +62,9 @@ struct Configured {
 /// A flow schema, with the priority level of its requests.
 pub struct Flow {
     pub schema: String,
-    /// The UID of the flow schema, which is sent as a header of every response.
+    /// The UID of the flow schema, which is sent as a header of every response in this flow.
     pub schema_uid: Bytes,
-    /// The UID of the priority level, which is sent as a header of every response.
+    /// The UID of the priority level, which is sent as a header of every response in this flow.
     pub level_uid: Bytes,
     distinguisher: Distinguisher,
     pub(crate) level: Arc<Level>,

@@ -16,7 +16,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// The interval at which candidates that no longer exist are searched for and removed.
 const COLLECT_PERIOD: Duration = Duration::from_secs(30 * 60);
 
-/// Runs until the engine ends. The coordinator's term is renewed at the interval `period`.
+/// Runs without end. The coordinator's term is renewed at the interval `period`.
 pub async fn run(service: Arc<Service>, term: Term, period: Duration) {
     loop {
         if let Err(fault) = coordinate(&service, &term, period).await {

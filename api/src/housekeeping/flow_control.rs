@@ -25,7 +25,7 @@ pub async fn ensure(service: &Arc<Service>, fairness: &Fairness) {
     super::make(service, upkeep::plan(&state, engine.stamp())).await;
 }
 
-/// Maintains and applies the objects of flow control until the engine ends.
+/// Maintains and applies the objects of flow control, without end.
 pub async fn run(service: Arc<Service>, fairness: Arc<Fairness>) {
     loop {
         if let Err(fault) = keep(&service, &fairness).await {

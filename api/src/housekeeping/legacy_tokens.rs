@@ -43,8 +43,8 @@ struct SecretId {
 }
 
 impl Used {
-    /// Records that a Secret's token is used now. A label with a later day stays, because another server's clock may be
-    /// ahead.
+    /// Records that a Secret's token is used now. A label with tomorrow's date stays, because another server's clock
+    /// may be ahead.
     pub fn note(&self, secret: &Value) {
         let metadata = &secret["metadata"];
         let last = metadata["labels"][LAST_USED].as_str().unwrap_or_default();

@@ -2,9 +2,9 @@
 //! the rules of aggregated roles, deletes old Events, and creates the objects that every cluster has ([`bootstrap`],
 //! [`registrar`], [`flow_control`]).
 //!
-//! The core makes the plans. These loops send the planned requests whenever a commit may have changed an object that
-//! matters, or a planned time is reached. The requests pass the service under the names of controllers' users, and RBAC
-//! roles restrict them.
+//! The core makes the plans. The loops in these modules send the planned requests whenever a commit may have changed an
+//! object that matters, or a planned time is reached. The requests pass the service under the names of controllers'
+//! users, and RBAC roles restrict them.
 
 pub mod bootstrap;
 pub mod elections;
@@ -38,7 +38,7 @@ const EXPIRY_PERIOD_MIN: Duration = Duration::from_millis(100);
 /// The maximum interval at which Events are checked for expiry.
 const EXPIRY_PERIOD_MAX: Duration = Duration::from_secs(30);
 
-/// Does this work until nothing else owns the service.
+/// Does the work of this module until nothing else owns the service.
 pub async fn run(service: Arc<Service>) {
     let hub = service.engine().hub().clone();
     let grace = service.engine().settings().namespace_grace;

@@ -70,7 +70,7 @@ impl Registrar {
         Registrar { custom: None, followed: begin }
     }
 
-    /// Maintains the APIServices of the served APIs until the engine ends.
+    /// Maintains the APIServices of the served APIs, without end.
     pub async fn run(mut self, service: Arc<Service>) {
         loop {
             if let Err(fault) = self.follow(&service).await {
@@ -126,7 +126,7 @@ impl Registrar {
     }
 }
 
-/// Maintains the ConfigMap from which other servers read which client certificates to trust, until the engine ends.
+/// Maintains the ConfigMap from which other servers read which client certificates to trust, without end.
 pub async fn keep_trust(service: Arc<Service>, trust: Trust) {
     let engine = service.engine();
     loop {

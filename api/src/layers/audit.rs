@@ -101,7 +101,7 @@ fn verb(asked: &CallSubject) -> &'static str {
     }
 }
 
-/// The audit event of a call that has just arrived.
+/// The properties of a call that its audit trail records at the call's arrival.
 pub(crate) fn begun(
     state: &State,
     id: &str,

@@ -121,7 +121,7 @@ fn judge(
             let name = named.name();
             let many = matches!(named.verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
             let selected = (reads_selectors && many).then(|| selected(&named.options));
-            // A user that may read one object may also list with a selector for that object's name.
+            // A permission for one object also covers lists with a field selector for that object's name.
             may(&named_attributes(named.verb.as_str(), &named.path, &name, selected.as_ref()))
         }
         CallSubject::Elsewhere { verb, path } => may(&attributes(verb, path)),

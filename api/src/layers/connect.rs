@@ -23,7 +23,7 @@ pub struct Connect {
     pub upgrades_need_create: bool,
 }
 
-/// Kubelet paths that run commands, like the subresources of pods with the same names.
+/// Kubelet paths for which permission to read is not enough, because they run commands or forward ports.
 const COMMANDS: [&str; 4] = ["attach", "exec", "portforward", "run"];
 
 impl Layer for Connect {
@@ -75,8 +75,8 @@ fn first(subresource: &str) -> &str {
     subresource.split('/').next().unwrap_or_default()
 }
 
-/// Whether the request runs a command, so that permission to read is not enough. Such requests include requests to a
-/// node's kubelet for the paths in [`COMMANDS`], in any spelling.
+/// Whether permission to read is not enough for the request, because the request runs a command or forwards ports. Such
+/// requests include requests to a node's kubelet for the paths in [`COMMANDS`], in any spelling.
 fn runs_something(found: &Found) -> bool {
     let subresource = found.request.target.subresource.as_deref().unwrap_or_default();
     let (name, rest) = subresource.split_once('/').unwrap_or((subresource, ""));

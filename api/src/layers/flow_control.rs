@@ -1,9 +1,9 @@
 //! The flow control layer limits the requests in progress, so that one user cannot block the other users.
 //!
 //! With priority and fairness, requests wait for their turn. Without it, a request over the limit is refused.
-//! Long-running requests hold no place; a watch holds a place only while it begins. A read that waits for a future
-//! version releases its place. The server's own requests need no place, because the plans of the server's work limit
-//! how many requests they contain.
+//! Long-running requests hold no place, except that with priority and fairness a watch holds a place while it begins.
+//! A read that waits for a future version releases its place. The server's own requests need no place, because the
+//! plans of the server's work limit how many requests they contain.
 
 use super::authorization::asked_for;
 use super::stages::{CallParts, Dispatched, Identified};
@@ -237,7 +237,7 @@ fn estimate(
     }
 }
 
-/// The cost of reading the present or the past; `None` for a write.
+/// The cost of reading the present or the past; `None` for a write to the present.
 fn reading(state: &State, kind: KindId, (named, is_past): (&ResourceRequest, bool), seats_max: u32) -> Option<Work> {
     let path = &named.path;
     Some(match named.verb {

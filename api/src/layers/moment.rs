@@ -33,7 +33,7 @@ impl Layer for PastOrPresent {
     ) -> BoxFuture<'a, Outcome> {
         let CallParts { user, at, subject, flaw } = *parts;
         let service = next.service();
-        // A call about the present needs no read of the log, so this layer does not wait for it.
+        // A call about the present needs no read of the log, so this layer does not wait.
         let present = match &subject {
             CallSubject::Named(named) => at.is_none() && named.at.as_deref().is_none_or(str::is_empty),
             CallSubject::Found(_) => true,

@@ -59,8 +59,8 @@ impl<'a> Read<'a> {
         self.service.engine().of(self.found.request.target.kind)
     }
 
-    /// The answer of a get that need not wait. If other servers write to the same log, a get of the newest state must
-    /// wait, and only a get of any version (`resourceVersion=0`) need not.
+    /// The answer of a get that need not wait; `None` for other gets. If other servers write to the same log, a get of
+    /// the newest state waits for their writes, but a get of any version (`resourceVersion=0`) need not wait.
     fn newest(&self) -> Option<Outcome> {
         let Found { scene, request, kind, .. } = &*self.found;
         let is_whole = request.target.subresource.is_none();

@@ -54,7 +54,7 @@ pub async fn carry_out(
         context.tell(told);
         admitted?;
         if engine.delete_unreadable(object, request).await? {
-            // Of an object that cannot be read, only the names in its key are known, and not its UID.
+            // The UID of an object that cannot be read is unknown. Only the names in its key are known.
             let subject = Subject::new("", kind.kind.clone(), request.name());
             return Ok(Written::Deleted { subject, uid: String::new(), warnings: Vec::new() });
         }

@@ -146,7 +146,7 @@ impl TypedMetric for PlainCounter {
 const ROWS_OF_ONE: usize = 2 * 4 * 2;
 
 pub struct AdmissionMetrics {
-    /// Returns the status code that the transport uses for a call of a webhook which ended in this way.
+    /// Returns the status code that metrics show for a call of a webhook, by the end of the call.
     code_of: fn(End) -> AnswerCode,
     steps: Durations<StepLabels>,
     plugins: Durations<NamedLabels>,

@@ -393,7 +393,7 @@ fn counted_as(name: &str) -> &str {
     }
 }
 
-/// The value of the label `username` for all users that are not counted by name.
+/// The value of the label `username` for users that are counted neither by name nor as e-mail addresses.
 const OTHER_USER: &str = "other";
 
 /// A watch that is counted as in progress until this value is dropped.

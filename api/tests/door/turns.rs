@@ -1,4 +1,4 @@
-//! Tests the order in which requests that wait for a seat get it.
+//! Tests how requests wait for a seat, and which waiting request gets the next seat.
 
 use crate::people::{allow, ask, call, cluster, jane, map, must, named};
 use holdfast_core::Refusal;

@@ -60,7 +60,7 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     builder.worker_threads(2).thread_name("holdfast").enable_all().build().expect("threads for clusters")
 });
 
-/// The initial state of every cluster. No code writes to this cluster.
+/// The cluster that [`Cluster::start`] forks. Only its own background work writes to it.
 static EMPTY: OnceCell<Cluster> = OnceCell::const_new();
 
 /// One cluster. Clones of this value are handles of one and the same cluster.

@@ -26,7 +26,8 @@ pub enum Level {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub enum Stage {
     RequestReceived,
-    /// The response has begun and continues. Only long-running requests have this stage.
+    /// The response has begun and continues. Only long-running requests, and requests that are refused before the
+    /// service handles them, have this stage.
     ResponseStarted,
     ResponseComplete,
     Panic,

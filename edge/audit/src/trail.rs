@@ -118,7 +118,7 @@ impl Auditor {
         Ok(Some(trail))
     }
 
-    /// Records a request that could not be authenticated. Such a request ends at once.
+    /// Records a request that was refused at once, for example because its user could not be authenticated.
     pub async fn record_unauthenticated(
         self: &Arc<Self>,
         ruling: Ruling,
@@ -324,7 +324,7 @@ impl Trail {
         _ = self.tell(Stage::ResponseComplete).await;
     }
 
-    /// Records that the server has panicked.
+    /// Records that a panic of the server has ended the request.
     pub async fn panic(mut self, ended: RequestEnd) {
         self.answer(ended);
         self.state = TrailState::Ended;

@@ -198,8 +198,8 @@ fn audiences(issuer: &Reader<'_>) -> Vec<String> {
     audiences
 }
 
-/// The mapping, whether its user name comes from an e-mail address, and whether an expression checks that the address
-/// is verified.
+/// The mapping, whether its expression for the user name reads the e-mail address, and whether an expression reads
+/// whether the address is verified.
 fn mapping(one: &Reader<'_>) -> (Mapping, bool, bool) {
     let nobody = TextSource::Claim { name: String::new(), prefix: String::new() };
     let empty = |username| Mapping { username, groups: None, uid: None, extra: Vec::new() };
@@ -320,7 +320,7 @@ fn check_key(one: &Reader<'_>, key: &str) {
     one.invalid("key", format!("{key:?}"), why);
 }
 
-/// The rules, and whether one of them checks that an e-mail address is verified.
+/// The rules, and whether the expression of a rule reads whether the e-mail address is verified.
 fn rules(one: &Reader<'_>) -> (Rules, bool) {
     let mut rules = Rules::default();
     let mut checks_email = false;

@@ -23,8 +23,8 @@ const MAC: usize = 32;
 pub const AES_KEYS: &[usize] = &[16, 24, 32];
 pub const SECRETBOX_KEYS: &[usize] = &[32];
 
-/// The place at which an encrypted value is stored. Ciphers authenticate the place, so that a value copied to another
-/// place cannot be decrypted.
+/// The place at which an encrypted value is stored. A value that is bound to its place cannot be decrypted after it is
+/// copied to another place.
 #[derive(Debug, Clone, Copy)]
 pub enum ValuePlace<'p> {
     /// An event in a log of Holdfast. Every cipher binds the value to its event.
@@ -61,7 +61,7 @@ impl Cipher {
         }
     }
 
-    /// Encrypts a value, and binds it to its place.
+    /// Encrypts a value, and binds it to its place in the cases that [`ValuePlace`] lists.
     pub fn seal(self, key: &[u8], plain: &[u8], place: ValuePlace) -> Result<Vec<u8>, Unsealed> {
         let wrong = || Unsealed(format!("a key of {} bytes", key.len()));
         match self {
@@ -84,7 +84,7 @@ impl Cipher {
         }
     }
 
-    /// Decrypts a value; `None` unless it was encrypted with this key for this place.
+    /// Decrypts a value; `None` if the value was encrypted with another key, or is bound to another place.
     pub fn open(self, key: &[u8], sealed: &[u8], place: ValuePlace) -> Option<Vec<u8>> {
         match self {
             Self::AesGcm => {

@@ -71,7 +71,7 @@ impl Live {
         }
     }
 
-    /// The health of the plug-in that a check names, or of all plug-ins.
+    /// The health of the plug-in that a check names. A check that names none covers all plug-ins and the last reload.
     pub async fn check(&self, name: &str) -> Result<(), String> {
         let keyring = self.keyring();
         let only = name.strip_prefix("kms-provider-").and_then(|at| at.parse::<usize>().ok());

@@ -26,7 +26,8 @@ pub struct WebhookCredentials {
     pub validating: Option<Arc<Users>>,
 }
 
-/// Calls webhooks for an engine. Its references are weak, because the engine and the client hold this value.
+/// Calls webhooks for an engine. The references are weak, because the engine owns this value, and the client owns a
+/// reference to the engine.
 pub struct Webhooks {
     engine: Weak<Engine>,
     outbound: Weak<Outbound>,

@@ -146,7 +146,7 @@ impl CallTarget {
         }
     }
 
-    /// Whether calls may share connections. As in Kubernetes, calls to a webhook with a URL on another machine may not
+    /// Whether calls may share connections. As in Kubernetes, only calls to a webhook with a URL on this machine may
     /// share connections.
     fn shares_connections(&self) -> bool {
         let ServerAddress::Url(url) = &self.place else { return false };

@@ -108,7 +108,8 @@ enum Outcome {
 }
 
 impl Aggregator {
-    /// Reads the APIServices before the first request, so that requests find them.
+    /// Reads all APIServices and EndpointSlices. This happens before the first request, so that requests find the other
+    /// servers, and again when a watch has failed.
     pub fn prime(&self, engine: &Engine) {
         let state = engine.snapshot();
         {
@@ -130,7 +131,7 @@ impl Aggregator {
         }
     }
 
-    /// Runs until the engine ends. The state at `start` has been [read](Self::prime).
+    /// Runs without end. The state at `start` has been [read](Self::prime).
     pub async fn keep(self: Arc<Self>, service: Arc<Service>, start: WatchStart) {
         let mut start = start;
         loop {

@@ -61,7 +61,7 @@ struct Table {
     servers: BTreeMap<GroupVersion, Arc<Server>>,
     /// The priorities of group versions whose APIServices do not have the usual priorities.
     priorities: BTreeMap<GroupVersion, (i64, i64)>,
-    /// A number that increases with every change of the table that changes discovery or OpenAPI documents.
+    /// A number that increases with every change of the table and shows which merged documents are outdated.
     generation: u64,
 }
 

@@ -88,7 +88,7 @@ pub enum Coding {
     Deflate,
 }
 
-/// The encoding of an answer's page; `None` if the answer is no page whose links can be rewritten.
+/// The compression of an answer's page; `None` if the answer is no page whose links can be rewritten.
 pub fn page(headers: &HeaderMap) -> Option<Coding> {
     let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = text(header::CONTENT_TYPE).split(';').next().unwrap_or_default().trim().to_ascii_lowercase();

@@ -133,7 +133,7 @@ fn cut(path: &str, is_cluster: bool) -> (&str, &str) {
     }
 }
 
-/// Makes the request that is forwarded from the client's request.
+/// Makes the forwarded request from the client's request.
 fn asked<B, D, E>(
     outing: &Outing<'_>,
     goal: &Goal<'_>,

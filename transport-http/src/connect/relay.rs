@@ -21,8 +21,8 @@ struct RelayLimits {
 pub const DRAIN_MAX: Duration = Duration::from_secs(10);
 const LIMITS: RelayLimits = RelayLimits { drain: DRAIN_MAX, idle: Duration::from_secs(4 * 3600) };
 
-/// Copies in both directions until both sides have ended, but at most [`DRAIN_MAX`] longer after the first side has
-/// ended.
+/// Copies in both directions until both sides have ended. The copying ends earlier when [`DRAIN_MAX`] has passed after
+/// the end of the first side, or when no bytes were transferred for hours.
 pub async fn relay(client: impl AsyncRead + AsyncWrite, server: impl AsyncRead + AsyncWrite) {
     relay_within(LIMITS, client, server).await;
 }

@@ -62,7 +62,7 @@ pub async fn answer(mut outing: Outing<'_>, machine: &Machine, target: &str) -> 
     Ok(Answered { response: switched(answer), ends: Some(ends) })
 }
 
-/// The kubelet to which the streams are joined, and what is needed to connect to it.
+/// The kubelet to which the streams are joined, and the values for the connection to the kubelet.
 struct Behind {
     machine: Machine,
     target: String,

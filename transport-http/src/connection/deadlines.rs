@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use tokio::time::{Instant, Sleep};
 
-/// The event that must happen, or the action that is taken, at the deadline.
+/// The event that must have happened by the deadline, or the action that is taken at the deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Deadline {

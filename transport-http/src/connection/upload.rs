@@ -17,7 +17,7 @@ const READ_OF_ONE_BYTES: usize = 64 << 10;
 /// When this many bytes of all bodies were read, the connection is woken to widen its own window.
 const READ_OF_ALL_BYTES: usize = 256 << 10;
 
-/// What the request bodies of one connection share.
+/// The state that the request bodies of one connection share.
 #[derive(Debug)]
 pub struct Uploads {
     wakes: Arc<Wakes>,

@@ -86,8 +86,8 @@ impl Wakes {
         self.marks.iter().any(|word| word.load(Ordering::SeqCst) != 0)
     }
 
-    /// Clears the marks, and calls `look` with each cause for which a mark may have been set. Several of the `slots`
-    /// stream slots share one mark, so `look` is called for all of them.
+    /// Clears the marks, and calls `look` with each cause for which a mark may have been set. If several of the `slots`
+    /// stream slots share a mark, `look` is called for all of them.
     pub fn take(&self, slots: usize, mut look: impl FnMut(Cause)) {
         for (place, word) in self.marks.iter().enumerate() {
             if word.load(Ordering::Relaxed) == 0 {
@@ -110,7 +110,7 @@ impl Wakes {
     }
 }
 
-/// A waker of a stream, which sets the stream's mark.
+/// A waker for a cause, which sets the mark of the cause.
 struct Mark {
     wakes: Arc<Wakes>,
     cause: Cause,

@@ -7,7 +7,7 @@ use holdfast_core::refusal::{BadRequest, Expired, ForkFault, Internal};
 use holdfast_engine::moment::Unknown;
 use std::path::Path;
 
-/// Makes forks of the engine's log on the disk. That may take as long as linking the log's files.
+/// Makes forks of the engine's log on the disk. The call blocks the thread while it links the log's files.
 pub trait Forker: Send + Sync + 'static {
     /// Makes a fork in a folder that is new or empty. If `at` is `None`, the fork begins with the newest version.
     fn fork(&self, at: Option<Moment>, folder: &Path) -> Result<Forked, Unmade>;

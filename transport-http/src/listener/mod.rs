@@ -85,7 +85,8 @@ where
                 accepted = listener.accept() => match accepted {
                     Ok(accepted) => accepted,
                     Err(error) => {
-                        // Probably no file descriptors are left, so the listener waits until a connection ends.
+                        // Probably no file descriptors are left, so the listener waits a moment, in which a connection
+                        // may end.
                         if UNACCEPTED.line().is_some() {
                             tracing::warn!(%error, "a connection could not be accepted");
                         }

@@ -128,14 +128,14 @@ impl ServiceAccountTokens {
         })
     }
 
-    /// Signs and verifies the tokens of a fork with this name.
+    /// The value that signs and verifies the tokens of a fork with this name.
     pub fn beside(&self, fork: String) -> ServiceAccountTokens {
         let forks = self.forks.iter().cloned().chain([fork]).collect();
         let (keys, audiences, uses) = (self.keys.clone(), self.audiences.clone(), self.uses.clone());
         ServiceAccountTokens { keys, audiences, forks, remembered: Remembered::default(), uses, used: Arc::default() }
     }
 
-    /// The issuer that signed tokens name.
+    /// The issuer that new tokens name.
     pub fn issuer(&self) -> &str {
         self.keys.issuers.first().map_or("", String::as_str)
     }
@@ -201,8 +201,8 @@ impl ServiceAccountTokens {
 
     /// The user of a token, and the given audiences for which the token is valid. The token must be signed by this
     /// issuer, be current, and be for one of the audiences, and its account must still exist. Returns `None` if another
-    /// issuer signed the token, and an error if the token is no longer valid. `told` receives the warnings for the
-    /// client and the audit annotations.
+    /// issuer or another fork signed the token, and an error if the token is not valid. `told` receives the warnings
+    /// for the client and the audit annotations.
     pub fn verify(
         &self,
         state: &State,

@@ -9,7 +9,7 @@ pub(super) enum Use {
     Valid,
     /// The token is valid for longer than the expiration that its client got, and this expiration has passed.
     Stale,
-    /// A token in a Secret, which does not expire.
+    /// A token in a Secret, which does not expire, or a token without audiences.
     Legacy,
     /// A token in a Secret that a user has created.
     LegacyManual,

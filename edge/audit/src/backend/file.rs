@@ -120,7 +120,7 @@ impl File {
     }
 }
 
-/// Only the owner may read the file, because it shows the requests of all users.
+/// Opens the file, or makes it. Only the owner may read the file, because it shows the requests of all users.
 fn open(path: &Path) -> io::Result<fs::File> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         make_missing(folder)?;

@@ -167,7 +167,7 @@ impl CountedSink {
         kept
     }
 
-    /// Stores a buffered event.
+    /// Stores the buffered events up to this number. If that fails, `event` counts as lost.
     fn release(&self, number: u64, event: &Event) -> Result<(), String> {
         let released = self.sink.release(number);
         if let Err(why) = &released {
@@ -176,7 +176,7 @@ impl CountedSink {
         released
     }
 
-    /// Stores the buffered events if no request waits for these events.
+    /// Stores the buffered events. No request waits for the result, so a failure is only logged.
     fn release_all(&self, number: u64) {
         if let Err(why) = self.sink.release(number) {
             tracing::error!(

@@ -80,7 +80,7 @@ impl BatchQueue {
     }
 }
 
-/// Writes batches to the sink, and counts the events that no longer wait.
+/// Writes batches to the sink, and subtracts their events from the number of waiting events.
 #[derive(Clone)]
 struct Feed {
     sink: Arc<CountedSink>,

@@ -32,7 +32,7 @@ const PERIOD_FAILING: Duration = Duration::from_secs(10);
 const CHECK_GOOD: Duration = Duration::from_secs(20);
 /// The time for which health checks use a bad status.
 const CHECK_BAD: Duration = Duration::from_secs(3);
-/// The minimum time between two calls of the plug-in by all writers that have no usable seed.
+/// The time for which writers without a usable seed use a bad status, before one of them calls the plug-in again.
 const RETRY: Duration = Duration::from_millis(500);
 /// The maximum number of bytes of a plug-in's key id, which is stored with each value.
 const KEY_ID_BYTES_MAX: usize = 1 << 10;
@@ -135,7 +135,8 @@ impl Kms {
         &self.prefix
     }
 
-    /// Reads the plug-in's status periodically, until the last other owner has dropped this value.
+    /// Checks the plug-in periodically until the last other owner has dropped this value. The checks of a plug-in of
+    /// version 1 end with the first success.
     pub fn follow(self: &Arc<Self>) {
         let kms: Weak<Kms> = Arc::downgrade(self);
         let is_polled = self.version == Version::V2;

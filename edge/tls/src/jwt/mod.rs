@@ -82,7 +82,7 @@ pub struct Token<'a> {
 }
 
 impl<'a> Token<'a> {
-    /// Parses a token; `None` if the text is not a JSON Web Token.
+    /// Parses a token; `None` if the text is not a JSON Web Token, is too large, or requires an extension.
     pub fn read(text: &'a str) -> Option<Token<'a>> {
         let Encoded { signed, header, claims, signature } = Encoded::of(text).filter(|_| text.len() <= BYTES_MAX)?;
         let (header, claims) = (json(header)?, json(claims).filter(Value::is_object)?);

@@ -94,7 +94,8 @@ fn others_max(certificate: &X509Certificate, trusted: bool) -> Result<Option<usi
             let most = constraints.value.path_len_constraint;
             Some(most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX)))
         }
-        // Certificates before version 3 cannot state that they are an issuer, so the operator's configuration decides.
+        // Certificates before version 3 cannot state that they belong to an issuer, so the operator's configuration
+        // decides.
         None if trusted && certificate.version() != X509Version::V3 => Some(usize::MAX),
         _ => None,
     })
