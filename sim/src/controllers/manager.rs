@@ -1,6 +1,6 @@
-//! All controllers in one process, driven in the way of the runtime. The manager receives the news of a change some
-//! time after the change: in order within a kind, and in any order between kinds. The actions are carried out one at a
-//! time.
+//! All controllers in one process. The simulation drives them as the runtime of the controllers does. The manager
+//! receives the news of a change some time after the change: in order within a kind, and in any order between kinds.
+//! The actions are carried out one at a time.
 
 use super::cluster::{Cluster, Event};
 use super::load;
