@@ -213,8 +213,8 @@ struct Ended {
 }
 
 impl Ended {
-    /// Frees the charges. The states are dropped on a thread of their own, because dropping a state takes long and the
-    /// caller may be the writer.
+    /// Frees the charges. Another thread ends the answers and watches and drops the states, because dropping a state
+    /// takes long and the caller may be the writer.
     fn take_apart(self) {
         let Ended { claims, states } = self;
         let cuts: Arc<[Weak<dyn Cut>]> = claims.into_iter().flat_map(|claim| claim.cuts).collect();
