@@ -74,8 +74,8 @@ impl Awaited {
         }
     }
 
-    /// Called when the tail has shown all events of the log. Returns the decisions without offsets that lack an event
-    /// in the log. The missing events will never be in the log, so these decisions must be judged again.
+    /// Called when the tail has shown all events of the log. The decisions that still lack an event will never have it.
+    /// Returns those of them without offsets, which must be judged again; the decisions with offsets fail.
     pub fn absent(&mut self) -> Vec<Command> {
         let mut absent = Vec::new();
         for Decided { command, at, .. } in self.decisions.drain(..) {

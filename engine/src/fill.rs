@@ -6,11 +6,11 @@
 
 use std::collections::HashMap;
 
-/// The length of a window, in bytes that all namespaces write. The present window and the one before it count as
-/// recent.
+/// A window ends when all namespaces together have written this many bytes. The bytes of the present window and of the
+/// window before it count as recently written.
 const WINDOW_BYTES: u64 = 64 << 20;
-/// The bytes that each write counts in addition to its own bytes, so that a window has a bounded number of writes and
-/// namespaces.
+/// The number of bytes that are counted for each write in addition to its own bytes, so that a window has a bounded
+/// number of writes and namespaces.
 const WRITE_BYTES: u64 = 4096;
 /// While the disk has all of its room left, a namespace may have 1/`MOST_PART` of the recently written bytes. The
 /// permitted share falls with the room.

@@ -147,7 +147,7 @@ impl ForkedLog {
     fn replaced(&self, through: Offset) -> Result<Vec<Record>, Fault> {
         let begin = self.oldest()?;
         let mut replaced = Vec::new();
-        // The last call left a deletion as the log's first event. This call removes that deletion.
+        // The log's first event may be a deletion that the last call left. This call removes that deletion.
         self.each(Offset(begin.0.saturating_sub(1)), &mut |record| {
             if record.offset() > through {
                 return ControlFlow::Break(());

@@ -38,8 +38,8 @@ impl Limits {
 fn take_one(levels: &mut HashMap<String, Level>, bucket: &Bucket, now_ms: i64) -> bool {
     let full = u64::from(bucket.burst) * TOKEN;
     if levels.len() >= bucket.keys_max && !levels.contains_key(&bucket.key) {
-        // The bucket of the key that was unused for the longest time has refilled the most, so its removal changes the
-        // limit least.
+        // The bucket of the key that was unused for the longest time has had the most time to refill, so its removal
+        // changes the limit least.
         let oldest = levels.iter().min_by_key(|(_, level)| level.at_ms).map(|(key, _)| key.clone());
         oldest.map(|key| levels.remove(&key));
     }

@@ -240,7 +240,7 @@ impl Log for MemoryLog {
         let mut inner = self.lock();
         let through = through.min(Offset(inner.records.len() as u64));
         let begin = inner.oldest;
-        // The last call left a deletion as the log's first event. This call removes that deletion.
+        // The log's first event may be a deletion that the last call left. This call removes that deletion.
         let first = Offset(begin.0.saturating_sub(1));
         let passed: Vec<usize> = inner.kept(first).take_while(|index| (*index as u64) < through.0).collect();
         for index in passed {

@@ -12,9 +12,9 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// The maximum number of units of work in one read of the log. Reading one event takes one unit.
+/// A read of the log ends after this many units of work. Reading one event takes one unit.
 const WORK_MAX: usize = 256;
-/// The maximum number of bytes of objects in one read. A read with more bytes ends.
+/// A read ends when the events that it has found take this many bytes of memory.
 const BYTES_MAX: u64 = 256 << 10;
 /// The maximum number of events in one look-up of the log's index.
 const AHEAD_MAX: usize = 4096;

@@ -103,8 +103,8 @@ enum Attempt {
 }
 
 impl Engine {
-    /// Judges a mutation and makes it durable. A request that does not name a version is never refused because of a
-    /// race.
+    /// Judges a mutation and makes it durable. A request that does not name a version is refused because of a race only
+    /// if a webhook delays it beyond its turn, or if its kind is redefined again and again.
     pub async fn mutate(&self, request: &Request) -> Result<Reply, Refusal> {
         self.mutate_telling(request, &mut Told::default()).await
     }
@@ -518,8 +518,8 @@ impl Races {
         Ok(())
     }
 
-    /// Makes a request that has not lost a race queue for a turn, because another request has a turn on the contested
-    /// object or claim or waits for one.
+    /// Makes a request queue for a turn even if it has lost no race, because another request has a turn on the
+    /// contested object or claim, or waits for one.
     fn join(&mut self, contested: Contested) {
         self.lost = self.lost.max(RACES_MAX);
         self.note(contested);

@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 
 /// How long a continue token is valid after the first page of its list.
 pub const LIFETIME: Duration = Duration::from_secs(5 * 60);
-/// The number of bytes that a pinned snapshot counts before any of its objects is replaced.
+/// The number of bytes that are counted for a pinned snapshot before any of its objects is replaced.
 const SNAPSHOT_BYTES: u64 = 16 << 10;
-/// The number of bytes that each replaced object counts in addition to its own bytes.
+/// The number of bytes that are counted for each replaced object in addition to its own bytes.
 pub(crate) const OBJECT_BYTES: u64 = 2 << 10;
 /// The maximum number of bytes of replaced objects that may stay uncounted.
 const COUNTED_LATE_BYTES: u64 = 1 << 20;
@@ -28,8 +28,8 @@ pub struct Pins {
     kept: Mutex<BTreeMap<Offset, Pin>>,
     /// The offset of the newest pin; zero if there is none.
     newest: AtomicU64,
-    /// The bytes of objects that are in the newest pin, but no longer in the newest state, and that no claim counts
-    /// yet.
+    /// The bytes of objects that are in the newest pin, but no longer in the newest state, and that are not charged to
+    /// a claim yet.
     replaced: AtomicU64,
     /// The number of claims made so far. The next claim gets this number.
     claims: AtomicU64,
@@ -38,8 +38,8 @@ pub struct Pins {
 
 struct Pin {
     state: Arc<State>,
-    /// The claims of the readers that use the pin. There is at least one claim. The first claim counts the replaced
-    /// bytes.
+    /// The claims of the readers that use the pin. There is at least one claim. The replaced bytes are charged to the
+    /// first claim.
     claims: Vec<Claim>,
     replaced: u64,
 }
@@ -74,8 +74,8 @@ impl Pins {
         Arc::new(Pins { kept: Mutex::default(), newest, replaced, claims, memory })
     }
 
-    /// Pins a snapshot for the next pages of a list, or extends the time of its pin. If there is no room for the
-    /// snapshot, the pages are read from the log.
+    /// Pins a snapshot for the next pages of a list. If the reader has already pinned the snapshot, its time is
+    /// extended only after it has passed. If there is no room for the snapshot, the pages are read from the log.
     pub fn pin(self: &Arc<Self>, state: &Arc<State>, reader: &Reader) {
         if let Ok(charge) = self.memory.take(reader, SNAPSHOT_BYTES) {
             self.pin_counted(state, reader, charge);
@@ -213,8 +213,8 @@ struct Ended {
 }
 
 impl Ended {
-    /// Frees the charges. The states are dropped on a thread of their own, because dropping a state takes long and the
-    /// caller may be the writer.
+    /// Frees the charges. Another thread ends the answers and watches and drops the states, because dropping a state
+    /// takes long and the caller may be the writer.
     fn take_apart(self) {
         let Ended { claims, states } = self;
         let cuts: Arc<[Weak<dyn Cut>]> = claims.into_iter().flat_map(|claim| claim.cuts).collect();

@@ -2,10 +2,10 @@
 //!
 //! The count includes the states from which pages and watches read, objects and states of the past, events of the past
 //! on their way to a watcher, answers that the client has not received yet, and documents about past kinds. While less
-//! than half of the memory is used, every request gets the memory that it needs. When more is used, each user may use
-//! no more than an equal share of the whole memory. If a user within its share needs memory and none is free, charges
-//! of the user with the most memory are released: first objects that can be read again, beginning with the oldest, then
-//! answers and watches.
+//! than half of the memory is used, every request gets the memory that it needs. When more is used, each unprivileged
+//! user may use no more than an equal share of the whole memory. If a user within its share needs memory and none is
+//! free, charges of the user with the most memory are released: first objects that can be read again, beginning with
+//! the oldest, then answers and watches.
 
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
@@ -39,7 +39,7 @@ pub struct Reader {
 pub(crate) type Name = Option<Arc<str>>;
 
 impl Reader {
-    /// The server itself. The memory of its reads is limited elsewhere.
+    /// The server itself. Like privileged users, it gets memory even if there is no room.
     pub const SERVER: Reader = Reader { name: None, is_privileged: true };
 
     /// A user. The service accounts of one namespace count as one reader, because an owner of the namespace can create

@@ -11,7 +11,7 @@ use holdfast_core::event::Offset;
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
-/// How much history stays. An event is removed as soon as one limit is exceeded.
+/// How much history stays. The oldest history is removed while a limit is exceeded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Retention {
     /// The maximum age of a version; older versions are removed.

@@ -6,7 +6,7 @@
 //! it lost. Each of these objects and claims has a queue (a line), first in, first out. While the queue exists, each
 //! request that is about to write the same object or claim joins it, and is judged again when it has its turn. No other
 //! request writes during a turn, so the next attempt of the turn's owner succeeds. If no queue exists, which is almost
-//! always so, a request that takes no turn costs one load of a counter.
+//! always so, the check for queues costs a request one load of a counter.
 //!
 //! A turn ends when it is dropped: at the end of the attempt, by a panic, or when the client disconnects. The owner
 //! limits the duration of its turn, so that a slow webhook delays only writers of the same object, and only for a short

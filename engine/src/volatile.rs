@@ -275,7 +275,7 @@ impl Log for VolatileLog {
     }
 }
 
-/// The log ends with its process, so the suite cannot close it: to reopen the log is to continue with it.
+/// The log ends with its process, so the suite cannot close it, and continues with the same log instead.
 #[cfg(test)]
 impl crate::log::suite::Backend for VolatileLog {
     fn fresh() -> Self {

@@ -38,7 +38,7 @@ use tokio::sync::oneshot;
 const BATCH_COMMANDS_MAX: usize = 512;
 /// The maximum number of bytes of objects in a batch, which shares one fsync.
 const BATCH_BYTES_MAX: usize = 8 << 20;
-/// The maximum number of times that decisions are proposed because other servers appended first.
+/// The maximum number of times that a batch is proposed while other servers append first.
 const ROUNDS_MAX: usize = 16;
 /// How long an idle writer waits before it checks whether a faulty log has recovered.
 const RECOVERY_PERIOD: Duration = Duration::from_millis(500);
@@ -51,7 +51,7 @@ pub enum Input {
     Tail,
     /// Asks why writes are refused. The answer is `None` if writes are accepted.
     Ask(oneshot::Sender<Option<String>>),
-    /// Ends the writer after the inputs before this input.
+    /// Ends the writer after all earlier inputs are served.
     Stop,
 }
 
@@ -573,7 +573,7 @@ fn fold(state: &mut State, change: Change) -> (Change, Option<Arc<Entry>>) {
     (change, previous)
 }
 
-/// The first version or claim that the decision requires but that has changed.
+/// The first object, claim or kind that the decision requires unchanged but that has changed.
 fn contested(state: &State, command: &Command) -> Option<Contested> {
     let Command { writes, expects, .. } = command;
     if let Some(write) = writes.iter().find(|write| !state.registry.serves(write.kind)) {

@@ -290,8 +290,8 @@ pub fn predict(
     Ok(if after.deleting && after.is_released() { None } else { Some(after) })
 }
 
-/// The shape of a new object of this kind, with only the values that the server sets. The server sets `replicas` only
-/// if it is not one of the fields that the client sets, `fields`.
+/// The shape of a new object of this kind, with only the values that the server sets. `fields` are the fields that the
+/// client sets; the server sets `replicas` only if the client does not.
 fn created(sort: Sort, fields: &BTreeMap<owners::ContestedField, Value>) -> ObjectShape {
     let mut shape = ObjectShape::default();
     match sort {

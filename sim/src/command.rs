@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const SEEDS: u64 = 100;
 /// The maximum number of failures for which a smallest set of steps is searched.
 const SHRUNK_MAX: u64 = 3;
-/// The maximum time of the search for the smallest set of steps that still causes one failure.
+/// The time limit, for each failure, of the search for the smallest set of steps that still causes the failure.
 const SHRINK_TIME: Duration = Duration::from_secs(20);
 
 /// The scope of a simulation, and the part of Holdfast to simulate.

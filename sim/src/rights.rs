@@ -39,7 +39,7 @@ pub fn draw(dice: &mut Dice) -> Arc<User> {
     users()[at].clone()
 }
 
-/// The user who owns the namespaces that have a RoleBinding with the first name.
+/// The user who owns the namespaces that have a RoleBinding with the first of the [names](crate::pick::NAMES).
 pub fn first_owner() -> Arc<User> {
     users()[2].clone()
 }

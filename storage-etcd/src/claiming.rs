@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 impl EtcdLog {
     /// Reserves the addresses and node ports that decisions claim. A decision fails if another server has reserved one
-    /// of them. Returns a revision: the events up to this revision include the reservations.
+    /// of them. Returns a revision: the events up to this revision include the reservations of the addresses.
     pub(crate) fn reserve_shares(&self, going: &mut [PendingDecision], records: &[Record]) -> u64 {
         let Some(claims) = &self.shared.claims else { return 0 };
         for decision in going.iter_mut() {

@@ -38,8 +38,8 @@ pub type Callback<T> = Box<dyn FnOnce(Result<T, Fault>) + Send>;
 
 /// A stream of the events on a range of keys.
 pub trait Watch: Send {
-    /// The next events, in whole revisions; `None` if no event arrived within `patience`. After a fault the watch has
-    /// ended.
+    /// The next events, with all events of a revision together; `None` if no event arrived within `patience`. After a
+    /// fault the watch has ended.
     fn next(&mut self, patience: Duration) -> Result<Option<Watched>, Fault>;
 
     /// Asks etcd to send the watch's progress soon, in an answer without events.
@@ -150,7 +150,7 @@ pub enum Transactions {
     Plain,
 }
 
-/// Carries out all operations if all comparisons hold, and otherwise one read.
+/// Carries out all operations if all comparisons hold. Otherwise carries out at most one read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Txn {
     pub compares: Vec<Compare>,
@@ -204,7 +204,7 @@ pub struct Decided {
     pub found: Vec<KeyValue>,
 }
 
-/// Events in order, in whole revisions. If there are none, the header reports the watch's progress.
+/// Events in order, with all events of a revision together. If there are none, the header reports the watch's progress.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Watched {
     pub header: Header,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// The maximum number of objects on one lease: they expire together, at one revision.
 pub const OBJECTS_MAX: u32 = 1000;
-/// A lease lasts longer than the requested time by at most this fraction.
+/// A lease lasts longer than the requested time by at most 1/`REUSE_PART` of that time.
 const REUSE_PART: u32 = 20;
 
 /// Grants leases, and attaches the new objects of one kind to the current lease.

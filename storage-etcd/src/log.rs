@@ -483,7 +483,7 @@ fn newest(shared: &Shared) -> Result<u64, Fault> {
     Err(Fault::Unreachable { why: went_back(found, known) })
 }
 
-/// The secret of the cluster, which its first server has written.
+/// The secret of the cluster. Writes `own` if no server has written a secret yet.
 fn agreed_secret(shared: &Shared, own: [u8; 32]) -> Result<[u8; 32], Fault> {
     let key = shared.places.secret();
     let found = first::agree(shared.etcd.as_ref(), &key, own.to_vec().into()).map_err(fault)?;

@@ -57,8 +57,8 @@ impl std::fmt::Display for Repair {
     }
 }
 
-/// The number of versions that the repaired log skips after the last readable version, so that lost versions are not
-/// assigned again.
+/// If the end of the old store is damaged, the repaired log skips this many versions after the last readable version,
+/// so that lost versions are not assigned again.
 const GAP: u64 = 1000;
 /// The number of records that are written to the new store at a time.
 const PIECE: usize = 1000;

@@ -26,10 +26,10 @@ const MARK_BYTES: u64 = 32 << 20;
 const SOON_PART: u64 = 2;
 /// On a small disk the mark is the size of the disk divided by this number.
 const MARK_PART: u64 = 8;
-/// When the reserve is made, it takes at most the free room divided by this number.
+/// When the reserve is made, it takes at most the free room divided by this number, or `RESERVE_BYTES_MIN` if that is
+/// more.
 const RESERVE_PART: u64 = 4;
-/// The minimum size of the reserve. It applies even if less room is free at the start, because room may become free
-/// later.
+/// The reserve may take this many bytes even if less room is free at the start, because room may become free later.
 const RESERVE_BYTES_MIN: u64 = 8 << 20;
 /// The reserve grows and shrinks in multiples of this number of bytes.
 const STEP_BYTES: u64 = 1 << 20;

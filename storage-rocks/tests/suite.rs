@@ -1,4 +1,4 @@
-//! Checks with the suite of all logs that the log on RocksDB meets the requirements on every log.
+//! Runs the test suite of the requirements on every log against the log on RocksDB.
 
 use holdfast_engine::Log;
 use holdfast_engine::log::suite::Backend;

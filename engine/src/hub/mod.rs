@@ -586,8 +586,8 @@ fn deliver_to(wanted: &Wanted, group: &mut Group, kind: &Kind, event: &Arc<Event
     };
     *left = rest;
     let Some(change_type) = event.seen_by(kind, &wanted.selection) else { return };
-    // A member whose queue is full is dropped together with its sender. The watcher reads the events in its queue, then
-    // finds the end of the queue, and continues from the log.
+    // A member without room for the event is dropped together with its sender. The watcher reads the events in its
+    // queue, then finds the end of the queue, and continues from the log.
     let bytes = event.bytes;
     group.retain(|_, member| {
         let delivery = Delivery { event: event.clone(), change_type };
@@ -613,7 +613,7 @@ impl Subscription {
         self.queue.try_recv().inspect(|delivery| self.took(delivery))
     }
 
-    /// Counts bytes that wait from now on with this charge.
+    /// Counts the bytes of later events with this charge.
     pub(crate) fn count_with(&self, charge: Charge) {
         self.waiting.count_with(charge);
     }

@@ -17,7 +17,7 @@ mod tapping;
 mod turns;
 mod watching;
 
-/// Checks that every file in this folder is a module of this test, because a file that is none is never compiled.
+/// Checks that every file in this folder is a module of this test, because Cargo never compiles any other file.
 #[test]
 fn no_file_is_left_out() {
     let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/engine");

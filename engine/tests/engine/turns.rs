@@ -1,4 +1,5 @@
-//! Tests that no request is refused for a race, even if many requests write the same object or a webhook is slow.
+//! Tests that no request is refused for a race, even if many requests write the same object or a webhook is slow. The
+//! only exception is a webhook that itself writes the object.
 
 use super::stage::{Stage, config_map, create, patch, poll, set};
 use async_trait::async_trait;

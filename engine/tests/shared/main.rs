@@ -22,7 +22,7 @@ impl Seen {
         self.counts().into_iter().zip(other.counts()).for_each(|(count, more)| *count += *more);
     }
 
-    /// The smallest count of the counts of all kinds of events.
+    /// The smallest of the counts of all kinds of events.
     fn least(mut self) -> u64 {
         self.counts().into_iter().map(|count| *count).min().unwrap_or(0)
     }

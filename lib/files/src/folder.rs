@@ -44,8 +44,8 @@ pub fn make_missing(folder: &Path) -> Result<()> {
     if end.found.is_none() { make(&end) } else { Ok(()) }
 }
 
-/// Makes the missing folders, private to their owner. If another user makes a folder first, that folder is used, and
-/// the caller must check it.
+/// Makes the missing folders, private to their owner. If one of the folders has been made in the meantime, this
+/// function stops without an error, so the caller must check the path.
 fn make(end: &PathEnd) -> Result<()> {
     let owner = Mode::from_raw_mode(OWNER);
     let opened = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

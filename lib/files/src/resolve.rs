@@ -93,8 +93,8 @@ pub fn find(path: &Path) -> Result<PathEnd> {
     Ok(PathEnd { folder, folder_path: shown, name: ".".into(), found, is_open_file: false, missing: Vec::new() })
 }
 
-/// Refuses a file, folder or socket if another user owns it, may write to it, could replace it, or has made a link in
-/// the path. A missing file is accepted if no other user could make it.
+/// Refuses a file, folder or socket if another user owns it, may write to it, or has made a link in the path. A file or
+/// socket is also refused if another user could replace it, even if it is missing now.
 pub fn check(path: &Path) -> Result<()> {
     let end = find(path)?;
     if end.is_open_file {
@@ -231,7 +231,8 @@ fn is_trusted(user: u32) -> bool {
     user == 0 || user == own_user()
 }
 
-/// In a user namespace, folders of the real root, such as `/`, may appear to have an unknown owner.
+/// Whether the owner of a folder in a path is trusted. In a user namespace, folders of the real root, such as `/`, may
+/// appear to have an unknown owner.
 fn is_trusted_on_the_way(user: u32) -> bool {
     let knows_all = || {
         let known = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();

@@ -32,7 +32,7 @@ const MISTAKES_MAX: u32 = 1_024;
 /// addition to these, a client may cancel at most this number of unanswered requests.
 const RESETS_MAX: u32 = 64;
 
-/// Counts of the frames from the client that do not advance a request, in the current period.
+/// Counts of the client's useless frames. The counts of idle frames and of errors are of the current period.
 #[derive(Debug, Default)]
 pub struct UselessFrames {
     idle: u32,

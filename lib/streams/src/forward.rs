@@ -42,7 +42,7 @@ enum ForwardProtocol {
     },
 }
 
-/// The stream of a connection that the client opened first, while the connection's other stream is missing.
+/// The first stream that the client has opened for a connection, while the connection's second stream is missing.
 struct Half {
     is_error: bool,
     stream: SpdyStream,

@@ -1,9 +1,9 @@
 //! Documents: JSON values with the names and behaviour of `serde_json`, except that a clone shares its objects with the
 //! original until one of the two changes.
 //!
-//! A write clones a stored document, changes the clone, and compares the two in every stage. They differ in a few
-//! fields. So a clone here costs only its root, and a comparison skips objects that both share. Objects of few fields,
-//! which nearly all are, need one allocation each.
+//! A write request clones a stored document, changes the clone, and compares the two several times. They differ in a
+//! few fields. So a clone here costs only its root, and a comparison skips objects that both share. Objects of few
+//! fields, which nearly all are, need one allocation each.
 
 mod de;
 mod index;

@@ -1,4 +1,4 @@
-//! Any value that serde can serialize, as a document.
+//! Converts values that serde can serialize to documents.
 
 use crate::{CompactString, Map, Number, Value};
 use compact_str::ToCompactString;
@@ -9,7 +9,7 @@ use serde::ser::{
 use serde_json::Error;
 use std::fmt::Display;
 
-/// Any value that serde can serialize, as a document.
+/// Converts a value that serde can serialize to a document.
 pub fn to_value<T: Serialize>(value: T) -> Result<Value, Error> {
     value.serialize(Values)
 }

@@ -46,7 +46,7 @@ pub struct Said {
     pub request: String,
     pub webhook: String,
     pub temper: Temper,
-    /// The mark that the webhook has set on the object; empty if it has set none.
+    /// The mark of this answer. A mutating webhook that agrees sets it on the object.
     pub mark: String,
     pub object: Value,
 }

@@ -44,8 +44,8 @@ const REGISTRATION: &str = "admissionregistration.k8s.io";
 /// The prefix of those values that the policy denies.
 const BAD: &str = "bad";
 const QUEUE: usize = 64;
-/// The maximum number of rounds at the end. Each round advances every request until none is left. In each round, some
-/// requests may be overtaken by another write and need another round.
+/// The maximum number of rounds until one request is answered, or at the end all requests. In each round, some requests
+/// may be overtaken by another write and need another round.
 const ROUNDS_MAX: usize = 200;
 
 #[derive(Debug, Clone, Copy)]

@@ -50,7 +50,8 @@ pub fn stays_within_bounds(deployment: &Value) -> CheckResult {
     ensure(is_within, || format!("an autoscaler goes beyond its bounds: {size}"))
 }
 
-/// Checks that at rest the load of a pod is within a tenth of the target load.
+/// Checks that at rest the load of a pod is within a tenth of the target load, or that the Deployment has as many pods
+/// as its load requires within the bounds of the autoscaler.
 pub fn check(cluster: &Cluster) -> CheckResult {
     let (Some(deployment), Some(load)) = (cluster.named("deployments", SCALED), cluster.load) else { return Ok(()) };
     let size = number(&deployment["spec"]["replicas"], 1);

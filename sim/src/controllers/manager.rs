@@ -1,6 +1,6 @@
-//! All controllers in one process, driven in the way of the runtime. The manager receives the news of a change some
-//! time after the change: in order within a kind, and in any order between kinds. The actions are carried out one at a
-//! time.
+//! All controllers in one process. The simulation drives them as the runtime of the controllers does. The manager
+//! receives the news of a change some time after the change: in order within a kind, and in any order between kinds.
+//! The actions are carried out one at a time.
 
 use super::cluster::{Cluster, Event};
 use super::load;
@@ -177,7 +177,7 @@ impl Manager {
     }
 
     /// Checks that the manager removes the finalizer of an owner under foreground deletion only when its world contains
-    /// none of the owner's dependents any more.
+    /// no dependent that blocks the owner's deletion.
     fn check_foreground(&self, key: &Key, plan: &Plan) -> Result<(), String> {
         let world = self.driver.world();
         let Some((_, owner)) = world.by_uid(&key.name) else { return Ok(()) };
@@ -199,7 +199,7 @@ impl Manager {
     fn check_silence(&self, node: &Key, plan: &Plan, now: Time) -> Result<(), String> {
         let is_status = |action: &Action| action.resource.plural() == "nodes" && action.subresource == "status";
         let renewed = self.renewed.get(&*node.name).copied().unwrap_or(self.started);
-        // If a node has never reported a condition, its grace period begins at its creation.
+        // A node that has never reported a condition is not checked, because its grace period begins at its creation.
         let found = self.driver.world().get::<Node>(node);
         let is_known = found.is_some_and(|node| !node.status.conditions.is_empty());
         let gives_up = is_known && plan.steps.iter().flatten().any(is_status);
@@ -265,7 +265,7 @@ impl Manager {
         );
     }
 
-    /// The actions that are in progress when a manager crashes.
+    /// Removes and returns the actions in progress of a manager that ends.
     pub fn under_way(&mut self) -> Vec<(Actor, Action)> {
         let works = std::mem::take(&mut self.works).into_iter();
         let actions = works.filter_map(|mut work| Some((work.member, work.steps.pop_front()?)));

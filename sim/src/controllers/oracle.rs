@@ -45,7 +45,7 @@ impl Observations {
         Observations { calm, exact, doubted: false, most, least, succeeded, ended, left }
     }
 
-    /// From this call on, the checks allow what two managers may do that act at the same time.
+    /// From this call on, the checks allow the mistakes that two managers may make if they act at the same time.
     pub fn doubt(&mut self) {
         (self.doubted, self.exact) = (true, false);
     }
@@ -77,7 +77,7 @@ impl Observations {
         *most = if is_observed(object) { bound } else { bound.max(*most) };
     }
 
-    /// Checks that all ReplicaSets of a Deployment together never have more pods than its surge allows.
+    /// Checks that all ReplicaSets of a Deployment together request no more pods than its surge allows.
     fn surges(&self, cluster: &Cluster, before: Option<&Value>, set: &Value) -> CheckResult {
         let size = |set: &Value| number(&set["spec"]["replicas"], 1);
         let Some(deployment) = cluster.deployment_of(set).filter(|found| !is_leaving(found)) else { return Ok(()) };

@@ -43,11 +43,11 @@ fn node(number: usize, tainted: bool) -> Value {
         "status": {"capacity": there, "allocatable": there}})
 }
 
-/// Ranges of the numbers of requests. Each seed has one of these ranges, and its users make the requests in this range
-/// most often.
+/// Ranges of the numbers by which [`draw`] chooses requests. Each seed has one of these ranges: its users draw half of
+/// their requests from the range, and the other half from all requests.
 const THEMES: [std::ops::Range<usize>; 6] = [0..7, 7..11, 11..13, 13..17, 17..20, 20..24];
 
-/// Draws a request of a user. If `calm` is true, users only change specs.
+/// Draws a request of a user. If `calm` is true, users delete no pods of controllers and do not change nodes.
 pub fn draw(cluster: &Cluster, dice: &mut Dice, seed: u64, number: usize, calm: bool) -> Option<UserRequest> {
     let theme = THEMES[(seed / 2) as usize % THEMES.len()].clone();
     let deed = match dice.chance(50) {

@@ -68,8 +68,8 @@ fn identity(twin: &Twin, record: &Record, object: &Value, before: Option<&Object
     }
 }
 
-/// Checks that the finalizers and the grace period of an object were gone before it was removed, and that clients could
-/// see that it was being deleted.
+/// Checks that a removed object, and the spec of a removed namespace, had no finalizers left, and that an object with
+/// finalizers was marked as being deleted before it was removed.
 fn two_phases(record: &Record, before: &Value, last: &Value) -> CheckResult {
     let held_by = |object: &Value| -> Vec<String> {
         let list = object["metadata"]["finalizers"].as_array().into_iter().flatten();

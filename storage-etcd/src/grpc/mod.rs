@@ -24,7 +24,8 @@ use tokio::runtime::Runtime;
 use tokio::time::timeout;
 use tonic::transport::Channel;
 
-/// The time limit of a call. etcd itself stops after seven seconds and some election timeouts.
+/// The time limit of a call. etcd itself gives up a request after five seconds and two election timeouts, by default
+/// seven seconds.
 const CALL_MAX: Duration = Duration::from_secs(10);
 /// The time limit of a small call. When the limit has passed, the call is sent to another member, because the first
 /// member may be cut off, or may have lost the write when the leader failed. The limit is short because a server's

@@ -171,8 +171,8 @@ impl RocksLog {
         write_ahead_bytes(&self.folder.join("log"))
     }
 
-    /// Runs work that makes room. If the work finds the disk full, the store refuses writes until it is opened again.
-    /// The writer would not notice this, because it writes only when there is room.
+    /// Runs work that makes room. If the work finds the disk full, the store refuses writes until it is opened again,
+    /// so this function opens it again. The writer would not notice this, because it writes only when there is room.
     fn recovering(&self, work: impl FnOnce() -> Result<(), Fault>) -> Result<(), Fault> {
         let done = work();
         if done.as_ref().is_err_and(Fault::is_full) {

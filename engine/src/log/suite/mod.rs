@@ -26,7 +26,7 @@ pub trait Backend: Sized {
     }
 }
 
-/// Makes one test a case of the suite, on the given backend.
+/// Makes one test for each case of the suite, on the given backend.
 #[macro_export]
 macro_rules! storage_suite {
     ($backend:ty) => {

@@ -31,7 +31,7 @@ pub trait Backend: Sized + Sync {
     fn start(&mut self, nth: usize, with_its_own: bool);
 }
 
-/// Makes one test a case of the suite, on the given backend.
+/// Makes one test for each case of the suite, on the given backend.
 #[macro_export]
 macro_rules! shared_storage_suite {
     ($backend:ty) => {

@@ -281,7 +281,8 @@ impl Connection {
         self.frame(head, &frame[HEAD_BYTES..], tell)
     }
 
-    /// After a stream error, resets the stream and continues with the connection. Returns a connection error.
+    /// After a stream error, resets the stream, and the connection continues unless there were too many errors. Returns
+    /// connection errors unchanged.
     fn survive(&mut self, fault: Fault, tell: &mut impl FnMut(Event<'_>)) -> Result<(), Fault> {
         let Fault::Stream { number, reason, .. } = fault else { return Err(fault) };
         if let Some(stream) = self.streams.find(number) {
