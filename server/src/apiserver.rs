@@ -564,7 +564,7 @@ fn fairness(args: &Args, gates: &ApiGates) -> Option<Duration> {
     args.limits.is_fair(gates).then_some(args.serving.request_timeout / 4)
 }
 
-/// Whether the mode AlwaysAllow is on: then anonymous requests are refused, as in Kubernetes.
+/// Whether the mode AlwaysAllow is on; warns if it is, because anonymous requests are then refused, as in Kubernetes.
 fn everybody_may(engine: &Engine) -> bool {
     let allowed = engine.authorizers().has(Mode::AlwaysAllow);
     if allowed {

@@ -151,7 +151,7 @@ impl Components {
         })
     }
 
-    /// Makes a server without any component.
+    /// No components: the API server runs alone.
     pub fn none() -> Components {
         let controllers = Choice::parse(["-*"]).unwrap_or_else(|why| unreachable!("{why}"));
         let (settings, node_template) = (Settings::default(), Default::default());

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The Leases in kube-system. All but the last have Kubernetes' names, so that a separate component does not run beside
-/// the same component of a server.
+/// The names of the Leases in kube-system. All but the last are Kubernetes' names, so that a component in a process of
+/// its own does not run beside the same component of a server.
 pub const CONTROLLERS: &str = "kube-controller-manager";
 pub const SCHEDULER: &str = "kube-scheduler";
 pub const CLOUD: &str = "cloud-controller-manager";

@@ -184,9 +184,9 @@ fn versions(etcd: &dyn Etcd) -> Result<Answered> {
     Ok(Answered { versions, all: silent.is_empty() })
 }
 
-/// Whether the progress notifications of all members can be trusted. Members with a bug that no precaution helps
-/// against are refused. A member that does not answer may have such a bug, so progress notifications are not trusted
-/// while a member does not answer.
+/// Whether the progress notifications of all members can be trusted. Fails if a member has a bug that no precaution
+/// helps against. While a member does not answer, progress notifications are not trusted, because this member may have
+/// a bug in them.
 pub fn judged(etcd: &dyn Etcd) -> Result<bool> {
     verdict(&versions(etcd)?, Transactions::Full)
 }

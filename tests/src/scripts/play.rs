@@ -158,7 +158,7 @@ impl Run<'_> {
     }
 }
 
-/// The answer as JSON, with events as a list; null for anything else.
+/// The answer as JSON, with events as a list; null for an answer that is not JSON.
 fn document(asked: &ExpectedCall, received: &Received) -> Value {
     if asked.events.is_some() && received.code == 200 {
         let lines = received.body.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());

@@ -31,7 +31,7 @@ use tokio::signal::unix::{self, SignalKind};
 const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
-/// The maximum number of attempts to remove the folder, because the ending server may still write files.
+/// The maximum number of attempts to remove the folder. An attempt fails if the ending server still writes files.
 const REMOVALS_MAX: usize = 100;
 /// A folder on Linux whose files are in memory.
 const MEMORY_FOLDER: &str = "/dev/shm";
