@@ -69,8 +69,8 @@ fn servers_serve_with_keys_of_every_form() {
     assert!(refused("serving-rsa-old.crt").contains("there is no private key in PEM"));
 }
 
-/// Whether a server accepts a client certificate depends on the certificate's signer and usages, not on its version. The
-/// server trusts the authorities in `clients.crt`.
+/// A client certificate's signer and usages decide whether a server accepts it, and its version does not. The server
+/// trusts the authorities in `clients.crt`.
 #[test]
 fn clients_show_certificates_of_every_version() {
     let keys = made();
