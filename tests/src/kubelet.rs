@@ -38,7 +38,7 @@ struct KubeletState {
     connections: Mutex<Vec<JoinHandle<()>>>,
     /// When this token is cancelled, the work on upgraded connections stops.
     upgraded: CancellationToken,
-    /// The number of open connections.
+    /// The number of open connections, without upgraded connections.
     open: watch::Sender<usize>,
     /// The number of bytes that each `count` command has read.
     counted: watch::Sender<Vec<usize>>,

@@ -1,5 +1,5 @@
-//! The namespace of a run. The namespace is created before the run, and, without `--keep`, emptied and deleted after the
-//! run.
+//! The namespace of a run. The namespace is created before the run, and, without `--keep`, emptied and deleted after
+//! the run.
 
 use std::time::{Duration, Instant};
 
