@@ -94,8 +94,8 @@ impl Elections {
         }
     }
 
-    /// Runs work while this server leads, or always if no elections are held. `work` is called each time that the server
-    /// becomes the leader.
+    /// Runs work while this server leads, or always if no elections are held. `work` is called each time that the
+    /// server becomes the leader.
     pub async fn lead<W: Future<Output = ()>>(
         &self,
         transport: Arc<Transport>,

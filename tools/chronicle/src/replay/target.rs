@@ -351,8 +351,8 @@ impl Target {
         Ok(true)
     }
 
-    /// How the target serves the kind. A kind whose definition was just written is served after a moment, so the look-up
-    /// is repeated.
+    /// How the target serves the kind. A kind whose definition was just written is served after a moment, so the
+    /// look-up is repeated.
     async fn resource(&self, work: &EventReplay, sent: &mut Vec<Sent>) -> Result<KindPath, RequestFailure> {
         let id = (work.api_version().to_owned(), work.kind().to_owned());
         let group = id.0.rsplit_once('/').map_or("", |(group, _)| group);
