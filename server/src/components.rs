@@ -92,8 +92,8 @@ struct Host {
 const CLOUD_AGAIN: Duration = Duration::from_secs(5);
 
 impl Components {
-    /// Reads the options; `default` are the controllers if no option names any. `pki` is the authority of this machine,
-    /// `token_key` the key that signs service account tokens. `on_etcd`: other servers may have the same components.
+    /// Reads the options; `default` are the controllers if no option names any. `pki` has the keys of this machine,
+    /// `token_key` is the key that signs service account tokens. `on_etcd`: other servers may have the same components.
     pub fn new(
         args: &Args,
         gates: &Gates,

@@ -51,8 +51,8 @@ impl Connected {
     }
 }
 
-/// Connects to the members of `--etcd-servers` and of the overrides, and checks their releases; `None` without the
-/// option.
+/// Connects to the members of `--etcd-servers` and of the overrides, and checks their releases; `None` without
+/// `--etcd-servers`.
 pub fn connect(args: &Args) -> Result<Option<Connected>> {
     if args.storage.etcd_servers.is_empty() {
         return Ok(None);
@@ -95,7 +95,7 @@ fn client(args: &Args, members: Vec<Address>) -> Result<(Arc<dyn Etcd>, usize)> 
     Ok((Arc::new(cluster), count))
 }
 
-/// Opens the logs on etcd, with `local` as the copy of most events.
+/// Opens the logs on etcd, with `local` as the copy of the main log's events.
 pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: &Arc<Live>) -> Result<OnEtcd> {
     let Connected { upkeep, tells_progress, transactions, overrides } = connected;
     let (_, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
