@@ -183,7 +183,7 @@ pub enum Lasting {
     /// The folder is deleted when the server ends, so writes need no fsync, and the server ends without a grace period
     /// for clients.
     Fleeting,
-    /// Like `Fleeting`, and the log is only in memory.
+    /// The log is only in memory, and the server ends without a grace period for clients.
     InMemory,
 }
 
@@ -379,7 +379,7 @@ struct Opened {
     sealing: Arc<dyn Sealing>,
     forker: Option<Arc<dyn Forker>>,
     retention: Retention,
-    /// The upkeep of etcd, if other servers share the log.
+    /// The upkeep of etcd, if the log is on etcd.
     etcd: Option<Upkeep>,
     /// The lock of the data folder, if the log itself does not lock it.
     _lock: Option<FolderInUse>,
@@ -564,7 +564,7 @@ fn fairness(args: &Args, gates: &ApiGates) -> Option<Duration> {
     args.limits.is_fair(gates).then_some(args.serving.request_timeout / 4)
 }
 
-/// Whether the mode AlwaysAllow is on: then anonymous requests are refused, as in Kubernetes.
+/// Whether the mode AlwaysAllow is on; warns if it is, because anonymous requests are then refused, as in Kubernetes.
 fn everybody_may(engine: &Engine) -> bool {
     let allowed = engine.authorizers().has(Mode::AlwaysAllow);
     if allowed {

@@ -92,8 +92,8 @@ struct Host {
 const CLOUD_AGAIN: Duration = Duration::from_secs(5);
 
 impl Components {
-    /// Reads the options; `default` are the controllers if no option names any. `pki` is the authority of this machine,
-    /// `token_key` the key that signs service account tokens. `on_etcd`: other servers may have the same components.
+    /// Reads the options; `default` are the controllers if no option names any. `pki` has the keys of this machine,
+    /// `token_key` is the key that signs service account tokens. `on_etcd`: other servers may have the same components.
     pub fn new(
         args: &Args,
         gates: &Gates,
@@ -151,7 +151,7 @@ impl Components {
         })
     }
 
-    /// Makes a server without any component.
+    /// No components: the API server runs alone.
     pub fn none() -> Components {
         let controllers = Choice::parse(["-*"]).unwrap_or_else(|why| unreachable!("{why}"));
         let (settings, node_template) = (Settings::default(), Default::default());

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The Leases in kube-system. All but the last have Kubernetes' names, so that a separate component does not run beside
-/// the same component of a server.
+/// The names of the Leases in kube-system. All but the last are Kubernetes' names, so that a component in a process of
+/// its own does not run beside the same component of a server.
 pub const CONTROLLERS: &str = "kube-controller-manager";
 pub const SCHEDULER: &str = "kube-scheduler";
 pub const CLOUD: &str = "cloud-controller-manager";
@@ -94,7 +94,8 @@ impl Elections {
         }
     }
 
-    /// Runs work while this server leads. `work` is called each time that the server becomes the leader.
+    /// Runs work while this server leads, or always if no elections are held. `work` is called each time that the
+    /// server becomes the leader.
     pub async fn lead<W: Future<Output = ()>>(
         &self,
         transport: Arc<Transport>,

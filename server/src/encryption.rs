@@ -81,7 +81,7 @@ pub fn checks(live: &Arc<Live>) -> Vec<Arc<dyn HealthCheck>> {
     live.checks().into_iter().map(check).collect()
 }
 
-/// `server` is the hash of this server's id.
+/// Reads the metrics of encryption; `server` is the hash of this server's id, which is one of their labels.
 pub fn meter(live: &Arc<Live>, server: String) -> Meter {
     let live = live.clone();
     Arc::new(move || live.metrics(&server))

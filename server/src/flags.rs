@@ -330,7 +330,7 @@ fn parse_version(text: &str) -> Result<String, String> {
     }
 }
 
-/// Rewrites arguments to the form that clap expects: dashes for underscores in names, and `-v 4` for `-v=4`.
+/// Rewrites the names of options to the form that clap expects: dashes for underscores, real names for placeholders.
 pub fn normalized(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut rest = false;
     let normalize = |argument: OsString| {

@@ -88,8 +88,8 @@ pub fn connections(options: &KubeletArgs, dialer: Dialer, gates: &ApiGates, own_
     let kubelets = Kubelets::new(settings, dialer, Arc::default());
     kubelets.note_own_port(own_port);
     let bytes_a_second = Some(options.max_connection_bytes_per_sec).filter(|bytes| *bytes > 0);
-    // The limit on clients' connections leaves some open files; connections to nodes may use most of the remaining
-    // files.
+    // The limit on clients' connections leaves a part of the allowed open files unused, and connections to nodes may
+    // use most of this part.
     let most = (limits::files() / 10).clamp(64, 16_384);
     let gates = KubeletGates {
         translates: gates.translated_websockets,

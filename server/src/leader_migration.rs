@@ -16,7 +16,7 @@ const KIND: &str = "LeaderMigrationConfiguration";
 const LEADER: &str = "cloud-provider-extraction-migration";
 const ANY: &str = "*";
 
-/// A configuration, as far as it concerns this manager.
+/// The content of a LeaderMigrationConfiguration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Migration {
     /// The name of the second lease, under which the moving controllers run.
@@ -36,7 +36,7 @@ impl Default for Migration {
 }
 
 impl Migration {
-    /// Reads a configuration in YAML or JSON, or returns all its faults.
+    /// Reads a configuration from a document, or returns all its faults.
     pub fn parse(document: &Value) -> Result<Migration, Vec<String>> {
         read(document, |reader| {
             let version = reader.text("apiVersion").unwrap_or_default();

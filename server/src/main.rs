@@ -284,7 +284,7 @@ fn use_small_pages() {
     }
 }
 
-/// Files named by the subcommand's options that other users could change.
+/// The files that the subcommand's options name and that other users could change.
 fn untrusted(command: &clap::Command, matches: &ArgMatches) -> Vec<String> {
     let called = matches.subcommand().and_then(|(name, matches)| Some((command.find_subcommand(name)?, matches)));
     called.map(|(command, matches)| holdfast_component::options::untrusted(command, matches)).unwrap_or_default()

@@ -198,7 +198,8 @@ fn connected(members: &[Address], options: &EtcdArgs) -> Result<(Arc<dyn Etcd>, 
     Ok((Arc::new(cluster), prefix))
 }
 
-/// The innermost error, so that [`crate::advice`] finds advice for it.
+/// The fault of the log or of the folder that stopped the migration, so that [`crate::advice`] finds advice for it. Any
+/// other error stays as it is.
 fn told(stopped: Stopped) -> anyhow::Error {
     match stopped {
         Stopped::Log(fault) => fault.into(),

@@ -51,8 +51,8 @@ impl Connected {
     }
 }
 
-/// Connects to the members of `--etcd-servers` and of the overrides, and checks their releases; `None` without the
-/// option.
+/// Connects to the members of `--etcd-servers` and of the overrides, and checks their releases; `None` without
+/// `--etcd-servers`.
 pub fn connect(args: &Args) -> Result<Option<Connected>> {
     if args.storage.etcd_servers.is_empty() {
         return Ok(None);
@@ -95,7 +95,7 @@ fn client(args: &Args, members: Vec<Address>) -> Result<(Arc<dyn Etcd>, usize)> 
     Ok((Arc::new(cluster), count))
 }
 
-/// Opens the logs on etcd, with `local` as the copy of most events.
+/// Opens the logs on etcd, with `local` as the copy of the main log's events.
 pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: &Arc<Live>) -> Result<OnEtcd> {
     let Connected { upkeep, tells_progress, transactions, overrides } = connected;
     let (_, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
@@ -184,9 +184,9 @@ fn versions(etcd: &dyn Etcd) -> Result<Answered> {
     Ok(Answered { versions, all: silent.is_empty() })
 }
 
-/// Whether the progress notifications of all members can be trusted. Members with a bug that no precaution helps
-/// against are refused. A member that does not answer may have such a bug, so progress notifications are not trusted
-/// while a member does not answer.
+/// Whether the progress notifications of all members can be trusted. Fails if a member has a bug that no precaution
+/// helps against. While a member does not answer, progress notifications are not trusted, because this member may have
+/// a bug in them.
 pub fn judged(etcd: &dyn Etcd) -> Result<bool> {
     verdict(&versions(etcd)?, Transactions::Full)
 }

@@ -23,7 +23,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 const SEND_MAX: Duration = Duration::from_secs(10);
 const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
-/// Traces requests by the configuration. The sending task ends when the tracer is dropped.
+/// Makes a tracer, and starts the task that sends its spans. The task ends when the tracer is dropped.
 pub fn tracer(config: &TracingConfig) -> Tracer {
     let (sender, receiver) = channel(QUEUE_MAX);
     let lost = Arc::new(AtomicU64::new(0));

@@ -2,7 +2,7 @@
 
 use holdfast_engine::read_memory::{BYTES_DEFAULT, BYTES_MIN};
 
-/// By default reads may use the machine's memory divided by this number.
+/// By default reads may use the machine's memory divided by this number, but at most [`BYTES_DEFAULT`].
 const PART: u64 = 8;
 
 /// Why a value of `--read-memory` is refused.
@@ -18,7 +18,7 @@ pub fn of_machine() -> u64 {
     part_of(&read("/proc/meminfo"), &read("/sys/fs/cgroup/memory.max"))
 }
 
-/// A part of the machine's memory, or of the limit of the server's control group if that is less.
+/// The default limit, from the machine's memory or from the limit of the server's control group, whichever is less.
 fn part_of(machine: &str, group: &str) -> u64 {
     let total = machine.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"));
     let total = total.and_then(|kib| kib.parse::<u64>().ok()).map(|kib| kib.saturating_mul(1024));

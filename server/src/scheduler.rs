@@ -109,7 +109,7 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     for why in &configuration.ignored_fields {
         tracing::warn!(why, "the configuration has unknown fields, which are ignored");
     }
-    // This call begins to catch the signal, so that it does not end the process.
+    // From this call on the process catches SIGUSR2, so that the signal does not end it.
     let dump = dumps()?;
     let leader_election = configuration.leader_election.leader_elect;
     let features = Features { profiling: configuration.enable_profiling, leader_election };

@@ -170,8 +170,8 @@ impl ServingArgs {
     }
 }
 
-/// Each expression must fix where an origin's host begins and ends: otherwise hosts that merely contain the name would
-/// be allowed.
+/// Parses the regular expressions of allowed origins. Each must fix where an origin's host begins and ends: otherwise
+/// hosts that merely contain the name would be allowed.
 fn origins(texts: &[String], faults: &mut Vec<String>) -> Vec<Regex> {
     let mut origins = Vec::new();
     for text in texts.iter().filter(|text| !text.is_empty()) {

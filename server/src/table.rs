@@ -5,7 +5,7 @@ use clap::{Arg, Command};
 use holdfast_component::gates;
 use std::collections::BTreeMap;
 
-/// A component, its command here, and the options that it refuses by name.
+/// Kubernetes' components, each with its command in Holdfast and the options that the command refuses by name.
 const COMPONENTS: [(&str, &str, &[Removed]); 4] = [
     ("API server", "apiserver", removed::API_SERVER),
     ("Cloud controller manager", "cloud-controller-manager", &[]),

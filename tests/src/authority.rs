@@ -44,12 +44,12 @@ impl Authority {
         self.issuer.key().serialize_pem()
     }
 
-    /// A client certificate whose common name is the user and whose organizations are the user's groups.
+    /// A client certificate whose common name is the user and whose organizations are the user's groups, two at most.
     pub fn client(&self, name: &str, groups: &[&str]) -> Pair {
         self.sign(client(name, groups))
     }
 
-    /// A client certificate as from `client`, valid from now for `valid`.
+    /// A client certificate as from `client`, which expires after `valid`.
     pub fn client_for(&self, name: &str, groups: &[&str], valid: Duration) -> Pair {
         let mut params = client(name, groups);
         params.not_after = OffsetDateTime::now_utc() + valid;

@@ -51,7 +51,7 @@ pub struct ReceivedRequest {
 type ResponseBody = BoxBody<Bytes, Infallible>;
 
 impl ThingsServer {
-    /// Serves only clients with a certificate of `front_proxies`.
+    /// Starts a server that serves only clients with a certificate of the authorities in `front_proxies`.
     pub async fn start(pair: &Pair, front_proxies: &str, aggregated: bool) -> ThingsServer {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(front_proxies.as_bytes()) {
@@ -97,7 +97,7 @@ impl ThingsServer {
         self.shared.events.send(json!({"type": "ADDED", "object": thing(name)})).expect("somebody watches");
     }
 
-    /// The requests for a path so far.
+    /// The requests so far whose path begins with `path`.
     pub fn seen(&self, path: &str) -> Vec<ReceivedRequest> {
         self.shared.seen.lock().unwrap().iter().filter(|seen| seen.path.starts_with(path)).cloned().collect()
     }

@@ -41,7 +41,7 @@ impl Differences {
     }
 
     /// One line for each case that differs and is not listed with the same parts, and for each listed case that agrees.
-    /// `played` are all cases of the run.
+    /// A case with the word `sometimes` may agree, or differ in some of its parts. `played` are all cases of the run.
     pub fn faults(&self, played: &BTreeSet<String>, found: &Parts) -> Vec<String> {
         let file = &self.file;
         let none = BTreeSet::new();

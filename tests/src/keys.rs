@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 /// The files in `pki/` that an operator copies from one machine of a cluster to the other machines.
 pub const SHARED: [&str; 5] = ["ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "sa.key"];
 
-/// Puts the same keys into each data folder without keys.
+/// Puts keys into a data folder without keys; all data folders get the same keys.
 pub fn share(data: &Path) {
     static KEYS: OnceLock<[String; 5]> = OnceLock::new();
     let folder = data.join("pki");

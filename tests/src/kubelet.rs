@@ -38,7 +38,7 @@ struct KubeletState {
     connections: Mutex<Vec<JoinHandle<()>>>,
     /// When this token is cancelled, the work on upgraded connections stops.
     upgraded: CancellationToken,
-    /// The number of open connections.
+    /// The number of open connections, without upgraded connections.
     open: watch::Sender<usize>,
     /// The number of bytes that each `count` command has read.
     counted: watch::Sender<Vec<usize>>,
@@ -246,8 +246,9 @@ fn rubbish(shared: &KubeletState, request: &mut Request<Incoming>) -> Response<R
     switched(answer)
 }
 
-/// `cat` echoes its input, `size` prints the first size of the terminal, `flood N` writes N bytes, `count` writes and
-/// then reads all input; any other command is printed. `fail` ends with the exit code 3.
+/// Serves a command: `cat` echoes its input, `size` prints the first size of the terminal, `flood N` writes N bytes,
+/// `count` writes some bytes and then reads all input, and `fail` ends with the exit code 3. Any other command is
+/// printed.
 fn command(shared: &Arc<KubeletState>, request: &mut Request<Incoming>, query: &str) -> Response<ResponseBody> {
     let pairs: Vec<(String, String)> = query
         .split('&')

@@ -1,8 +1,8 @@
 //! The harness of tests of the whole system: starts and stops a real server, and connects clients to it.
 //!
-//! The tests are in `tests/tests`, one file for each topic; the scripts of real clients are in `tests/clients`. No test
-//! here looks inside the server: a test that needs more than the server's folder, socket and output belongs in the
-//! crate that it tests.
+//! The tests are in `tests/tests`, one file for each topic; the scripts of real clients are in `tests/clients`. The
+//! tests here use the server's folder, socket and output, and public interfaces of crates; a test that needs more
+//! belongs in the crate that it tests.
 
 pub mod authority;
 pub mod backend;

@@ -182,7 +182,7 @@ impl Player {
         Some(outcome(&self.decided(&pod, Some(&condition(&before)), SHORT).await))
     }
 
-    /// The pod once it is bound, or once its condition has another message than before.
+    /// The pod once it is bound, once its condition differs from `before`, or once `patience` is over.
     async fn decided(&mut self, pod: &ObjectId, before: Option<&Value>, patience: Duration) -> Value {
         let began = Instant::now();
         let (mut turn, mut gated_turns) = (0, 0);

@@ -162,7 +162,7 @@ fn run(name: &str, client: Option<&str>, options: &[&str]) {
     if let Some(client) = client
         && !clients.join(client).exists()
     {
-        // Only the oldest kubectl may be missing: not every system's archive has it.
+        // Only kubectl 1.20 may be missing: not every Linux distribution has a package of it.
         assert_eq!(client, "kubectl-1.20", "{client} is not in {}", clients.display());
         return eprintln!("skipped: there is no {client} here");
     }

@@ -29,7 +29,8 @@ type Known = Option<(String, String)>;
 #[derive(Default, Clone)]
 struct Ledger {
     acknowledged: BTreeMap<String, Known>,
-    /// The request without an answer, if any: the object's name, and its text if the request was carried out.
+    /// The request without an answer, if any: the object's name, and the text to write; no text if the request deletes
+    /// the object.
     open: Option<(String, Option<String>)>,
     answers: u64,
 }

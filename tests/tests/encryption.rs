@@ -20,7 +20,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// 32 bytes in base64, with a different first byte each.
+/// A key of 32 bytes in base64. All of its bytes are `nth`.
 fn key(nth: u8) -> String {
     use base64::Engine;
     base64::engine::general_purpose::STANDARD.encode([nth; 32])
@@ -36,7 +36,7 @@ fn kms(version: &str, socket: &Path) -> String {
     format!("{{kms: {{name: plug-{version}, apiVersion: {version}, endpoint: 'unix://{}'}}}}", socket.display())
 }
 
-/// A configuration of entries of resources and providers.
+/// A configuration with these entries. Each entry lists resources and their providers.
 fn configuration(entries: &[(&str, &str)]) -> String {
     let entry =
         |(resources, providers): &(&str, &str)| format!("{{resources: [{resources}], providers: [{providers}]}}");
@@ -357,8 +357,8 @@ async fn a_server_starts_without_its_plug_in_and_goes_on_when_it_comes() {
     let Refused { stderr, .. } = Server::try_start(&place.data(), &[&option]).err().expect("a refusal");
     assert!(stderr.contains("resources[1].providers[0].kms.apiVersion: Forbidden: KMSv1 is deprecated"), "{stderr}");
     let options = [option.as_str(), "--feature-gates=KMSv1=true"];
-    // A server in every new cluster writes a ConfigMap. With version 1 this write would wait for the plug-in, so the
-    // first start encrypts no ConfigMaps.
+    // The server of a new cluster writes a ConfigMap. Version 1 of the KMS protocol would make this write wait for the
+    // plug-in, so the first start encrypts no ConfigMaps.
     let without_v1 = place.configured(&[("secrets", &kms("v2", &place.socket()))]);
     let server = Server::start(&place.data(), &[&without_v1]);
     let admin = HttpClient::admin(&server);
@@ -383,7 +383,8 @@ async fn a_server_starts_without_its_plug_in_and_goes_on_when_it_comes() {
         admin.post(SECRETS, &secret(&format!("more-{nth}"), "text")).await.expect(201);
     }
     assert_eq!((asked, plugin.calls("v2.KeyManagementService/Encrypt")), (1, 1), "one seed serves all");
-    // The plug-in stops; known keys still work. With version 1 each write needs a new key.
+    // After the plug-in has stopped, Secrets can still be written and read with the known keys of version 2. Version 1,
+    // which encrypts ConfigMaps below, needs a new key for each write.
     drop(plugin);
     admin.post(SECRETS, &secret("without", "text")).await.expect(201);
     assert_eq!(admin.get(&format!("{SECRETS}/one")).await.expect(200).json()["data"]["text"], in_secret("text"));

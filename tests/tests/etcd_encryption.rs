@@ -45,7 +45,7 @@ fn unbase64(text: &str) -> Vec<u8> {
     base64::engine::general_purpose::STANDARD.decode(text).expect("base64")
 }
 
-/// A configuration of entries of resources and providers.
+/// A configuration with these entries. Each entry lists resources and their providers.
 fn configuration(entries: &[(&str, String)]) -> String {
     let entry =
         |(resources, providers): &(&str, String)| format!("{{resources: [{resources}], providers: [{providers}]}}");

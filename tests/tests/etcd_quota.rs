@@ -11,7 +11,7 @@ const QUOTA: &str = "/api/v1/namespaces/own/resourcequotas/few";
 const HARD: usize = 20;
 const CREATES: usize = 60;
 
-/// Two servers create objects at once that one quota counts. The quota is used up, and not exceeded.
+/// Two servers at once create objects, all of which one quota counts. The quota is used up, and not exceeded.
 async fn race(url: &str) {
     let (etcd, folders) = (format!("--etcd-servers={url}"), [Folder::new(), Folder::new()]);
     let start = |nth: usize| {

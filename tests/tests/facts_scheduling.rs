@@ -2,7 +2,7 @@
 //! against running servers. `components/scheduler/tests/facts` compares every decision; this test compares what clients
 //! see.
 //!
-//! One scenario of several is played. `SCENARIOS=all` plays all scenarios of the default configuration, and
+//! By default only some scenarios are played. `SCENARIOS=all` plays all scenarios of the default configuration, and
 //! `SCENARIOS=TEXT` plays the scenarios whose names contain the text.
 
 use holdfast_tests::facts;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const SERVERS: usize = 4;
-/// By default, one of this number of scenarios is played.
+/// By default, one in this many scenarios is played.
 const ONE_OF: usize = 9;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

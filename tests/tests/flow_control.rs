@@ -354,7 +354,8 @@ async fn levels_and_schemas_come_and_go() {
         if other && dangling { Ok(()) } else { Err(format!("{other} {dangling}")) }
     })
     .await;
-    // Mandatory objects are created again, and the server's suggested ones are restored.
+    // A mandatory flow schema is created again after its deletion, and a changed spec of a suggested priority level is
+    // restored.
     let exempt = format!("{schemas}/exempt");
     cluster.admin.send(Method::DELETE, &exempt, &[], "").await.expect(200);
     eventually(PATIENCE, || async {

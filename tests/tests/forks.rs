@@ -1,4 +1,5 @@
-//! Tests forks of the log in a data folder that no server uses, and forks of the log of a running server. A fork is made completely, or not at all.
+//! Tests forks of the log in a data folder that no server uses, and forks of the log of a running server. A fork is
+//! made completely, or not at all.
 
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::{Log, LogRead};
@@ -380,7 +381,7 @@ fn what_cannot_be_forked_is_named_and_nothing_is_left() {
 }
 
 /// This function is no test: it measures a fork of a large log. `cargo test --release -p holdfast-tests --test forks --
-/// --ignored --nocapture million`; `HOLDFAST_MILLION` may name a folder made by `write_large_log`.
+/// --ignored --nocapture million` runs it. `HOLDFAST_MILLION` may name a folder made by `write_large_log`.
 #[test]
 #[ignore = "measures, and takes a minute to fill a log"]
 fn a_fork_of_a_million_objects() {

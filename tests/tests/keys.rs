@@ -18,7 +18,7 @@ fn made() -> Folder {
     folder
 }
 
-/// A client that is not written in Rust, in the folder of keys.
+/// Runs curl, a client that is not written in Rust, in the folder of keys.
 fn curl(folder: &Folder, arguments: &[&str]) -> Output {
     let mut command = Command::new("curl");
     command.current_dir(folder.path()).args(["-sS", "--http1.1", "--max-time", "30"]).args(arguments);
@@ -69,7 +69,8 @@ fn servers_serve_with_keys_of_every_form() {
     assert!(refused("serving-rsa-old.crt").contains("there is no private key in PEM"));
 }
 
-/// Certificates by their signers, and whether a server with the authorities of `clients.crt` accepts them.
+/// A client certificate's signer and usages decide whether a server accepts it, and its version does not. The server
+/// trusts the authorities in `clients.crt`.
 #[test]
 fn clients_show_certificates_of_every_version() {
     let keys = made();

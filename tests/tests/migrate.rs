@@ -228,7 +228,7 @@ fn written(folder: &Path) -> u64 {
     files.filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum()
 }
 
-/// Starts a migration and kills it as soon as `is_under_way`.
+/// Starts a migration, and kills it as soon as `is_under_way` returns true.
 fn interrupted(from: &str, to: &str, more: &[&str], is_under_way: impl Fn() -> bool) {
     let mut command = Command::new(binary());
     command.args(["migrate", "--from", from, "--to", to]).args(more);

@@ -53,7 +53,7 @@ async fn servers_on_one_etcd_see_each_others_writes_at_once() {
         let read = ask(reader, Method::GET, &path, None).await.expect("what another server has acknowledged");
         assert_eq!(read, written);
         assert!(names(reader).await.contains(&name));
-        // A write with a stale version gets a conflict, whichever server replaced it.
+        // A write with a stale version gets a conflict, even if another server wrote the newer version.
         let patched = ask(reader, Method::PATCH, &path, Some(json!({"data": {"x": "2"}}))).await.expect("a patch");
         let mut stale = written.clone();
         stale["data"]["x"] = "3".into();

@@ -14,12 +14,12 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// These tests download Kubernetes 1.28, and turn off a feature gate that later releases no longer have. With the gate
-/// on, the same tests run.
+/// The tests that are skipped: they download Kubernetes 1.28, and turn off a feature gate that later releases no longer
+/// have. With the gate on, the same tests run.
 const SKIPPED: &str = "^(TestLazyRestMapperProvider|TestApiMachinery)$/^aggregatedDiscovery=false$";
 
-/// This suite is the only one that would serve metrics at port 8080. If another process had the port, the suite would
-/// wait for ever.
+/// A Go file that turns off the metrics of one suite, which alone would serve metrics at port 8080. If another process
+/// had the port, the suite would wait for ever.
 const NO_METRICS: &str = r#"package recorder_test
 
 import "sigs.k8s.io/controller-runtime/pkg/metrics/server"

@@ -237,7 +237,8 @@ async fn events_are_undone() {
     assert_eq!(told(undo(changed, &["--force"]))["event"], "changed");
     assert_eq!(get("a").await.json()["data"]["text"], "one");
 
-    // Undoes a creation that a later change followed, which conflicts, and a creation without later changes.
+    // Undoing a creation fails if the object was changed later. Undoing the creation of an unchanged object deletes the
+    // object.
     let conflict = undo(created, &[]);
     fails(conflict, &["nothing is written"]);
     let plain = version(&admin.post(MAPS, &map("plain", "one")).await.expect(201).json());

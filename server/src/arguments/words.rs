@@ -6,7 +6,7 @@ use clap::{Arg, Command};
 use std::any::TypeId;
 use std::error::Error;
 
-/// Options whose negative value is parsed first and then refused.
+/// Options that are refused with a message of their own if their value is negative.
 const NEGATIVE: [(&str, &str); 6] = [
     ("livez-grace-period", "--livez-grace-period can not be a negative value"),
     ("max-mutating-requests-inflight", "--max-mutating-requests-inflight can not be negative value"),

@@ -58,7 +58,7 @@ pub fn faults(args: &Args) -> Vec<String> {
     faults
 }
 
-/// Checks that each issuer of service account tokens has a name, and that no two are equal.
+/// Checks that no issuer of service account tokens is empty, an invalid URL, or named twice.
 fn named_issuers(args: &Args) -> Result<()> {
     let all = &args.credentials.service_account_issuer;
     let mut faults = Vec::new();

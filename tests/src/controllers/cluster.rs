@@ -44,7 +44,7 @@ struct Shown {
     listed: HashSet<ResourceInfo>,
 }
 
-/// A node whose heartbeats a scenario sends.
+/// A node that a scenario has created. [`Cluster::live`] sends its heartbeats.
 struct PlayedNode {
     alive: bool,
     runs: bool,
@@ -192,7 +192,8 @@ impl Cluster {
         list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Watches the changes after a version. Returns the version reached, or `None` if it has expired.
+    /// Watches the changes after a version. Returns the version reached, or `None` if the resource must be listed
+    /// again.
     async fn stream(&self, resource: ResourceInfo, mut version: String) -> Option<String> {
         let path = format!("{}?watch=true&timeoutSeconds=300&resourceVersion={version}", resource.path(""));
         let opened = self.wire.open(Method::GET, &path, &[("accept", "application/json")], Bytes::new()).await;

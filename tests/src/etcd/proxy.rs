@@ -16,9 +16,9 @@ pub struct Proxy {
 #[derive(Default)]
 struct ProxyState {
     target: u16,
-    /// No bytes pass, and connections stay open, as with an unplugged cable.
+    /// Whether no bytes pass while connections stay open, as with an unplugged cable.
     is_silent: AtomicBool,
-    /// All connections are closed, and new connections are closed as soon as they are opened.
+    /// Whether all connections are closed, and new connections are closed as soon as they are opened.
     is_closed: AtomicBool,
     has_ended: AtomicBool,
     delay_ms: AtomicU64,

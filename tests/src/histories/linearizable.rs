@@ -3,7 +3,8 @@
 //! answer takes effect at any moment after its call, or never.
 //!
 //! Objects are independent here, so each is checked alone. The search is the algorithm of Wing and Gong, with Lowe's
-//! cache of visited states: the remaining search depends only on the set of completed operations and their state.
+//! cache of visited states: the remaining search depends only on the set of completed operations and the state after
+//! them.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -19,7 +20,7 @@ pub struct RegisterOperation {
     pub told: RegisterAnswer,
 }
 
-/// The operation. Values are unique numbers: no two writes have the same value.
+/// The request of an operation. Values are unique numbers: no two writes have the same value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegisterCall {
     Get,

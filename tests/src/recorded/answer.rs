@@ -106,8 +106,8 @@ static PATTERNS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     .into()
 });
 
-/// UIDs are treated as equal. So are flow schemas and priority levels, whose names are unknown where only UIDs are
-/// shown.
+/// The placeholders that are treated as equal: UIDs, and flow schemas and priority levels, whose names are unknown
+/// where only UIDs are shown.
 static UIDS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new("<(uid-[0-9]+|(flowschema|prioritylevel):[a-z-]+)>").expect("a pattern"));
 

@@ -12,7 +12,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// How long a server may take after its start to fetch an issuer's keys. Before that it rejects the issuer's tokens.
 const INTRODUCED: Duration = Duration::from_secs(20);
 
-/// Values made while a scenario is played: its token, and saved values.
+/// The names in a scenario with their values: values of the run, the scenario's token, and saved parts of answers.
 pub(super) type Variables = Vec<(String, String)>;
 
 impl RecordedSetup {

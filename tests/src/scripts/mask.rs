@@ -140,7 +140,7 @@ impl Mask {
         p.go_time.replace_all(&text, "$$TIME").into_owned()
     }
 
-    /// Masks a body that is not JSON.
+    /// Masks a body that is not JSON, and cuts it off after 8,000 characters.
     pub fn document(&self, text: &str) -> String {
         let text = self.text(text);
         let text = PATTERNS.yaml_version.replace_all(&text, "resourceVersion: $$RV");

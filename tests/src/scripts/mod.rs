@@ -26,8 +26,9 @@ pub struct Script {
     pub since: Option<String>,
 }
 
-/// One request. In its path and body `$U` is a word that only this script has, `$NS` an existing namespace, `$O1.$O2`
-/// two octets of its own; `$RVn`, `$UIDn`, `$NAMEn` and `$CONTn` come from the n-th answer.
+/// One request. In its path and body `$U` stands for a word that only this script has, `$NS` for an existing namespace,
+/// `$O1.$O2` for two octets that only this script uses, and `$RVn`, `$UIDn`, `$NAMEn` and `$CONTn` for values of the
+/// n-th answer.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExpectedCall {

@@ -158,7 +158,7 @@ impl Run<'_> {
     }
 }
 
-/// The answer as JSON, with events as a list; null for anything else.
+/// The answer as JSON, with events as a list; null for an answer that is not JSON.
 fn document(asked: &ExpectedCall, received: &Received) -> Value {
     if asked.events.is_some() && received.code == 200 {
         let lines = received.body.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
@@ -248,7 +248,7 @@ fn header(received: &Received, name: &str) -> String {
     received.headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).unwrap_or_default()
 }
 
-/// Percent-encodes everything but the characters of a path.
+/// Percent-encodes all bytes except letters, digits and the characters `_.-~/`.
 fn quoted(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-~/".contains(&byte);
     text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()

@@ -153,7 +153,7 @@ struct Hall {
     /// One permit for each event that may be undelivered.
     under_way: Semaphore,
     seen: Mutex<Tally>,
-    /// The time of the next event, in the paced mode.
+    /// Ticks when the next object may be changed, in the paced mode.
     pace: Option<tokio::sync::Mutex<Interval>>,
 }
 

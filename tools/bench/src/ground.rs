@@ -1,4 +1,5 @@
-//! The namespace of a run. The namespace is created before the run, and emptied and deleted after the run.
+//! The namespace of a run. The namespace is created before the run, and, without `--keep`, emptied and deleted after
+//! the run.
 
 use std::time::{Duration, Instant};
 
@@ -167,7 +168,7 @@ impl Ground {
         Ok(())
     }
 
-    /// Deletes all objects. If a server stops before all objects are deleted, the request is repeated.
+    /// Deletes all objects. Repeats the requests if the server refuses one for the moment, or does not answer in time.
     async fn empty(&self) -> anyhow::Result<()> {
         let until = Instant::now() + EMPTYING_TIME_MAX;
         loop {

@@ -147,8 +147,8 @@ pub enum Mode {
     SchedulePreempt,
 }
 
-/// Measures every mode that `args` names and prints the result. The namespace is deleted at the end, also after a
-/// failure or Ctrl-C.
+/// Measures every mode that `args` names and prints the result. Without `--keep`, the namespace is deleted at the end,
+/// also after a failure or Ctrl-C.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let report = measure(&args).await?;
     print!("{}", if args.json { report.json() } else { report.table() });

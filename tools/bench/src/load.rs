@@ -36,7 +36,8 @@ pub struct Tally {
 }
 
 const LATENCY_MICROSECONDS_MAX: u64 = 120_000_000;
-/// A worker stops after this many failures in a row. If the server is gone, requests fail as fast as they can be sent.
+/// All workers stop when one of them has had this many failures in a row: without a server, requests fail as fast as
+/// they can be sent.
 const FAILURES_IN_A_ROW_MAX: u32 = 100;
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(10);
 

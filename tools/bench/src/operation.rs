@@ -206,7 +206,8 @@ impl Operation for Page {
     }
 }
 
-/// The next target object: evenly distributed, different for each worker, the same in every run.
+/// Chooses the target objects of a worker: evenly distributed, another sequence for each worker, and the same in every
+/// run.
 struct Targets {
     names: Names,
     state: u64,

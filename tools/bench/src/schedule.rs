@@ -1,7 +1,8 @@
 //! Measures scheduling: pods are created as fast as the server accepts them, and watched until each has a node.
 //!
-//! The server must have a scheduler, and no other nodes. Creating pods has a cost of its own: the same number of pods
-//! is first created without a scheduler, and this cost is subtracted. Times are from creation to binding.
+//! The server must have a scheduler and no nodes: each mode creates its own nodes. Creating pods has a cost of its own:
+//! the same number of pods is first created for a scheduler that does not exist, and this cost is subtracted. Times are
+//! from creation to binding.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

@@ -4,8 +4,8 @@
 //! server uses a temporary data folder, so writes do not wait for the disk. CMD finds the cluster through `KUBECONFIG`,
 //! like any client, and the exit code of CMD becomes the exit code of this process. With `--for-parent` there is no
 //! CMD. Instead the program that started this process reads the address and the credentials of the cluster on standard
-//! output, and the cluster runs as long as the program keeps standard input open. Failures before CMD runs exit with
-//! 125, as in `env` and `timeout`. If CMD cannot be run or is not found, the exit code is 126 or 127.
+//! output, and the cluster runs as long as the program keeps standard input open. A failure before CMD runs gives
+//! the exit code 125, as in `env` and `timeout`. If CMD cannot be run or is not found, the exit code is 126 or 127.
 
 use crate::fork;
 use crate::out;
@@ -31,7 +31,7 @@ use tokio::signal::unix::{self, SignalKind};
 const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
-/// The maximum number of attempts to remove the folder, because the ending server may still write files.
+/// The maximum number of attempts to remove the folder. An attempt fails if the ending server still writes files.
 const REMOVALS_MAX: usize = 100;
 /// A folder on Linux whose files are in memory.
 const MEMORY_FOLDER: &str = "/dev/shm";

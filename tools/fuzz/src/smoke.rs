@@ -110,7 +110,7 @@ pub fn holds_on_seeds(targets: &[(&str, FuzzTarget)]) {
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
-/// `meaningful` are bytes that are special to one of the targets.
+/// Checks that no target fails on mutations of its seeds. `meaningful` are bytes that are special to some target.
 pub fn holds_on_mutations(targets: &[(&str, FuzzTarget)], meaningful: &'static [&'static [u8]]) {
     let mut failed = Vec::new();
     for (name, target) in targets {
@@ -121,7 +121,7 @@ pub fn holds_on_mutations(targets: &[(&str, FuzzTarget)], meaningful: &'static [
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
-/// Checks that random bytes are refused as cleanly as nearly valid input.
+/// Checks that no target fails on random bytes.
 pub fn holds_on_noise(targets: &[(&str, FuzzTarget)]) {
     let inputs = || prop::collection::vec(any::<u8>(), 0..300);
     let failed: Vec<_> = targets.iter().filter_map(|(name, target)| failure(name, *target, inputs())).collect();

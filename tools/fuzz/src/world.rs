@@ -232,7 +232,7 @@ pub fn request(state: &State, line: &str, body: &[u8]) -> Request {
     });
     let known = state.kind(kind);
     let is_namespaced = known.is_namespaced();
-    // A path contains an existing subresource; the server refuses other paths before any decision.
+    // Unknown subresources are left out, because the server refuses their paths before any decision.
     let subresource = subresource.filter(|name| known.subresource(0, name).is_some());
     let name = word(5).map(str::to_owned).or_else(|| (verb != Verb::Create).then(|| "web".to_owned()));
     let mut options =

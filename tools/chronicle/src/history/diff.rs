@@ -44,7 +44,7 @@ impl Filters {
         self.kind.is_empty() && self.namespace.is_none() && self.name.is_none() && self.user.is_none()
     }
 
-    /// Visits the events after one version up to another on objects that match the filters, by any user.
+    /// Visits the events after `from` and up to `to` that match all filters except the filter by user.
     fn events(&self, view: &LogView, from: Offset, to: Offset, visit: &mut dyn FnMut(Record)) -> Result<()> {
         let kinds =
             self.kind.iter().map(|kind| Ok(view.kind(kind)?.storage.path.clone())).collect::<Result<Vec<_>>>()?;

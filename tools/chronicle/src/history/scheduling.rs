@@ -82,9 +82,9 @@ fn look(view: &LogView, args: &Args, configuration: &Configuration) -> Result<Ex
 /// The node that a pod was bound to, with the version and the time of the binding.
 type Bound = (String, Offset, i64);
 
-/// The version whose state decided about the pod. For an unbound pod, the result is the newest version. For a bound
-/// pod, the result is the version before the binding, or, if the scheduler first reserved volumes or devices for the
-/// pod, the version before the nomination in the pod's status.
+/// The version of the state on which the decision about the pod was based, and the pod's binding. For an unbound pod,
+/// the version is `until`. For a bound pod, it is the version before the binding, or, if the scheduler first reserved
+/// volumes or devices for the pod, the version before the nomination in the pod's status.
 fn decided(view: &LogView, versions: &[Offset], until: Offset) -> Result<(Offset, Option<Bound>)> {
     let mut before: Option<Status> = None;
     let mut decision = None;

@@ -202,7 +202,7 @@ impl<W: Write> Export<W> {
         let mut progress = Progress::new("exporting");
         let (from, to) = (self.header.from, self.header.to);
         let begin = Offset(self.last.max(from - 1));
-        // The log had all events after this one when it was last checked, or the export has already read them.
+        // At the last check no event after this offset was missing, unless the export had already read it.
         let mut whole = begin;
         let mut line = Vec::new();
         if begin.0 < to {

@@ -74,7 +74,7 @@ struct Head {
     replaces: u64,
     operation: Done,
     actor: Who,
-    /// The stored bytes in base64, if they are not one line of JSON with a newline, or have control characters.
+    /// The stored bytes in base64, if they are not one line of JSON with a newline, or have hidden characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     raw: Option<String>,
 }

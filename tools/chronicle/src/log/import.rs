@@ -124,7 +124,7 @@ fn read(import: &Import, header: &Header, lines: &mut Lines, values: Option<&Off
     }
 }
 
-/// Checks that an event may follow the event at `last`. Up to `gaps_end` events may be missing.
+/// Checks that an event may follow the event at `last`. Events with offsets up to `gaps_end` may be missing.
 fn check_event(record: &Record, last: u64, gaps_end: u64) -> Result<()> {
     let Record { offset, resource, .. } = record;
     ensure!(

@@ -38,7 +38,7 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// A request that got no answer, or an error answer.
+/// Why a request failed: the server answered with an error, or no answer could be read.
 #[derive(Debug)]
 pub enum RequestFailure {
     Refused(Box<Refused>),

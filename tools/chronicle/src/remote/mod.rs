@@ -152,7 +152,7 @@ impl RemoteServer {
         )
     }
 
-    /// The kubeconfig files, as kubectl finds them; the entry of the first file that has it takes precedence.
+    /// The kubeconfig files, as kubectl finds them. If several files define an entry, the first takes precedence.
     pub fn files(&self) -> Result<Vec<PathBuf>> {
         self.is_named()?;
         if let Some(file) = &self.kubeconfig {

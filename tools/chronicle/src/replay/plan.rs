@@ -10,7 +10,7 @@ use holdfast_value::Value;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// The user of a server's own writes. The other server makes its own writes.
+/// The user of a server's own writes. They are not replayed, because the target makes such writes by itself.
 const SERVER: &str = "system:apiserver";
 
 /// The requests that repeat one event, before they are sent.

@@ -112,7 +112,7 @@ impl Events {
     }
 }
 
-/// The last event to replay, in a log with these events.
+/// The offset of the last event to replay, in a log whose events have the offsets `first` to `last`.
 fn bounded(first: u64, last: u64, from: u64, to: Option<u64>) -> Result<u64> {
     ensure!(last > 0, "the log holds no event");
     let to = to.unwrap_or(last);
@@ -137,7 +137,7 @@ fn lines(path: &Path) -> Result<Lines> {
     Ok(Lines::new(Box::new(file), size))
 }
 
-/// Reads an export to its footer and checks it. Returns the first and the last event.
+/// Reads an export to its footer and checks it. Returns the offsets of the first and the last event.
 fn check(path: &Path) -> Result<(u64, u64)> {
     let mut lines = lines(path)?;
     let in_file = || path.display().to_string();

@@ -158,7 +158,7 @@ impl Target {
         }
     }
 
-    /// Sends the requests. Returns whether the object existed.
+    /// Sends the requests. Returns false if the object to delete does not exist.
     async fn requests(&self, work: &EventReplay, sent: &mut Vec<Sent>) -> Result<bool, RequestFailure> {
         let resource = self.resource(work, sent).await?;
         let document = self.with_owners(work).await;
@@ -322,8 +322,8 @@ impl Target {
         }
     }
 
-    /// Removes the finalizers of an object whose deletion waits for them. An object in its grace period needs no
-    /// request.
+    /// Completes a deletion: removes the finalizers of the object, or, if it has none, deletes the object again without
+    /// a grace period.
     async fn finish(
         &self,
         resource: &KindPath,
@@ -351,8 +351,8 @@ impl Target {
         Ok(true)
     }
 
-    /// How the target serves the kind. A kind whose definition was just written is served after a moment,
-    /// so the look-up is repeated.
+    /// How the target serves the kind. A kind whose definition was just written is served after a moment, so the
+    /// look-up is repeated.
     async fn resource(&self, work: &EventReplay, sent: &mut Vec<Sent>) -> Result<KindPath, RequestFailure> {
         let id = (work.api_version().to_owned(), work.kind().to_owned());
         let group = id.0.rsplit_once('/').map_or("", |(group, _)| group);

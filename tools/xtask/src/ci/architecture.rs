@@ -43,7 +43,7 @@ fn is_module(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'/'))
 }
 
-/// Paths of modules below a folder, such as `ci/architecture`.
+/// Collects the paths of the modules below a folder, such as `ci/architecture`.
 fn collect(folder: &Path, prefix: &str, modules: &mut BTreeSet<String>) -> anyhow::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;

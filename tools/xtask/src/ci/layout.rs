@@ -46,7 +46,7 @@ fn has_owner(member: &str) -> bool {
     TOP.contains(&member) || owner.is_some_and(|owner| OWNERS.contains(&owner))
 }
 
-/// The Rust files below a folder, by their path from it. A missing folder has no files.
+/// Collects the Rust files below a folder, by their paths from there. A missing folder has no files.
 fn collect(folder: &Path, path: &str, files: &mut BTreeSet<String>) -> anyhow::Result<()> {
     if !folder.exists() {
         return Ok(());

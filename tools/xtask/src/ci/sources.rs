@@ -16,7 +16,7 @@ pub fn production(text: &str) -> Vec<(usize, &str)> {
     code.map(|(at, line)| (at + 1, *line)).collect()
 }
 
-/// The Rust sources below a folder, without tests. A missing folder has no files.
+/// Collects the Rust sources below a folder, without tests. A missing folder has no files.
 pub fn sources(folder: &Path, found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     if !folder.exists() {
         return Ok(());

@@ -108,7 +108,7 @@ struct Alias {
 const ALIASES: [Alias; 2] = [
     // batch/v2alpha1 no longer has a descriptor. Its messages were the same as the messages of batch/v1beta1.
     Alias { from: "io.k8s.api.batch.v1beta1.", to: "io.k8s.api.batch.v2alpha1.", names: &[], version: None },
-    // This version belongs to Kubernetes 1.36, whose clients request it.
+    // Version v1 of these kinds exists since Kubernetes 1.36, whose clients request it.
     Alias {
         from: "io.k8s.api.admissionregistration.v1beta1.",
         to: "io.k8s.api.admissionregistration.v1.",
