@@ -217,8 +217,8 @@ fn unmade(fault: Fault) -> Refusal {
     }
 }
 
-/// Ends idle forks at regular intervals, until no fork is left or the server ends. The first fork of an empty set starts
-/// this task again.
+/// Ends idle forks at regular intervals, until no fork is left or the server ends. The first fork of an empty set
+/// starts this task again.
 async fn end_idle(live: std::sync::Weak<Live>) {
     loop {
         tokio::time::sleep(GLANCE).await;

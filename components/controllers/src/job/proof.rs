@@ -3,9 +3,9 @@
 //! The status of a Job and the finalizers of its pods together show which pods are counted, but the world updates each
 //! resource separately: the world's pods may be older than the world's Job. A pod with the finalizer in the world may
 //! have been released and counted by another manager; a pod that the world does not have yet may still have its
-//! finalizer. If the world's pods are older than the Job, the server is asked. Its answer may be used only for a write of
-//! the status with the `resourceVersion` of the world's Job: the write fails if another manager has changed the status
-//! since.
+//! finalizer. If the world's pods are older than the Job, the server is asked. Its answer may be used only for a write
+//! of the status with the `resourceVersion` of the world's Job: the write fails if another manager has changed the
+//! status since.
 
 use super::job_pods::{JobPod, TRACKING};
 use crate::get_answers::{NeedsGet, PlanInput, pods_path};

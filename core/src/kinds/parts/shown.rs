@@ -85,7 +85,8 @@ impl From<&str> for Description {
 pub enum Cell {
     /// Shows the field of the hub document at a path.
     Field { path: &'static str, show: fn(&Value, &str) -> Value },
-    /// Computes the cell from the hub document. The second argument is the time of the request in seconds since the epoch.
+    /// Computes the cell from the hub document. The second argument is the time of the request in seconds since the
+    /// epoch.
     Read(fn(&Value, i64) -> Value),
     /// Shows the value at a JSONPath, for columns of custom resources.
     Path(String),
