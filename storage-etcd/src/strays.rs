@@ -85,7 +85,8 @@ impl Strays {
     }
 }
 
-/// The first part of a key after the root, with the slash that follows it.
+/// The beginning of a key up to the slash after the first part below the root, such as `/registry/workloads/`; the whole
+/// key if there is no such slash.
 fn prefix(root: &str, mut key: String) -> String {
     let behind = key.strip_prefix(root).unwrap_or_default();
     let end = behind.find('/').map_or(key.len(), |slash| key.len() - behind.len() + slash + 1);

@@ -13,7 +13,8 @@ use holdfast_core::authz::User;
 use holdfast_engine::{Charge, Cut, Kept, Length, ReadMemory, Reader, Reads};
 use std::sync::Weak;
 
-/// Up to this many bytes of objects, the worker that answers a request also converts them to other forms.
+/// If at most this many bytes of objects must be converted for an answer, the worker that answers the request converts
+/// them. More bytes are converted on a thread of low priority.
 pub const QUICK_BYTES_MAX: usize = 256 << 10;
 
 /// Makes responses and counts their memory. Clones share the same bounds.

@@ -178,7 +178,8 @@ pub fn served(registry: &Registry) -> Served {
     versions.filter(is_served).map(names).collect()
 }
 
-/// The resource of a kind in the version in which its objects are stored. Only the metadata of the objects is decoded.
+/// The resource of a kind in the version in which its objects are stored. It has no view, so a world decodes only the
+/// metadata of the resource's objects.
 pub fn resource_of(kind: &Kind) -> Resource {
     let hub = kind.hub();
     Resource::new(&hub.group, &hub.version, &kind.resource, &kind.kind, kind.is_namespaced())

@@ -282,8 +282,9 @@ impl RbacIndex {
         self.found_grantor(named, scope, &roles.next()?.binding, part)
     }
 
-    /// Like [`Self::grantor_to`], but searches all roles that grant the part for one that is bound to the subject. `of`
-    /// is any binding of the scope: the search needs only its namespace.
+    /// Like [`Self::grantor_to`], but begins with the roles: searches the roles that grant `part`, one verb on one
+    /// resource or path, for a role that is bound to the subject. `of` is any binding of the scope: the search needs only
+    /// its namespace.
     fn found_grantor<'a>(
         &'a self,
         named: Named<'_>,

@@ -27,7 +27,7 @@ impl Dice {
     }
 }
 
-/// Counts of the events of a run, so that a test can demand that each kind of event happened.
+/// How often each kind of fault and race happened in a run, so that a test can check that each kind happened.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Seen {
     pub behind: u64,

@@ -45,7 +45,8 @@ pub use requests::{OutgoingRequest, RequestContent, RequestOutcome};
 use status_writer::StatusWriter;
 use std::sync::Arc;
 
-/// While more requests for pods than this number are pending, writes of statuses and Events wait.
+/// While the API server has not answered more requests than this number (writes of Events do not count), Events and the
+/// statuses of pods that preempt others wait, up to a maximum delay.
 const FEW_REQUESTS: usize = 32;
 
 pub struct Scheduler {

@@ -1,4 +1,5 @@
-//! PreBind: writes volumes and devices into the claims of a pod before the pod is bound.
+//! PreBind: before a pod is bound, binds volumes to its PersistentVolumeClaims or requests new volumes, and writes the
+//! allocated devices into its ResourceClaims.
 
 use super::Scheduler;
 use super::requests::{DEVICE_CLAIMS, Purpose, VOLUME_CLAIMS, VOLUMES, status_patch};
