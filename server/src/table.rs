@@ -21,7 +21,7 @@ All options of the components, with their defaults and what they do here.
 The column `since` has the release of Kubernetes that added the option; 1.18 means 1.18 or older.
 Some options have no effect here, or accept only values that match what the server does anyway; other values are refused.
 Some of these are removed from Kubernetes, too: using one logs a warning at the start.
-Options of removed features are refused, with the reason.
+The options of SSH tunnels, which Kubernetes removed in 1.22, are refused with the reason.
 
 This page is written by `holdfast options`.
 ";
