@@ -318,6 +318,12 @@ impl Options for ControllerManager {
         row("cloud-config", Form::Value, nothing, NO_CLOUD),
         row("cloud-provider", Form::Value, no_cloud, NO_CLOUD),
         row("cluster-name", Form::Value, any, NO_CLOUD),
+        row(
+            "concurrent-namespace-syncs",
+            Form::Value,
+            number,
+            "No effect: Holdfast's API server itself empties and removes deleted namespaces",
+        ),
         row("concurrent-service-syncs", Form::Value, number, NO_CLOUD),
         row("configure-cloud-routes", Form::Switch, boolean, NO_CLOUD),
         row("controller-start-interval", Form::Value, zero, "Only 0s is accepted: controllers start together"),

@@ -592,7 +592,8 @@ impl Log for EtcdLog {
             // when the watch delivers events again.
             Some(Receipt::At(_)) if shown.is_err() => Receipt::Unknown,
             Some(receipt) => receipt,
-            // The decision was not sent, because an earlier decision was overtaken.
+            // The decision was not sent: events of another server's claim, or of an earlier decision of this commit, must
+            // be read first.
             None => Receipt::Overtaken,
         };
         let receipts: Vec<Receipt> = going.into_iter().map(receipt).collect();

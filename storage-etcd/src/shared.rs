@@ -381,7 +381,7 @@ impl Shared {
         }
     }
 
-    /// Counts a key below the prefix that the log ignores.
+    /// Counts a key if the log ignores it although it is below etcd's prefix.
     pub fn note_stray(&self, key: &[u8]) {
         if let Ok(KeyMeaning::Stray(stray)) = self.places.find(registry(), key) {
             self.strays.note(self.places.keys.root(), key, stray);

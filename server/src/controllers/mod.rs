@@ -295,7 +295,6 @@ const WORKERS: &[(&str, &str, usize)] = &[
     ("concurrent-gc-syncs", "garbage-collector-controller", 20),
     ("concurrent-horizontal-pod-autoscaler-syncs", "horizontal-pod-autoscaler-controller", 5),
     ("concurrent-job-syncs", "job-controller", 5),
-    ("concurrent-namespace-syncs", "namespace-controller", 10),
     ("concurrent-rc-syncs", "replicationcontroller-controller", 5),
     ("concurrent-replicaset-syncs", "replicaset-controller", 5),
     ("concurrent-resource-quota-syncs", "resourcequota-controller", 5),
@@ -354,6 +353,14 @@ mod tests {
         let cli = Cli::try_parse_from(["holdfast"].iter().chain(options)).map_err(|error| error.to_string())?;
         let chosen = cli.controllers.chosen(&Gates::default()).map_err(|error| error.to_string())?;
         Ok(chosen.controllers.iter().map(|controller| controller.name().to_owned()).collect())
+    }
+
+    #[test]
+    fn every_option_of_workers_is_of_a_controller_that_runs_here() {
+        let absent: Vec<&str> = OF_THE_SERVER.into_iter().chain(UNSUPPORTED.map(|(name, _)| name)).collect();
+        for (option, name, _) in WORKERS {
+            assert!(!absent.contains(name), "{option} has no effect: tell it in settled.rs");
+        }
     }
 
     #[test]

@@ -59,8 +59,8 @@ struct CountedRejection {
     rejection: Rejection,
     /// The number of nodes with this rejection.
     nodes: usize,
-    /// How many of these nodes would not become feasible even without all pods of lower priority, for the reason of
-    /// this rejection.
+    /// The number of nodes for which preemption is useless: even if all pods of lower priority were removed, the node
+    /// would be rejected with this rejection. The node's present rejection may be another one.
     useless: usize,
 }
 

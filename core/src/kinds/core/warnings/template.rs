@@ -353,7 +353,8 @@ fn of_container(container: &Value, at: &str, warnings: &mut Texts) {
         let name = variable["name"].as_str().unwrap_or_default();
         let value = variable["value"].as_str().unwrap_or_default();
         let reference = format!("$({name})");
-        // A variable whose value refers to its own earlier definition does not hide that definition.
+        // A variable that adds text to its own earlier definition, as in `$(PATH):/bin`, does not hide that definition.
+        // A value that is only `$(PATH)` counts as hiding it.
         let adds = variable["valueFrom"].is_null() && value != reference && value.contains(&reference);
         if !seen.insert(name) && !adds {
             warnings.push(format!(
