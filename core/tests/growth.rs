@@ -1,5 +1,5 @@
 //! Clients try to make an object grow with every request, or to fill a namespace. Without limits, every list and watch
-//! would have to send all the data that these clients store.
+//! would have to send all of this data.
 
 #[path = "custom_resources/world.rs"]
 #[allow(dead_code)]

@@ -185,8 +185,8 @@ impl Asking<'_> {
         self.mode != Mode::Legacy
     }
 
-    /// The API group of the resources that are checked for names and groups. It differs between the constrained verbs
-    /// and `impersonate`.
+    /// The API group of the resources `users` and `groups`, on which the caller needs the verb of the mode. The
+    /// constrained verbs and `impersonate` have different groups.
     fn group(&self) -> &'static str {
         if self.is_constrained() { AUTHENTICATION } else { "" }
     }

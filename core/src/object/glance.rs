@@ -86,8 +86,8 @@ fn add(parts: &mut Vec<(&'static str, Part)>, path: &'static str) {
         (Some(_), Part::All | Part::But(_)) | (Some("*"), Part::Keys) => {}
         // A map of which both all keys and some values are needed is parsed as a whole.
         (Some("*"), part) => {
-            let has_values = matches!(part, Part::Only(below) if !below.is_empty());
-            *part = if has_values { Part::All } else { Part::Keys };
+            let needs_values = matches!(part, Part::Only(below) if !below.is_empty());
+            *part = if needs_values { Part::All } else { Part::Keys };
         }
         (Some(_), part @ Part::Keys) => *part = Part::All,
         (Some(rest), Part::Only(below)) => add(below, rest),

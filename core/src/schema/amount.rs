@@ -56,8 +56,8 @@ impl Amount {
         Amount { nanos: self.nanos.saturating_sub(other.nanos), notation }
     }
 
-    /// The amount, cut to a limit below which sums over any number of objects stay exact. Then an amount that was added
-    /// to a sum can be subtracted again.
+    /// The amount, limited to a range in which sums over any number of objects stay exact. So an amount that was added to
+    /// a sum can be subtracted again.
     pub fn countable(self) -> Amount {
         const MOST: i128 = i128::MAX >> 32;
         Amount { nanos: self.nanos.clamp(-MOST, MOST), ..self }

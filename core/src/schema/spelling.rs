@@ -67,8 +67,8 @@ fn value(ty: Type, new: &Value, old: &Value) -> Option<Value> {
     }
 }
 
-/// Calls `change` for each field that both objects have. Returns the object with the values that `change` returned;
-/// `None` if it returned none.
+/// Calls `change` for each field that both objects have. Returns a copy of `new` with the values that `change` returned;
+/// `None` if `change` returned no value.
 fn each(new: &Map, old: &Map, change: impl Fn(&str, &Value, &Value) -> Option<Value>) -> Option<Map> {
     if new.is_same(old) {
         return None;

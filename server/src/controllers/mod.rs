@@ -326,7 +326,8 @@ impl clap::Args for Workers {
     fn augment_args(command: Command) -> Command {
         WORKERS.iter().fold(command, |command, (option, name, default)| {
             let parser = clap::value_parser!(u32).range(1..=10_000);
-            let help = format!("How many objects of one namespace {name} works on at once [default: {default}]");
+            let help =
+                format!("How many objects of the same namespace are handled at once by {name} [default: {default}]");
             let arg = Arg::new(*option).long(*option).value_parser(parser).help(help);
             command.arg(arg.value_name("COUNT").help_heading("Workers"))
         })

@@ -15,8 +15,8 @@ use holdfast_world::views::{Job, Pod};
 use holdfast_world::{Refusal, View, Viewed, World};
 use std::collections::BTreeSet;
 
-/// The uids of the pods that have the finalizer. If the server was asked, `is_tracked` becomes false for `members` that
-/// have no finalizer in its answer.
+/// The uids of the pods that have the finalizer. If the server was asked, this function sets `is_tracked` to false for
+/// each of the `members` that has no finalizer in the server's answer.
 pub fn with_finalizer<'r>(
     world: &World,
     job: Viewed<'_, Job>,

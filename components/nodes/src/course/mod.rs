@@ -179,7 +179,7 @@ impl Courses {
     }
 }
 
-/// The state of a `postStart` hook: a command that runs, a sleep until a time, or no hook that still runs.
+/// The state of a `postStart` hook: its command runs, it sleeps until a time, or it does not run any more.
 enum Hook {
     Command(Pid),
     Until(i64),

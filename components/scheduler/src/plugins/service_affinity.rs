@@ -85,7 +85,8 @@ fn is_peer(template: &Template, pod: &Pod) -> bool {
 }
 
 /// For each of `labels`, a node must have the value that the pod's node selector requires. If the node selector does
-/// not name the label, the node must have the value of the node of a peer, which is another pod with the pod's labels.
+/// not name the label, the node must have the same value as the node of a peer. A peer is another pod that has all labels
+/// of the pod.
 #[derive(Clone)]
 struct SameValueFilter {
     labels: Arc<[Text]>,
